@@ -1,0 +1,66 @@
+"""A set of labelled images, held in memory as bytes."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int64, UInt8
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledImages:
+    """Images and their classes.
+
+    Arguments:
+        images: pixel values 0 to 255, ``(count, channels, rows, cols)``.
+        labels: class index of each image, ``(count,)``.
+        class_names: the name of each class, in the order of the indices.
+        sample_ids: a name for each image that stays the same from run to run (a path, or a number in the source).
+        masks: where the object is, ``(count, rows, cols)``, for sources that know it.
+    """
+
+    images: UInt8[Tensor, "count channels rows cols"]
+    labels: Int64[Tensor, "count"]
+    class_names: tuple[str, ...]
+    sample_ids: Sequence[str]
+    masks: Bool[Tensor, "count rows cols"] | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.class_names)
+
+    def subset(self, indices: Int64[Tensor, "chosen"]) -> "LabelledImages":
+        """The images at ``indices``, in that order."""
+        return LabelledImages(
+            images=self.images[indices],
+            labels=self.labels[indices],
+            class_names=self.class_names,
+            sample_ids=[self.sample_ids[i] for i in indices.tolist()],
+            masks=None if self.masks is None else self.masks[indices],
+        )
+
+    def fingerprint(self) -> str:
+        """SHA-256 (first 16 hex digits) of shape, pixels, labels and class names: two sets that differ, differ here."""
+        digest = hashlib.sha256(repr((tuple(self.images.shape), self.class_names)).encode())
+        digest.update(self.images.contiguous().numpy().data)
+        digest.update(self.labels.contiguous().numpy().data)
+        return digest.hexdigest()[:16]
+
+
+def concatenate(first: LabelledImages, second: LabelledImages) -> LabelledImages:
+    """One set after the other; masks are kept where both have them."""
+    masks = None
+    if first.masks is not None and second.masks is not None:
+        masks = torch.cat([first.masks, second.masks])
+    return LabelledImages(
+        images=torch.cat([first.images, second.images]),
+        labels=torch.cat([first.labels, second.labels]),
+        class_names=first.class_names,
+        sample_ids=[*first.sample_ids, *second.sample_ids],
+        masks=masks,
+    )

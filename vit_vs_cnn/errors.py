@@ -1,0 +1,9 @@
+"""The one exception that a user's mistake raises."""
+
+
+class InputError(ValueError):
+    """Something that the user gave cannot be used: a config value, a file, a folder, an argument.
+
+    The message is one line that says what is wrong, where, and what is allowed. The command line prints it and exits
+    with code 2; no traceback is shown.
+    """
