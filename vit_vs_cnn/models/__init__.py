@@ -1,0 +1,7 @@
+"""The contenders: Vision Transformers, residual networks, and how to make one by name."""
+
+from vit_vs_cnn.models.registry import create_model, list_models
+from vit_vs_cnn.models.resnet import ResNet
+from vit_vs_cnn.models.vit import VisionTransformer
+
+__all__ = ["ResNet", "VisionTransformer", "create_model", "list_models"]

@@ -1,0 +1,177 @@
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from vit_vs_cnn.attention import masked_softmax, scaled_dot_product_attention
+
+BATCH, HEADS, QUERIES, KEYS, DIM, VALUE_DIM = 2, 3, 5, 7, 11, 13
+
+# Masks that leave every query something to attend to, so that torch's own function is a reference for them.
+MASK_SHAPES = [
+    (BATCH, HEADS, QUERIES, KEYS),
+    (BATCH, 1, QUERIES, KEYS),
+    (1, HEADS, 1, KEYS),
+    (HEADS, QUERIES, KEYS),
+    (QUERIES, KEYS),
+    (1, KEYS),
+]
+
+
+def tensors(value_dim=DIM, requires_grad=False):
+    shapes = [(QUERIES, DIM), (KEYS, DIM), (KEYS, value_dim)]
+    return [torch.randn(BATCH, HEADS, *shape, dtype=torch.float64, requires_grad=requires_grad) for shape in shapes]
+
+
+def random_mask(shape):
+    mask = torch.rand(shape) > 0.4
+    mask[..., 0] = True
+    return mask
+
+
+def mask_with_empty_rows():
+    mask = random_mask((BATCH, HEADS, QUERIES, KEYS))
+    mask[0, 1, 2] = False
+    mask[1, :, 4] = False
+    return mask
+
+
+@pytest.mark.parametrize("shape", MASK_SHAPES)
+@pytest.mark.parametrize("return_weights", [False, True])
+def test_every_broadcast_of_a_mask_equals_torch(shape, return_weights):
+    queries, keys, values = tensors()
+    mask = random_mask(shape)
+    full = mask.expand(BATCH, HEADS, QUERIES, KEYS)
+    expected = F.scaled_dot_product_attention(queries, keys, values, attn_mask=full)
+    output = scaled_dot_product_attention(queries, keys, values, mask=mask, return_weights=return_weights)
+    output = output[0] if return_weights else output
+    torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(BATCH, HEADS, QUERIES, KEYS), (HEADS, QUERIES, KEYS), (QUERIES, KEYS)])
+def test_bias_is_added_to_the_scaled_scores(shape):
+    queries, keys, values = tensors()
+    bias = torch.randn(shape, dtype=torch.float64)
+    expected = F.scaled_dot_product_attention(queries, keys, values, attn_mask=bias.expand(BATCH, HEADS, QUERIES, KEYS))
+    torch.testing.assert_close(
+        scaled_dot_product_attention(queries, keys, values, bias=bias), expected, rtol=0, atol=1e-12
+    )
+
+
+def test_scores_are_divided_by_the_root_of_head_dim():
+    queries, keys, values = tensors(VALUE_DIM)
+    scores = torch.einsum("bhqd,bhkd->bhqk", queries, keys) / math.sqrt(DIM)
+    _, weights = scaled_dot_product_attention(queries, keys, values, return_weights=True)
+    torch.testing.assert_close(weights, scores.softmax(-1), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("return_weights", [False, True])
+def test_scale_replaces_the_root_of_head_dim(return_weights):
+    queries, keys, values = tensors()
+    output = scaled_dot_product_attention(queries, keys, values, scale=0.3, return_weights=return_weights)
+    output = output[0] if return_weights else output
+    weights = (0.3 * queries @ keys.mT).softmax(-1)
+    torch.testing.assert_close(output, weights @ values, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("value_dim", [DIM, VALUE_DIM])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
+def test_fused_equals_explicit_in_outputs_and_gradients(value_dim, masked, biased):
+    inputs = tensors(value_dim, requires_grad=True)
+    mask = mask_with_empty_rows() if masked else None
+    bias = torch.randn(HEADS, QUERIES, KEYS, dtype=torch.float64, requires_grad=True) if biased else None
+    wrt = [*inputs, bias] if biased else inputs
+    fused = scaled_dot_product_attention(*inputs, mask=mask, bias=bias)
+    explicit, _ = scaled_dot_product_attention(*inputs, mask=mask, bias=bias, return_weights=True)
+    torch.testing.assert_close(fused, explicit, rtol=0, atol=1e-12)
+    direction = torch.randn_like(fused)
+    for ours, theirs in zip(
+        torch.autograd.grad(fused, wrt, direction), torch.autograd.grad(explicit, wrt, direction), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("return_weights", [False, True])
+@pytest.mark.parametrize("by", ["mask", "bias"])
+def test_fully_masked_rows_are_exactly_zero_with_finite_gradients(dtype, return_weights, by):
+    inputs = [tensor.to(dtype).requires_grad_() for tensor in tensors()]
+    mask = mask_with_empty_rows()
+    bias = torch.zeros(mask.shape, dtype=dtype).masked_fill(~mask, -torch.inf)
+    options = {"mask": mask} if by == "mask" else {"bias": bias.requires_grad_()}
+    output = scaled_dot_product_attention(*inputs, **options, return_weights=return_weights)
+    if return_weights:
+        output, weights = output
+        assert (weights[~mask] == 0).all()
+    assert (output[0, 1, 2] == 0).all()
+    assert (output[1, :, 4] == 0).all()
+    assert output.isfinite().all()
+    gradients = torch.autograd.grad(output.sum(), inputs + ([bias] if by == "bias" else []))
+    assert all(gradient.isfinite().all() for gradient in gradients)
+    assert (gradients[0][0, 1, 2] == 0).all()
+
+
+def test_masking_everything_gives_zeros():
+    mask = torch.zeros(1, 1, dtype=torch.bool)
+    output, weights = scaled_dot_product_attention(*tensors(), mask=mask, return_weights=True)
+    assert not output.any()
+    assert not weights.any()
+    assert not scaled_dot_product_attention(*tensors(), mask=mask).any()
+
+
+def test_bias_of_minus_infinity_is_a_mask():
+    inputs = tensors()
+    mask = mask_with_empty_rows()
+    bias = torch.zeros(mask.shape, dtype=torch.float64).masked_fill(~mask, -torch.inf)
+    masked = scaled_dot_product_attention(*inputs, mask=mask)
+    torch.testing.assert_close(scaled_dot_product_attention(*inputs, bias=bias), masked, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("return_weights", [False, True])
+def test_gradcheck_with_mask_and_bias(return_weights):
+    inputs = [tensor[:1, :2].detach().requires_grad_() for tensor in tensors(VALUE_DIM)]
+    mask = mask_with_empty_rows()[:1, :2]
+    bias = torch.randn(QUERIES, KEYS, dtype=torch.float64, requires_grad=True)
+
+    def attend(queries, keys, values, bias):
+        return scaled_dot_product_attention(queries, keys, values, mask=mask, bias=bias, return_weights=return_weights)
+
+    assert torch.autograd.gradcheck(attend, (*inputs, bias))
+
+
+def test_rows_of_the_weights_sum_to_one_under_dropout():
+    _, weights = scaled_dot_product_attention(*tensors(), dropout=0.5, return_weights=True)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(BATCH, HEADS, QUERIES, dtype=torch.float64))
+
+
+def test_dropout_keeps_the_mean_of_the_explicit_path():
+    queries, keys, values = (tensor[:1, :1].expand(2000, 1, -1, -1) for tensor in tensors())
+    output, _ = scaled_dot_product_attention(queries, keys, values, dropout=0.25, return_weights=True)
+    expected = scaled_dot_product_attention(queries[:1], keys[:1], values[:1])
+    assert not torch.allclose(output[0], output[1])
+    assert (output.mean(0, keepdim=True) - expected).abs().max() < 0.1
+
+
+def test_masked_softmax_is_the_softmax_of_what_is_allowed():
+    scores = torch.randn(QUERIES, KEYS, dtype=torch.float64)
+    mask = random_mask((QUERIES, KEYS))
+    mask[3] = False
+    weights = masked_softmax(scores, mask)
+    for row in range(QUERIES):
+        torch.testing.assert_close(weights[row][mask[row]], scores[row][mask[row]].softmax(0))
+    assert not weights[~mask].any()
+
+
+def test_masked_softmax_survives_scores_that_overflow_exp():
+    scores = torch.full((QUERIES, KEYS), 1e4, dtype=torch.float64)
+    torch.testing.assert_close(masked_softmax(scores, None), torch.full_like(scores, 1 / KEYS))
+
+
+def test_a_permutation_of_the_keys_changes_nothing():
+    queries, keys, values = tensors(VALUE_DIM)
+    order = torch.randperm(KEYS)
+    output = scaled_dot_product_attention(queries, keys, values)
+    permuted = scaled_dot_product_attention(queries, keys[:, :, order], values[:, :, order])
+    torch.testing.assert_close(output, permuted, rtol=0, atol=1e-12)

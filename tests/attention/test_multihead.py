@@ -1,0 +1,211 @@
+import pytest
+import torch
+from torch import nn
+
+from vit_vs_cnn.attention import MultiHeadAttention, scaled_dot_product_attention
+
+BATCH, QUERIES, KEYS, HEADS, HEAD_DIM = 2, 5, 7, 3, 11
+DIM = HEADS * HEAD_DIM
+KEY_DIM, VALUE_DIM = 13, 17
+
+
+def ours_and_torchs(key_dim=None, value_dim=None, bias=True):
+    """The two implementations with the same weights."""
+    ours = MultiHeadAttention(DIM, HEADS, key_dim=key_dim, value_dim=value_dim, bias=bias).double()
+    theirs = nn.MultiheadAttention(
+        DIM, HEADS, bias=bias, kdim=key_dim, vdim=value_dim, batch_first=True, dtype=torch.float64
+    )
+    projections = [ours.query_projection, ours.key_projection, ours.value_projection]
+    with torch.no_grad():
+        for parameter in ours.parameters():
+            parameter.copy_(torch.randn_like(parameter) / 5)
+        if theirs.in_proj_weight is not None:
+            theirs.in_proj_weight.copy_(torch.cat([projection.weight for projection in projections]))
+        else:
+            for name, projection in zip("qkv", projections, strict=True):
+                getattr(theirs, f"{name}_proj_weight").copy_(projection.weight)
+        theirs.out_proj.weight.copy_(ours.output_projection.weight)
+        if bias:
+            theirs.in_proj_bias.copy_(torch.cat([projection.bias for projection in projections]))
+            theirs.out_proj.bias.copy_(ours.output_projection.bias)
+    return ours, theirs
+
+
+def compare(ours, theirs, inputs, mask=None, torch_mask=None, bias=None):
+    """Outputs, weights, and gradients to inputs and weights, to 1e-10."""
+    output = ours(*inputs, mask=mask, bias=bias)
+    explicit, weights = ours(*inputs, mask=mask, bias=bias, return_weights=True)
+    three = [*inputs, *[inputs[-1]] * (3 - len(inputs))]
+    expected, expected_weights = theirs(*three, attn_mask=torch_mask, average_attn_weights=False)
+    torch.testing.assert_close(output, expected, rtol=0, atol=1e-10)
+    torch.testing.assert_close(explicit, expected, rtol=0, atol=1e-10)
+    torch.testing.assert_close(weights, expected_weights, rtol=0, atol=1e-10)
+    direction = torch.randn_like(output)
+    gradients = torch.autograd.grad(output, [*inputs, *ours.parameters()], direction)
+    their_gradients = dict(
+        zip(
+            [*range(len(inputs)), *dict(theirs.named_parameters())],
+            torch.autograd.grad(expected, [*inputs, *theirs.parameters()], direction),
+            strict=True,
+        )
+    )
+    for position in range(len(inputs)):
+        torch.testing.assert_close(gradients[position], their_gradients[position], rtol=0, atol=1e-10)
+    named = dict(zip(dict(ours.named_parameters()), gradients[len(inputs) :], strict=True))
+    torch.testing.assert_close(
+        named["output_projection.weight"], their_gradients["out_proj.weight"], rtol=0, atol=1e-10
+    )
+    packed = "in_proj_weight" in their_gradients
+    expected_parts = (
+        their_gradients["in_proj_weight"].chunk(3)
+        if packed
+        else [their_gradients[f"{name}_proj_weight"] for name in "qkv"]
+    )
+    for name, part in zip(("query", "key", "value"), expected_parts, strict=True):
+        torch.testing.assert_close(named[f"{name}_projection.weight"], part, rtol=0, atol=1e-10)
+    if "in_proj_bias" in their_gradients:
+        ours_bias = torch.cat([named[f"{name}_projection.bias"] for name in ("query", "key", "value")])
+        torch.testing.assert_close(ours_bias, their_gradients["in_proj_bias"], rtol=0, atol=1e-10)
+
+
+def tokens(count, dim):
+    return torch.randn(BATCH, count, dim, dtype=torch.float64, requires_grad=True)
+
+
+def random_mask(*shape):
+    mask = torch.rand(shape) > 0.4
+    mask[..., 0] = True
+    return mask
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_self_attention_equals_torch(bias):
+    compare(*ours_and_torchs(bias=bias), [tokens(QUERIES, DIM)])
+
+
+def test_cross_attention_equals_torch():
+    compare(*ours_and_torchs(), [tokens(QUERIES, DIM), tokens(KEYS, DIM)])
+
+
+def test_keys_and_values_of_their_own_widths_equal_torch():
+    inputs = [tokens(QUERIES, DIM), tokens(KEYS, KEY_DIM), tokens(KEYS, VALUE_DIM)]
+    compare(*ours_and_torchs(KEY_DIM, VALUE_DIM), inputs)
+
+
+def test_mask_of_queries_and_keys_is_the_inverse_of_torchs():
+    mask = random_mask(QUERIES, KEYS)
+    compare(*ours_and_torchs(), [tokens(QUERIES, DIM), tokens(KEYS, DIM)], mask=mask, torch_mask=~mask)
+
+
+def test_mask_of_every_image_holds_in_every_head():
+    mask = random_mask(BATCH, QUERIES, KEYS)
+    torch_mask = ~mask.repeat_interleave(HEADS, dim=0)
+    compare(*ours_and_torchs(), [tokens(QUERIES, DIM), tokens(KEYS, DIM)], mask=mask, torch_mask=torch_mask)
+
+
+def test_mask_of_every_head_equals_torch():
+    mask = random_mask(BATCH, HEADS, QUERIES, KEYS)
+    compare(*ours_and_torchs(), [tokens(QUERIES, DIM), tokens(KEYS, DIM)], mask=mask, torch_mask=~mask.flatten(0, 1))
+
+
+def test_additive_bias_equals_torchs_float_mask():
+    bias = torch.randn(HEADS, QUERIES, QUERIES, dtype=torch.float64)
+    compare(*ours_and_torchs(), [tokens(QUERIES, DIM)], bias=bias, torch_mask=bias.repeat(BATCH, 1, 1))
+
+
+def test_fully_masked_queries_get_the_output_bias_alone():
+    attention, _ = ours_and_torchs()
+    inputs = tokens(QUERIES, DIM)
+    mask = random_mask(QUERIES, QUERIES)
+    mask[1] = False
+    for return_weights in (False, True):
+        output = attention(inputs, mask=mask, return_weights=return_weights)
+        output = output[0] if return_weights else output
+        torch.testing.assert_close(output[:, 1], attention.output_projection.bias.expand(BATCH, -1))
+        gradients = torch.autograd.grad(output.sum(), [inputs, *attention.parameters()])
+        assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+def test_qk_norm_is_a_layer_norm_over_head_dim_on_queries_and_keys():
+    attention = MultiHeadAttention(DIM, HEADS, qk_norm=True).double()
+    with torch.no_grad():
+        for norm in (attention.query_norm, attention.key_norm):
+            norm.weight.copy_(torch.randn(HEAD_DIM))
+            norm.bias.copy_(torch.randn(HEAD_DIM))
+    inputs = tokens(QUERIES, DIM)
+
+    def heads(projection):
+        return projection(inputs).unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
+
+    def normalise(x, norm):
+        centred = x - x.mean(-1, keepdim=True)
+        return centred / (centred.square().mean(-1, keepdim=True) + 1e-6).sqrt() * norm.weight + norm.bias
+
+    queries = normalise(heads(attention.query_projection), attention.query_norm)
+    keys = normalise(heads(attention.key_projection), attention.key_norm)
+    mixed = scaled_dot_product_attention(queries, keys, heads(attention.value_projection))
+    expected = attention.output_projection(mixed.transpose(1, 2).flatten(2))
+    torch.testing.assert_close(attention(inputs), expected, rtol=0, atol=1e-12)
+
+
+def test_without_output_projection_the_heads_stand_side_by_side():
+    attention = MultiHeadAttention(DIM, HEADS, head_dim=2, output_projection=False).double()
+    inputs = tokens(QUERIES, DIM)
+    second = attention.value_projection(inputs)[..., 2:4]
+    output, weights = attention(inputs, return_weights=True)
+    assert output.shape == (BATCH, QUERIES, HEADS * 2)
+    torch.testing.assert_close(output[..., 2:4], weights[:, 1] @ second, rtol=0, atol=1e-12)
+
+
+def test_head_dim_may_stand_apart_from_embed_dim():
+    attention = MultiHeadAttention(7, 3, head_dim=5).double()
+    assert attention.query_projection.weight.shape == (15, 7)
+    assert attention(tokens(QUERIES, 7)).shape == (BATCH, QUERIES, 7)
+
+
+def test_rotary_acts_on_projected_queries_and_keys():
+    class Swap(nn.Module):
+        def forward(self, queries, keys):
+            return -queries, keys
+
+    plain, _ = ours_and_torchs()
+    rotated = MultiHeadAttention(DIM, HEADS, rotary=Swap()).double()
+    rotated.load_state_dict(plain.state_dict())
+    with torch.no_grad():
+        plain.query_projection.weight.neg_()
+        plain.query_projection.bias.neg_()
+    inputs = tokens(QUERIES, DIM)
+    torch.testing.assert_close(rotated(inputs), plain(inputs), rtol=0, atol=1e-12)
+
+
+def test_dropout_acts_in_training_only():
+    attention = MultiHeadAttention(DIM, HEADS, dropout=0.5).double()
+    inputs = tokens(QUERIES, DIM)
+    assert not torch.equal(attention(inputs), attention(inputs))
+    attention.eval()
+    assert torch.equal(attention(inputs), attention(inputs))
+
+
+@pytest.mark.parametrize("qk_norm", [False, True])
+def test_every_parameter_gets_a_finite_gradient(qk_norm):
+    attention = MultiHeadAttention(DIM, HEADS, qk_norm=qk_norm).double()
+    attention(tokens(QUERIES, DIM)).square().sum().backward()
+    for name, parameter in attention.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_heads": 4}, "num_heads must divide embed_dim, but num_heads=4 and embed_dim=33"),
+        ({"num_heads": 0}, "num_heads must be at least 1, but is 0"),
+        ({"num_heads": 3, "dropout": 1.0}, r"dropout must be in \[0, 1\), but is 1.0"),
+        ({"num_heads": 3, "dropout": -0.1}, r"dropout must be in \[0, 1\), but is -0.1"),
+        ({"num_heads": 3, "head_dim": 0}, "head_dim must be at least 1, but is 0"),
+        ({"num_heads": 3, "key_dim": -1}, "key_dim must be at least 1, but is -1"),
+    ],
+)
+def test_what_cannot_be_built_says_which_argument_and_why(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        MultiHeadAttention(DIM, **arguments)

@@ -1,0 +1,75 @@
+import pytest
+import torch
+import torch.nn.functional as F
+
+from vit_vs_cnn.models.patch_embedding import PatchEmbedding
+
+BATCH, CHANNELS, DIM = 2, 3, 11
+
+
+def test_patch_stem_equals_conv2d_with_the_same_weights_in_outputs_and_gradients():
+    embedding = PatchEmbedding((6, 20), (2, 4), CHANNELS, DIM).double()
+    images = torch.randn(BATCH, CHANNELS, 6, 20, dtype=torch.float64, requires_grad=True)
+    weight, bias = embedding.projection.weight, embedding.projection.bias
+    expected = F.conv2d(images, weight.view(DIM, CHANNELS, 2, 4), bias, stride=(2, 4)).flatten(2).mT
+    output = embedding(images)
+    torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
+    direction = torch.randn_like(output)
+    for ours, theirs in zip(
+        torch.autograd.grad(output, [images, weight, bias], direction),
+        torch.autograd.grad(expected, [images, weight, bias], direction),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+
+
+def test_tokens_are_in_row_major_order():
+    embedding = PatchEmbedding((6, 10), 2, 1, 1)
+    with torch.no_grad():
+        embedding.projection.weight.fill_(1.0)
+        embedding.projection.bias.zero_()
+    images = torch.zeros(1, 1, 6, 10)
+    images[0, 0, 5, 2] = 1.0  # row 2, column 1 of a 3 x 5 grid
+    assert embedding(images).flatten().nonzero().item() == 2 * 5 + 1
+
+
+@pytest.mark.parametrize(("patch_size", "convolutions"), [(1, 1), (2, 1), (4, 2), (8, 3)])
+def test_conv_stem_has_the_stride_of_the_patch(patch_size, convolutions):
+    embedding = PatchEmbedding((3 * patch_size, 5 * patch_size), patch_size, CHANNELS, 12, stem="conv")
+    assert embedding.grid_size == (3, 5)
+    assert embedding(torch.randn(BATCH, CHANNELS, 3 * patch_size, 5 * patch_size)).shape == (BATCH, 15, 12)
+    assert embedding.stem is not None
+    assert sum(isinstance(layer, torch.nn.Conv2d) for layer in embedding.stem) == convolutions
+
+
+def test_conv_stem_tokens_are_in_row_major_order():
+    embedding = PatchEmbedding((12, 20), 4, CHANNELS, 12, stem="conv").eval()
+    images = torch.randn(1, CHANNELS, 12, 20)
+    other = images.clone()
+    other[0, :, 11, 4:8] += 1.0  # the last pixels of row 2, column 1: no other token sees them but its right neighbour
+    changed = (embedding(images) != embedding(other)).any(-1).flatten().nonzero().flatten().tolist()
+    assert 2 * 5 + 1 in changed
+    assert set(changed) <= {11, 12}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"image_size": 30, "patch_size": 4}, r"image_size=\(30, 30\) and patch_size=\(4, 4\)"),
+        ({"image_size": (32, 30), "patch_size": (4, 4)}, r"image_size=\(32, 30\) and patch_size=\(4, 4\)"),
+        ({"image_size": (32, 32, 3), "patch_size": 4}, "image_size must be one positive number"),
+        ({"image_size": 32, "patch_size": 0}, "patch_size must be one positive number"),
+        ({"image_size": 36, "patch_size": 6, "stem": "conv"}, "patch_size must be a square power of two"),
+        ({"image_size": 32, "patch_size": (2, 4), "stem": "conv"}, "patch_size must be a square power of two"),
+        ({"image_size": 32, "patch_size": 4, "stem": "convs"}, 'stem must be "patch" or "conv", but is "convs"'),
+    ],
+)
+def test_what_cannot_be_built_says_which_argument_and_why(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        PatchEmbedding(**arguments, in_channels=CHANNELS, embed_dim=DIM)
+
+
+def test_images_of_another_size_raise_with_both_shapes():
+    embedding = PatchEmbedding((8, 12), 4, CHANNELS, DIM)
+    with pytest.raises(ValueError, match=r"\(3, 8, 12\).*12, 8"):
+        embedding(torch.zeros(BATCH, CHANNELS, 12, 8))

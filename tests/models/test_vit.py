@@ -1,0 +1,190 @@
+import pytest
+import torch
+import torch.nn.functional as F
+
+from vit_vs_cnn.models import VisionTransformer
+
+BATCH, CLASSES, DIM = 2, 7, 12
+IMAGE_SIZE = (12, 20)  # a grid of 3 x 5
+TOKENS = 15
+
+CONFIGURATIONS = [
+    {},
+    {"pool": "class"},
+    {"class_token": True},
+    {"position": "sincos", "pool": "class"},
+    {"position": "none"},
+    {"stem": "conv"},
+    {"qk_norm": True, "layer_scale": 0.5, "qkv_bias": False},
+    {"dropout": 0.1, "attention_dropout": 0.1, "drop_path": 0.1},
+]
+
+
+def build(**options):
+    defaults = {"image_size": IMAGE_SIZE, "num_classes": CLASSES, "embed_dim": DIM, "depth": 2, "num_heads": 3}
+    return VisionTransformer(**(defaults | options)).double()
+
+
+def images(size=IMAGE_SIZE):
+    return torch.randn(BATCH, 3, *size, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("options", CONFIGURATIONS)
+def test_logits_with_attention_equal_the_fused_ones_in_outputs_and_gradients(options):
+    model = build(**options).eval()
+    batch = images()
+    fused = model(batch)
+    explicit, weights = model(batch, return_attention=True)
+    torch.testing.assert_close(explicit, fused, rtol=0, atol=1e-12)
+    tokens = TOKENS + model.extra_tokens
+    assert [layer.shape for layer in weights] == [(BATCH, 3, tokens, tokens)] * 2
+    for layer in weights:
+        torch.testing.assert_close(layer.sum(-1), torch.ones_like(layer[..., 0]))
+    parameters = list(model.parameters())
+    direction = torch.randn_like(fused)
+    for ours, theirs in zip(
+        torch.autograd.grad(fused, parameters, direction),
+        torch.autograd.grad(explicit, parameters, direction),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("options", CONFIGURATIONS)
+def test_every_parameter_gets_a_finite_gradient(options):
+    model = build(**options)
+    F.cross_entropy(model(images()), torch.tensor([1, 4])).backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+        assert parameter.grad.any() or name.endswith("key_projection.bias"), name
+
+
+def test_attention_weights_are_of_the_first_layer_first():
+    model = build().eval()
+    batch = images()
+    _, weights = model(batch, return_attention=True)
+    tokens = model.position(model.patch_embedding(batch))
+    first = model.encoder.blocks[0]
+    _, expected = first.attention(first.attention_norm(tokens), return_weights=True)
+    torch.testing.assert_close(weights[0], expected, rtol=0, atol=1e-12)
+
+
+def test_logits_follow_the_papers_equations():
+    model = build(pool="class").eval()
+    batch = images()
+    kernel = model.patch_embedding.projection
+    patches = F.conv2d(batch, kernel.weight.view(DIM, 3, 4, 4), kernel.bias, stride=4).flatten(2).mT
+    tokens = torch.cat([model.class_token.expand(BATCH, 1, DIM), patches], 1) + model.position.encoding
+    for block in model.encoder.blocks:
+        tokens = tokens + block.attention(block.attention_norm(tokens))
+        tokens = tokens + block.mlp(block.mlp_norm(tokens))
+    expected = model.head(model.norm(tokens[:, 0]))
+    torch.testing.assert_close(model(batch), expected, rtol=0, atol=1e-12)
+
+
+def test_mean_pool_leaves_the_class_token_out():
+    model = build(class_token=True).eval()
+    tokens = torch.randn(BATCH, 1 + TOKENS, DIM, dtype=torch.float64)
+    other = tokens.clone()
+    other[:, 0] += 1.0
+    assert torch.equal(model.forward_head(tokens), model.forward_head(other))
+
+
+def test_without_position_the_order_of_the_patches_is_invisible():
+    batch = images()
+    rolled = batch.roll((4, 8), dims=(2, 3))
+    blind, sighted = build(position="none").eval(), build().eval()
+    torch.testing.assert_close(blind(batch), blind(rolled), rtol=0, atol=1e-12)
+    assert (sighted(batch) - sighted(rolled)).abs().max() > 1e-6
+
+
+def test_transposed_images_are_no_different_to_a_transposed_model():
+    """Rows and columns are treated alike: transposing images, patches and positions gives the same logits."""
+    model = build(patch_size=(2, 4), image_size=(6, 20)).eval()
+    turned = build(patch_size=(4, 2), image_size=(20, 6)).eval()
+    weights = model.state_dict()
+    kernel = weights["patch_embedding.projection.weight"].unflatten(1, (3, 2, 4))
+    weights["patch_embedding.projection.weight"] = kernel.mT.flatten(1)
+    position = weights["position.encoding"].unflatten(0, (3, 5))
+    weights["position.encoding"] = position.transpose(0, 1).flatten(0, 1)
+    turned.load_state_dict(weights)
+    batch = images((6, 20))
+    torch.testing.assert_close(turned(batch.mT), model(batch), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("position", ["learned", "sincos", "none"])
+def test_resize_gives_a_copy_for_another_size_and_leaves_the_model(position):
+    model = build(position=position, pool="class").eval()
+    batch = images()
+    before = model(batch)
+    resized = model.resize((8, 28))
+    assert resized.image_size == (8, 28)
+    assert resized.grid_size == (2, 7)
+    assert resized(images((8, 28))).shape == (BATCH, CLASSES)
+    assert torch.equal(model(batch), before)
+    torch.testing.assert_close(model.resize(IMAGE_SIZE)(batch), before, rtol=0, atol=0)
+
+
+def test_a_resized_sincos_model_is_the_model_built_for_that_size():
+    model = build(position="sincos").eval()
+    built = build(position="sincos", image_size=(8, 28)).eval()
+    built.load_state_dict(model.state_dict())
+    batch = images((8, 28))
+    torch.testing.assert_close(model.resize((8, 28))(batch), built(batch), rtol=0, atol=1e-6)
+
+
+def test_no_weight_decay_names_position_and_class_token():
+    assert build(pool="class").no_weight_decay() == {"class_token", "position.encoding"}
+    assert build().no_weight_decay() == {"position.encoding"}
+    assert build(position="sincos").no_weight_decay() == set()
+
+
+def test_saved_and_loaded_gives_the_same_logits(tmp_path):
+    model = build(pool="class").eval()
+    torch.save(model.state_dict(), tmp_path / "model.pt")
+    loaded = build(pool="class").eval()
+    loaded.load_state_dict(torch.load(tmp_path / "model.pt"))
+    batch = images()
+    assert torch.equal(loaded(batch), model(batch))
+
+
+def test_the_same_seed_draws_the_same_weights():
+    torch.manual_seed(3)
+    first = build()
+    torch.manual_seed(3)
+    second = build()
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+
+
+def test_initial_weights_are_those_of_the_table():
+    model = VisionTransformer(embed_dim=192, depth=1, pool="class")
+    block = model.encoder.blocks[0]
+    expected = {
+        block.attention.query_projection: (2 / (192 + 192)) ** 0.5,
+        block.mlp.expand: (2 / (192 + 384)) ** 0.5,
+        model.patch_embedding.projection: 48**-0.5,
+        model.head: 0.02,
+    }
+    for linear, std in expected.items():
+        assert linear.weight.std().item() == pytest.approx(std, rel=0.1)
+        assert not linear.bias.any()
+    assert model.position.encoding.std().item() == pytest.approx(0.5, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pool": "max"}, 'pool must be "mean" or "class", but is "max"'),
+        ({"position": "sine"}, 'position must be "learned", "sincos" or "none", but is "sine"'),
+        ({"pool": "class", "class_token": False}, "class_token=False"),
+        ({"embed_dim": 10, "position": "sincos", "num_heads": 2}, "multiple of 4"),
+        ({"num_heads": 5}, "num_heads must divide embed_dim, but num_heads=5 and embed_dim=12"),
+        ({"image_size": 30}, r"image_size=\(30, 30\) and patch_size=\(4, 4\)"),
+        ({"num_classes": 0}, "num_classes must be at least 1, but is 0"),
+        ({"depth": 0}, "depth must be at least 1, but is 0"),
+    ],
+)
+def test_what_cannot_be_built_says_which_argument_and_why(options, message):
+    with pytest.raises(ValueError, match=message):
+        build(**options)

@@ -1,0 +1,172 @@
+"""Attention as two pure functions: the softmax that knows what is masked, and the weighted mean that it makes."""
+
+from typing import Literal, TypeAlias, overload
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+#: What attends to what: broadcast against (batch, heads, queries, keys) from the right.
+Mask: TypeAlias = (
+    Bool[Tensor, "#batch #heads #queries #keys"]
+    | Bool[Tensor, "#heads #queries #keys"]
+    | Bool[Tensor, "#queries #keys"]
+)
+#: What is added to the scores: broadcast like a mask.
+Bias: TypeAlias = (
+    Float[Tensor, "#batch #heads #queries #keys"]
+    | Float[Tensor, "#heads #queries #keys"]
+    | Float[Tensor, "#queries #keys"]
+)
+
+
+def masked_softmax(
+    scores: Float[Tensor, "*rows keys"], mask: Bool[Tensor, "..."] | None
+) -> Float[Tensor, "*rows keys"]:
+    """Softmax over the keys that the mask allows; a row that may attend to nothing is zero.
+
+    ``weights[i, j] = mask[i, j] exp(scores[i, j]) / sum_k mask[i, k] exp(scores[i, k])``, and 0 where the sum is empty.
+
+    Reference: Vaswani et al. 2017, equation 1 and section 3.2.3.
+    Differs: an empty sum gives 0 with zero gradient, where a softmax over minus infinities gives NaN.
+
+    Arguments:
+        scores: ``(..., queries, keys)``.
+        mask: True where a query may attend, broadcast against ``scores``; None allows all.
+    """
+    if mask is None:
+        return scores.softmax(dim=-1)
+    empty = ~mask.any(dim=-1, keepdim=True)
+    # An empty row gets scores of 0, not minus infinity: its softmax is then finite, and so is its gradient.
+    scores = scores.masked_fill(~mask, -torch.inf).masked_fill(empty, 0.0)
+    return scores.softmax(dim=-1).masked_fill(empty, 0.0)
+
+
+@overload
+def scaled_dot_product_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    dropout: float = 0.0,
+    scale: float | None = None,
+    return_weights: Literal[False] = False,
+) -> Tensor: ...
+
+
+@overload
+def scaled_dot_product_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    dropout: float = 0.0,
+    scale: float | None = None,
+    return_weights: Literal[True],
+) -> tuple[Tensor, Tensor]: ...
+
+
+@overload
+def scaled_dot_product_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    dropout: float = 0.0,
+    scale: float | None = None,
+    return_weights: bool,
+) -> Tensor | tuple[Tensor, Tensor]: ...
+
+
+def scaled_dot_product_attention(
+    queries: Float[Tensor, "batch heads queries head_dim"],
+    keys: Float[Tensor, "batch heads keys head_dim"],
+    values: Float[Tensor, "batch heads keys value_head_dim"],
+    *,
+    mask: Mask | None = None,
+    bias: Bias | None = None,
+    dropout: float = 0.0,
+    scale: float | None = None,
+    return_weights: bool = False,
+) -> (
+    Float[Tensor, "batch heads queries value_head_dim"]
+    | tuple[Float[Tensor, "batch heads queries value_head_dim"], Float[Tensor, "batch heads queries keys"]]
+):
+    """Weighted mean of the values, weighted by how well each key answers the query.
+
+    ``Attention(Q, K, V) = softmax(scale Q K^T + bias) V``, ``scale = 1 / sqrt(head_dim)``.
+
+    Reference: Vaswani et al. 2017, equation 1.
+    Differs: a query that may attend to nothing gets exactly zero, in outputs and gradients, on both paths.
+
+    Arguments:
+        queries: ``(batch, heads, queries, head_dim)``.
+        keys: ``(batch, heads, keys, head_dim)``.
+        values: ``(batch, heads, keys, value_head_dim)``; their width may differ from that of the keys.
+        mask: True where a query may attend; broadcast against ``(batch, heads, queries, keys)`` from the right.
+        bias: added to the scaled scores, broadcast like ``mask``; an entry of minus infinity masks.
+        dropout: probability that a weight is dropped (0 outside training).
+        scale: what the scores are multiplied by; ``1 / sqrt(head_dim)`` if None.
+        return_weights: also return the weights ``(batch, heads, queries, keys)``, computed explicitly instead of by the
+            fused kernel. They are those before dropout, so that the rows sum to one.
+
+    Raises:
+        ValueError: if ``mask`` is not boolean.
+    """
+    if mask is None and bias is None and not return_weights:
+        return F.scaled_dot_product_attention(queries, keys, values, dropout_p=dropout, scale=scale)
+    if mask is not None and mask.dtype != torch.bool:
+        raise ValueError(f"mask must be boolean, True where a query may attend, but has dtype {mask.dtype}")
+    if bias is not None:
+        mask = (bias != -torch.inf) if mask is None else mask & (bias != -torch.inf)
+        bias = bias.to(queries.dtype)
+    if return_weights:
+        return _explicit(queries, keys, values, mask=mask, bias=bias, dropout=dropout, scale=scale)
+    assert mask is not None
+    return _fused(queries, keys, values, mask=mask, bias=bias, dropout=dropout, scale=scale)
+
+
+def _fused(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    mask: Tensor,
+    bias: Tensor | None,
+    dropout: float,
+    scale: float | None,
+) -> Tensor:
+    """Torch's kernel. It must not see an empty row, on which kernels and versions differ: opened before, zero after."""
+    empty = ~mask.any(dim=-1, keepdim=True)
+    attn_mask = mask | empty if bias is None else bias.masked_fill(~mask, -torch.inf).masked_fill(empty, 0.0)
+    if attn_mask.shape[-1] != keys.shape[-2]:  # kernels broadcast over batch and heads, not all of them over keys
+        attn_mask = attn_mask.expand(*attn_mask.shape[:-1], keys.shape[-2])
+    output = F.scaled_dot_product_attention(queries, keys, values, attn_mask=attn_mask, dropout_p=dropout, scale=scale)
+    return output.masked_fill(empty, 0.0)
+
+
+def _explicit(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    mask: Tensor | None,
+    bias: Tensor | None,
+    dropout: float,
+    scale: float | None,
+) -> tuple[Tensor, Tensor]:
+    """The equation, step by step: the same outputs as the fused kernel, and the weights."""
+    factor = queries.shape[-1] ** -0.5 if scale is None else scale
+    scores = (queries * factor) @ keys.transpose(-2, -1)
+    if bias is not None:
+        scores = scores + bias
+    weights = masked_softmax(scores, mask)
+    kept = F.dropout(weights, dropout) if dropout > 0.0 else weights
+    return kept @ values, weights

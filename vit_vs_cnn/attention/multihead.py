@@ -1,0 +1,155 @@
+"""Multi-head attention: project, attend in every head, project back."""
+
+from einops import rearrange
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from vit_vs_cnn.attention.functional import Bias, scaled_dot_product_attention
+
+#: What every layer norm of the project adds to the variance, as timm's ViT does.
+NORM_EPS = 1e-6
+
+
+class MultiHeadAttention(nn.Module):
+    """Attention in several subspaces at once.
+
+    ``MHA(X) = [head_1; ...; head_H] W_O + b_O``, ``head_h = Attention(X_q W_Q^h + b_Q^h, X_k W_K^h + b_K^h, X_v W_V^h +
+    b_V^h)``. ``mha(x)`` is self-attention: keys default to the queries, values to the keys.
+
+    Reference: Vaswani et al. 2017, section 3.2.2; QK-norm: Dehghani et al. 2023, section 2.
+    Differs: ``head_dim`` may be set apart from ``embed_dim / num_heads``, and the output projection may be left out.
+
+    The bias on the scores is the door for relative positions; ``rotary`` is the one for rotary positions.
+
+    Arguments:
+        embed_dim: width D of the queries given and of the output.
+        num_heads: number of heads H.
+        key_dim: width of the keys given; ``embed_dim`` if None.
+        value_dim: width of the values given; ``key_dim`` if None.
+        head_dim: width of a head; ``embed_dim / num_heads`` if None.
+        bias: whether the projections of queries, keys and values add a bias.
+        output_bias: whether the output projection adds one; as ``bias`` if None.
+        qk_norm: layer norm over ``head_dim`` on queries and keys, before the scores.
+        dropout: probability that a weight is dropped in training.
+        output_projection: False returns the heads side by side, ``(batch, queries, num_heads * head_dim)``.
+        rotary: called as ``rotary(queries, keys)`` on ``(batch, heads, tokens, head_dim)`` after projection and norm;
+            returns both, rotated.
+
+    Raises:
+        ValueError: if a width is not positive, ``num_heads`` does not divide ``embed_dim`` while ``head_dim`` is None,
+            or ``dropout`` lies outside [0, 1).
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        head_dim: int | None = None,
+        bias: bool = True,
+        output_bias: bool | None = None,
+        qk_norm: bool = False,
+        dropout: float = 0.0,
+        output_projection: bool = True,
+        rotary: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        key_dim = embed_dim if key_dim is None else key_dim
+        value_dim = key_dim if value_dim is None else value_dim
+        _check_widths(embed_dim=embed_dim, num_heads=num_heads, key_dim=key_dim, value_dim=value_dim)
+        if head_dim is None and embed_dim % num_heads:
+            raise ValueError(f"num_heads must divide embed_dim, but num_heads={num_heads} and embed_dim={embed_dim}")
+        if not 0.0 <= dropout < 1.0:
+            raise ValueError(f"dropout must be in [0, 1), but is {dropout}")
+        self.embed_dim = embed_dim
+        self.num_heads = num_heads
+        self.head_dim = embed_dim // num_heads if head_dim is None else head_dim
+        _check_widths(head_dim=self.head_dim)
+        self.dropout = dropout
+        inner_dim = self.num_heads * self.head_dim
+        self.query_projection = nn.Linear(embed_dim, inner_dim, bias=bias)
+        self.key_projection = nn.Linear(key_dim, inner_dim, bias=bias)
+        self.value_projection = nn.Linear(value_dim, inner_dim, bias=bias)
+        self.query_norm = nn.LayerNorm(self.head_dim, eps=NORM_EPS) if qk_norm else None
+        self.key_norm = nn.LayerNorm(self.head_dim, eps=NORM_EPS) if qk_norm else None
+        self.rotary = rotary
+        output_bias = bias if output_bias is None else output_bias
+        self.output_projection = nn.Linear(inner_dim, embed_dim, bias=output_bias) if output_projection else None
+        self.init_weights()
+
+    def init_weights(self) -> None:
+        """Xavier-uniform projections and zero biases, as in the Transformer; a ViT overwrites this by its own."""
+        for projection in (self.query_projection, self.key_projection, self.value_projection, self.output_projection):
+            if projection is not None:
+                nn.init.xavier_uniform_(projection.weight)
+                if projection.bias is not None:
+                    nn.init.zeros_(projection.bias)
+
+    def forward(
+        self,
+        queries: Float[Tensor, "batch queries embed_dim"],
+        keys: Float[Tensor, "batch keys key_dim"] | None = None,
+        values: Float[Tensor, "batch keys value_dim"] | None = None,
+        *,
+        mask: Bool[Tensor, "..."] | None = None,
+        bias: Bias | None = None,
+        return_weights: bool = False,
+    ) -> (
+        Float[Tensor, "batch queries output_dim"]
+        | tuple[Float[Tensor, "batch queries output_dim"], Float[Tensor, "batch heads queries keys"]]
+    ):
+        """What each query gathers; with ``return_weights`` also the weights ``(batch, heads, queries, keys)``.
+
+        Arguments:
+            queries: ``(batch, queries, embed_dim)``.
+            keys: ``(batch, keys, key_dim)``; the queries if None.
+            values: ``(batch, keys, value_dim)``; the keys if None.
+            mask: True where a query may attend: ``(queries, keys)``, ``(batch, queries, keys)`` (the same in every
+                head) or ``(batch, heads, queries, keys)``; a dimension of size 1 broadcasts.
+            bias: added to the scores: ``(queries, keys)``, ``(heads, queries, keys)`` (the same for every image) or
+                ``(batch, heads, queries, keys)``.
+            return_weights: compute explicitly, and return the weights too.
+        """
+        keys = queries if keys is None else keys
+        values = keys if values is None else values
+        if mask is not None and mask.ndim == 3:
+            mask = mask.unsqueeze(1)
+        projected = self._project(queries, keys, values)
+        dropout = self.dropout if self.training else 0.0
+        if return_weights:
+            heads, weights = scaled_dot_product_attention(
+                *projected, mask=mask, bias=bias, dropout=dropout, return_weights=True
+            )
+            return self._merge(heads), weights
+        return self._merge(scaled_dot_product_attention(*projected, mask=mask, bias=bias, dropout=dropout))
+
+    def _project(self, queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of every head, ``(batch, heads, tokens, head_dim)``.
+
+        Three products, not one with the weights side by side: the three results are contiguous and their gradients need
+        no gathering. Measured on a CPU at 128 x 64 tokens of width 64, forward and backward: 24.7 ms; one product
+        unbound into three, as in timm, 26.4 ms; one product cut into three 24.7 ms.
+        """
+        queries = self._split(self.query_projection(queries))
+        keys = self._split(self.key_projection(keys))
+        values = self._split(self.value_projection(values))
+        if self.query_norm is not None and self.key_norm is not None:
+            queries, keys = self.query_norm(queries), self.key_norm(keys)
+        if self.rotary is not None:
+            queries, keys = self.rotary(queries, keys)
+        return queries, keys, values
+
+    def _split(self, tokens: Tensor) -> Tensor:
+        return rearrange(tokens, "b n (heads d) -> b heads n d", heads=self.num_heads)
+
+    def _merge(self, heads: Tensor) -> Tensor:
+        merged = rearrange(heads, "b heads n d -> b n (heads d)")
+        return merged if self.output_projection is None else self.output_projection(merged)
+
+
+def _check_widths(**widths: int) -> None:
+    for name, width in widths.items():
+        if width < 1:
+            raise ValueError(f"{name} must be at least 1, but is {width}")

@@ -1,0 +1,30 @@
+"""What a model costs: its parameters, and its multiply-accumulates with the attention products counted."""
+
+import copy
+
+import torch
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Number of learned numbers, each shared one counted once."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def count_macs(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
+    """Multiply-accumulates of the evaluation of one image.
+
+    Matrix products and convolutions are counted, those of attention (Q K^T and A V) among them; norms, activations and
+    sums are not. Nothing is computed: a copy of the model runs on the meta device, in float32.
+
+    Arguments:
+        image_shape: (channels, rows, cols).
+    """
+    shadow = copy.deepcopy(model).to(device="meta", dtype=torch.float32).eval()
+    images = torch.empty(1, *image_shape, device="meta")
+    # The fused attention kernels are opaque to the counter; the math one is made of products that it sees.
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        shadow(images)
+    return counter.get_total_flops() // 2

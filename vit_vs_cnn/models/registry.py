@@ -1,0 +1,74 @@
+"""A model by its name: one of the presets, or any of timm's."""
+
+import difflib
+import inspect
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from torch import nn
+
+from vit_vs_cnn.models.presets import PRESETS
+
+TIMM_PREFIX = "timm/"
+
+
+def list_models() -> list[str]:
+    """Names of the presets, smallest first within a family; any timm model is ``timm/<its name>`` besides."""
+    return list(PRESETS)
+
+
+def create_model(
+    name: str, *, num_classes: int, image_size: int | Sequence[int], in_channels: int = 3, **options: Any
+) -> nn.Module:
+    """The model of that name, freshly initialised.
+
+    Arguments:
+        name: one of ``list_models()``, or ``timm/<name>`` for a model of timm's (without pretrained weights).
+        num_classes: number of logits.
+        image_size: of the images, one number or (rows, cols); a model that takes any size ignores it.
+        in_channels: channels of the images.
+        options: arguments of the constructor that replace those of the preset (for timm: of ``timm.create_model``).
+
+    Raises:
+        ValueError: if there is no such model or option (the close or allowed ones are named), or the constructor
+            refuses a value.
+    """
+    if name.startswith(TIMM_PREFIX):
+        return _create_timm_model(name.removeprefix(TIMM_PREFIX), num_classes, image_size, in_channels, options)
+    if name not in PRESETS:
+        raise ValueError(f'there is no model "{name}"; {_suggestions(name, PRESETS)}, or timm/<name of a timm model>')
+    preset = PRESETS[name]
+    given: dict[str, Any] = {"num_classes": num_classes, "image_size": image_size, "in_channels": in_channels}
+    accepted = list(inspect.signature(preset.constructor).parameters)
+    allowed = [option for option in accepted if option not in given]
+    for option in options:
+        if option not in allowed:
+            raise ValueError(f'model "{name}" has no option "{option}"; allowed: {", ".join(allowed)}')
+    given = {argument: value for argument, value in given.items() if argument in accepted}
+    return preset.constructor(**{**preset.arguments, **given, **options})
+
+
+def _create_timm_model(
+    name: str, num_classes: int, image_size: int | Sequence[int], in_channels: int, options: dict[str, Any]
+) -> nn.Module:
+    import timm
+
+    if not timm.is_model(name):
+        raise ValueError(f'there is no timm model "{name}"; {_suggestions(name, timm.list_models())}')
+    configuration = timm.get_pretrained_cfg(name)
+    # timm's own mark of the models whose weights depend on the image size; the others have no such argument.
+    if configuration is not None and configuration.fixed_input_size:
+        options = {"img_size": image_size if isinstance(image_size, int) else tuple(image_size), **options}
+    try:
+        return timm.create_model(name, pretrained=False, num_classes=num_classes, in_chans=in_channels, **options)
+    except (TypeError, AssertionError) as error:
+        raise ValueError(f'timm model "{name}" cannot be made with these options: {error}') from error
+
+
+def _suggestions(name: str, names: Iterable[str]) -> str:
+    """Close names if there are any, and where to look if there are none."""
+    names = list(names)
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    if close:
+        return f"did you mean {' or '.join(close)}?"
+    return f"known: {', '.join(names[:20])}{', ...' if len(names) > 20 else ''}"
