@@ -1,0 +1,279 @@
+"""CIFAR is found, unpacked or fetched, verified, and read right, or one line says why not."""
+
+import hashlib
+import io
+import pickle
+import tarfile
+
+import numpy as np
+import pytest
+import torch
+from torchvision import datasets
+
+from vit_vs_cnn.data.cifar import CifarOptions, CifarSource, extract_members
+from vit_vs_cnn.errors import InputError
+
+COUNT = 40
+CLASSES = {"cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}
+UNVERIFIED = CifarOptions(download=False, verify_checksum=False)
+
+
+def text(value):
+    return b"U" + bytes([len(value)]) + value.encode()
+
+
+def number(value):
+    return b"M" + value.to_bytes(2, "little")
+
+
+def python_2_pickle(content):
+    """A dict of strings, lists and one array as Python 2 pickled it: protocol 2, ``str`` for bytes."""
+    pairs = b""
+    for key, value in content.items():
+        pairs += text(key)
+        if isinstance(value, np.ndarray):
+            pairs += b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85" + text("b") + b"\x87R"
+            pairs += b"(K\x01" + number(value.shape[0]) + number(value.shape[1]) + b"\x86cnumpy\ndtype\n" + text("u1")
+            pairs += b"K\x00K\x01\x87R(K\x03" + text("|") + b"NNN" + 2 * b"J\xff\xff\xff\xff" + b"K\x00tb\x89T"
+            pairs += value.nbytes.to_bytes(4, "little") + value.tobytes() + b"tb"
+        else:
+            pairs += b"](" + b"".join(text(item) if isinstance(item, str) else number(item) for item in value) + b"e"
+    return b"\x80\x02}(" + pairs + b"u."
+
+
+def batch(name, seed, num_classes):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(num_classes, size=COUNT).tolist()
+    pixels = rng.integers(256, size=(COUNT, 3072), dtype=np.uint8)
+    key = "labels" if name == "cifar10" else "fine_labels"
+    return {"coarse_labels": [0] * COUNT, key: labels, "data": pixels}
+
+
+def write(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def make(root, name, dump=python_2_pickle):
+    """A small data set in the official layout; the contents of its batches by file name."""
+    published, num_classes = CLASSES[name], int(name[5:])
+    folder = root / published.base_folder
+    files = [file for file, _ in (*published.train_list, *published.test_list)]
+    contents = {file: batch(name, seed, num_classes) for seed, file in enumerate(files)}
+    for file, content in contents.items():
+        write(folder / file, dump(content))
+    names = [f"class {label}" for label in range(num_classes)]
+    write(folder / published.meta["filename"], dump({"coarse_label_names": ["x"], published.meta["key"]: names}))
+    return contents
+
+
+def publish(monkeypatch, root, name):
+    """Take what lies under ``root`` for the published data; the archive of it, which is not under ``root``."""
+    published = CLASSES[name]
+    folder = root / published.base_folder
+    for attribute in ("train_list", "test_list"):
+        sums = [
+            [file, hashlib.md5((folder / file).read_bytes()).hexdigest()] for file, _ in getattr(published, attribute)
+        ]
+        monkeypatch.setattr(published, attribute, sums)
+    md5 = hashlib.md5((folder / published.meta["filename"]).read_bytes()).hexdigest()
+    monkeypatch.setattr(published, "meta", published.meta | {"md5": md5})
+    archive = root.parent / "mirror" / published.filename
+    archive.parent.mkdir()
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(folder, published.base_folder)
+    monkeypatch.setattr(published, "tgz_md5", hashlib.md5(archive.read_bytes()).hexdigest())
+    return archive
+
+
+def message_of(source):
+    with pytest.raises(InputError) as caught:
+        source.train()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("dump", [python_2_pickle, *(lambda x, p=p: pickle.dumps(x, p) for p in (2, 3, 5))])
+def test_images_labels_and_names_are_those_of_the_batches(tmp_path, name, dump):
+    contents = make(tmp_path, name, dump)
+    source = CifarSource(name, tmp_path, UNVERIFIED)
+    train, test = source.train(), source.test()
+    files = list(contents)
+    pixels = np.concatenate([contents[file]["data"] for file in files[:-1]])
+    assert torch.equal(train.images.flatten(1), torch.from_numpy(pixels))
+    assert train.images[3, 1, 2, 5] == pixels[3, 1024 + 2 * 32 + 5]
+    key = "labels" if name == "cifar10" else "fine_labels"
+    assert train.labels.tolist() == [label for file in files[:-1] for label in contents[file][key]]
+    assert test.labels.tolist() == contents[files[-1]][key]
+    assert train.class_names == tuple(f"class {label}" for label in range(int(name[5:])))
+    assert train.sample_ids[17] == "train/00017" and test.sample_ids[39] == "test/00039"
+    assert source.validation() is None
+
+
+def test_images_may_be_written_to(tmp_path):
+    make(tmp_path, "cifar100")
+    images = CifarSource("cifar100", tmp_path, UNVERIFIED).train().images
+    images[0] = 0
+
+
+def test_the_inner_folder_will_do_as_root(tmp_path):
+    make(tmp_path, "cifar10")
+    inner = tmp_path / "cifar-10-batches-py"
+    assert len(CifarSource("cifar10", str(inner), UNVERIFIED).test()) == COUNT
+
+
+def test_published_files_are_recorded_as_official(tmp_path, monkeypatch):
+    make(tmp_path / "data", "cifar10")
+    publish(monkeypatch, tmp_path / "data", "cifar10")
+    source = CifarSource("cifar10", tmp_path / "data")
+    assert source.provenance() == {"source": "cifar10", "checksums": "not read"}
+    source.train()
+    assert source.provenance() == {"source": "cifar10", "checksums": "official"}
+
+
+def test_other_files_are_refused_unless_verification_is_off(tmp_path):
+    make(tmp_path, "cifar10")
+    source = CifarSource("cifar10", tmp_path)
+    message = message_of(source)
+    assert "--data.cifar.verify_checksum false" in message and "batches.meta" in message
+    assert source.provenance()["checksums"] == "not read"
+    source = CifarSource("cifar10", tmp_path, UNVERIFIED)
+    source.train()
+    assert source.provenance()["checksums"] == "not verified"
+
+
+def test_one_changed_pixel_is_found(tmp_path, monkeypatch):
+    contents = make(tmp_path / "data", "cifar10")
+    publish(monkeypatch, tmp_path / "data", "cifar10")
+    path = tmp_path / "data" / "cifar-10-batches-py" / "data_batch_3"
+    contents["data_batch_3"]["data"][7, 5] ^= 1
+    path.write_bytes(python_2_pickle(contents["data_batch_3"]))
+    source = CifarSource("cifar10", tmp_path / "data")
+    assert str(path) in message_of(source)
+    source.test()
+
+
+@pytest.mark.parametrize("damage", [lambda content: content[:-9], lambda content: b"garbage", lambda content: b""])
+def test_a_damaged_batch_gives_one_line(tmp_path, damage):
+    make(tmp_path, "cifar100")
+    path = tmp_path / "cifar-100-python" / "train"
+    path.write_bytes(damage(path.read_bytes()))
+    assert f"{path}: truncated or damaged" in message_of(CifarSource("cifar100", tmp_path, UNVERIFIED))
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        ({"labels": [10] * COUNT}, "must lie in 0 to 9"),
+        ({"labels": [-1] * COUNT}, "must lie in 0 to 9"),
+        ({"labels": [0] * 39}, "must be 40 integers"),
+        ({"labels": ["a"] * COUNT}, "must be 40 integers"),
+        ({"labels": [[0], [0, 1]]}, "must be 40 integers"),
+        ({"labels": None}, "must be 40 integers"),
+        ({"labels": np.array(3)}, "must be 40 integers"),
+        ({"data": np.zeros((COUNT, 3071), np.uint8)}, "(count, 3072)"),
+        ({"data": np.zeros((COUNT, 3072), np.int64)}, "(count, 3072)"),
+        ({"data": np.array(3, np.uint8)}, "(count, 3072)"),
+        ({"data": None}, "(count, 3072)"),
+    ],
+)
+def test_an_inconsistent_batch_gives_one_line(tmp_path, change, rule):
+    contents = make(tmp_path, "cifar10", pickle.dumps)
+    path = tmp_path / "cifar-10-batches-py" / "data_batch_2"
+    path.write_bytes(pickle.dumps(contents["data_batch_2"] | change))
+    message = message_of(CifarSource("cifar10", tmp_path, UNVERIFIED))
+    assert rule in message and str(path) in message
+
+
+@pytest.mark.parametrize("content", [{}, [1], {"label_names": []}, {"label_names": [1, 2]}, 3])
+def test_a_meta_file_without_names_gives_one_line(tmp_path, content):
+    make(tmp_path, "cifar10")
+    (tmp_path / "cifar-10-batches-py" / "batches.meta").write_bytes(pickle.dumps(content))
+    assert "batches.meta: holds no list of class names" in message_of(CifarSource("cifar10", tmp_path, UNVERIFIED))
+
+
+def test_missing_data_without_download_tells_both_ways(tmp_path):
+    message = message_of(CifarSource("cifar100", tmp_path / "none", UNVERIFIED))
+    assert "--data.cifar.download true" in message and datasets.CIFAR100.url in message
+    assert not (tmp_path / "none").exists()
+
+
+def test_an_archive_in_the_root_is_unpacked(tmp_path, monkeypatch):
+    make(tmp_path / "made", "cifar10")
+    archive = publish(monkeypatch, tmp_path / "made", "cifar10")
+    source = CifarSource("cifar10", archive.parent, CifarOptions(download=False))
+    assert len(source.train()) == 5 * COUNT
+    visible = sorted(path.name for path in archive.parent.iterdir() if not path.name.endswith(".lock"))
+    assert visible == ["cifar-10-batches-py", archive.name]
+
+
+def test_an_incomplete_folder_is_completed_from_the_archive(tmp_path, monkeypatch):
+    make(tmp_path / "made", "cifar10")
+    archive = publish(monkeypatch, tmp_path / "made", "cifar10")
+    make(archive.parent, "cifar10")
+    (archive.parent / "cifar-10-batches-py" / "data_batch_5").unlink()
+    assert len(CifarSource("cifar10", archive.parent).train()) == 5 * COUNT
+
+
+def test_a_changed_archive_is_refused_and_nothing_is_unpacked(tmp_path, monkeypatch):
+    make(tmp_path / "made", "cifar10")
+    archive = publish(monkeypatch, tmp_path / "made", "cifar10")
+    archive.write_bytes(archive.read_bytes() + b"x")
+    message = message_of(CifarSource("cifar10", archive.parent))
+    assert "--data.cifar.verify_checksum false" in message and str(archive) in message
+    assert not (archive.parent / "cifar-10-batches-py").exists()
+
+
+@pytest.mark.parametrize("as_folder", [True, False])
+def test_data_is_fetched_from_a_mirror(tmp_path, monkeypatch, as_folder):
+    make(tmp_path / "made", "cifar100")
+    archive = publish(monkeypatch, tmp_path / "made", "cifar100")
+    mirror = (archive.parent if as_folder else archive).as_uri()
+    source = CifarSource("cifar100", tmp_path / "new" / "data", CifarOptions(mirror=mirror))
+    assert len(source.train()) == COUNT
+    assert source.provenance()["checksums"] == "official"
+
+
+def test_a_mirror_with_other_data_is_refused_and_leaves_nothing(tmp_path, monkeypatch):
+    make(tmp_path / "made", "cifar100")
+    archive = publish(monkeypatch, tmp_path / "made", "cifar100")
+    monkeypatch.setattr(datasets.CIFAR100, "tgz_md5", "0" * 32)
+    message = message_of(CifarSource("cifar100", tmp_path / "data", CifarOptions(mirror=archive.parent.as_uri())))
+    assert "MD5" in message and "--data.cifar.mirror" in message and str(tmp_path / "data") in message
+    assert [path for path in (tmp_path / "data").iterdir() if not path.name.endswith(".lock")] == []
+
+
+def test_an_archive_that_is_none_gives_one_line_and_leaves_no_folder(tmp_path):
+    for content in (b"hello", b"", b"\x1f\x8b\x08\x00garbage"):
+        (tmp_path / "cifar-10-python.tar.gz").write_bytes(content)
+        assert "cannot be unpacked" in message_of(CifarSource("cifar10", tmp_path, UNVERIFIED))
+    assert not (tmp_path / "cifar-10-batches-py").exists()
+
+
+def test_a_truncated_archive_leaves_no_folder(tmp_path, monkeypatch):
+    make(tmp_path / "made", "cifar10")
+    archive = publish(monkeypatch, tmp_path / "made", "cifar10")
+    archive.write_bytes(archive.read_bytes()[:-200_000])
+    assert str(archive) in message_of(CifarSource("cifar10", archive.parent, UNVERIFIED))
+    assert [path.name for path in archive.parent.iterdir() if path.is_dir()] == []
+
+
+def test_links_and_paths_in_an_archive_have_no_effect(tmp_path):
+    (tmp_path / "secret").write_text("secret")
+    with tarfile.open(tmp_path / "evil.tar", "w") as tar:
+        for name in ("../escaped", "/tmp/escaped", "inner/other"):
+            tar.addfile(tarfile.TarInfo(name), io.BytesIO())
+        link = tarfile.TarInfo("inner/wanted")
+        link.type, link.linkname = tarfile.SYMTYPE, str(tmp_path / "secret")
+        tar.addfile(link)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(InputError, match="does not hold inner/wanted"):
+        extract_members(tmp_path / "evil.tar", ["inner/wanted"], tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+    assert not (tmp_path / "escaped").exists()
+
+
+def test_a_root_that_is_a_file_gives_one_line(tmp_path):
+    (tmp_path / "file").touch()
+    assert "cannot be written" in message_of(CifarSource("cifar10", tmp_path / "file", CifarOptions()))

@@ -1,0 +1,637 @@
+"""A folder of a user's images: whatever is in it is read right, or one line says what is wrong and where."""
+
+import json
+import os
+import struct
+import warnings
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vit_vs_cnn.data import decoding
+from vit_vs_cnn.data import folder as folder_module
+from vit_vs_cnn.data.decoding import UnreadableImage, decode_image
+from vit_vs_cnn.data.folder import FolderOptions, FolderSource
+from vit_vs_cnn.errors import InputError
+
+SIZE = 11
+RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
+
+
+@pytest.fixture
+def options(tmp_path):
+    return lambda **changes: FolderOptions(**{"image_size": SIZE, "cache": tmp_path / "cache"} | changes)
+
+
+@pytest.fixture
+def root(tmp_path):
+    return tmp_path / "photos"
+
+
+def save(path, color=RED, size=(13, 7), mode="RGB", **options):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, color).convert(mode).save(path, **options)
+
+
+def fill(folder, count=5, suffix="png", color=RED):
+    for number in range(count):
+        save(folder / f"{number}.{suffix}", color)
+
+
+def classes(root, names=("ant", "bee"), count=5):
+    for number, name in enumerate(names):
+        fill(root / name, count, color=(0, 0, 50 * number))
+
+
+def message_of(call):
+    with pytest.raises(InputError) as caught:
+        call()
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def quadrants(width=40, height=20):
+    """An image whose left half is red and whose right half is blue."""
+    image = Image.new("RGB", (width, height), BLUE)
+    image.paste(RED, (0, 0, width // 2, height))
+    return image
+
+
+def huge_png():
+    """The header of a PNG of 400 million pixels."""
+
+    def chunk(kind, content):
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    header = struct.pack(">IIBBBBB", 20_000, 20_000, 1, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"0")) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "jpeg", "png", "bmp", "gif", "webp", "tif", "tiff", "ppm", "pgm"])
+def test_every_format_is_read(tmp_path, suffix):
+    save(tmp_path / f"x.{suffix}", (90, 90, 90), mode="L" if suffix == "pgm" else "RGB")
+    assert np.abs(decode_image(tmp_path / f"x.{suffix}", SIZE).astype(int) - 90).max() <= 1
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif", "pgm"])
+def test_16_bit_grey_is_scaled_and_not_clipped(tmp_path, suffix):
+    grey = np.array([[0, 257 * 3], [257 * 100, 65535]], np.uint16)
+    Image.fromarray(grey).save(tmp_path / f"x.{suffix}")
+    decoded = decode_image(tmp_path / f"x.{suffix}", 2)
+    np.testing.assert_array_equal(decoded, np.broadcast_to([[0, 3], [100, 255]], (3, 2, 2)))
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (np.array([[0, 7], [99, 255]], np.int32), [[0, 7], [99, 255]]),
+        (np.array([[0, 257], [514, 65535]], np.int32), [[0, 1], [2, 255]]),
+        (np.array([[-1000, 0], [1000, 1000]], np.int32), [[0, 128], [255, 255]]),
+        (np.array([[0, 0.2], [0.4, 1]], np.float32), [[0, 51], [102, 255]]),
+        (np.array([[0, 7], [99, 255]], np.float32), [[0, 7], [99, 255]]),
+        (np.array([[-1, 0], [np.nan, 1]], np.float32), [[0, 128], [128, 255]]),
+        (np.full((2, 2), 70_000, np.int32), [[0, 0], [0, 0]]),
+    ],
+)
+def test_32_bit_grey_takes_the_narrowest_usual_range(tmp_path, values, expected):
+    Image.fromarray(values).save(tmp_path / "x.tif")
+    decoded = decode_image(tmp_path / "x.tif", 2)
+    np.testing.assert_array_equal(decoded, np.broadcast_to(expected, (3, 2, 2)))
+
+
+@pytest.mark.parametrize(
+    ("mode", "suffix"), [("CMYK", "jpg"), ("CMYK", "tif"), ("YCbCr", "tif"), ("LAB", "tif"), ("P", "gif")]
+)
+def test_other_colour_models_become_rgb(tmp_path, mode, suffix):
+    image = Image.new("RGB", (8, 8), (250, 20, 30))
+    if mode == "LAB":
+        from PIL import ImageCms
+
+        profiles = [ImageCms.createProfile(name) for name in ("sRGB", "LAB")]
+        image = ImageCms.profileToProfile(image, *profiles, outputMode="LAB")
+    image.convert(mode).save(tmp_path / f"x.{suffix}")
+    np.testing.assert_allclose(decode_image(tmp_path / f"x.{suffix}", 1)[:, 0, 0], (250, 20, 30), atol=6)
+
+
+def test_one_bit_images_become_black_and_white(tmp_path):
+    Image.fromarray(np.array([[True, False], [False, True]])).save(tmp_path / "x.png")
+    np.testing.assert_array_equal(decode_image(tmp_path / "x.png", 2)[1], [[255, 0], [0, 255]])
+
+
+@pytest.mark.parametrize("kind", ["RGBA", "LA", "RGBA webp", "palette index", "palette bytes", "RGB key", "gif"])
+def test_transparent_pixels_become_white(tmp_path, kind):
+    path = tmp_path / "x.png"
+    above = Image.new("RGBA", (4, 4), (0, 0, 0, 255))
+    above.putpixel((1, 2), (0, 0, 0, 0))
+    if kind == "RGBA":
+        above.save(path)
+    elif kind == "LA":
+        above.convert("LA").save(path)
+    elif kind == "RGBA webp":
+        path = tmp_path / "x.webp"
+        above.save(path, lossless=True)
+    elif kind == "RGB key":
+        image = Image.new("RGB", (4, 4))
+        image.putpixel((1, 2), RED)
+        image.save(path, transparency=RED)
+    else:
+        image = Image.new("P", (4, 4))
+        image.putpalette([0, 0, 0, *RED])
+        image.putpixel((1, 2), 1)
+        path = tmp_path / ("x.gif" if kind == "gif" else "x.png")
+        image.save(path, transparency=b"\xff\x00" if kind == "palette bytes" else 1)
+    decoded = decode_image(path, 4)
+    assert decoded[:, 2, 1].tolist() == [255, 255, 255]
+    assert decoded.sum() == 3 * 255
+
+
+def test_half_transparent_pixels_are_mixed_with_white(tmp_path):
+    Image.new("RGBA", (3, 3), (0, 100, 200, 51)).save(tmp_path / "x.png")
+    np.testing.assert_allclose(decode_image(tmp_path / "x.png", 3)[:, 0, 0], (204, 224, 244), atol=1)
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png", "tif", "webp"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_images_are_turned_upright(tmp_path, suffix, orientation):
+    upright = quadrants(32, 32)
+    upright.paste(GREEN, (0, 0, 16, 16))
+    turns = Image.Transpose
+    inverse = [None, turns.FLIP_LEFT_RIGHT, turns.ROTATE_180, turns.FLIP_TOP_BOTTOM]
+    inverse += [turns.TRANSPOSE, turns.ROTATE_90, turns.TRANSVERSE, turns.ROTATE_270]
+    turn = inverse[orientation - 1]
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    (upright if turn is None else upright.transpose(turn)).save(tmp_path / f"x.{suffix}", exif=exif)
+    corners = decode_image(tmp_path / f"x.{suffix}", 8)[:, ::7, ::7].transpose(1, 2, 0)
+    np.testing.assert_allclose(corners, [[GREEN, BLUE], [RED, BLUE]], atol=40)
+
+
+def test_the_first_frame_of_an_animation_is_taken(tmp_path):
+    frames = [Image.new("RGB", (8, 8), color) for color in (RED, GREEN, BLUE)]
+    for suffix in ("gif", "webp", "png", "tif"):
+        frames[0].save(tmp_path / f"x.{suffix}", save_all=True, append_images=frames[1:])
+        np.testing.assert_allclose(decode_image(tmp_path / f"x.{suffix}", 1)[:, 0, 0], RED, atol=3)
+
+
+def test_a_phones_multi_picture_file_is_read(tmp_path):
+    save(tmp_path / "x.jpg", GREEN, format="MPO", save_all=True, append_images=[Image.new("RGB", (13, 7))])
+    assert decode_image(tmp_path / "x.jpg", 1)[:, 0, 0].tolist() == pytest.approx(GREEN, abs=3)
+
+
+def test_crop_keeps_the_middle_square(tmp_path):
+    image = Image.new("RGB", (40, 10), RED)
+    image.paste(BLUE, (15, 0, 25, 10))
+    image.save(tmp_path / "x.png")
+    decoded = decode_image(tmp_path / "x.png", 10, "crop")
+    assert (decoded == np.reshape(BLUE, (3, 1, 1))).all()
+
+
+def test_squash_keeps_the_whole_image(tmp_path):
+    quadrants().save(tmp_path / "x.png")
+    decoded = decode_image(tmp_path / "x.png", 10, "squash")
+    np.testing.assert_allclose(decoded[0], np.broadcast_to([255.0] * 5 + [0.0] * 5, (10, 10)), atol=20)
+
+
+@pytest.mark.parametrize("is_wide", [True, False])
+def test_pad_keeps_the_whole_image_in_proportion(tmp_path, is_wide):
+    Image.new("RGB", (40, 20) if is_wide else (20, 40), "white").save(tmp_path / "x.png")
+    decoded = decode_image(tmp_path / "x.png", 12, "pad")
+    expected = np.zeros((12, 12))
+    expected[3:9] = 255
+    np.testing.assert_array_equal(decoded[0], expected if is_wide else expected.T)
+
+
+@pytest.mark.parametrize("resize", ["crop", "squash", "pad"])
+@pytest.mark.parametrize("size", [(1, 1), (1, 997), (997, 1), (3, 2), (1009, 503)])
+def test_any_shape_becomes_a_square_of_its_colour(tmp_path, resize, size):
+    save(tmp_path / "x.png", (10, 200, 90), size)
+    decoded = decode_image(tmp_path / "x.png", 13, resize)
+    assert decoded.shape == (3, 13, 13) and decoded[:, 6, 6].tolist() == [10, 200, 90]
+
+
+def test_shrinking_is_antialiased(tmp_path):
+    checkers = np.indices((640, 640)).sum(0) % 2 * 255
+    Image.fromarray(checkers.astype(np.uint8)).save(tmp_path / "x.png")
+    np.testing.assert_allclose(decode_image(tmp_path / "x.png", 16), 127.5, atol=2)
+
+
+def test_a_big_jpeg_is_decoded_at_a_fraction_of_its_size(tmp_path, monkeypatch):
+    quadrants(2000, 1000).save(tmp_path / "x.jpg")
+    sizes = []
+    on_white = decoding._on_white
+    monkeypatch.setattr(decoding, "_on_white", lambda image: (sizes.append(image.size), on_white(image))[1])
+    decoded = decode_image(tmp_path / "x.jpg", 16, "squash")
+    assert sizes[0][0] <= 500
+    np.testing.assert_allclose(decoded[:, 8, [1, -2]].T, [RED, BLUE], atol=4)
+
+
+def test_a_broken_exif_block_does_not_lose_the_image(tmp_path):
+    save(tmp_path / "x.png", GREEN, exif=b"Exif\x00\x00garbage")
+    assert decode_image(tmp_path / "x.png", 1)[:, 0, 0].tolist() == list(GREEN)
+
+
+def bad_files(folder):
+    """One file of every kind that cannot be read, and what its reason mentions."""
+    folder.mkdir(parents=True, exist_ok=True)
+    noise = Image.fromarray(np.random.default_rng(0).integers(256, size=(64, 64, 3), dtype=np.uint8))
+    noise.save(folder / "whole.jpg")
+    noise.save(folder / "whole.png")
+    (folder / "cut.jpg").write_bytes((folder / "whole.jpg").read_bytes()[:2000])
+    (folder / "cut.png").write_bytes((folder / "whole.png").read_bytes()[:2000])
+    (folder / "empty.png").touch()
+    (folder / "text.png").write_text("no image")
+    (folder / "script.png").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n")
+    (folder / "bomb.png").write_bytes(huge_png())
+    (folder / "lost.png").symlink_to(folder / "nowhere")
+    (folder / "whole.jpg").unlink()
+    (folder / "whole.png").unlink()
+    return {
+        "cut.jpg": "truncated",
+        "cut.png": "truncated",
+        "empty.png": "empty file",
+        "text.png": "no image",
+        "script.png": "no image",
+        "bomb.png": "decompression bomb",
+        "lost.png": "No such file",
+    }
+
+
+def test_every_unreadable_file_has_its_reason(tmp_path):
+    for name, reason in bad_files(tmp_path).items():
+        with pytest.raises(UnreadableImage, match=name) as caught:
+            decode_image(tmp_path / name, SIZE)
+        assert reason in caught.value.reason and "\n" not in str(caught.value)
+
+
+def test_a_forbidden_file_has_its_reason(tmp_path, monkeypatch):
+    def forbid(*arguments, **options):
+        raise PermissionError(13, "Permission denied")
+
+    save(tmp_path / "x.png")
+    monkeypatch.setattr(Image, "open", forbid)
+    with pytest.raises(UnreadableImage, match="no permission"):
+        decode_image(tmp_path / "x.png", SIZE)
+
+
+def test_class_folders_are_split_by_class(root, options):
+    classes(root, ("bee", "ant"), 20)
+    source = FolderSource(root, options(test_fraction=0.25))
+    train, test = source.train(), source.test()
+    assert train.class_names == ("ant", "bee") and source.validation() is None
+    assert train.labels.bincount().tolist() == [15, 15] and test.labels.bincount().tolist() == [5, 5]
+    assert not set(train.sample_ids) & set(test.sample_ids)
+    assert len({*train.sample_ids, *test.sample_ids}) == 40
+    assert all(
+        name.startswith(("ant/", "bee/")[label]) for name, label in zip(test.sample_ids, test.labels, strict=True)
+    )
+    assert (train.images[train.labels == 0, 2] == 50).all() and (train.images[train.labels == 1, 2] == 0).all()
+
+
+def test_the_split_is_the_same_each_time_and_another_for_another_seed(root, options):
+    classes(root, count=30)
+    drawn = [FolderSource(root, options(split_seed=seed)).layout.splits["test"] for seed in (0, 0, 1)]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_the_split_does_not_look_into_files_and_a_new_class_changes_no_other(root, options):
+    classes(root, count=30)
+    before = FolderSource(root, options()).layout.splits["test"]
+    fill(root / "ant", 30, color=GREEN)
+    classes(root, ("cat",))
+    after = FolderSource(root, options()).layout.splits["test"]
+    assert [file for file in after if file.label < 2] == before
+
+
+def test_a_file_that_is_added_moves_at_most_one_other(root, options):
+    classes(root, count=30)
+    before = {file.name for file in FolderSource(root, options()).layout.splits["test"]}
+    save(root / "ant" / "new.png")
+    after = {file.name for file in FolderSource(root, options()).layout.splits["test"]} - {"ant/new.png"}
+    assert len(before ^ after) <= 1
+
+
+@pytest.mark.parametrize(("fraction", "expected"), [(0.01, 1), (0.5, 2), (0.99, 3)])
+def test_each_class_keeps_images_for_each_purpose(root, options, fraction, expected):
+    classes(root, count=5)
+    counts = FolderSource(root, options(test_fraction=fraction)).layout.counts()
+    assert counts["test"] == {"ant": expected, "bee": expected}
+    assert counts["train"] == {"ant": 5 - expected, "bee": 5 - expected}
+
+
+@pytest.mark.parametrize("validation", ["val", "valid", "validation"])
+def test_split_folders_are_taken_as_they_are(root, options, validation):
+    for split, count in (("train", 3), (validation, 2), ("test", 1)):
+        classes(root / split, count=count)
+    source = FolderSource(root, options())
+    assert [len(split) for split in (source.train(), source.validation(), source.test())] == [6, 4, 2]
+    assert source.test().sample_ids == ["test/ant/0.png", "test/bee/0.png"]
+    assert source.provenance()["layout"] == "split folders"
+
+
+def test_train_alone_gives_a_test_split(root, options):
+    classes(root / "train", count=10)
+    source = FolderSource(root, options())
+    assert (len(source.train()), source.validation(), len(source.test())) == (16, None, 4)
+
+
+def test_a_class_called_train_is_a_class(root, options):
+    classes(root, ("bus", "train"))
+    assert FolderSource(root, options()).train().class_names == ("bus", "train")
+
+
+def test_nested_folders_count_and_hidden_and_other_files_do_not(root, options):
+    classes(root, count=3)
+    save(root / "ant" / "deep" / "deeper" / "x.JPG", format="JPEG")
+    for name in (".hidden.png", ".cache/x.png", "deep/.x.png", "notes.txt", "Thumbs.db"):
+        save(root / "ant" / name, format="PNG")
+    fill(root / ".git")
+    layout = FolderSource(root, options()).layout
+    assert layout.class_names == ("ant", "bee")
+    assert sum(split["ant"] for split in layout.counts().values()) == 4
+
+
+def test_links_to_folders_are_followed_but_not_in_circles(root, options, tmp_path):
+    classes(root, count=3)
+    fill(tmp_path / "elsewhere", 2)
+    (root / "ant" / "more").symlink_to(tmp_path / "elsewhere")
+    (root / "ant" / "circle").symlink_to(root / "ant")
+    assert sum(split["ant"] for split in FolderSource(root, options()).layout.counts().values()) == 5
+
+
+def test_a_missing_root_gives_one_line(root, options):
+    assert f"{root}: no such folder" in message_of(FolderSource(root, options()).train)
+
+
+def test_fewer_than_two_classes_give_one_line(root, options):
+    root.mkdir()
+    save(root / "loose.png")
+    assert "no class folder" in message_of(FolderSource(root, options()).train)
+    classes(root, ("ant",))
+    message = message_of(FolderSource(root, options()).train)
+    assert "'ant'" in message and "at least 2" in message and "<class>/<images>" in message
+
+
+def test_a_class_with_too_few_images_is_named_with_count_and_minimum(root, options):
+    classes(root)
+    fill(root / "cat", 2)
+    message = message_of(FolderSource(root, options()).train)
+    assert "'cat' has 2 images" in message and "at least 3" in message and "to validate, to test" in message
+
+
+def test_a_class_without_usable_files_mentions_the_others(root, options):
+    classes(root)
+    (root / "cat").mkdir()
+    (root / "cat" / "a.heic").touch()
+    message = message_of(FolderSource(root, options()).train)
+    assert "'cat' has 0 images (1 other files, such as cat/a.heic; images end in .bmp .gif .jpeg" in message
+
+
+def test_classes_of_the_splits_must_agree(root, options):
+    classes(root / "train")
+    classes(root / "test", ("ant",))
+    assert "class 'bee' of train/ has no images here" in message_of(FolderSource(root, options()).train)
+    classes(root / "test", ("bee", "cat"))
+    message = message_of(FolderSource(root, options()).train)
+    assert f"{root / 'test'}: class 'cat' is not in train/, which has ant, bee" in message
+
+
+def test_doubtful_layouts_give_one_line(root, options):
+    classes(root / "Train")
+    classes(root / "Test")
+    assert "has Test/ with sub-folders but no train/" in message_of(FolderSource(root, options()).train)
+    classes(root / "train")
+    classes(root / "val")
+    classes(root / "valid")
+    assert "val and valid" in message_of(FolderSource(root, options()).train)
+
+
+def test_folders_beside_train_are_ignored_with_a_warning(root, options):
+    classes(root / "train")
+    fill(root / "test")
+    with pytest.warns(UserWarning, match="ignored: test"):
+        assert "test" in FolderSource(root, options()).layout.splits
+
+
+def test_an_empty_validation_folder_gives_one_line(root, options):
+    classes(root / "train")
+    (root / "val" / "ant").mkdir(parents=True)
+    assert f"{root / 'val'}: holds no images" in message_of(FolderSource(root, options()).train)
+
+
+@pytest.mark.parametrize("change", [{"image_size": 0}, {"test_fraction": 0.0}, {"test_fraction": 1.0}])
+def test_bad_options_name_the_option_and_the_rule(change):
+    message = message_of(lambda: FolderOptions(**change))
+    assert f"data.folder.{next(iter(change))}: " in message and "must" in message
+
+
+def test_all_unreadable_files_are_reported_in_one_line(root, options):
+    for split in ("train", "test"):
+        classes(root / split, count=4)
+    count = len(bad_files(root / "train" / "ant"))
+    message = message_of(FolderSource(root, options()).train)
+    assert f"{root}: {count} of {8 + count} train images cannot be read: train/ant/bomb.png (more than" in message
+    assert f" and {count - 3} more" in message and "--data.folder.skip_unreadable true" in message
+    assert len(FolderSource(root, options()).test()) == 8
+
+
+def test_unreadable_files_are_left_out_on_request_with_a_warning_each_time(root, options):
+    for split in ("train", "test"):
+        classes(root / split, count=4)
+    bad = bad_files(root / "train" / "ant")
+    for _ in range(2):  # decoded, then from the cache
+        source = FolderSource(root, options(skip_unreadable=True))
+        with pytest.warns(UserWarning, match=f"{len(bad)} of {8 + len(bad)} train images"):
+            train = source.train()
+        assert train.labels.tolist() == [0] * 4 + [1] * 4 and train.images.shape == (8, 3, SIZE, SIZE)
+        assert train.sample_ids == [f"train/{name}/{number}.png" for name in ("ant", "bee") for number in range(4)]
+        assert set(source.provenance()["skipped"]["train"]) == {f"train/ant/{name}" for name in bad}
+    assert "cannot be read" in message_of(FolderSource(root, options()).train)
+
+
+def test_a_class_that_skipping_empties_is_named(root, options):
+    for split in ("train", "test"):
+        classes(root / split, count=4)
+    for number in range(4):
+        (root / "test" / "bee" / f"{number}.png").write_bytes(b"")
+    source = FolderSource(root, options(skip_unreadable=True))
+    with pytest.warns(UserWarning, match="4 of 8 test images"):
+        assert "class 'bee' has 0 readable test images" in message_of(source.test)
+
+
+def test_pillows_remarks_are_kept_from_the_user(root, options, monkeypatch):
+    classes(root)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 60)  # a warning from here on, an error from twice as many
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(FolderSource(root, options()).train()) == 8
+
+
+@pytest.fixture
+def decoded(monkeypatch):
+    """The names of the files that are decoded."""
+    names = []
+
+    def recording(path, *arguments):
+        names.append(path.name)
+        return decode_image(path, *arguments)
+
+    monkeypatch.setattr(folder_module, "decode_image", recording)
+    return names
+
+
+def test_each_split_decodes_its_own_images_only(root, options, decoded):
+    for split in ("train", "val", "test"):
+        for name in ("ant", "bee"):
+            for number in range(3):
+                save(root / split / name / f"{split}{number}.png")
+    source = FolderSource(root, options())
+    for split in ("train", "test"):
+        getattr(source, split)()
+        assert len(decoded) == 6 and all(name.startswith(split) for name in decoded)
+        decoded.clear()
+    source.validation()
+    assert len(decoded) == 6 and all(name.startswith("val") for name in decoded)
+
+
+def test_a_second_reading_decodes_nothing_and_gives_the_same(root, options, decoded):
+    classes(root)
+    first = FolderSource(root, options()).train()
+    decoded.clear()
+    second = FolderSource(root, options()).train()
+    assert decoded == []
+    assert first.fingerprint() == second.fingerprint() and first.sample_ids == second.sample_ids
+    second.images[0] = 7
+    assert FolderSource(root, options()).train().fingerprint() == first.fingerprint()
+
+
+@pytest.mark.parametrize("change", ["edited", "added", "removed", "touched", "image_size", "resize"])
+def test_any_change_is_noticed(root, options, decoded, change):
+    classes(root / "train")
+    classes(root / "test")
+    path = root / "train" / "ant" / "3.png"
+    FolderSource(root, options()).train()
+    decoded.clear()
+    if change == "edited":
+        save(path, GREEN)
+    elif change == "added":
+        save(path.with_name("x.png"))
+    elif change == "removed":
+        path.unlink()
+    elif change == "touched":
+        os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
+    changed = {"image_size": 5} if change == "image_size" else {"resize": "pad"} if change == "resize" else {}
+    train = FolderSource(root, options(**changed)).train()
+    assert len(decoded) == len(train) == 10 + {"added": 1, "removed": -1}.get(change, 0)
+    if change == "edited":
+        assert train.images[3, :, 0, 0].tolist() == list(GREEN)
+
+
+def test_two_folders_of_the_same_listing_do_not_share_a_cache(tmp_path, options):
+    for name, color in (("one", RED), ("two", BLUE)):
+        for split in ("train", "test"):
+            for own in ("ant", "bee"):
+                save(tmp_path / name / split / own / "0.bmp", color)
+                save(tmp_path / name / split / own / "1.bmp", color)
+        for path in (tmp_path / name).rglob("*.bmp"):
+            os.utime(path, ns=(0, 0))
+    assert FolderSource(tmp_path / "one", options()).train().images[0, :, 0, 0].tolist() == list(RED)
+    assert FolderSource(tmp_path / "two", options()).train().images[0, :, 0, 0].tolist() == list(BLUE)
+
+
+def test_an_outdated_cache_is_removed(root, options, tmp_path):
+    classes(root)
+    for number in range(3):
+        os.utime(root / "ant" / "0.png", ns=(0, number))
+        os.utime(root / "bee" / "0.png", ns=(0, number))
+        source = FolderSource(root, options())
+        source.train(), source.test()
+    assert sorted(path.suffix for path in (tmp_path / "cache").iterdir()) == [".json", ".json", ".npy", ".npy"]
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".json"])
+@pytest.mark.parametrize("damage", ["truncated", "empty", "garbage", "flipped", "gone", "pickle"])
+def test_a_damaged_cache_is_made_anew(root, options, tmp_path, decoded, suffix, damage):
+    classes(root)
+    expected = FolderSource(root, options()).train().fingerprint()
+    decoded.clear()
+    (path,) = (tmp_path / "cache").glob(f"*{suffix}")
+    content = path.read_bytes()
+    flipped = content[:-100] + bytes([content[-100] ^ 1]) + content[-99:] if len(content) > 100 else b"[" + content
+    replaced = {
+        "truncated": content[:-5],
+        "empty": b"",
+        "garbage": b"\xff" * 500,
+        "flipped": flipped,
+        "pickle": b"\x80\x04N.",
+    }
+    path.unlink() if damage == "gone" else path.write_bytes(replaced[damage])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert FolderSource(root, options()).train().fingerprint() == expected
+    assert len(decoded) == 8
+    assert path.read_bytes() == content
+
+
+def test_a_cache_that_cannot_be_written_only_warns(root, options, tmp_path):
+    classes(root)
+    (tmp_path / "file").touch()
+    with pytest.warns(UserWarning, match="cannot keep decoded images"):
+        assert len(FolderSource(root, options(cache=tmp_path / "file")).train()) == 8
+
+
+def test_a_write_that_fails_leaves_nothing(root, options, tmp_path, monkeypatch):
+    def full(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    classes(root)
+    monkeypatch.setattr(np, "save", full)
+    with pytest.warns(UserWarning, match="No space left"):
+        FolderSource(root, options()).train()
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_readers_and_writers_at_once_all_get_the_same(root, options):
+    classes(root)
+    with ThreadPoolExecutor(4) as pool:
+        found = [pool.submit(lambda: FolderSource(root, options()).test().fingerprint()) for _ in range(12)]
+    assert len({future.result() for future in found}) == 1
+
+
+def test_the_cache_lies_where_the_system_keeps_caches(root, tmp_path, monkeypatch):
+    classes(root)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    FolderSource(root).test()
+    (index,) = (tmp_path / "xdg" / "vit_vs_cnn").glob("*.json")
+    assert json.loads(index.read_text())["failures"] == {}
+
+
+def test_the_layout_is_found_once(root, options):
+    classes(root, count=10)
+    source = FolderSource(root, options())
+    train = source.train()
+    fill(root / "ant", 30)
+    assert not set(train.sample_ids) & set(source.test().sample_ids)
+    assert len(source.test()) == 4
+
+
+def test_provenance_tells_layout_and_counts(root, options):
+    classes(root)
+    assert FolderSource(str(root), options()).provenance() == {
+        "source": "folder",
+        "root": str(root),
+        "layout": "class folders",
+        "counts": {"train": {"ant": 4, "bee": 4}, "test": {"ant": 1, "bee": 1}},
+        "skipped": {},
+    }
+
+
+def test_images_are_what_the_decoder_gives(root, options):
+    classes(root)
+    train = FolderSource(root, options(resize="pad")).train()
+    for image, name in zip(train.images, train.sample_ids, strict=True):
+        assert torch.equal(image, torch.from_numpy(decode_image(root / name, SIZE, "pad")))
