@@ -1,0 +1,199 @@
+"""The whole pipeline: a pure function of its draws, the same for one image as for a batch."""
+
+import pytest
+import torch
+from scipy.stats import chisquare
+from torchvision.transforms.v2 import functional as TF
+
+from vit_vs_cnn.data.augmentation import Augmentation, Augmenter
+from vit_vs_cnn.data.policy import OPERATIONS
+from vit_vs_cnn.errors import InputError
+
+SIZE = (29, 23)
+MEAN, STD = [0.49, 0.48, 0.45], [0.25, 0.24, 0.26]
+NOTHING = {"crop_padding": 0, "flip": False}
+EVERYTHING = {"policy": "randaugment", "num_ops": 3, "erasing": 0.5, "cutout": 7, "mixup": 0.2, "cutmix": 1.0}
+
+
+def augmenter(**config):
+    return Augmenter(Augmentation(**config), mean=MEAN, std=STD, num_classes=10)
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.fixture
+def images():
+    return torch.randint(0, 256, (53, 3, *SIZE), dtype=torch.uint8, generator=generator(8))
+
+
+@pytest.fixture
+def labels():
+    return torch.randint(0, 10, (53,), generator=generator(9))
+
+
+def test_with_everything_off_only_normalises(images, labels):
+    augment = augmenter(**NOTHING)
+    result, targets = augment(images, labels, augment.draw(53, generator()))
+    mean, std = (torch.tensor(values)[:, None, None] for values in (MEAN, STD))
+    assert torch.equal(result, (images / 255 - mean) / std)
+    assert torch.equal(result, augment.normalise(images))
+    assert torch.equal(targets, labels)
+
+
+def test_defaults_equal_torchvision_crop_flip_normalise(images, labels):
+    augment = augmenter()
+    draws = augment.draw(53, generator())
+    result, _ = augment(images, labels, draws)
+    for image, ours, draw in zip(images, result, draws, strict=True):
+        row, col = (draw[:2] * 9).int().tolist()
+        expected = TF.crop(TF.pad(image, [4, 4]), row, col, *SIZE)
+        expected = TF.horizontal_flip(expected) if draw[2] < 0.5 else expected
+        torch.testing.assert_close(ours, TF.normalize(TF.to_dtype(expected, torch.float32, scale=True), MEAN, STD))
+
+
+@pytest.mark.parametrize("config", [{}, EVERYTHING, {"policy": "trivialaugment"}], ids=["plain", "all", "trivial"])
+def test_same_draws_give_the_same_batch_and_leave_the_images(config, images, labels):
+    augment, before = augmenter(**config), images.clone()
+    draws = augment.draw(53, generator())
+    first, second = augment(images, labels, draws), augmenter(**config)(images, labels, draws)
+    assert torch.equal(first[0], second[0]) and torch.equal(first[1], second[1])
+    assert torch.equal(images, before)
+
+
+@pytest.mark.parametrize("policy", ["randaugment", "trivialaugment"])
+def test_an_image_does_not_depend_on_its_batch(policy, images, labels):
+    augment = augmenter(policy=policy, erasing=0.5, cutout=7)
+    draws = augment.draw(53, generator())
+    together, _ = augment(images, labels, draws)
+    for k in range(53):
+        alone, _ = augment(images[k : k + 1], labels[k : k + 1], draws[k : k + 1])
+        assert torch.equal(alone[0], together[k])
+
+
+def test_batch_of_a_data_set_is_the_batch_of_its_images(images, labels):
+    augment, indices = augmenter(**EVERYTHING), torch.tensor([41, 3, 3, 17, 52, 0, 29])
+    draws = augment.draw(7, generator())
+    fused, fused_targets = augment.batch(images, labels, indices, draws)
+    plain, targets = augment(images[indices], labels[indices], draws)
+    assert torch.equal(fused, plain) and torch.equal(fused_targets, targets)
+
+
+def test_switching_others_on_leaves_the_crops_and_flips_as_they_were():
+    plain, full = augmenter(), augmenter(**EVERYTHING)
+    assert torch.equal(plain.draw(53, generator())[:, :3], full.draw(53, generator())[:, :3])
+
+
+def test_draws_are_resumed_from_the_generators_state():
+    augment, source = augmenter(policy="randaugment"), generator()
+    augment.draw(53, source)
+    state = source.get_state()
+    expected = augment.draw(53, source)
+    resumed = torch.Generator()
+    resumed.set_state(state)
+    assert torch.equal(augment.draw(53, resumed), expected)
+
+
+def test_offsets_are_uniform_and_half_of_the_images_are_flipped():
+    augment = augmenter(crop_padding=2)
+    plan, _ = augment._plan(augment.draw(20_000, generator()), SIZE)
+    for offsets in plan["offsets"]:
+        assert set(offsets.int().tolist()) == {-2, -1, 0, 1, 2}
+        assert chisquare(torch.bincount(offsets.int() + 2).numpy()).pvalue > 0.01
+    assert abs(plan["flips"].double().mean() - 0.5) < 0.01
+
+
+def test_operations_are_uniform_in_every_round():
+    augment = augmenter(policy="randaugment", num_ops=3)
+    _, counts = augment._plan(augment.draw(20_000, generator()), SIZE)
+    assert len(counts) == 3
+    for count in counts:
+        assert len(count) == len(OPERATIONS)
+        assert chisquare(count).pvalue > 0.01
+
+
+def test_trivialaugment_uses_every_strength_and_both_signs():
+    augment = augmenter(policy="trivialaugment")
+    plan, counts = augment._plan(augment.draw(40_000, generator()), SIZE)
+    entries = torch.bincount(plan["entries"][0], minlength=14 * 31 * 2)
+    assert chisquare(entries.numpy()).pvalue > 0.01
+    assert len(counts) == 1
+
+
+def test_no_rounds_of_randaugment_is_no_policy(images, labels):
+    none, plain = augmenter(policy="randaugment", num_ops=0), augmenter()
+    draws = plain.draw(53, generator())
+    assert torch.equal(none(images, labels, draws)[0], plain(images, labels, draws)[0])
+
+
+def test_cutout_is_the_mean_colour(images, labels):
+    augment = augmenter(**NOTHING, cutout=7)
+    result, _ = augment(images, labels, augment.draw(53, generator()))
+    assert ((result == 0).all(dim=1).sum(dim=(1, 2)) >= 4 * 4).all()
+    kept = result != 0
+    assert torch.equal(result[kept], augment.normalise(images)[kept])
+
+
+def test_soft_targets_are_distributions_over_the_classes(images, labels):
+    augment = augmenter(mixup=0.8, cutmix=1.0)
+    _, targets = augment(images, labels, augment.draw(53, generator()))
+    assert targets.shape == (53, 10) and targets.dtype == torch.float32
+    assert (targets >= 0).all()
+    torch.testing.assert_close(targets.sum(1), torch.ones(53))
+
+
+@pytest.mark.parametrize("channels", [1, 5])
+def test_any_number_of_channels_can_be_cut_covered_and_mixed(channels):
+    config = Augmentation(erasing=0.5, cutout=5, mixup=0.2, cutmix=1.0)
+    augment = Augmenter(config, mean=[0.5] * channels, std=[0.25] * channels, num_classes=3)
+    images = torch.randint(0, 256, (11, channels, *SIZE), dtype=torch.uint8)
+    result, _ = augment(images, torch.arange(11) % 3, augment.draw(11, generator()))
+    assert result.shape == images.shape and result.isfinite().all()
+
+
+@pytest.mark.parametrize("policy", ["randaugment", "trivialaugment"])
+def test_policies_work_on_grey_images(policy):
+    augment = Augmenter(Augmentation(policy=policy), mean=[0.5], std=[0.25], num_classes=3)
+    images = torch.randint(0, 256, (53, 1, *SIZE), dtype=torch.uint8)
+    result, _ = augment(images, torch.arange(53) % 3, augment.draw(53, generator()))
+    assert result.shape == images.shape and result.isfinite().all()
+
+
+def test_policy_on_five_channels_is_refused():
+    with pytest.raises(InputError, match=r"randaugment.*1 or 3 channels.*5"):
+        Augmenter(Augmentation(policy="randaugment"), mean=[0.5] * 5, std=[0.2] * 5, num_classes=2)
+
+
+@pytest.mark.parametrize("std", [[0.2, 0.2], [0.2, 0.0, 0.2]])
+def test_unfit_mean_and_std_are_refused(std):
+    with pytest.raises(InputError, match="std"):
+        Augmenter(Augmentation(), mean=MEAN, std=std, num_classes=2)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("crop_padding", -1),
+        ("num_ops", -2),
+        ("magnitude", 31.0),
+        ("erasing", 1.5),
+        ("cutout", -3),
+        ("mixup", -0.1),
+        ("cutmix", float("inf")),
+        ("mix_probability", float("nan")),
+    ],
+)
+def test_values_out_of_range_are_refused_by_name(field, value):
+    with pytest.raises(InputError, match=f"augmentation.{field} = {value}: must be"):
+        Augmentation(**{field: value})
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_gpu_gives_the_same_batch_as_the_cpu(images, labels):
+    augment = augmenter(**EVERYTHING)
+    draws = augment.draw(53, generator())
+    expected, targets = augmenter(**EVERYTHING)(images, labels, draws)
+    result, soft = augment(images.cuda(), labels.cuda(), draws)
+    torch.testing.assert_close(result.cpu(), expected)
+    torch.testing.assert_close(soft.cpu(), targets)

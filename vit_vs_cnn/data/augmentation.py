@@ -1,0 +1,244 @@
+"""Random changes of training images, made for a whole batch at once on the device where the data lie.
+
+Every decision is a pure function of one matrix of uniform numbers, drawn on the CPU from a generator that the caller
+owns: the same numbers give the same batch, on every device and after every interruption. From the numbers a plan is
+made on the CPU (offsets, boxes, entries of the policy's table: whole numbers, for the most part), sent to the device in
+one transfer and carried out there without waiting for it. Each image has its own parameters.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float, Float32, Int64, UInt8
+from torch import Tensor
+
+from vit_vs_cnn.data.boxes import cutout_boxes, erasing_boxes, inside
+from vit_vs_cnn.data.geometry import shifted
+from vit_vs_cnn.data.mixing import mixed_images, mixed_labels, mixing_plan
+from vit_vs_cnn.data.policy import NUM_BINS, OPERATIONS, PolicyTable, apply_round, sorted_moves, tabulated
+from vit_vs_cnn.errors import InputError
+
+Policy = Literal["none", "randaugment", "trivialaugment"]
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Random changes of training images.
+
+    Args:
+        crop_padding: black pixels added on every side before a random crop of the old size; 0 = no crop.
+        flip: mirror left and right with probability 1/2.
+        policy: random operations on geometry and colour: none, randaugment or trivialaugment (the wide space).
+        num_ops: operations on each image (randaugment; trivialaugment has one).
+        magnitude: strength of the operations, 0 to 30 (randaugment; trivialaugment draws it).
+        erasing: probability that a random rectangle (2% to 33% of the area) is set to the mean colour.
+        cutout: side in pixels of a square set to the mean colour in every image; may hang over the border; 0 = none.
+        mixup: alpha of mixup's Beta(alpha, alpha); 0 = none.
+        cutmix: alpha of CutMix's Beta(alpha, alpha); 0 = none. With mixup and cutmix, each image takes one of them.
+        mix_probability: probability that an image is mixed at all.
+    """
+
+    crop_padding: int = 4
+    flip: bool = True
+    policy: Policy = "none"
+    num_ops: int = 2
+    magnitude: float = 9.0
+    erasing: float = 0.0
+    cutout: int = 0
+    mixup: float = 0.0
+    cutmix: float = 0.0
+    mix_probability: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.policy not in get_args(Policy):
+            raise InputError(f"augmentation.policy = {self.policy!r}: must be one of {', '.join(get_args(Policy))}")
+        for name in ("crop_padding", "num_ops", "cutout"):
+            self._check(name, whole=True)
+        self._check("magnitude", highest=NUM_BINS - 1)
+        for name in ("erasing", "mix_probability"):
+            self._check(name, highest=1)
+        for name in ("mixup", "cutmix"):
+            self._check(name)
+
+    def _check(self, name: str, *, highest: int | None = None, whole: bool = False) -> None:
+        value = getattr(self, name)
+        # A bool is an int to Python, not to the reader of a config.
+        fits = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+        if not fits or not (0 <= value < math.inf) or (highest is not None and value > highest):
+            kind = "a whole number" if whole else "a number"
+            rule = f"{kind} of at least 0" if highest is None else f"{kind} from 0 to {highest}"
+            raise InputError(f"augmentation.{name} = {value!r}: must be {rule}")
+        if not whole:  # 1 and 1.0 are one config, and have one hash
+            object.__setattr__(self, name, float(value))
+
+    @property
+    def mixes(self) -> bool:
+        """Whether targets are soft labels."""
+        return (self.mixup > 0 or self.cutmix > 0) and self.mix_probability > 0
+
+    @property
+    def rounds(self) -> int:
+        """Operations of the policy on each image."""
+        return {"none": 0, "randaugment": self.num_ops, "trivialaugment": 1}[self.policy]
+
+
+DRAWS = {
+    "crop": 2,  # row, column
+    "flip": 1,
+    "erasing": 5,  # whether, area, aspect ratio, row, column
+    "cutout": 2,  # row, column
+    "mixing": 5,  # whether, mixup or CutMix, share, row, column
+    "policy": 3,  # operation, strength, sign; again for each round
+}
+"""Columns of the matrix of uniform numbers. All but the policy's are drawn whether they are used or not, so that
+switching one augmentation on leaves the others' decisions as they were."""
+
+
+class Augmenter:
+    """Carries out an `Augmentation` on batches of bytes; gives normalised floats and targets.
+
+    Order: crop and flip, policy, ``(x / 255 - mean) / std``, erasing and cutout, mixing.
+
+    Arguments:
+        config: what to do.
+        mean: of each channel, in units where white is 1.
+        std: of each channel, in the same units.
+        num_classes: width of the soft labels.
+
+    Raises:
+        InputError: mean and std do not fit each other, or the policy is not defined for that many channels.
+    """
+
+    def __init__(self, config: Augmentation, *, mean: Sequence[float], std: Sequence[float], num_classes: int) -> None:
+        if len(mean) != len(std) or not mean or min(std) <= 0:
+            raise InputError(f"mean = {list(mean)}, std = {list(std)}: one number per channel, every std above 0")
+        if config.policy != "none" and len(mean) not in (1, 3):
+            raise InputError(
+                f"augmentation.policy = {config.policy!r}: needs 1 or 3 channels, the images have {len(mean)}"
+            )
+        self.config = config
+        self.num_classes = num_classes
+        self._mean = torch.tensor(mean, dtype=torch.float32)[:, None, None]
+        self._std = torch.tensor(std, dtype=torch.float32)[:, None, None]
+        self._bins = [config.magnitude] if config.policy == "randaugment" else [float(k) for k in range(NUM_BINS)]
+        self._tables: dict[tuple[torch.device, tuple[int, int]], PolicyTable] = {}
+
+    @property
+    def num_draws(self) -> int:
+        """Uniform numbers that one image needs."""
+        return sum(DRAWS.values()) - DRAWS["policy"] + DRAWS["policy"] * self.config.rounds
+
+    def draw(self, batch_size: int, generator: torch.Generator) -> Float32[Tensor, "batch draws"]:
+        """Uniform numbers in [0, 1) for one batch, on the CPU, from a generator on the CPU."""
+        # Column after column, so that more rounds of the policy leave the columns before them as they were.
+        return torch.rand(self.num_draws, batch_size, generator=generator).T
+
+    def __call__(
+        self,
+        images: UInt8[Tensor, "batch channels rows cols"],
+        labels: Int64[Tensor, "batch"],
+        draws: Float32[Tensor, "batch draws"],
+    ) -> tuple[Float32[Tensor, "batch channels rows cols"], Int64[Tensor, "batch"] | Float32[Tensor, "batch classes"]]:
+        """The augmented batch and its targets: labels as given, or soft labels where images are mixed.
+
+        ``draws`` stay on the CPU, wherever the images are.
+        """
+        rows, cols = images.shape[-2:]
+        plan, counts = self._plan(draws, (rows, cols))
+        plan = _sent(plan, images.device)
+        if "offsets" in plan:
+            images = shifted(images, plan["offsets"].long(), plan["flips"][0] > 0)
+        if counts:
+            images = self._transformed(images, plan["moves"].long(), plan["entries"].long(), counts)
+        values = self._covered(self.normalise(images), plan)
+        if "mixing" not in plan:
+            return values, labels
+        return mixed_images(values, plan["mixing"]), mixed_labels(labels, plan["mixing"], self.num_classes)
+
+    def batch(
+        self,
+        images: UInt8[Tensor, "count channels rows cols"],
+        labels: Int64[Tensor, "count"],
+        indices: Int64[Tensor, "batch"],
+        draws: Float32[Tensor, "batch draws"],
+    ) -> tuple[Float32[Tensor, "batch channels rows cols"], Int64[Tensor, "batch"] | Float32[Tensor, "batch classes"]]:
+        """The same for the images at ``indices`` of a whole data set."""
+        indices = indices.to(images.device, non_blocking=True)
+        # Whole images first: copying them costs a tenth of one look-up of single pixels all over the data set.
+        return self(images.index_select(0, indices), labels.index_select(0, indices), draws)
+
+    def normalise(
+        self, images: UInt8[Tensor, "batch channels rows cols"]
+    ) -> Float32[Tensor, "batch channels rows cols"]:
+        """``(x / 255 - mean) / std``, for evaluation and as the last step before covering and mixing."""
+        if self._mean.device != images.device:
+            self._mean, self._std = self._mean.to(images.device), self._std.to(images.device)
+        return images.float().div_(255).sub_(self._mean).div_(self._std)
+
+    def _plan(
+        self, draws: Float[Tensor, "batch draws"], grid_size: tuple[int, int]
+    ) -> tuple[dict[str, Tensor], list[list[int]]]:
+        """Parameters of every image, ``(any, batch)`` each, and how often each operation comes in each round."""
+        config, plan = self.config, {}
+        # float64: a float32 just below 1 times a count may round up to the count.
+        parts = draws.T.double().split([DRAWS[name] * (config.rounds if name == "policy" else 1) for name in DRAWS])
+        uniform = dict(zip(DRAWS, parts, strict=True))
+        if config.crop_padding or config.flip:
+            plan["offsets"] = (uniform["crop"] * (2 * config.crop_padding + 1)).floor_() - config.crop_padding
+            plan["flips"] = (uniform["flip"] < 0.5) & config.flip
+        if config.erasing:
+            plan["erasing"] = erasing_boxes(uniform["erasing"], config.erasing, grid_size)
+        if config.cutout:
+            plan["cutout"] = cutout_boxes(uniform["cutout"], config.cutout, grid_size)
+        if config.mixes:
+            mixing = (config.mixup, config.cutmix, config.mix_probability)
+            plan["mixing"] = mixing_plan(uniform["mixing"], *mixing, grid_size)
+        if not config.rounds:
+            return plan, []
+        plan["moves"], plan["entries"], counts = self._chosen(uniform["policy"])
+        return plan, counts
+
+    def _chosen(self, uniform: Tensor) -> tuple[Tensor, Tensor, list[list[int]]]:
+        """Moves that sort the batch in each round, entries of the table in that order, images for each operation."""
+        operation, strength, sign = uniform.unflatten(0, (-1, 3)).unbind(1)
+        operations = (operation * len(OPERATIONS)).long()
+        bins = (strength * len(self._bins)).long()
+        entries = (operations * len(self._bins) + bins) * 2 + (sign < 0.5)
+        # The entries of an operation stand together: in order of entries means in order of operations.
+        order = torch.argsort(operations, dim=1, stable=True)
+        counts = [torch.bincount(chosen, minlength=len(OPERATIONS)).tolist() for chosen in operations]
+        return sorted_moves(operations), entries.gather(1, order), counts
+
+    def _transformed(self, images: Tensor, moves: Tensor, entries: Tensor, counts: list[list[int]]) -> Tensor:
+        table = self._table(images.device, (images.shape[-2], images.shape[-1]))
+        for move, entry, count in zip(moves[:-1], entries, counts, strict=True):
+            images = images.index_select(0, move)
+            apply_round(images, entry, count, table)
+        return images.index_select(0, moves[-1])
+
+    def _table(self, device: torch.device, grid_size: tuple[int, int]) -> PolicyTable:
+        if (device, grid_size) not in self._tables:
+            table = tabulated(self.config.policy, self._bins, grid_size)
+            self._tables[device, grid_size] = table.to(device)
+        return self._tables[device, grid_size]
+
+    def _covered(self, values: Tensor, plan: dict[str, Tensor]) -> Tensor:
+        """Zero, which is the mean colour, in the boxes of erasing and cutout."""
+        for name in ("erasing", "cutout"):
+            if name in plan:
+                values = values.mul_(1 - inside(plan[name], (values.shape[-2], values.shape[-1])))
+        return values
+
+
+def _sent(plan: dict[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    """The plan on the device, in one transfer; float32 holds its whole numbers exactly."""
+    if not plan:
+        return plan
+    packed = torch.cat([part.float() for part in plan.values()])
+    if device.type == "cuda":
+        packed = packed.pin_memory()
+    packed = packed.to(device, non_blocking=True)
+    return dict(zip(plan, packed.split([len(part) for part in plan.values()]), strict=True))

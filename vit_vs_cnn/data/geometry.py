@@ -1,0 +1,100 @@
+"""Moves of pixels: random crops, flips and affine maps, another one for each image of a batch.
+
+All of them are one integer look-up: every output pixel names the input pixel that it shows, and pixels from outside
+are black. Coordinates are integers (affine coefficients in units of 2^-16), so that every device gives the same bytes.
+"""
+
+import math
+
+import torch
+from jaxtyping import Bool, Int32, Int64, UInt8
+from torch import Tensor
+
+FRACTION_BITS = 16
+"""Affine coefficients are integers in units of 2^-16 pixels; 32 bits then hold images of up to 8,000 pixels a side."""
+
+
+def shifted(
+    images: UInt8[Tensor, "batch channels rows cols"],
+    offsets: Int64[Tensor, "2 batch"],
+    flips: Bool[Tensor, "batch"],
+) -> UInt8[Tensor, "batch channels rows cols"]:
+    """Crop of the zero-padded image, then horizontal flip, in one look-up.
+
+    ``out[r, c] = image[r + offset_row, c + offset_col]`` and, where flipped, ``image[r + offset_row, C - 1 - c +
+    offset_col]``; black outside. An offset of ``-p`` to ``p`` is a crop of the image padded by ``p``.
+
+    Arguments:
+        images: pixel values.
+        offsets: first row and first column of each crop, in pixels of the unpadded image.
+        flips: which images are mirrored.
+    """
+    num_rows, num_cols = images.shape[-2:]
+    rows = torch.arange(num_rows, device=images.device) + offsets[0][:, None]
+    cols = torch.arange(num_cols, device=images.device).repeat(len(images), 1)
+    cols = torch.where(flips[:, None], num_cols - 1 - cols, cols) + offsets[1][:, None]
+    return _looked_up(images, rows[:, :, None], cols[:, None, :])
+
+
+def affine(
+    images: UInt8[Tensor, "batch channels rows cols"], coefficients: Int32[Tensor, "batch 6"]
+) -> UInt8[Tensor, "batch channels rows cols"]:
+    """Affine maps with nearest-neighbour interpolation, black outside.
+
+    ``out[r, c] = image[floor(d c + e r + f), floor(a c + b r + t)]`` for coefficients ``(a, b, t, d, e, f)``, which
+    `affine_coefficients` gives in units of 2^-16.
+
+    Differs: torchvision computes the same in float32 and rounds halves to even; here halves go up. The two may show
+    neighbouring pixels where a source falls halfway between them.
+    """
+    num_rows, num_cols = images.shape[-2:]
+    rows = torch.arange(num_rows, dtype=torch.int32, device=images.device)[:, None]
+    cols = torch.arange(num_cols, dtype=torch.int32, device=images.device)
+    a, b, t, d, e, f = coefficients[:, :, None, None].unbind(1)
+    source_cols = (a * cols + (b * rows + t)) >> FRACTION_BITS
+    source_rows = (d * cols + (e * rows + f)) >> FRACTION_BITS
+    return _looked_up(images, source_rows, source_cols)
+
+
+def _looked_up(images: Tensor, rows: Tensor, cols: Tensor) -> Tensor:
+    """``out[n, :, r, c] = images[n, :, rows[n, r, c], cols[n, r, c]]``, zero where that lies outside."""
+    num_rows, num_cols = images.shape[-2:]
+    nearest_rows, nearest_cols = rows.clamp(0, num_rows - 1), cols.clamp(0, num_cols - 1)
+    # Products of bytes, not "and" of flags: three times as fast on the CPU.
+    inside = (rows == nearest_rows).view(torch.uint8) * (cols == nearest_cols).view(torch.uint8)
+    pixels = nearest_rows * num_cols + nearest_cols
+    pixels = pixels.long().flatten(1)[:, None].expand(-1, images.shape[1], -1)
+    picked = images.flatten(2).gather(2, pixels)
+    return picked.mul_(inside.flatten(1)[:, None]).view(images.shape)
+
+
+def affine_coefficients(operation: str, magnitude: float, grid_size: tuple[int, int]) -> list[int]:
+    """The inverse map (output pixel to input pixel) of one operation, in units of 2^-16 pixels.
+
+    Arguments:
+        operation: ``ShearX``, ``ShearY`` (about the upper left corner; magnitude: pixels per pixel), ``TranslateX``,
+            ``TranslateY`` (whole pixels, the fraction is dropped), ``Rotate`` (degrees, counterclockwise, about the
+            centre); every other name is the identity.
+        magnitude: how far, with its sign.
+        grid_size: rows and columns of the image.
+    """
+    rows, cols = grid_size
+    # In pixel centres about the image's centre: source = [[a, b], [d, e]] (col, row) + (t, f).
+    a, b, t, d, e, f = 1.0, 0.0, 0.0, 0.0, 1.0, 0.0
+    match operation:
+        case "ShearX":
+            b, t = magnitude, magnitude * rows / 2
+        case "ShearY":
+            d, f = magnitude, magnitude * cols / 2
+        case "TranslateX":
+            t = -float(int(magnitude))
+        case "TranslateY":
+            f = -float(int(magnitude))
+        case "Rotate":
+            angle = math.radians(magnitude)
+            a, b, d, e = math.cos(angle), -math.sin(angle), math.sin(angle), math.cos(angle)
+    # From indices to centred coordinates and back; the half makes floor round to the nearest.
+    middle_row, middle_col = (rows - 1) / 2, (cols - 1) / 2
+    t += middle_col - a * middle_col - b * middle_row + 0.5
+    f += middle_row - d * middle_col - e * middle_row + 0.5
+    return [round(coefficient * 2**FRACTION_BITS) for coefficient in (a, b, t, d, e, f)]
