@@ -1,0 +1,145 @@
+"""The order behind the data-size regimes: nested, stratified, the same for the same seed."""
+
+import hashlib
+import itertools
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from vit_vs_cnn.data.subsets import nested_order, nested_subsets, split_validation, subset_hash
+from vit_vs_cnn.errors import InputError
+
+PRIMES = (2, 3, 5, 7, 11, 13, 17)
+
+
+def labels_of(counts, seed=0):
+    """``counts[c]`` labels c, shuffled."""
+    return torch.from_numpy(np.random.default_rng(seed).permutation(np.repeat(np.arange(len(counts)), counts)))
+
+
+def class_counts(labels, subset, classes):
+    return torch.bincount(labels[subset], minlength=classes)
+
+
+@pytest.mark.parametrize("counts", [(50,) * 10, PRIMES, (23,)])
+def test_order_holds_every_image_once(counts):
+    labels = labels_of(counts)
+    assert sorted(nested_order(labels, seed=3).tolist()) == list(range(len(labels)))
+
+
+def test_smaller_subset_begins_the_larger():
+    labels = labels_of(PRIMES)
+    subsets = nested_subsets(labels, [41, 7, 58, 1, 23], seed=5)
+    assert list(subsets) == [41, 7, 58, 1, 23]
+    for small, large in [(1, 7), (7, 23), (23, 41), (41, 58)]:
+        assert torch.equal(subsets[small], subsets[large][:small])
+
+
+def test_subset_does_not_depend_on_the_other_sizes():
+    labels = labels_of(PRIMES)
+    assert torch.equal(nested_subsets(labels, [19], seed=1)[19], nested_subsets(labels, [5, 19, 58], seed=1)[19])
+
+
+@pytest.mark.parametrize("size", [10, 130, 500])
+def test_equal_classes_give_equal_shares(size):
+    labels = labels_of((50,) * 10)
+    subset = nested_subsets(labels, [size], seed=2)[size]
+    assert class_counts(labels, subset, 10).tolist() == [size // 10] * 10
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [PRIMES, (37,) * 7, (500, *(5,) * 100), (1, 1, 997), (2, 90), tuple(range(1, 30))],
+    ids=lambda c: str(len(c)),
+)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_every_prefix_is_within_tijdemans_bound_of_proportional(counts, seed):
+    labels = labels_of(counts, seed)
+    order = nested_order(labels, seed)
+    drawn = np.eye(len(counts))[labels[order].numpy()].cumsum(axis=0)
+    sizes = np.arange(1, len(labels) + 1)[:, None]
+    bound = 1 - 1 / (2 * len(counts) - 2)
+    assert abs(drawn - sizes * np.array(counts) / len(labels)).max() <= bound + 1e-9
+
+
+def test_same_seed_gives_the_same_subset_and_another_seed_another():
+    labels = labels_of((50,) * 10)
+    first, again, other = (nested_subsets(labels, [100], seed)[100] for seed in (4, 4, 5))
+    assert torch.equal(first, again)
+    assert set(first.tolist()) != set(other.tolist())
+
+
+def test_order_is_pinned():
+    # Recorded experiments name their subsets by this hash: a change of the order must be a decision.
+    assert subset_hash(nested_subsets(torch.arange(60) % 7, [29], seed=0)[29]) == "c9812b68b8edf744"
+
+
+def test_an_absent_class_does_not_move_the_images_of_another():
+    labels = torch.tensor([0, 2, 5] * 20)
+    order = nested_order(labels, seed=0)
+    renamed = nested_order(torch.where(labels == 2, 9, labels), seed=0)
+    for kept in (0, 5):
+        assert torch.equal(order[labels[order] == kept], renamed[labels[renamed] == kept])
+
+
+@pytest.mark.parametrize("size", [0, -3, 59])
+def test_impossible_size_is_refused_with_value_and_rule(size):
+    with pytest.raises(InputError, match=rf"{size}; allowed: 1 to 58"):
+        nested_subsets(labels_of(PRIMES), [7, size], seed=0)
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.3, 0.25, 0.7])
+def test_validation_and_training_are_disjoint_and_complete(fraction):
+    labels = labels_of(PRIMES)
+    subset = nested_subsets(labels, [47], seed=0)[47]
+    train, validation = split_validation(subset, labels, fraction)
+    assert sorted([*train.tolist(), *validation.tolist()]) == sorted(subset.tolist())
+
+
+@pytest.mark.parametrize(("fraction", "tenths"), [(0.1, 1), (0.3, 3), (0.7, 7), (0.9, 9)])
+def test_validation_holds_the_exact_decimal_share_of_each_class(fraction, tenths):
+    labels = labels_of((50,) * 7)
+    train, validation = split_validation(nested_order(labels, seed=0)[:210], labels, fraction)
+    assert class_counts(labels, validation, 7).tolist() == [3 * tenths] * 7
+    assert class_counts(labels, train, 7).tolist() == [30 - 3 * tenths] * 7
+
+
+def test_both_parts_nest_as_the_subset_grows():
+    labels = labels_of((31, 17, 53, 7))
+    subsets = nested_subsets(labels, [13, 40, 77, 108], seed=6)
+    parts = [split_validation(subset, labels, 0.3) for subset in subsets.values()]
+    for smaller, larger in itertools.pairwise(parts):
+        for part in (0, 1):
+            assert torch.equal(smaller[part], larger[part][: len(smaller[part])])
+
+
+def test_fraction_zero_holds_nothing_out():
+    labels = labels_of(PRIMES)
+    subset = nested_subsets(labels, [31], seed=0)[31]
+    train, validation = split_validation(subset, labels, 0.0)
+    assert torch.equal(train, subset)
+    assert len(validation) == 0
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1.0, float("nan")])
+def test_impossible_fraction_is_refused(fraction):
+    labels = labels_of(PRIMES)
+    with pytest.raises(InputError, match="validation_fraction"):
+        split_validation(nested_order(labels, 0), labels, fraction)
+
+
+def test_hash_names_the_set_not_its_order():
+    indices = torch.tensor([5, 3, 258])
+    expected = hashlib.sha256(b"".join(i.to_bytes(8, "little") for i in (3, 5, 258))).hexdigest()[:16]
+    assert subset_hash(indices) == subset_hash(indices.flip(0)) == expected
+    assert subset_hash(torch.tensor([5, 3])) != expected
+
+
+def test_sixty_thousand_labels_take_little_time():
+    labels = torch.arange(60_000) % 10
+    start = time.perf_counter()
+    order = nested_subsets(labels, [60_000], seed=0)[60_000]
+    split_validation(order, labels, 0.1)
+    assert time.perf_counter() - start < 5

@@ -1,0 +1,124 @@
+"""Nested, stratified subsets of a labelled set, and the validation part of each."""
+
+import hashlib
+import heapq
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+from vit_vs_cnn.data.counter_random import counter_key, permutation
+from vit_vs_cnn.errors import InputError
+
+
+def nested_subsets(labels: Int64[Tensor, "count"], sizes: Sequence[int], seed: int) -> dict[int, Int64[Tensor, "_"]]:
+    """For each size, the indices of a subset: the prefix of that length of ``nested_order(labels, seed)``.
+
+    Nested: a smaller subset begins the larger. Stratified: of a class with ``c`` of the ``N`` images, a subset of size
+    n holds n c / N images, up to a difference below one; so exactly that many wherever n c / N is whole (n / C for C
+    classes of equal size that divide n). A size that the classes do not divide nests like any other.
+
+    Arguments:
+        labels: class index of each image, ``(count,)``.
+        sizes: the sizes wanted, in any order.
+        seed: which of the orders; another seed gives other images.
+
+    Raises:
+        InputError: a size is not between 1 and the number of images.
+    """
+    for size in sizes:
+        if not 1 <= size <= len(labels):
+            raise InputError(f"train size is {size}; allowed: 1 to {len(labels)}, the number of images there are")
+    order = nested_order(labels, seed)
+    return {size: order[:size].clone() for size in sizes}
+
+
+def nested_order(labels: Int64[Tensor, "count"], seed: int) -> Int64[Tensor, "count"]:
+    """One total order of the images of which every prefix is stratified to within one image per class.
+
+    Within a class the images come in a random permutation keyed by (seed, class). Which class is next is Tijdeman's
+    schedule for K classes with shares c / N: the class's image of rank r (from 0) may be placed from position
+
+        ceil (N (r + e) / c)    up to    floor(N (r + 1 - e) / c) + 1,        e = 1 / (2K - 2),
+
+    and of the images that may be placed, the one whose span ends first is; ties go by a random order of the classes
+    that the seed gives. Every class's count in every prefix then differs from its proportional share by at most 1 - e.
+
+    Reference: Tijdeman, "The chairman assignment problem", Discrete Mathematics 32 (1980), 323-330.
+    Differs: the end of a span is rounded to whole positions, which keeps the bound (earliest deadline first is optimal
+    for unit jobs). Sorting by (r + 1/2) / c instead is simpler, but misses the bound where class sizes differ: one
+    class of 5,000 beside a hundred of 50 would fill the first 50 places alone.
+    """
+    _, inverse = np.unique(labels.numpy(), return_inverse=True)
+    members = np.split(np.argsort(inverse, kind="stable"), np.cumsum(np.bincount(inverse))[:-1])
+    values = [int(labels[group[0]]) for group in members]  # keyed by the label itself: an absent class moves no other
+    queues = [
+        group[permutation(counter_key(seed, 0, value), len(group))]
+        for group, value in zip(members, values, strict=True)
+    ]
+    ties = permutation(counter_key(seed, 1), len(queues)).tolist()
+    return torch.from_numpy(np.array(_interleave(queues, ties), dtype=np.int64))
+
+
+def _interleave(queues: list[np.ndarray], ties: list[int]) -> list[int]:
+    """The queues merged by earliest deadline first, in exact integers."""
+    total, span = sum(len(queue) for queue in queues), max(2 * len(queues) - 2, 2)
+    waiting = [(0, place) for place in range(len(queues))]  # (position from which it may be placed, queue)
+    ready: list[tuple[int, int, int]] = []  # (position by which it must be placed, tie, queue)
+    taken, order = [0] * len(queues), []
+    for position in range(1, total + 1):
+        while waiting and waiting[0][0] <= position:
+            place = heapq.heappop(waiting)[1]
+            deadline = total * (taken[place] * span + span - 1) // (len(queues[place]) * span) + 1
+            heapq.heappush(ready, (deadline, ties[place], place))
+        place = heapq.heappop(ready)[2]
+        order.append(int(queues[place][taken[place]]))
+        taken[place] += 1
+        if taken[place] < len(queues[place]):
+            release = -(-total * (taken[place] * span + 1) // (len(queues[place]) * span))
+            heapq.heappush(waiting, (release, place))
+    return order
+
+
+def split_validation(
+    subset: Int64[Tensor, "size"], labels: Int64[Tensor, "count"], fraction: float
+) -> tuple[Int64[Tensor, "_"], Int64[Tensor, "_"]]:
+    """Divide a subset into (training indices, validation indices), both in the subset's order.
+
+    The image at place i (from 0) of its class's sequence in the subset is for validation if
+
+        floor((i + 1) f) > floor(i f),
+
+    so a class with m images in the subset gives floor(m f) of them. Whether an image is for validation does not depend
+    on the size of the subset, hence both parts nest as the subset grows. The fraction is taken as the decimal that is
+    written (0.3 is 3/10, not the nearest binary number), and the arithmetic is exact. A class with fewer than 1 / f
+    images in the subset gives none: small subsets can have no validation images at all.
+
+    Arguments:
+        subset: indices in nested order, of ``nested_subsets`` or ``nested_order``.
+        labels: class index of each image of the whole set, ``(count,)``.
+        fraction: share f of the images held out, from 0 (none) to below 1.
+
+    Raises:
+        InputError: the fraction is outside its range.
+    """
+    if not 0 <= fraction < 1:
+        raise InputError(f"validation_fraction is {fraction}; allowed: 0 (none) to below 1")
+    exact = Fraction(str(fraction))
+    chosen = labels[subset].numpy()
+    by_class = np.argsort(chosen, kind="stable")
+    starts = np.searchsorted(chosen[by_class], chosen[by_class])
+    place = np.empty(len(chosen), dtype=np.int64)
+    place[by_class] = np.arange(len(chosen)) - starts
+    floors = np.array([i * exact.numerator // exact.denominator for i in range(len(chosen) + 1)], dtype=np.int64)
+    held_out = torch.from_numpy(floors[place + 1] > floors[place])
+    return subset[~held_out], subset[held_out]
+
+
+def subset_hash(indices: Int64[Tensor, "size"]) -> str:
+    """SHA-256 (first 16 hex digits) of the sorted indices as little-endian 64-bit integers: the set, not its order."""
+    ordered = np.sort(indices.numpy()).astype("<i8")
+    return hashlib.sha256(ordered.tobytes()).hexdigest()[:16]
