@@ -7,3 +7,11 @@ class InputError(ValueError):
     The message is one line that says what is wrong, where, and what is allowed. The command line prints it and exits
     with code 2; no traceback is shown.
     """
+
+
+class TrainingDiverged(InputError):
+    """The loss stopped being a number. The message says at which step, and what the likely cause is."""
+
+
+class Interrupted(Exception):
+    """The user asked the run to stop; all that is needed to go on has been written."""

@@ -40,7 +40,7 @@ class LabelledImages:
             images=self.images[indices],
             labels=self.labels[indices],
             class_names=self.class_names,
-            sample_ids=[self.sample_ids[i] for i in indices.tolist()],
+            sample_ids=[str(self.sample_ids[i]) for i in indices.tolist()],
             masks=None if self.masks is None else self.masks[indices],
         )
 

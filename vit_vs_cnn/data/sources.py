@@ -1,10 +1,11 @@
-"""What every source of images offers, and the choice of one by name."""
+"""What every source of images offers."""
 
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from vit_vs_cnn.data.images import LabelledImages
 
 
+@runtime_checkable
 class Source(Protocol):
     """Where images come from. Nothing is read before one of the methods is called.
 
@@ -21,4 +22,8 @@ class Source(Protocol):
 
     def test(self) -> LabelledImages:
         """The images that only evaluation may see."""
+        ...
+
+    def provenance(self) -> dict[str, Any]:
+        """Which source, and what a reader of the results should know of it, as plain values."""
         ...

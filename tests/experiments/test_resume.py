@@ -1,0 +1,92 @@
+"""Killed at any moment and started again, a run ends where the undisturbed one ends."""
+
+import multiprocessing
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
+from vit_vs_cnn.training.checkpoints import read_checkpoint
+
+HOOKS = (
+    "on_train_batch_start",
+    "on_before_optimizer_step",
+    "on_train_batch_end",
+    "on_validation_batch_end",
+    "on_save_checkpoint",
+)
+
+
+def _run(values: dict[str, Any]) -> None:
+    from vit_vs_cnn.experiments.config import experiment_from_dict
+
+    torch.set_num_threads(1)
+    run_quietly(experiment_from_dict(values))
+
+
+def _run_and_die(values: dict[str, Any], *, step: int, hook: str) -> int | None:
+    killer = {"class_path": "tests.experiments.killer.KillAtStep", "init_args": {"step": step, "hook": hook}}
+    values = values | {"trainer": values["trainer"] | {"callbacks": [killer]}}
+    return _in_child(values)
+
+
+def _in_child(values: dict[str, Any]) -> int | None:
+    """Forked from a server that has imported everything and run nothing: a fresh process in a fraction of a second."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["lightning", "timm.optim", "vit_vs_cnn.experiments.cell_run"])
+    child = context.Process(target=_run, args=(values,))
+    child.start()
+    child.join(120)
+    return child.exitcode
+
+
+def _final_state(folder: Path, contender: str) -> tuple[dict[str, Any], str]:
+    (cell,) = folder.glob(f"tiny/cells/{contender}-*")
+    return read_checkpoint(cell / "checkpoints" / "last.ckpt"), (cell / "metrics.csv").read_text()
+
+
+def _assert_same(one: Any, other: Any, where: str) -> None:
+    if isinstance(one, torch.Tensor):
+        assert torch.equal(one, other), where
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys(), where
+        for key in one:
+            _assert_same(one[key], other[key], f"{where}.{key}")
+    elif isinstance(one, list | tuple):
+        assert len(one) == len(other), where
+        for i, (a, b) in enumerate(zip(one, other, strict=True)):
+            _assert_same(a, b, f"{where}[{i}]")
+    else:
+        assert one == other, where
+
+
+@pytest.mark.parametrize("contender", ["vit", "resnet"])
+def test_a_run_killed_at_ten_random_steps_ends_bit_for_bit_like_the_undisturbed_one(tmp_path, contender):
+    contenders = {contender: tiny_config(tmp_path)["contenders"][contender]}
+    assert _in_child(tiny_config(tmp_path / "calm", contenders=contenders)) == 0
+    values = tiny_config(tmp_path / "killed", contenders=contenders)
+    chance = random.Random(11)
+    deaths = 0
+    for step in sorted(chance.sample(range(22), 10)):
+        deaths += _run_and_die(values, step=step, hook=chance.choice(HOOKS)) == -signal.SIGKILL
+    assert deaths >= 8  # a hook that never comes again lets a run finish
+    assert _in_child(values) == 0
+
+    (calm, calm_metrics), (killed, killed_metrics) = (
+        _final_state(tmp_path / kind, contender) for kind in ("calm", "killed")
+    )
+    for part in ("state_dict", "optimizer_states", "lr_schedulers", "global_step"):
+        _assert_same(calm[part], killed[part], part)
+    assert calm_metrics == killed_metrics
+
+
+def test_a_finished_cell_is_not_run_again(tmp_path):
+    experiment = tiny_experiment(tmp_path, contenders={"resnet": tiny_config(tmp_path)["contenders"]["resnet"]})
+    first = run_quietly(experiment)
+    stamps = {path: path.stat().st_mtime_ns for path in tmp_path.glob("tiny/cells/*/*")}
+    assert run_quietly(experiment) == first
+    assert stamps == {path: path.stat().st_mtime_ns for path in tmp_path.glob("tiny/cells/*/*")}

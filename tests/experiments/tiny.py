@@ -1,0 +1,60 @@
+"""An experiment that takes seconds and uses everything that a resumed run has to get right."""
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from vit_vs_cnn.experiments.config import Experiment, experiment_from_dict
+from vit_vs_cnn.experiments.runner import run_experiment
+
+
+def tiny_config(output: Path, **changes: Any) -> dict[str, Any]:
+    """Both contenders on 120 drawn images, with every source of randomness switched on."""
+    values: dict[str, Any] = {
+        "name": "tiny",
+        "output": str(output),
+        "data": {
+            "source": "objects",
+            "objects": {"train_images": 120, "test_images": 60},
+            "validation_fraction": 0.25,
+            "augmentation": {"policy": "randaugment", "mixup": 0.8, "cutmix": 1.0, "erasing": 0.5},
+        },
+        "protocol": {"train_sizes": [120], "seeds": [3], "budget": {"steps": 23}, "batch_size": 14},
+        "contenders": {
+            "vit": {
+                "model": {
+                    "name": "vit_nano",
+                    "patch_size": 8,
+                    "embed_dim": 24,
+                    "depth": 2,
+                    "num_heads": 3,
+                    "dropout": 0.2,
+                    "drop_path": 0.3,
+                },
+                "ema_half_life": 0.2,
+                "label_smoothing": 0.1,
+            },
+            "resnet": {"model": {"name": "resnet8"}, "optimizer": {"name": "sgd", "lr": 0.05}},
+        },
+        "trainer": {
+            "logger": False,
+            "deterministic": True,
+            "gradient_clip_val": 1.0,
+            "accumulate_grad_batches": 2,
+            "accelerator": "cpu",
+            "devices": 1,
+        },
+        "execution": {"checkpoint_interval": 3, "validation_interval": 5},
+    }
+    return values | changes
+
+
+def tiny_experiment(output: Path, **changes: Any) -> Experiment:
+    """The same, checked."""
+    return experiment_from_dict(tiny_config(output, **changes))
+
+
+def run_quietly(experiment: Experiment) -> list[dict[str, Any]]:
+    """Run all cells and print nothing."""
+    return run_experiment(experiment, console=Console(quiet=True))

@@ -1,0 +1,176 @@
+"""Whatever a user gets wrong: one clear line, exit code 2, no traceback, nothing damaged."""
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
+from vit_vs_cnn.cli import main
+
+CIFAR10 = "cifar-10-batches-py"
+
+
+@pytest.fixture
+def refused(capsys, tmp_path):
+    """Run a command line that must be refused, and give the one line that it prints."""
+
+    def run(*words: str) -> str:
+        assert main([str(word) for word in words]) == 2
+        printed = capsys.readouterr()
+        lines = printed.err.strip().splitlines()
+        assert len(lines) == 1, printed.err
+        assert lines[0].startswith("error: ")
+        assert "Traceback" not in printed.err + printed.out
+        return lines[0]
+
+    return run
+
+
+@pytest.fixture
+def photos(tmp_path) -> Path:
+    """Two classes of six photographs each."""
+    rng = np.random.default_rng(5)
+    for name in ("ant", "bee"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for i in range(6):
+            pixels = rng.integers(0, 256, (37, 53, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{i}.jpg")
+    return tmp_path / "photos"
+
+
+def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
+    folder = Path(__file__).parents[1] / "configs" / "folder.yaml"
+    output = ["--output", str(tmp_path / "runs"), "--data.folder.cache", str(tmp_path / "cache")]
+    return ["train", "--config", str(folder), "--data.root", str(root), *output, *more]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["fly"], "'fly' is no command"),
+        (["train", "now"], "argument 'now': expected --setting value"),
+        (["train", "--config"], "--config needs a value"),
+        (["train", "--config", "missing.yaml"], "missing.yaml: No such file"),
+        (["train", "--protocol.budget.stepz", "3"], "protocol.budget.stepz: there is no such setting; did you mean"),
+        (["train", "--protocol.batch_size", "many"], "protocol.batch_size: expected a whole number, got many"),
+        (["train", "--contenders.vit.model.name", "vit_nanno"], "did you mean vit_nano"),
+        (["train", "--contenders.vit.model.name", "timm/convnext_atoo"], "did you mean convnext_atto"),
+        (["train", "--contenders.vit.model.patchsize", "4"], "contenders.vit.model.patchsize: there is no such setting"),
+        (["train", "--contenders.vit.model.patch_size", "5"], "patch_size"),
+        (["train", "--contenders.vit.model.patch_size", "four"], "contenders.vit.model.patch_size: expected"),
+        (["train", "--contenders.vit.model.num_heads", "5"], "embed_dim"),
+        (["train", "--contenders.vit.model.position", "radial"], "position"),
+        (["train", "--contenders.vit.model.num_classes", "5"], "follows from the data"),
+        (["train", "--contenders.vit.optimizer.name", "adamww"], "optimizer name 'adamww'"),
+        (["train", "--protocol.train_sizes", "[999999]"], "999999 is not from 1 to the"),
+        (["train", "--protocol.train_sizes", "[7]"], "has none to train on"),
+        (["train", "--trainer.accumulate_grad_batches", "5"], "must be a multiple of trainer.accumulate_grad_batches"),
+        (["train", "--data.objects.difficulty", "7"], "difficulty"),
+        (["train", "--trainer.devices", "[[", "--name", "x"], "is not a YAML value"),
+        (["report", "no/such/folder"], "no/such/folder is not the folder of an experiment"),
+        (["report"], "expected one argument"),
+    ],
+)
+def test_a_wrong_word_on_the_command_line(refused, tmp_path, words, says):
+    few = ["--data.objects.train_images", "60", "--data.objects.test_images", "10", "--protocol.train_sizes", "[all]"]
+    output = ["--output", str(tmp_path), *few] if words[0] == "train" and words != ["train", "--config"] else []
+    assert says in refused(words[0], *output, *words[1:])
+    assert not list(tmp_path.rglob("*.ckpt"))
+
+
+def test_an_optimizer_is_looked_up_before_anything_trains(refused, tmp_path):
+    assert "contenders.resnet.optimizer" in refused(
+        "train", "--output", tmp_path, "--contenders.resnet.optimizer.name", "adamww"
+    )
+    assert not list(tmp_path.rglob("result.json"))
+
+
+def test_a_missing_folder(refused, tmp_path):
+    assert "nowhere" in refused(*_train_on(tmp_path / "nowhere", tmp_path))
+
+
+def test_a_class_with_one_image(refused, photos, tmp_path):
+    (photos / "cat").mkdir()
+    Image.new("RGB", (9, 7)).save(photos / "cat" / "only.png")
+    assert "class 'cat' has 1 image" in refused(*_train_on(photos, tmp_path))
+
+
+def test_a_folder_without_classes(refused, photos, tmp_path):
+    assert "ant" in refused(*_train_on(photos / "ant", tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["truncated", "empty", "text", "folder of text"])
+def test_an_image_that_cannot_be_read(refused, photos, tmp_path, kind):
+    victim = photos / "bee" / "0.jpg"
+    content = {"truncated": victim.read_bytes()[:300], "empty": b"", "text": b"hello", "folder of text": b"<html>" * 99}
+    victim.write_bytes(content[kind])
+    says = refused(*_train_on(photos, tmp_path, "--data.folder.test_fraction", "0.17"))
+    assert "1 of" in says
+    assert "bee/0.jpg" in says
+
+
+def test_a_truncated_cifar_batch(refused, tmp_path):
+    (tmp_path / "data" / CIFAR10).mkdir(parents=True)
+    for name in ["test_batch", "batches.meta", *(f"data_batch_{i}" for i in range(1, 6))]:
+        (tmp_path / "data" / CIFAR10 / name).write_bytes(pickle.dumps({b"data": [1, 2, 3]})[:-5])
+    words = ["train", "--output", tmp_path / "runs", "--data.source", "cifar10", "--data.root", tmp_path / "data"]
+    assert "--data.cifar.verify_checksum false" in refused(*words)  # the checksum is wrong, too
+    assert "truncated" in refused(*words, "--data.cifar.verify_checksum", "false")
+
+
+def test_cifar_that_is_not_there_and_may_not_be_fetched(refused, tmp_path):
+    words = ["--output", tmp_path, "--data.source", "cifar100", "--data.root", tmp_path, "--data.cifar.download", "false"]
+    assert "--data.cifar.download true" in refused("train", *words)
+
+
+class _Evil:
+    def __reduce__(self):
+        import os
+
+        return os.system, ("touch executed",)
+
+
+@pytest.mark.parametrize("kind", ["code", "foreign", "truncated", "text"])
+def test_a_checkpoint_that_is_not_ours_runs_nothing_and_is_left_as_it_was(refused, tmp_path, monkeypatch, kind):
+    monkeypatch.chdir(tmp_path)
+    values = tiny_config(tmp_path / "runs", contenders={"resnet": tiny_config(tmp_path)["contenders"]["resnet"]})
+    run_quietly(tiny_experiment(tmp_path / "runs", contenders=values["contenders"]))
+    (checkpoint,) = tmp_path.rglob("last.ckpt")
+    (result,) = tmp_path.rglob("result.json")
+    result.unlink()  # so that the cell goes on from its checkpoint
+    if kind == "code":
+        torch.save({"vit_vs_cnn": {}, "state_dict": _Evil()}, checkpoint)
+    elif kind == "foreign":
+        torch.save({"weights": torch.zeros(3)}, checkpoint)
+    elif kind == "truncated":
+        checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
+    else:
+        checkpoint.write_text("not a checkpoint")
+    before = checkpoint.read_bytes()
+
+    import yaml
+
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(values))
+    assert "last.ckpt" in refused("train", "--config", tmp_path / "tiny.yaml")
+    assert checkpoint.read_bytes() == before
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_network_of_a_class_that_cannot_be_imported(refused, tmp_path):
+    words = ["--output", tmp_path, "--contenders.vit.model", "{class_path: no.such.Network}"]
+    assert "contenders.vit.model" in refused("train", *words)
+
+
+def test_the_program_itself_ends_with_code_2_and_one_line(tmp_path):
+    root = Path(__file__).parents[1]
+    command = [sys.executable, str(root / "train.py"), "--output", str(tmp_path), "--protocol.seed", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "protocol.seed: there is no such setting; did you mean seeds?" in done.stderr

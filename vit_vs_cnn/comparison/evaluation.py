@@ -1,0 +1,166 @@
+"""The one place that opens the test set, and the ledger that it writes each time."""
+
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64, UInt8
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from vit_vs_cnn.comparison.statistics import expected_calibration_error
+from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.errors import InputError
+
+Normalise = Callable[[UInt8[Tensor, "batch channels rows cols"]], Float[Tensor, "batch channels rows cols"]]
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """What a network says of each test image.
+
+    Arguments:
+        logits: before softmax.
+        labels: the true classes.
+        sample_ids: which images.
+    """
+
+    logits: Float[Tensor, "count classes"]
+    labels: Int64[Tensor, "count"]
+    sample_ids: Sequence[str]
+
+    @property
+    def correct(self) -> Tensor:
+        """Whether each image is classified rightly, ``(count,)`` bool."""
+        return self.logits.argmax(1) == self.labels
+
+    @property
+    def accuracy(self) -> float:
+        return self.correct.double().mean().item()
+
+    @property
+    def loss(self) -> float:
+        """Mean cross entropy in nats."""
+        return F.cross_entropy(self.logits.double(), self.labels).item()
+
+    @property
+    def calibration_error(self) -> float:
+        """Expected calibration error over 15 bins of equal mass."""
+        return expected_calibration_error(self.logits.double().softmax(1), self.labels)
+
+    def save(self, path: Path) -> None:
+        """Write ``logits``, ``labels`` and ``sample_ids`` as an .npz file, whole or not at all."""
+        partial = path.with_name(path.name + ".partial")
+        with partial.open("wb") as file:
+            np.savez_compressed(
+                file,
+                logits=self.logits.float().numpy(),
+                labels=self.labels.numpy(),
+                sample_ids=np.array([str(i) for i in self.sample_ids]),
+            )
+        os.replace(partial, path)
+
+    @classmethod
+    def load(cls, path: Path) -> "Predictions":
+        """Read what ``save`` wrote; nothing of the file is executed.
+
+        Raises:
+            InputError: no such file, or not of this form.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                return cls(
+                    logits=torch.from_numpy(arrays["logits"]),
+                    labels=torch.from_numpy(arrays["labels"]),
+                    sample_ids=arrays["sample_ids"].tolist(),
+                )
+        except (OSError, ValueError, KeyError) as error:
+            raise InputError(f"predictions {path}: {error}") from error
+
+
+class TestLedger:
+    """A file with one line for each time that a test set was opened: when, for which weights, with what result.
+
+    A test set looked at again and again while something is being chosen stops being a test set; the ledger keeps the
+    count.
+
+    Arguments:
+        path: the file, in JSON lines.
+    """
+
+    __test__ = False  # not a test, whatever pytest thinks of the name
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def count(self, weights: str) -> int:
+        """How often these weights have been tested."""
+        if not self.path.exists():
+            return 0
+        return sum(json.loads(line)["weights"] == weights for line in self.path.read_text().splitlines())
+
+    def record(self, *, weights: str, test_set: str, accuracy: float, what: str) -> int:
+        """Note one evaluation and return how many these weights have had; warns from the second on."""
+        entry = {
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "what": what,
+            "weights": weights,
+            "test_set": test_set,
+            "accuracy": accuracy,
+        }
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a") as file:
+            file.write(json.dumps(entry) + "\n")
+        times = self.count(weights)
+        if times > 1:
+            warnings.warn(f"{what}: these weights have now been tested {times} times ({self.path})", stacklevel=2)
+        return times
+
+
+def hash_weights(network: nn.Module) -> str:
+    """SHA-256 (first 16 hex digits) over names, shapes and values of parameters and buffers."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(network.state_dict().items()):
+        digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:16]
+
+
+@torch.no_grad()
+def predict(network: nn.Module, data: LabelledImages, normalise: Normalise, *, batch_size: int = 500) -> Predictions:
+    """The network's logits for every image, in evaluation mode, on the network's device."""
+    device = next(network.parameters()).device
+    was_training = network.training
+    network.eval()
+    logits = [network(normalise(images.to(device))).float().cpu() for images in data.images.split(batch_size)]
+    network.train(was_training)
+    return Predictions(torch.cat(logits), data.labels, data.sample_ids)
+
+
+def evaluate(
+    network: nn.Module, test: LabelledImages, normalise: Normalise, *, ledger: TestLedger, what: str
+) -> tuple[Predictions, int]:
+    """Test a network, once, on the record.
+
+    Arguments:
+        network: images to logits.
+        test: the test images.
+        normalise: bytes to what the network was trained on.
+        ledger: where the evaluation is noted.
+        what: a name for the network in the ledger.
+
+    Returns:
+        the predictions, and how often these weights have been tested by now.
+    """
+    predictions = predict(network, test, normalise)
+    times = ledger.record(
+        weights=hash_weights(network), test_set=test.fingerprint(), accuracy=predictions.accuracy, what=what
+    )
+    return predictions, times

@@ -1,0 +1,111 @@
+"""A cell: one contender, one training size, one seed. Its folder is named by all that decides its result."""
+
+import json
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.config import Experiment, hash_of
+from vit_vs_cnn.experiments.pool import Pool
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of the grid.
+
+    Arguments:
+        experiment: the grid.
+        contender: which of its contenders.
+        train_size: labelled images, validation included.
+        seed: of subset, order, augmentation and initialisation.
+        fingerprint: of the images that the subset is drawn from.
+    """
+
+    experiment: Experiment
+    contender: str
+    train_size: int
+    seed: int
+    fingerprint: str
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """All that decides the result, as plain values."""
+        return self.experiment.cell_identity(self.contender, self.train_size, self.seed, self.fingerprint)
+
+    @property
+    def name(self) -> str:
+        """For a reader: contender, size, seed."""
+        return f"{self.contender}-n{self.train_size}-s{self.seed}"
+
+    @cached_property
+    def folder(self) -> Path:
+        return self.experiment.folder / "cells" / f"{self.name}-{hash_of(self.identity)}"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoints" / "last.ckpt"
+
+    @property
+    def predictions(self) -> Path:
+        return self.folder / "predictions.npz"
+
+    @property
+    def is_finished(self) -> bool:
+        return (self.folder / "result.json").exists()
+
+    def write_config(self) -> None:
+        """What this cell is, for a reader and for ``read_cell``."""
+        values = {"experiment": self.experiment.to_dict(), "cell": self._coordinates(), "identity": self.identity}
+        write_text(self.folder / "config.yaml", yaml.safe_dump(values, sort_keys=False))
+
+    def _coordinates(self) -> dict[str, Any]:
+        return {
+            "contender": self.contender,
+            "train_size": self.train_size,
+            "seed": self.seed,
+            "fingerprint": self.fingerprint,
+        }
+
+    def write_result(self, result: dict[str, Any]) -> None:
+        """The last thing that a cell does: from here on it is finished."""
+        write_text(self.folder / "result.json", json.dumps(result, indent=1) + "\n")
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """What ``Cell.write_result`` wrote.
+
+    Raises:
+        InputError: the file can't be read.
+    """
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(f"result {path}: {error}; delete it to have the cell run again") from error
+
+
+def grid(experiment: Experiment, pool: Pool) -> list[Cell]:
+    """All cells, the contenders of one size and seed side by side.
+
+    Raises:
+        InputError: a training size that the images do not allow.
+    """
+    sizes = [pool.resolve(size) for size in experiment.protocol.train_sizes]
+    return [
+        Cell(experiment, contender, size, seed, pool.fingerprint)
+        for size in sorted(set(sizes))
+        for seed in experiment.protocol.seeds
+        for contender in experiment.contenders
+    ]
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text)
+    os.replace(partial, path)

@@ -1,0 +1,276 @@
+"""One cell from start to result: train (or go on training), test once, write down."""
+
+import logging
+import warnings
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import lightning
+import torch
+from filelock import FileLock, Timeout
+from lightning.pytorch.loggers import Logger, TensorBoardLogger
+from rich.console import Console
+from torch import nn
+
+from vit_vs_cnn.comparison.cost import count_macs, count_parameters
+from vit_vs_cnn.comparison.evaluation import Predictions, TestLedger, evaluate, hash_weights, predict
+from vit_vs_cnn.comparison.statistics import wilson_interval
+from vit_vs_cnn.data.datamodule import TrainingData
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments import provenance, typed
+from vit_vs_cnn.experiments.cell import Cell
+from vit_vs_cnn.experiments.networks import build_network
+from vit_vs_cnn.experiments.pool import CellImages, Pool
+from vit_vs_cnn.seeds import derive_seed
+from vit_vs_cnn.training.callbacks import LastCheckpoint, StopOnSignal, Stopwatch
+from vit_vs_cnn.training.checkpoints import read_checkpoint
+from vit_vs_cnn.training.classifier import Classifier
+from vit_vs_cnn.training.metrics_csv import MetricsCsv
+from vit_vs_cnn.training.progress import RunProgress
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What follows from a cell before it runs: its network and its budget in numbers."""
+
+    network: nn.Module
+    parameters: int
+    macs: int
+    steps: int
+
+
+def make_plan(cell: Cell, images: CellImages) -> Plan:
+    """Build the network from the cell's seed and turn the budget into steps.
+
+    Raises:
+        InputError: a model that cannot be built, a batch size that does not divide.
+    """
+    contender = cell.experiment.contenders[cell.contender]
+    channels, rows, cols = images.training.images.shape[1:]
+    torch.manual_seed(derive_seed(cell.seed, "initialisation"))
+    network = build_network(
+        contender.model,
+        num_classes=images.training.num_classes,
+        image_size=(rows, cols),
+        in_channels=channels,
+        where=f"contenders.{cell.contender}.model",
+    )
+    try:
+        contender.optimizer.build(network)  # before anything trains, not after the first contender has
+    except InputError as error:
+        raise InputError(f"contenders.{cell.contender}.{error}") from error
+    macs = count_macs(network, (channels, rows, cols))
+    protocol = cell.experiment.protocol
+    steps = protocol.budget.to_steps(batch_size=protocol.batch_size, train_images=len(images.training), macs=macs)
+    accumulate = cell.experiment.trainer.get("accumulate_grad_batches", 1)
+    if protocol.batch_size % accumulate:
+        raise InputError(
+            f"protocol.batch_size {protocol.batch_size} must be a multiple of "
+            f"trainer.accumulate_grad_batches {accumulate}"
+        )
+    return Plan(network, count_parameters(network), macs, steps)
+
+
+def run_cell(cell: Cell, pool: Pool, *, console: Console) -> None:
+    """Bring a cell to its result; a finished cell is left alone, an interrupted one goes on where it stopped.
+
+    Raises:
+        InputError: what the user gave cannot be used, or another process runs this cell.
+        TrainingDiverged: the loss stopped being a number.
+        Interrupted: the user asked to stop; the state is saved.
+    """
+    cell.checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    if provenance.is_helper_process():  # rank 0 holds the lock and writes everything
+        _train(cell, pool, console=console)
+        return
+    try:
+        with FileLock(cell.folder / ".lock", timeout=0):
+            if cell.is_finished:
+                return
+            cell.write_config()
+            _run(cell, pool, console=console)
+    except Timeout as error:
+        raise InputError(f"cell {cell.folder} is being run by another process") from error
+
+
+def _run(cell: Cell, pool: Pool, *, console: Console) -> None:
+    began = datetime.now(UTC)
+    trained = _train(cell, pool, console=console)
+    network = trained.module.evaluated_network.to(trained.trainer.strategy.root_device)
+    normalise = trained.data.augmenter.normalise
+    validation = predict(network, trained.images.validation, normalise) if len(trained.images.validation) else None
+    if cell.experiment.protocol.scored_on == "test":
+        ledger = TestLedger(cell.experiment.folder / "test_ledger.jsonl")
+        predictions, times = evaluate(network, pool.test, normalise, ledger=ledger, what=cell.name)
+    elif validation is not None:
+        predictions, times = validation, 0
+    else:
+        raise InputError("protocol.scored_on is validation, but data.validation_fraction leaves no validation images")
+    predictions.save(cell.predictions)
+    result = {
+        **_identity_of(cell, trained, pool),
+        "scored_on": cell.experiment.protocol.scored_on,
+        **_scores(predictions, times),
+        **_cost(cell, trained, began),
+        "validation_accuracy": None if validation is None else validation.accuracy,
+        "weights": hash_weights(network),
+        "versions": provenance.versions(),
+        "commit": provenance.commit(),
+        "hardware": provenance.hardware(),
+    }
+    cell.write_result(result)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a finished training leaves behind."""
+
+    module: Classifier
+    trainer: lightning.Trainer
+    data: TrainingData
+    images: CellImages
+    plan: Plan
+    stopwatch: Stopwatch
+
+
+def _train(cell: Cell, pool: Pool, *, console: Console) -> Trained:
+    experiment, contender = cell.experiment, cell.experiment.contenders[cell.contender]
+    images = pool.draw(cell.train_size, cell.seed)
+    plan = make_plan(cell, images)
+    data = TrainingData(
+        images.training,
+        images.validation,
+        augmentation=experiment.augmentation_of(cell.contender),
+        batch_size=experiment.protocol.batch_size,
+        steps=plan.steps,
+        accumulate=experiment.trainer.get("accumulate_grad_batches", 1),
+        seed=derive_seed(cell.seed, "batches"),
+        channels_last=experiment.execution.channels_last,
+    )
+    module = Classifier(
+        plan.network,
+        num_classes=images.training.num_classes,
+        optimizer=contender.optimizer,
+        schedule=contender.schedule,
+        steps=plan.steps,
+        label_smoothing=contender.label_smoothing,
+        ema_half_life=contender.ema_half_life,
+        seed=derive_seed(cell.seed, "network"),
+    )
+    if experiment.execution.channels_last:
+        module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if experiment.execution.compile:
+        plan.network.compile()  # in place: the names of the weights stay as they are
+    stopwatch = Stopwatch()
+    contents = {
+        "identity": cell.identity,
+        "contender": cell.contender,
+        "model": contender.model,
+        "class_names": list(images.training.class_names),
+        "image_shape": list(images.training.images.shape[1:]),
+        "mean": data.mean.tolist(),
+        "std": data.std.tolist(),
+    }
+    trainer = _make_trainer(cell, plan, stopwatch, contents, console)
+    resume = cell.checkpoint if cell.checkpoint.exists() else None
+    metrics = next(logger for logger in trainer.loggers if isinstance(logger, MetricsCsv))
+    metrics.resume(read_checkpoint(resume)["global_step"] if resume else 0)
+    with warnings.catch_warnings():
+        quiet_lightning()
+        trainer.fit(module, datamodule=data, ckpt_path=resume, weights_only=True)
+    return Trained(module, trainer, data, images, plan, stopwatch)
+
+
+def _make_trainer(
+    cell: Cell, plan: Plan, stopwatch: Stopwatch, contents: dict[str, Any], console: Console
+) -> lightning.Trainer:
+    execution = cell.experiment.execution
+    checkpoint = LastCheckpoint(
+        cell.checkpoint, interval=execution.checkpoint_interval or max(1, plan.steps // 20), contents=contents
+    )
+    progress = RunProgress(cell.name, batch_size=cell.experiment.protocol.batch_size, console=console)
+    given = typed.instantiate_arguments(lightning.Trainer, cell.experiment.trainer, where="trainer")
+    accumulate = given.get("accumulate_grad_batches", 1)
+    settings = {
+        "log_every_n_steps": max(1, min(50, plan.steps // 20)),
+        **given,
+        "callbacks": [stopwatch, progress, checkpoint, StopOnSignal(checkpoint), *(given.get("callbacks") or [])],
+        "logger": _loggers(cell, given.get("logger", True)),
+        "enable_model_summary": given.get("enable_model_summary", False),
+    }
+    return lightning.Trainer(
+        max_epochs=1,
+        max_steps=plan.steps,
+        check_val_every_n_epoch=None,
+        val_check_interval=(execution.validation_interval or max(1, plan.steps // 5)) * accumulate,
+        num_sanity_val_steps=0,
+        use_distributed_sampler=False,
+        enable_checkpointing=True,
+        default_root_dir=cell.folder,
+        **settings,
+    )
+
+
+def _loggers(cell: Cell, given: Any) -> list[Logger]:
+    """metrics.csv always; TensorBoard beside it unless the config names other loggers or none."""
+    loggers: list[Logger] = [MetricsCsv(cell.folder / "metrics.csv")]
+    if given is True:
+        return [*loggers, TensorBoardLogger(cell.folder, name="tensorboard", version="")]
+    if not given:
+        return loggers
+    return [*loggers, *(given if isinstance(given, list) else [given])]
+
+
+def quiet_lightning() -> None:
+    """Lightning's remarks are about choices that are made here on purpose."""
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="lightning")
+
+
+def _identity_of(cell: Cell, trained: Trained, pool: Pool) -> dict[str, Any]:
+    return {
+        "cell": cell.folder.name,
+        "contender": cell.contender,
+        "model": cell.experiment.contenders[cell.contender].model,
+        "train_size": cell.train_size,
+        "seed": cell.seed,
+        "data": {**pool.provenance(), "fingerprint": pool.fingerprint},
+        "subset": trained.images.subset_hash,
+        "training_images": len(trained.images.training),
+        "validation_images": len(trained.images.validation),
+        "identity": cell.identity,
+    }
+
+
+def _scores(predictions: Predictions, times: int) -> dict[str, Any]:
+    count = len(predictions.labels)
+    interval = wilson_interval(int(predictions.correct.sum()), count)
+    return {
+        "scored_images": count,
+        "accuracy": predictions.accuracy,
+        "accuracy_interval": [interval.low, interval.high],
+        "loss": predictions.loss,
+        "calibration_error": predictions.calibration_error,
+        "test_evaluations": times,
+    }
+
+
+def _cost(cell: Cell, trained: Trained, began: datetime) -> dict[str, Any]:
+    plan, batch_size = trained.plan, cell.experiment.protocol.batch_size
+    images = plan.steps * batch_size
+    return {
+        "parameters": plan.parameters,
+        "macs": plan.macs,
+        "steps": plan.steps,
+        "images": images,
+        "epochs": images / len(trained.images.training),
+        "flops": 3 * 2 * plan.macs * images,
+        "train_seconds": trained.stopwatch.seconds,
+        "images_per_second": images / trained.stopwatch.seconds,
+        "devices": trained.trainer.world_size,
+        "precision": str(trained.trainer.precision),
+        "began": began.isoformat(timespec="seconds"),
+        "ended": datetime.now(UTC).isoformat(timespec="seconds"),
+    }

@@ -1,0 +1,134 @@
+"""The images of an experiment, read once, and the part of them that a cell is given."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+from vit_vs_cnn.data.cifar import CifarSource
+from vit_vs_cnn.data.folder import FolderSource
+from vit_vs_cnn.data.images import LabelledImages, concatenate
+from vit_vs_cnn.data.objects import ObjectsSource
+from vit_vs_cnn.data.sources import Source
+from vit_vs_cnn.data.subsets import nested_subsets, split_validation, subset_hash
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.config import Data
+
+
+@dataclass(frozen=True, eq=False)
+class CellImages:
+    """What one cell trains on: nothing here comes from the test set."""
+
+    training: LabelledImages
+    validation: LabelledImages
+    subset_hash: str
+
+
+def open_source(data: Data) -> Source:
+    """The source that a config names."""
+    match data.source:
+        case "objects":
+            return ObjectsSource(data.objects)
+        case "folder":
+            return FolderSource(Path(data.root), data.folder)
+        case "cifar10" | "cifar100":
+            return CifarSource(data.source, Path(data.root), data.cifar)
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """All images of a source that may be trained on, and the way to the test set.
+
+    Arguments:
+        data: the config's block.
+    """
+
+    data: Data
+    source: Source = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "source", open_source(self.data))
+
+    @cached_property
+    def _training(self) -> LabelledImages:
+        return self.source.train()
+
+    @cached_property
+    def _validation(self) -> LabelledImages | None:
+        return self.source.validation()
+
+    @cached_property
+    def images(self) -> LabelledImages:
+        """Every image that may be trained on or validated with."""
+        return self._training if self._validation is None else concatenate(self._training, self._validation)
+
+    @cached_property
+    def test(self) -> LabelledImages:
+        """The test images. Only ``evaluate`` is given these."""
+        return self.source.test()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of all images that may be trained on."""
+        return self.images.fingerprint()
+
+    def provenance(self) -> dict[str, Any]:
+        """What the source says of itself, for the record."""
+        return self.source.provenance()
+
+    def resolve(self, train_size: int | str) -> int:
+        """A training size as a number.
+
+        Raises:
+            InputError: more than there are.
+        """
+        if train_size == "all":
+            return len(self.images)
+        size = int(train_size)
+        if not 1 <= size <= len(self.images):
+            raise InputError(f"protocol.train_sizes: {size} is not from 1 to the {len(self.images)} images there are")
+        return size
+
+    def draw(self, train_size: int, seed: int) -> CellImages:
+        """The nested, stratified subset of a seed, with its validation share set apart.
+
+        Where the user set validation images apart, the validation share of the size comes from those.
+
+        Raises:
+            InputError: a class would have no training image, or there is nothing to validate with.
+        """
+        fraction = self.data.validation_fraction
+        if self._validation is None:
+            subset = nested_subsets(self.images.labels, [train_size], seed)[train_size]
+            training, validation = split_validation(subset, self.images.labels, fraction)
+        else:
+            training, validation = self._draw_apart(train_size, seed, fraction)
+        self._require_every_class(training, train_size)
+        return CellImages(
+            training=self.images.subset(training),
+            validation=self.images.subset(validation),
+            subset_hash=subset_hash(torch.cat([training, validation])),
+        )
+
+    def _draw_apart(self, train_size: int, seed: int, fraction: float) -> tuple[Int64[Tensor, "n"], Int64[Tensor, "v"]]:
+        assert self._validation is not None
+        held = min(round(fraction * train_size), len(self._validation))
+        kept = min(train_size - held, len(self._training))
+        training = nested_subsets(self._training.labels, [kept], seed)[kept]
+        if not held:
+            return training, training[:0]
+        chosen = nested_subsets(self._validation.labels, [held], seed)[held]
+        return training, chosen + len(self._training)
+
+    def _require_every_class(self, training: Int64[Tensor, "n"], train_size: int) -> None:
+        counts = torch.bincount(self.images.labels[training], minlength=self.images.num_classes)
+        if (counts == 0).any():
+            name = self.images.class_names[int(counts.argmin())]
+            raise InputError(
+                f"protocol.train_sizes: with {train_size} images the class {name!r} has none to train on; "
+                f"take more (there are {len(self.images)} of {self.images.num_classes} classes)"
+            )

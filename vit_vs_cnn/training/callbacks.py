@@ -1,0 +1,132 @@
+"""What accompanies a run: a checkpoint that can be resumed exactly, a stop on request, a stopwatch."""
+
+import os
+import signal
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import lightning
+import torch
+from lightning.pytorch.callbacks import Callback, Checkpoint
+
+from vit_vs_cnn.errors import Interrupted
+
+
+class LastCheckpoint(Checkpoint):
+    """Writes ``last.ckpt`` every ``interval`` optimizer steps and at the end.
+
+    Only ever right behind an optimizer step: gradients that are still being accumulated are in no checkpoint.
+
+    The file is written beside its place and moved there, so it is whole at any moment, also when the process is killed
+    in the middle of writing.
+
+    Arguments:
+        path: where the checkpoint belongs.
+        interval: optimizer steps from one to the next; what a kill can lose at most.
+        contents: what a reader needs to rebuild the network, plain values only; stored under ``"vit_vs_cnn"``.
+    """
+
+    def __init__(self, path: Path, *, interval: int, contents: dict[str, Any]) -> None:
+        self.path = path
+        self.interval = interval
+        self.contents = contents
+        self._saved_step = -1
+
+    def on_train_start(self, trainer: lightning.Trainer, *_: Any) -> None:
+        self._saved_step = trainer.global_step
+
+    def on_train_batch_end(self, trainer: lightning.Trainer, *_: Any) -> None:
+        step = trainer.global_step
+        if step % self.interval == 0 and step != self._saved_step:
+            self.save(trainer)
+
+    def on_train_end(self, trainer: lightning.Trainer, *_: Any) -> None:
+        if trainer.global_step != self._saved_step or not self.path.exists():
+            self.save(trainer)
+
+    def on_save_checkpoint(self, trainer: lightning.Trainer, module: Any, checkpoint: dict[str, Any]) -> None:
+        checkpoint["vit_vs_cnn"] = self.contents
+
+    def save(self, trainer: lightning.Trainer) -> None:
+        """Write the state as it is now."""
+        partial = self.path.with_name(self.path.name + ".partial")
+        trainer.save_checkpoint(partial)
+        if trainer.is_global_zero:
+            os.replace(partial, self.path)
+        self._saved_step = trainer.global_step
+
+
+class StopOnSignal(Callback):
+    """Ctrl-C or a scheduler's SIGTERM ends the run behind the current step, with a checkpoint of that step.
+
+    A second Ctrl-C ends it at once; then the last checkpoint stands.
+    """
+
+    def __init__(self, checkpoint: LastCheckpoint) -> None:
+        self.checkpoint = checkpoint
+        self._asked = False
+        self._previous: dict[signal.Signals, Any] = {}
+
+    def on_fit_start(self, trainer: lightning.Trainer, *_: Any) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            try:
+                self._previous[number] = signal.signal(number, self._ask)
+            except ValueError:  # not the main thread: the one who started the thread decides
+                return
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        if self._asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self._asked = True
+
+    def on_train_batch_end(
+        self, trainer: lightning.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if (batch_idx + 1) % trainer.accumulate_grad_batches:
+            return  # between two optimizer steps there is nothing to resume from
+        if trainer.strategy.reduce_boolean_decision(self._asked, all=False):
+            self.checkpoint.save(trainer)
+            raise Interrupted(f"stopped at step {trainer.global_step}")
+
+    def teardown(self, *_: Any, **__: Any) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        self._previous = {}
+
+
+class Stopwatch(Callback):
+    """Seconds spent in training steps, validation left out, summed over all the pieces of an interrupted run."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._since: float | None = None
+
+    def on_train_start(self, *_: Any) -> None:
+        self._since = time.perf_counter()
+
+    def on_validation_start(self, trainer: lightning.Trainer, *_: Any) -> None:
+        self._pause(trainer)
+
+    def on_validation_end(self, *_: Any) -> None:
+        self._since = time.perf_counter()
+
+    def on_train_end(self, trainer: lightning.Trainer, *_: Any) -> None:
+        self._pause(trainer)
+
+    def _pause(self, trainer: lightning.Trainer) -> None:
+        if trainer.strategy.root_device.type == "cuda":
+            torch.cuda.synchronize()
+        self.seconds = self.read()
+        self._since = None
+
+    def read(self) -> float:
+        """Seconds until now."""
+        return self.seconds + (0.0 if self._since is None else time.perf_counter() - self._since)
+
+    def state_dict(self) -> dict[str, float]:
+        return {"seconds": self.read()}
+
+    def load_state_dict(self, state_dict: dict[str, float]) -> None:
+        self.seconds = state_dict["seconds"]

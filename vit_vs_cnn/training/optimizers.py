@@ -1,0 +1,57 @@
+"""The optimizer of a contender: any of timm's, by name."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from vit_vs_cnn.errors import InputError
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """Which optimizer, and its settings.
+
+    Args:
+        name: Any optimizer that timm knows: adamw, sgd (Nesterov momentum), lamb, muon, lion, ...
+        lr: Peak learning rate.
+        weight_decay: Decoupled or L2, as the optimizer defines it; kept off norms, biases, positions and class tokens.
+        momentum: Momentum of optimizers that have one.
+        betas: Decay rates of the moments of optimizers that have them, such as [0.9, 0.99].
+        options: Further arguments of the optimizer, by their names in timm.
+    """
+
+    name: str = "adamw"
+    lr: float = 1e-3
+    weight_decay: float = 0.05
+    momentum: float = 0.9
+    betas: tuple[float, float] | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.lr > 0:
+            raise InputError(f"lr {self.lr} must be above 0")
+        if self.weight_decay < 0:
+            raise InputError(f"weight_decay {self.weight_decay} must be 0 or more")
+
+    def build(self, network: nn.Module) -> torch.optim.Optimizer:
+        """The optimizer over the network's parameters, in a decayed and an undecayed group.
+
+        Raises:
+            InputError: a name or an option that timm does not know.
+        """
+        from timm.optim._optim_factory import create_optimizer_v2, list_optimizers
+
+        options = dict(self.options)
+        if self.betas is not None:
+            options["betas"] = tuple(self.betas)
+        try:
+            return create_optimizer_v2(
+                network, opt=self.name, lr=self.lr, weight_decay=self.weight_decay, momentum=self.momentum, **options
+            )
+        except (ValueError, TypeError) as error:
+            known = [str(name) for name in list_optimizers()]
+            if self.name not in known:
+                raise InputError(f"optimizer name {self.name!r}: timm knows {', '.join(known)}") from error
+            raise InputError(f"optimizer {self.name}: {error}") from error

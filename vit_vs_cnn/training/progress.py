@@ -1,0 +1,85 @@
+"""How far a run is: a bar on a terminal, a line now and then elsewhere."""
+
+import time
+from typing import Any
+
+import lightning
+from lightning.pytorch.callbacks import ProgressBar
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+class RunProgress(ProgressBar):
+    """Steps done, loss, validation accuracy, images per second and time left.
+
+    Arguments:
+        title: which run, for the reader.
+        batch_size: images of one step.
+        console: where to write.
+        lines: how many lines a run prints where the console is no terminal.
+    """
+
+    def __init__(self, title: str, *, batch_size: int, console: Console | None = None, lines: int = 5) -> None:
+        super().__init__()
+        self.title = title
+        self.batch_size = batch_size
+        self.console = console or Console()
+        self.lines = lines
+        self._enabled = True
+        self._bar: Progress | None = None
+        self._began = (0, 0.0)
+
+    def disable(self) -> None:
+        self._enabled = False
+
+    def enable(self) -> None:
+        self._enabled = True
+
+    def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        self._began = (trainer.global_step, time.perf_counter())
+        if not self._enabled or not self.console.is_terminal:
+            return
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+        )
+        self._bar = Progress(*columns, TimeRemainingColumn(), console=self.console, transient=True)
+        self._bar.add_task(self.title, total=trainer.max_steps, completed=trainer.global_step, note="")
+        self._bar.start()
+
+    def on_train_batch_end(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        step, steps = trainer.global_step, trainer.max_steps
+        if not self._enabled:
+            return
+        if self._bar is not None:
+            if step % max(1, steps // 100) == 0:
+                self._bar.update(self._bar.task_ids[0], completed=step, note=self._note(trainer))
+        elif step % max(1, steps // self.lines) == 0 and trainer.is_global_zero:
+            left = (steps - step) / max(self._rate(trainer), 1e-9)
+            self.console.print(
+                f"{self.title}  step {step}/{steps}  {self._note(trainer)}  {left:.0f} s left", soft_wrap=True
+            )
+
+    def teardown(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, stage: str) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def _rate(self, trainer: lightning.Trainer) -> float:
+        """Steps per second since this process began."""
+        step, since = self._began
+        return (trainer.global_step - step) / max(time.perf_counter() - since, 1e-9)
+
+    def _note(self, trainer: lightning.Trainer) -> str:
+        metrics = trainer.callback_metrics
+        parts = []
+        if "train/loss" in metrics:
+            parts.append(f"loss {float(metrics['train/loss']):.3f}")
+        if "val/accuracy" in metrics:
+            parts.append(f"validation {100 * float(metrics['val/accuracy']):.1f} %")
+        parts.append(f"{self._rate(trainer) * self.batch_size:,.0f} images/s")
+        return "  ".join(parts)
