@@ -11,7 +11,7 @@ batches, workers already running; nothing is trained meanwhile.
 import argparse
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -135,12 +135,12 @@ def print_table(recipe: str, timings: dict[str, Timing]) -> None:
         print(f"{way:32s}{timing.median:14.2f}{f'{timing.low:.2f} to {timing.high:.2f}':>18s}{ratio:>20s}")
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batches", type=int, default=40, help="batches in one timed pass")
     parser.add_argument("--batch-size", type=int, default=128, help="images in a batch")
     parser.add_argument("--repeats", type=int, default=7, help="timed passes of each way")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     torch.set_num_threads(1)
     torch.manual_seed(0)
     versions = f"torch {torch.__version__}, torchvision {torchvision.__version__}, Python {platform.python_version()}"

@@ -1,0 +1,39 @@
+"""A run shared by two processes makes the same steps as a run of one."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+import yaml
+
+from tests.experiments.tiny import run_quietly, tiny_config
+from vit_vs_cnn.experiments.config import experiment_from_dict
+from vit_vs_cnn.training.checkpoints import read_checkpoint
+
+TRAIN = Path(__file__).parents[2] / "train.py"
+
+
+def test_two_processes_end_with_the_weights_of_one(tmp_path):
+    """Nothing is drawn by rank (no augmentation, no dropout), so only the sharing of the batches is left to differ."""
+    model = {"name": "vit_nano", "patch_size": 8, "embed_dim": 24, "num_heads": 3}
+    # SGD: AdamW would blow the rounding errors of gradients that are zero (the keys' biases) up to full steps.
+    vit = {"model": model, "optimizer": {"name": "sgd", "lr": 0.1}}
+    values = tiny_config(tmp_path / "one", contenders={"vit": vit})
+    values["data"]["augmentation"] = {"crop_padding": 0, "flip": False}
+    values["trainer"] = {"logger": False, "accelerator": "cpu", "devices": 1, "deterministic": True}
+    run_quietly(experiment_from_dict(values))
+
+    shared = values | {"output": str(tmp_path / "two")}
+    shared["trainer"] = values["trainer"] | {"devices": 2, "strategy": "ddp"}
+    (tmp_path / "shared.yaml").write_text(yaml.safe_dump(shared))
+    command = [sys.executable, str(TRAIN), "--config", str(tmp_path / "shared.yaml")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+    one, two = (
+        read_checkpoint(next((tmp_path / kind).glob("tiny/cells/*/checkpoints/last.ckpt"))) for kind in ("one", "two")
+    )
+    assert one["vit_vs_cnn"]["identity"] == two["vit_vs_cnn"]["identity"]
+    for name, weight in one["state_dict"].items():
+        torch.testing.assert_close(two["state_dict"][name], weight, rtol=0, atol=2e-5, msg=name)

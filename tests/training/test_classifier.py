@@ -1,0 +1,157 @@
+"""The training loop does what its equations say."""
+
+import copy
+import math
+
+import lightning
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from vit_vs_cnn.data.augmentation import Augmentation
+from vit_vs_cnn.data.datamodule import TrainingData
+from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.errors import InputError, TrainingDiverged
+from vit_vs_cnn.models import create_model
+from vit_vs_cnn.training.classifier import Classifier
+from vit_vs_cnn.training.optimizers import Optimizer
+from vit_vs_cnn.training.schedules import Schedule
+
+STEPS = 7
+
+
+def _data(**changes) -> TrainingData:
+    generator = torch.Generator().manual_seed(2)
+    images = torch.randint(0, 256, (17, 3, 8, 8), dtype=torch.uint8, generator=generator)
+    labels = torch.arange(17) % 3
+    data = LabelledImages(images, labels, ("a", "b", "c"), [str(i) for i in range(17)])
+    settings = {"augmentation": Augmentation(), "batch_size": 5, "steps": STEPS, "seed": 1} | changes
+    return TrainingData(data, None, **settings)
+
+
+def _network() -> nn.Module:
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Flatten(), nn.Linear(192, 11), nn.GELU(), nn.Linear(11, 3))
+
+
+def _classifier(**changes) -> Classifier:
+    settings = {
+        "num_classes": 3,
+        "optimizer": Optimizer(name="momentum", lr=0.1, weight_decay=0.0, momentum=0.0),
+        "schedule": Schedule(warmup=0.3),
+        "steps": STEPS,
+    }
+    return Classifier(_network(), **(settings | changes))
+
+
+def _fit(module: Classifier, data: TrainingData, **settings) -> Classifier:
+    trainer = lightning.Trainer(
+        max_steps=STEPS,
+        max_epochs=1,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+        **settings,
+    )
+    trainer.fit(module, data)
+    return module
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="lightning")
+        yield
+
+
+@pytest.mark.parametrize("augmentation", [Augmentation(), Augmentation(mixup=1.0)], ids=["hard", "soft"])
+def test_training_equals_a_loop_written_by_hand(augmentation):
+    data = _data(augmentation=augmentation)
+    module = _fit(_classifier(label_smoothing=0.1), data)
+    network, schedule = _network(), Schedule(warmup=0.3)
+    for step, (images, targets) in enumerate(data.train_dataloader()):
+        loss = F.cross_entropy(network(images), targets, label_smoothing=0.1)
+        gradients = torch.autograd.grad(loss, list(network.parameters()))
+        with torch.no_grad():
+            for parameter, gradient in zip(network.parameters(), gradients, strict=True):
+                parameter -= 0.1 * schedule.factor(step, STEPS) * gradient
+    for ours, by_hand in zip(module.network.parameters(), network.parameters(), strict=True):
+        torch.testing.assert_close(ours, by_hand, rtol=1e-5, atol=1e-6)
+
+
+def test_the_average_of_the_weights_follows_its_equation():
+    seen = []
+
+    class Watch(lightning.Callback):
+        def on_train_batch_end(self, trainer, pl_module, *_):
+            seen.append(copy.deepcopy(pl_module.network.state_dict()))
+
+    module = _fit(_classifier(ema_half_life=0.5), _data(), callbacks=[Watch()])
+    decay = 0.5 ** (1 / (0.5 * STEPS))
+    average = seen[0]
+    for state in seen[1:]:
+        average = {name: decay * average[name] + (1 - decay) * state[name] for name in average}
+    assert module.evaluated_network is not module.network
+    for name, weight in module.evaluated_network.state_dict().items():
+        torch.testing.assert_close(weight, average[name], rtol=1e-5, atol=1e-6)
+
+
+def test_accumulated_batches_make_the_step_of_one_large_batch():
+    whole = _fit(_classifier(), _data(augmentation=Augmentation(crop_padding=0, flip=False), batch_size=10))
+    halves = _data(augmentation=Augmentation(crop_padding=0, flip=False), batch_size=10, accumulate=2)
+    parts = _fit(_classifier(), halves, accumulate_grad_batches=2)
+    for one, other in zip(whole.network.parameters(), parts.network.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_the_same_seed_twice_is_bit_equal():
+    first, second = (_fit(_classifier(), _data()) for _ in range(2))
+    for one, other in zip(first.network.parameters(), second.network.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_names_step_and_cause():
+    module = _classifier(optimizer=Optimizer(name="sgd", lr=1e30, weight_decay=0.0), schedule=Schedule(warmup=0.0))
+    with pytest.raises(TrainingDiverged, match=r"not a number at step \d of 7: likely the learning rate there is"):
+        _fit(module, _data())
+
+
+def test_every_parameter_is_in_one_group_and_norms_biases_and_positions_do_not_decay():
+    network = create_model("vit_nano", num_classes=7, image_size=(12, 20), pool="class")
+    groups = Optimizer(weight_decay=0.3).build(network).param_groups
+    decayed = {id(p) for group in groups if group["weight_decay"] for p in group["params"]}
+    listed = [id(p) for group in groups for p in group["params"]]
+    assert sorted(listed) == sorted(id(p) for p in network.parameters())
+    for name, parameter in network.named_parameters():
+        is_map = name.endswith("weight") and parameter.ndim > 1
+        assert (id(parameter) in decayed) == is_map, name
+
+
+def test_an_option_that_the_optimizer_lacks_is_named():
+    with pytest.raises(InputError, match="optimizer adamw"):
+        Optimizer(options={"wings": 2}).build(_network())
+
+
+@pytest.mark.parametrize("steps", [1, 2, 20, 401])
+@pytest.mark.parametrize("name", ["cosine", "linear", "constant"])
+def test_the_rate_rises_to_its_peak_and_falls_to_its_end(name, steps):
+    schedule = Schedule(name=name, warmup=0.25, final=0.1)
+    factors = [schedule.factor(step, steps) for step in range(steps)]
+    rise = round(0.25 * steps)
+    assert all(0 < factor <= 1 for factor in factors)
+    assert factors[: rise + 1] == sorted(factors[: rise + 1])
+    assert factors[rise:] == sorted(factors[rise:], reverse=True)
+    assert factors[rise] == 1.0
+    if name != "constant":
+        assert schedule.factor(steps, steps) == pytest.approx(0.1)
+
+
+def test_the_cosine_is_the_published_one():
+    schedule = Schedule(warmup=0.0)
+    assert schedule.factor(30, 120) == pytest.approx((1 + math.cos(math.pi / 4)) / 2)
