@@ -203,7 +203,7 @@ def _make_trainer(
         max_epochs=1,
         max_steps=plan.steps,
         check_val_every_n_epoch=None,
-        val_check_interval=(execution.validation_interval or max(1, plan.steps // 5)) * accumulate,
+        val_check_interval=min(plan.steps, execution.validation_interval or max(1, plan.steps // 5)) * accumulate,
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
         enable_checkpointing=True,

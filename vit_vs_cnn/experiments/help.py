@@ -14,6 +14,7 @@ def settings_help() -> str:
 
     parser = ArgumentParser(
         prog="train.py",
+        usage="train.py [--config FILE ...] [--setting value ...] [--print_config]",
         description="Train the contenders of a config under one protocol and print the table. Every setting of the "
         "config can be given here by its dotted name, such as --protocol.budget.steps 50 or "
         "--contenders.vit.optimizer.lr 0.001. Without --config the quickstart runs.",

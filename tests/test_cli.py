@@ -1,0 +1,194 @@
+"""The front doors, as a user walks through them."""
+
+import csv
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from tests.experiments.tiny import tiny_config
+from vit_vs_cnn.cli import main
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """A small experiment with two sizes and two seeds, run from its config file."""
+    root = tmp_path_factory.mktemp("finished")
+    values = tiny_config(root / "runs")
+    values["protocol"] |= {"train_sizes": [60, "all"], "seeds": [3, 4], "budget": {"steps": 4}}
+    (root / "tiny.yaml").write_text(yaml.safe_dump(values))
+    assert main(["train", "--config", str(root / "tiny.yaml")]) == 0
+    return root
+
+
+def test_a_second_run_prints_the_same_table_and_trains_nothing(finished, capsys):
+    stamps = {path: path.stat().st_mtime_ns for path in finished.rglob("result.json")}
+    assert main(["train", "--config", str(finished / "tiny.yaml")]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("finished before") == 8
+    assert stamps == {path: path.stat().st_mtime_ns for path in finished.rglob("result.json")}
+    for word in ("contender", "95 % CI", "params", "MACs", "steps", "images/s", "vit", "resnet", "this describes"):
+        assert word in printed
+
+
+def test_the_table_fits_a_terminal_80_wide(finished, capsys):
+    assert main(["report", str(finished / "runs" / "tiny")]) == 0
+    table = capsys.readouterr().out.splitlines()[:10]
+    assert max(len(line) for line in table) <= 80
+    assert not any("…" in line for line in table)
+
+
+def test_a_result_holds_what_the_design_promises(finished):
+    for path in finished.rglob("result.json"):
+        result = json.loads(path.read_text())
+        for key in (
+            "accuracy accuracy_interval loss calibration_error parameters macs steps images epochs flops train_seconds "
+            "subset versions commit hardware weights precision test_evaluations validation_accuracy data"
+        ).split():
+            assert key in result, key
+        low, high = result["accuracy_interval"]
+        assert low <= result["accuracy"] <= high
+        assert result["images"] == 4 * 14
+        assert result["flops"] == 6 * result["macs"] * result["images"]
+        assert result["training_images"] + result["validation_images"] == result["train_size"]
+        assert result["test_evaluations"] == 1
+
+
+def test_the_predictions_give_the_accuracy_of_the_result(finished):
+    for path in finished.rglob("predictions.npz"):
+        with np.load(path) as arrays:
+            accuracy = (arrays["logits"].argmax(1) == arrays["labels"]).mean()
+            assert len(set(arrays["sample_ids"].tolist())) == 60
+        assert accuracy == pytest.approx(json.loads((path.parent / "result.json").read_text())["accuracy"])
+
+
+def test_contenders_of_one_size_and_seed_share_their_images(finished):
+    subsets = {}
+    for path in finished.rglob("result.json"):
+        result = json.loads(path.read_text())
+        subsets.setdefault((result["train_size"], result["seed"]), set()).add(result["subset"])
+    assert len(subsets) == 4
+    assert all(len(hashes) == 1 for hashes in subsets.values())
+
+
+def test_metrics_are_on_disk_row_by_row(finished):
+    for path in finished.rglob("metrics.csv"):
+        rows = list(csv.DictReader(path.read_text().splitlines()))
+        assert {"train/loss", "train/lr", "val/accuracy"} <= {row["metric"] for row in rows}
+
+
+def test_the_report_leaves_cells_of_another_config_out(finished, capsys):
+    command = ["train", "--config", str(finished / "tiny.yaml"), "--protocol.train_sizes", "[60]"]
+    assert main([*command, "--protocol.seeds", "[3]", "--protocol.budget.steps", "2"]) == 0
+    capsys.readouterr()
+    assert main(["report", str(finished / "runs" / "tiny")]) == 0
+    assert main(["train", "--config", str(finished / "tiny.yaml")]) == 0
+    few, many = capsys.readouterr().out.split("finished before", maxsplit=1)
+    assert "120" not in few
+    assert "120" in many
+
+
+def test_print_config_gives_a_config_that_runs_the_same(tmp_path, capsys):
+    assert main(["train", "--print_config", "--protocol.seeds", "[7]"]) == 0
+    printed = capsys.readouterr().out
+    (tmp_path / "again.yaml").write_text(printed)
+    assert main(["train", "--print_config", "--config", str(tmp_path / "again.yaml")]) == 0
+    assert capsys.readouterr().out == printed
+
+
+def test_help_explains_every_block(capsys):
+    assert main(["train", "--help"]) == 0
+    printed = capsys.readouterr().out
+    for word in ("--data.source", "--contenders.NAME.optimizer.lr", "--protocol.budget.steps", "--trainer.precision"):
+        assert word in printed
+    assert "Peak learning rate" in printed
+    assert main([]) == 0
+    assert "compare checkpoints" not in capsys.readouterr().out
+
+
+def test_models_are_listed_with_their_cost(capsys):
+    assert main(["models"]) == 0
+    assert "vit_nano          0.142M parameters    10.7M MACs" in capsys.readouterr().out
+
+
+def _words(values: dict, tmp_path: Path) -> list[str]:
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
+    return ["train", "--config", str(tmp_path / "config.yaml")]
+
+
+def test_timm_models_and_classes_of_ones_own_compete_too(tmp_path):
+    values = tiny_config(tmp_path)
+    values["protocol"]["budget"] = {"steps": 2}
+    values["contenders"] = {
+        "timm": {"model": {"name": "timm/vit_tiny_patch16_224", "depth": 1, "embed_dim": 12, "num_heads": 3}},
+        "own": {"model": {"class_path": "vit_vs_cnn.models.ResNet", "init_args": {"depth": 8, "num_classes": 10}}},
+    }
+    assert main(_words(values, tmp_path)) == 0
+
+
+def test_channels_last_bf16_and_tensorboard_change_nothing_in_kind(tmp_path):
+    values = tiny_config(tmp_path)
+    values["protocol"]["budget"] = {"epochs": 0.5}
+    values["trainer"] |= {"precision": "bf16-mixed", "logger": True}
+    values["execution"] = {"channels_last": True}
+    assert main(_words(values, tmp_path)) == 0
+    results = [json.loads(path.read_text()) for path in tmp_path.rglob("result.json")]
+    assert {result["precision"] for result in results} == {"bf16-mixed"}
+    assert {result["steps"] for result in results} == {round(0.5 * 90 / 14)}
+    assert len(list(tmp_path.rglob("events.out.tfevents*"))) == 2
+
+
+def test_a_folder_of_images_of_any_size_is_trained_on(tmp_path):
+    rng = np.random.default_rng(3)
+    for name, level in (("dark", 60), ("light", 190)):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for i in range(24):
+            pixels = rng.integers(level - 50, level + 50, (*rng.integers(20, 90, 2), 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{i}.{'jpg' if i % 2 else 'png'}")
+    values = tiny_config(tmp_path)
+    values["data"] = {"source": "folder", "root": str(tmp_path / "photos"), "validation_fraction": 0.2}
+    values["data"]["folder"] = {"image_size": 32, "cache": str(tmp_path / "cache")}
+    values["protocol"] |= {"train_sizes": ["all"], "budget": {"steps": 12}}
+    assert main(_words(values, tmp_path)) == 0
+    results = {r["contender"]: r for r in (json.loads(p.read_text()) for p in tmp_path.rglob("result.json"))}
+    assert results["resnet"]["data"]["counts"]["train"].keys() == {"dark", "light"}
+    assert results["resnet"]["scored_images"] + results["resnet"]["train_size"] == 48
+    assert results["resnet"]["accuracy"] > 0.7
+
+
+def test_nothing_is_tested_while_recipes_are_chosen(tmp_path):
+    values = tiny_config(tmp_path)
+    values["protocol"] |= {"budget": {"steps": 2}, "scored_on": "validation"}
+    assert main(_words(values, tmp_path)) == 0
+    assert not list(tmp_path.rglob("test_ledger.jsonl"))
+    for path in tmp_path.rglob("result.json"):
+        result = json.loads(path.read_text())
+        assert result["scored_on"] == "validation"
+        assert result["accuracy"] == result["validation_accuracy"]
+
+
+def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path, capsys):
+    values = tiny_config(tmp_path)
+    values["protocol"]["budget"] = {"steps": 100}
+    values["contenders"].pop("vit")
+    words = _words(values, tmp_path)
+
+    def interrupt() -> None:
+        while not list(tmp_path.rglob("last.ckpt")):
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    watcher = threading.Thread(target=interrupt)
+    watcher.start()
+    assert main(words) == 130
+    watcher.join()
+    assert "the same command goes on" in capsys.readouterr().err
+    assert main(words) == 0
+    assert json.loads(next(tmp_path.rglob("result.json")).read_text())["steps"] == 100
