@@ -1,13 +1,17 @@
-"""The network that a contender's config names."""
+"""The network that a contender's config names, and the one that a checkpoint holds."""
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from vit_vs_cnn.data.augmentation import Augmentation, Augmenter
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments import typed
 from vit_vs_cnn.models import create_model
 from vit_vs_cnn.models.presets import PRESETS
+from vit_vs_cnn.training.checkpoints import read_checkpoint
 
 GIVEN_BY_THE_DATA = {"image_size", "in_channels", "num_classes"}
 
@@ -47,3 +51,48 @@ def _custom(model: dict[str, Any], where: str) -> nn.Module:
         return parser.instantiate(parser.parse_object({"it": model})).it
     except Exception as error:
         raise InputError(f"{where}: {' '.join(str(error).split())}") from error
+
+
+@dataclass(frozen=True)
+class TrainedNetwork:
+    """A network out of a checkpoint, ready to classify.
+
+    Arguments:
+        network: images to logits, in evaluation mode; the averaged weights where an average was kept.
+        augmenter: ``augmenter.normalise(bytes)`` gives what the network was trained on.
+        class_names: the classes, in the order of the logits.
+    """
+
+    network: nn.Module
+    augmenter: Augmenter
+    class_names: tuple[str, ...]
+
+
+def load_network(path: Path) -> TrainedNetwork:
+    """The evaluated network of a checkpoint. Nothing that the file carries is executed.
+
+    Raises:
+        InputError: no checkpoint of ours, damaged, or of a class that is not the package's own: importing what a file
+            names would be running what it asks for.
+    """
+    checkpoint = read_checkpoint(path)
+    about = checkpoint["vit_vs_cnn"]
+    try:
+        channels, rows, cols = about["image_shape"]
+        model, names = about["model"], tuple(about["class_names"])
+        augmenter = Augmenter(Augmentation(), mean=about["mean"], std=about["std"], num_classes=len(names))
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"checkpoint {path} lacks what is needed to rebuild its network: {error!r}") from error
+    if "class_path" in model:
+        raise InputError(f"checkpoint {path} is of the class {model['class_path']}; only named models are rebuilt")
+    network = build_network(
+        model, num_classes=len(names), image_size=(rows, cols), in_channels=channels, where=f"checkpoint {path}"
+    )
+    state = checkpoint["state_dict"]
+    prefix = "average.module." if any(name.startswith("average.module.") for name in state) else "network."
+    weights = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError as error:
+        raise InputError(f"checkpoint {path} does not fit its own model: {' '.join(str(error).split())}") from error
+    return TrainedNetwork(network.eval(), augmenter, names)

@@ -1,0 +1,49 @@
+"""A checkpoint gives back the network that was evaluated."""
+
+import json
+
+import pytest
+import torch
+
+from tests.experiments.tiny import run_quietly, tiny_experiment
+from vit_vs_cnn.comparison.evaluation import Predictions, hash_weights, predict
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.networks import load_network
+from vit_vs_cnn.experiments.pool import Pool
+from vit_vs_cnn.training.checkpoints import read_checkpoint
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    experiment = tiny_experiment(tmp_path_factory.mktemp("networks"))
+    run_quietly(experiment)
+    return experiment
+
+
+@pytest.mark.parametrize("contender", ["vit", "resnet"])
+def test_a_loaded_network_gives_the_logits_of_the_result(finished, contender):
+    (cell,) = finished.folder.glob(f"cells/{contender}-*")
+    loaded = load_network(cell / "checkpoints" / "last.ckpt")
+    assert hash_weights(loaded.network) == json.loads((cell / "result.json").read_text())["weights"]
+    predictions = predict(loaded.network, Pool(finished.data).test, loaded.augmenter.normalise)
+    torch.testing.assert_close(predictions.logits, Predictions.load(cell / "predictions.npz").logits)
+    assert len(loaded.class_names) == predictions.logits.shape[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"class_names": ["a", "b"]}, "does not fit its own model"),
+        ({"model": {"class_path": "os.system"}}, "only named models are rebuilt"),
+        ({"model": {"name": "vit_giga"}}, "there is no model"),
+        ({"image_shape": [3, 33, 32]}, "patch_size"),
+        ({"mean": None}, "lacks what is needed"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_named(finished, tmp_path, change, message):
+    contents = read_checkpoint(next(finished.folder.glob("cells/vit-*/checkpoints/last.ckpt")))
+    contents["vit_vs_cnn"] |= change
+    torch.save(contents, tmp_path / "changed.ckpt")
+    with pytest.raises(InputError, match=message) as caught:
+        load_network(tmp_path / "changed.ckpt")
+    assert "changed.ckpt" in str(caught.value)
