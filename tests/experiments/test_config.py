@@ -78,7 +78,13 @@ def test_max_steps_of_the_trainer_is_a_budget(tmp_path):
 
 def test_overrides_on_the_command_line_reach_every_depth():
     values, wants_print = _config_from(
-        ["--contenders.vit.model.patch_size", "8", "--protocol.train_sizes=[100, 200]", "--trainer.precision", "bf16-mixed"]
+        [
+            "--contenders.vit.model.patch_size",
+            "8",
+            "--protocol.train_sizes=[100, 200]",
+            "--trainer.precision",
+            "bf16-mixed",
+        ]
     )
     experiment = experiment_from_dict(values)
     assert experiment.contenders["vit"].model == {"name": "vit_nano", "patch_size": 8}
