@@ -61,7 +61,10 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
         (["train", "--protocol.batch_size", "many"], "protocol.batch_size: expected a whole number, got many"),
         (["train", "--contenders.vit.model.name", "vit_nanno"], "did you mean vit_nano"),
         (["train", "--contenders.vit.model.name", "timm/convnext_atoo"], "did you mean convnext_atto"),
-        (["train", "--contenders.vit.model.patchsize", "4"], "contenders.vit.model.patchsize: there is no such setting"),
+        (
+            ["train", "--contenders.vit.model.patchsize", "4"],
+            "contenders.vit.model.patchsize: there is no such setting",
+        ),
         (["train", "--contenders.vit.model.patch_size", "5"], "patch_size"),
         (["train", "--contenders.vit.model.patch_size", "four"], "contenders.vit.model.patch_size: expected"),
         (["train", "--contenders.vit.model.num_heads", "5"], "embed_dim"),
@@ -125,7 +128,16 @@ def test_a_truncated_cifar_batch(refused, tmp_path):
 
 
 def test_cifar_that_is_not_there_and_may_not_be_fetched(refused, tmp_path):
-    words = ["--output", tmp_path, "--data.source", "cifar100", "--data.root", tmp_path, "--data.cifar.download", "false"]
+    words = [
+        "--output",
+        tmp_path,
+        "--data.source",
+        "cifar100",
+        "--data.root",
+        tmp_path,
+        "--data.cifar.download",
+        "false",
+    ]
     assert "--data.cifar.download true" in refused("train", *words)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from vit_vs_cnn.errors import InputError, Interrupted
+from vit_vs_cnn.errors import BAD_INPUT, INTERRUPTED, InputError, Interrupted
 
 USAGE = """usage: vit-vs-cnn COMMAND ...   (or: python -m vit_vs_cnn COMMAND ...)
 
@@ -42,10 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         commands[words[0]](words[1:])
     except InputError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+        return BAD_INPUT
     except (Interrupted, KeyboardInterrupt) as error:
         print(f"{error or 'stopped'}; the same command goes on from the last checkpoint", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     return 0
 
 

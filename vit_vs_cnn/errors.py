@@ -1,4 +1,8 @@
-"""The one exception that a user's mistake raises."""
+"""What the command line says to a user instead of a traceback, and the exit codes that go with it."""
+
+
+# Exit codes of the command line.
+BAD_INPUT, INTERRUPTED = 2, 130
 
 
 class InputError(ValueError):

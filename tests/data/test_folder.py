@@ -12,8 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from vit_vs_cnn.data import decoding
-from vit_vs_cnn.data import folder as folder_module
+from vit_vs_cnn.data import decoded_cache, decoding
 from vit_vs_cnn.data.decoding import UnreadableImage, decode_image
 from vit_vs_cnn.data.folder import FolderOptions, FolderSource
 from vit_vs_cnn.errors import InputError
@@ -480,7 +479,7 @@ def decoded(monkeypatch):
         names.append(path.name)
         return decode_image(path, *arguments)
 
-    monkeypatch.setattr(folder_module, "decode_image", recording)
+    monkeypatch.setattr(decoded_cache, "decode_image", recording)
     return names
 
 

@@ -61,7 +61,9 @@ class TrainingData(lightning.LightningDataModule):
         self.seed = seed
         self.channels_last = channels_last
         self.mean, self.std = channel_statistics(training.images)
-        self.augmenter = Augmenter(augmentation, mean=self.mean.tolist(), std=self.std.tolist(), num_classes=training.num_classes)
+        self.augmenter = Augmenter(
+            augmentation, mean=self.mean.tolist(), std=self.std.tolist(), num_classes=training.num_classes
+        )
 
     def train_dataloader(self) -> TrainingBatches:
         assert self.trainer is not None

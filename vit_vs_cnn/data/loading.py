@@ -1,5 +1,6 @@
 """Batches cut from images in memory, on the device that trains."""
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -121,10 +122,8 @@ class EvaluationBatches:
         self.batch_size = batch_size
 
     def __len__(self) -> int:
-        return -(-len(self.labels) // self.batch_size)
+        return math.ceil(len(self.labels) / self.batch_size)
 
     def __iter__(self) -> Iterator[Batch]:
-        for images, labels in zip(
-            self.images.split(self.batch_size), self.labels.split(self.batch_size), strict=True
-        ):
+        for images, labels in zip(self.images.split(self.batch_size), self.labels.split(self.batch_size), strict=True):
             yield self.augmenter.normalise(images), labels

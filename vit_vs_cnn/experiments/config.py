@@ -12,7 +12,7 @@ import yaml
 
 from vit_vs_cnn.data.augmentation import Augmentation
 from vit_vs_cnn.data.cifar import CifarOptions
-from vit_vs_cnn.data.folder import FolderOptions
+from vit_vs_cnn.data.folder_layout import FolderOptions
 from vit_vs_cnn.data.objects import ObjectsOptions
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments import typed

@@ -1,6 +1,9 @@
 """All cells of an experiment, one after the other."""
 
+import contextlib
 import json
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,7 @@ import torch
 import yaml
 from rich.console import Console
 
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import INTERRUPTED, InputError, Interrupted
 from vit_vs_cnn.experiments.cell import Cell, grid, read_result, write_text
 from vit_vs_cnn.experiments.cell_run import make_plan, quiet_lightning, run_cell
 from vit_vs_cnn.experiments.config import Experiment, experiment_from_dict, read_config
@@ -65,12 +68,20 @@ def _needs_own_process(experiment: Experiment) -> bool:
 
 
 def _run_in_own_process(cell: Cell) -> None:
-    import subprocess
-
+    """Run a cell as a program of its own; a request to stop reaches it, and it saves its state first."""
     cell.write_config()
-    done = subprocess.run([sys.executable, "-m", "vit_vs_cnn", "cell", str(cell.folder)], check=False)
+    program = subprocess.Popen([sys.executable, "-m", "vit_vs_cnn", "cell", str(cell.folder)])
+    previous = signal.signal(signal.SIGTERM, lambda *_: program.terminate())
+    try:
+        while program.poll() is None:
+            with contextlib.suppress(KeyboardInterrupt):  # a terminal sends Ctrl-C to the program, too
+                program.wait()
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    if program.returncode == INTERRUPTED:
+        raise Interrupted(f"stopped in {cell.name}")
     if not cell.is_finished:
-        raise InputError(f"cell {cell.folder} ended with exit code {done.returncode}; what it printed stands above")
+        raise InputError(f"cell {cell.folder} ended with exit code {program.returncode}; what it printed stands above")
 
 
 def read_cell(folder: Path) -> Cell:

@@ -1,0 +1,129 @@
+"""The decoded images of a folder, kept on disk until a file changes."""
+
+import hashlib
+import json
+import os
+import tempfile
+import warnings
+import zlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL
+from rich.console import Console
+from rich.progress import track
+
+from vit_vs_cnn.data.decoding import UnreadableImage, decode_image
+from vit_vs_cnn.data.folder_layout import FolderOptions, ImageFile
+
+CACHE_FORMAT = 1
+
+
+class DecodedCache:
+    """The decoded images of one split, kept in a file that is used as long as no file and no option has changed.
+
+    Two files share a name made of a hash of root, split and options, and one of each file's path, size and time of
+    change: ``.npy`` with the images, and ``.json`` with their CRC-32 and the files that could not be read. Both appear
+    whole, so writers may meet; a damaged pair is made anew, and the pair of an earlier state is removed.
+    """
+
+    def __init__(self, root: Path, split: str, files: list[ImageFile], options: FolderOptions) -> None:
+        self.root = root
+        self.files = files
+        self.options = options
+        home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        self.folder = Path(options.cache or Path(home, "vit_vs_cnn"))
+        chosen = (options.image_size, options.resize, options.test_fraction, options.split_seed)
+        self.place = _digest([CACHE_FORMAT, PIL.__version__, str(root.resolve()), split, *chosen])
+        self.name = f"{self.place}-{_digest([self._state(file) for file in files])}"
+
+    def _state(self, file: ImageFile) -> tuple[Any, ...]:
+        path = self.root / file.name
+        try:
+            status = path.stat()
+        except OSError:
+            return (*file, "gone")
+        return (*file, status.st_size, status.st_mtime_ns, os.access(path, os.R_OK))
+
+    def load(self) -> tuple[np.ndarray, dict[str, str]]:
+        """The images that can be read ``(count, 3, rows, cols)``, and for each other file the reason why not."""
+        try:
+            return self._cached()
+        except Exception:  # none there, or damaged in whatever way
+            images, failures = decode_all(self.root, self.files, self.options)
+        try:
+            self._store(images, failures)
+        except OSError as error:
+            reason = error.strerror or error
+            warnings.warn(
+                f"{self.folder}: cannot keep decoded images there ({reason}); they are not cached", stacklevel=5
+            )
+        return images, failures
+
+    def _cached(self) -> tuple[np.ndarray, dict[str, str]]:
+        index = json.loads((self.folder / f"{self.name}.json").read_text())
+        images = np.load(self.folder / f"{self.name}.npy", mmap_mode="c", allow_pickle=False)
+        size = self.options.image_size
+        expected = (len(self.files) - len(index["failures"]), 3, size, size)
+        if images.shape != expected or images.dtype != np.uint8 or zlib.crc32(images.data) != index["crc32"]:
+            raise ValueError("damaged")
+        return images, dict(index["failures"])
+
+    def _store(self, images: np.ndarray, failures: dict[str, str]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        outdated = [path for path in self.folder.glob(f"{self.place}-*") if path.stem != self.name]
+        index = json.dumps({"crc32": zlib.crc32(images.data), "failures": failures}).encode()
+        self._replace(".npy", lambda file: np.save(file, images, allow_pickle=False))
+        self._replace(".json", lambda file: file.write(index))
+        for path in outdated:
+            path.unlink(missing_ok=True)
+
+    def _replace(self, suffix: str, write: Callable[[Any], Any]) -> None:
+        """Write a file of the pair under another name, then move it into its place in one step."""
+        with tempfile.NamedTemporaryFile(dir=self.folder, prefix=".", suffix=suffix, delete=False) as file:
+            try:
+                write(file)
+                file.close()
+                os.replace(file.name, self.folder / f"{self.name}{suffix}")
+            except BaseException:
+                os.unlink(file.name)
+                raise
+
+
+def _digest(parts: list[Any]) -> str:
+    return hashlib.sha256(repr(parts).encode(errors="surrogateescape")).hexdigest()[:16]
+
+
+def decode_all(root: Path, files: list[ImageFile], options: FolderOptions) -> tuple[np.ndarray, dict[str, str]]:
+    """Decode files in threads (Pillow lets other threads run meanwhile).
+
+    Arguments:
+        root: the folder that the names are relative to.
+        files: what to decode.
+        options: its ``image_size`` and ``resize`` matter here.
+
+    Returns:
+        The images that can be read, ``(count, 3, image_size, image_size)``, and for each other file the reason why not.
+    """
+    images = np.empty((len(files), 3, options.image_size, options.image_size), np.uint8)
+
+    def decode(index: int) -> str | None:
+        try:
+            images[index] = decode_image(root / files[index].name, options.image_size, options.resize)
+        except UnreadableImage as error:
+            return error.reason
+        return None
+
+    console = Console(stderr=True)
+    with warnings.catch_warnings(), ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+        warnings.simplefilter("ignore")  # Pillow's remarks on odd but readable files
+        outcomes = pool.map(decode, range(len(files)))
+        shown = track(
+            outcomes, "Decoding images", len(files), console=console, transient=True, disable=not console.is_terminal
+        )
+        reasons = list(shown)
+    failures = {file.name: reason for file, reason in zip(files, reasons, strict=True) if reason is not None}
+    return (images[[reason is None for reason in reasons]] if failures else images), failures
