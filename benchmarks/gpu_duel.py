@@ -18,9 +18,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 TINY = (
-    "--data.source=objects --data.validation_fraction=0.1 --data.objects.train_images=200 --data.objects.test_images=100 "
-    "--protocol.budget.steps=6 --protocol.batch_size=16 --protocol.seeds=[0] --contenders.vit.model.name=vit_nano "
-    "--contenders.resnet.model.name=resnet8 --execution.compile=false --trainer.precision=32-true"
+    "--data.source=objects --data.validation_fraction=0.1 --data.objects.train_images=200 "
+    "--data.objects.test_images=100 --protocol.budget.steps=6 --protocol.batch_size=16 --protocol.seeds=[0] "
+    "--contenders.vit.model.name=vit_nano --contenders.resnet.model.name=resnet8 --execution.compile=false "
+    "--trainer.precision=32-true"
 ).split()
 
 

@@ -12,6 +12,7 @@ from PIL import Image
 
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from vit_vs_cnn.cli import main
+from vit_vs_cnn.experiments.config import experiment_from_dict
 
 CIFAR10 = "cifar-10-batches-py"
 
@@ -75,6 +76,11 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
         (["train", "--protocol.train_sizes", "[7]"], "has none to train on"),
         (["train", "--trainer.accumulate_grad_batches", "5"], "must be a multiple of trainer.accumulate_grad_batches"),
         (["train", "--data.objects.difficulty", "7"], "difficulty"),
+        (["train", "--trainer.accumulate_grad_batches", "0"], "trainer"),
+        (["train", "--trainer.accelerator", "tpu"], "trainer: "),
+        (["train", "--trainer.strategy", "ddp_spawn", "--trainer.devices", "2"], "'ddp_spawn' forks; take ddp"),
+        (["train", "--trainer.devices", "2", "--protocol.batch_size", "7"], "batch_size 7 must be a multiple of"),
+        (["train", "--data.validation_fraction", "0", "--protocol.scored_on", "validation"], "none to validate with"),
         (["train", "--trainer.devices", "[[", "--name", "x"], "is not a YAML value"),
         (["report", "no/such/folder"], "no/such/folder is not the folder of an experiment"),
         (["report"], "expected one argument"),
@@ -172,6 +178,29 @@ def test_a_checkpoint_that_is_not_ours_runs_nothing_and_is_left_as_it_was(refuse
     assert "last.ckpt" in refused("train", "--config", tmp_path / "tiny.yaml")
     assert checkpoint.read_bytes() == before
     assert not (tmp_path / "executed").exists()
+
+
+def test_a_checkpoint_of_another_run_is_not_taken_for_this_ones(refused, tmp_path):
+    import yaml
+
+    values = tiny_config(tmp_path / "runs", protocol={"budget": {"steps": 2}, "batch_size": 14})
+    run_quietly(experiment_from_dict(values))
+    vit, resnet = (next(tmp_path.glob(f"runs/tiny/cells/{name}-*")) for name in ("vit", "resnet"))
+    (vit / "result.json").unlink()
+    (vit / "checkpoints" / "last.ckpt").write_bytes((resnet / "checkpoints" / "last.ckpt").read_bytes())
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(values))
+    assert "is of another run" in refused("train", "--config", tmp_path / "tiny.yaml")
+
+
+def test_a_place_that_cannot_be_written_to(refused, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "file" in refused("train", "--output", tmp_path / "file", "--protocol.train_sizes", "[all]")
+
+
+def test_a_network_with_another_number_of_classes(refused, tmp_path):
+    model = "{class_path: vit_vs_cnn.models.ResNet, init_args: {depth: 8, num_classes: 7}}"
+    says = refused("train", "--output", tmp_path, "--contenders.vit.model", model)
+    assert "gives logits of shape (2, 7) for 2 images of 10 classes" in says
 
 
 def test_a_network_of_a_class_that_cannot_be_imported(refused, tmp_path):

@@ -145,6 +145,26 @@ def test_channels_last_bf16_and_tensorboard_change_nothing_in_kind(tmp_path):
     assert len(list(tmp_path.rglob("events.out.tfevents*"))) == 2
 
 
+@pytest.mark.parametrize(
+    "trainer",
+    [
+        {"precision": "bf16-true"},
+        {"precision": "64-true"},
+        {"enable_progress_bar": False},
+        {"callbacks": {"class_path": "lightning.pytorch.callbacks.Timer"}},
+        {"logger": {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": "csv"}}},
+    ],
+    ids=lambda trainer: next(iter(trainer)) + str(next(iter(trainer.values())))[:12],
+)
+def test_arguments_of_lightnings_trainer_work(tmp_path, monkeypatch, trainer):
+    monkeypatch.chdir(tmp_path)
+    values = tiny_config(tmp_path)
+    values["contenders"].pop("resnet")
+    values["protocol"]["budget"] = {"steps": 2}
+    values["trainer"] = {"accelerator": "cpu", "devices": 1, "logger": False} | trainer
+    assert main(_words(values, tmp_path)) == 0
+
+
 def test_a_folder_of_images_of_any_size_is_trained_on(tmp_path):
     rng = np.random.default_rng(3)
     for name, level in (("dark", 60), ("light", 190)):
@@ -174,7 +194,9 @@ def test_nothing_is_tested_while_recipes_are_chosen(tmp_path):
         assert result["accuracy"] == result["validation_accuracy"]
 
 
-def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path, capsys):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_saves_and_the_same_command_goes_on(tmp_path, capsys, number):
+    """Two batches make a step here, so that the signal may well fall between them."""
     values = tiny_config(tmp_path)
     values["protocol"]["budget"] = {"steps": 100}
     values["contenders"].pop("vit")
@@ -183,7 +205,7 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path, capsys):
     def interrupt() -> None:
         while not list(tmp_path.rglob("last.ckpt")):
             time.sleep(0.05)
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), number)
 
     watcher = threading.Thread(target=interrupt)
     watcher.start()

@@ -43,8 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return BAD_INPUT
+    except OSError as error:  # a full disk, a folder that may not be written to
+        print(f"error: {error.filename or 'input or output'}: {error.strerror or error}", file=sys.stderr)
+        return BAD_INPUT
     except (Interrupted, KeyboardInterrupt) as error:
-        print(f"{error or 'stopped'}; the same command goes on from the last checkpoint", file=sys.stderr)
+        print(f"{str(error) or 'stopped'}; the same command goes on from the last checkpoint", file=sys.stderr)
         return INTERRUPTED
     return 0
 
@@ -75,6 +78,8 @@ def _train(words: list[str]) -> None:
 
     console = Console()
     results = run_experiment(experiment, console=console)
+    if not results:  # a process that trained beside the first one, which prints
+        return
     print_table(results, title=experiment.name, console=console)
     for line in comparison_lines(experiment.folder, results):
         console.print(line, soft_wrap=True)
@@ -84,12 +89,12 @@ def _train(words: list[str]) -> None:
 
 def _config_from(words: list[str]) -> tuple[dict[str, Any], bool]:
     """The config files and overrides of a command line, in their order, as plain values; and whether to print them."""
-    from vit_vs_cnn.experiments.config import override, quickstart_path, read_config
+    from vit_vs_cnn.experiments.config import merge, override, quickstart_path, read_config
 
     files = [value for key, value in _pairs(words) if key == "config"]
     values: dict[str, Any] = {}
     for file in files or [quickstart_path()]:
-        values |= read_config(Path(file))
+        merge(values, read_config(Path(file)))
     wants_print = False
     for key, value in _pairs(words):
         if key == "print_config":
@@ -165,7 +170,7 @@ def _cell(words: list[str]) -> None:
     from vit_vs_cnn.experiments.runner import read_cell
 
     cell = read_cell(folder)
-    run_cell(cell, Pool(cell.experiment.data), console=Console())
+    run_cell(cell, Pool(cell.experiment.data, cell.experiment.protocol.scored_on), console=Console())
 
 
 def _only(words: list[str], what: str) -> str:

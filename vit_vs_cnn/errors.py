@@ -1,6 +1,5 @@
 """What the command line says to a user instead of a traceback, and the exit codes that go with it."""
 
-
 # Exit codes of the command line.
 BAD_INPUT, INTERRUPTED = 2, 130
 

@@ -98,6 +98,14 @@ def test_a_budget_named_on_the_command_line_replaces_the_files(tmp_path):
     assert experiment_from_dict(values).protocol.budget == Budget(epochs=2.5)
 
 
+def test_a_second_config_is_laid_over_the_first_level_by_level(tmp_path):
+    (tmp_path / "first.yaml").write_text(yaml.safe_dump(tiny_config(tmp_path)))
+    (tmp_path / "second.yaml").write_text("protocol: {seeds: [9], budget: {epochs: 2}}")
+    files = ["--config", str(tmp_path / "first.yaml"), "--config", str(tmp_path / "second.yaml")]
+    protocol = experiment_from_dict(_config_from(files)[0]).protocol
+    assert (protocol.seeds, protocol.batch_size, protocol.budget) == ([9], 14, Budget(epochs=2.0))
+
+
 def test_budgets_in_epochs_and_flops_become_steps():
     assert Budget(steps=7).to_steps(batch_size=13, train_images=101, macs=5) == 7
     assert Budget(epochs=3.0).to_steps(batch_size=13, train_images=101, macs=5) == round(3 * 101 / 13)
@@ -118,7 +126,6 @@ def _hash(values, **place):
         ("contenders.vit.augmentation", {"flip": False}),
         ("data.augmentation.flip", False),
         ("data.validation_fraction", 0.5),
-        ("data.objects.test_images", 61),
         ("protocol.budget.steps", 24),
         ("protocol.batch_size", 16),
         ("protocol.scored_on", "validation"),
@@ -143,7 +150,7 @@ def test_what_decides_a_result_renames_the_cell(tmp_path, key, value):
         ("protocol.seeds", [3, 4, 5]),
         ("protocol.train_sizes", [60, 120]),
         ("trainer.logger", True),
-        ("trainer.devices", 2),
+        ("contenders.vit.trials", 9),
         ("execution.checkpoint_interval", 1),
     ],
 )
@@ -162,8 +169,9 @@ def test_size_seed_and_images_rename_the_cell(tmp_path):
         _hash(values, seed=4),
         _hash(values, fingerprint="g"),
         _hash(values, contender="resnet"),
+        _hash(values, world_size=2),
     }
-    assert len(hashes) == 5
+    assert len(hashes) == 6
 
 
 def test_an_augmentation_of_its_own_equal_to_the_shared_one_is_the_same_cell(tmp_path):

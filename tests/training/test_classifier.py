@@ -80,7 +80,7 @@ def test_training_equals_a_loop_written_by_hand(augmentation):
         gradients = torch.autograd.grad(loss, list(network.parameters()))
         with torch.no_grad():
             for parameter, gradient in zip(network.parameters(), gradients, strict=True):
-                parameter -= 0.1 * schedule.factor(step, STEPS) * gradient
+                parameter.sub_(0.1 * schedule.factor(step, STEPS) * gradient)
     for ours, by_hand in zip(module.network.parameters(), network.parameters(), strict=True):
         torch.testing.assert_close(ours, by_hand, rtol=1e-5, atol=1e-6)
 

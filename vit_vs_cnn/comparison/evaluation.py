@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import warnings
+import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -55,6 +56,11 @@ class Predictions:
         """Expected calibration error over 15 bins of equal mass."""
         return expected_calibration_error(self.logits.double().softmax(1), self.labels)
 
+    def is_of_the_images_of(self, other: "Predictions") -> bool:
+        """Whether both speak of the same images in the same order."""
+        same_labels = self.labels.shape == other.labels.shape and bool((self.labels == other.labels).all())
+        return same_labels and list(self.sample_ids) == list(other.sample_ids)
+
     def save(self, path: Path) -> None:
         """Write ``logits``, ``labels`` and ``sample_ids`` as an .npz file, whole or not at all."""
         partial = path.with_name(path.name + ".partial")
@@ -81,7 +87,7 @@ class Predictions:
                     labels=torch.from_numpy(arrays["labels"]),
                     sample_ids=arrays["sample_ids"].tolist(),
                 )
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise InputError(f"predictions {path}: {error}") from error
 
 
@@ -104,7 +110,8 @@ class TestLedger:
         """How often these weights have been tested."""
         if not self.path.exists():
             return 0
-        return sum(json.loads(line)["weights"] == weights for line in self.path.read_text().splitlines())
+        # Looked for as text: a line that a kill cut short must not stop the next evaluation.
+        return sum(f'"weights": "{weights}"' in line for line in self.path.read_text().splitlines())
 
     def record(self, *, weights: str, test_set: str, accuracy: float, what: str) -> int:
         """Note one evaluation and return how many these weights have had; warns from the second on."""

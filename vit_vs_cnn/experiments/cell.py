@@ -23,7 +23,8 @@ class Cell:
         contender: which of its contenders.
         train_size: labelled images, validation included.
         seed: of subset, order, augmentation and initialisation.
-        fingerprint: of the images that the subset is drawn from.
+        fingerprint: of the images that the subset is drawn from, and of those it is scored on.
+        world_size: processes that share the run.
     """
 
     experiment: Experiment
@@ -31,11 +32,14 @@ class Cell:
     train_size: int
     seed: int
     fingerprint: str
+    world_size: int = 1
 
     @cached_property
     def identity(self) -> dict[str, Any]:
         """All that decides the result, as plain values."""
-        return self.experiment.cell_identity(self.contender, self.train_size, self.seed, self.fingerprint)
+        return self.experiment.cell_identity(
+            self.contender, self.train_size, self.seed, fingerprint=self.fingerprint, world_size=self.world_size
+        )
 
     @property
     def name(self) -> str:
@@ -69,6 +73,7 @@ class Cell:
             "train_size": self.train_size,
             "seed": self.seed,
             "fingerprint": self.fingerprint,
+            "world_size": self.world_size,
         }
 
     def write_result(self, result: dict[str, Any]) -> None:
@@ -88,15 +93,16 @@ def read_result(path: Path) -> dict[str, Any]:
         raise InputError(f"result {path}: {error}; delete it to have the cell run again") from error
 
 
-def grid(experiment: Experiment, pool: Pool) -> list[Cell]:
+def grid(experiment: Experiment, pool: Pool, *, world_size: int) -> list[Cell]:
     """All cells, the contenders of one size and seed side by side.
 
     Raises:
         InputError: a training size that the images do not allow.
     """
+    fingerprint = pool.fingerprint(with_test=experiment.protocol.scored_on == "test")
     sizes = [pool.resolve(size) for size in experiment.protocol.train_sizes]
     return [
-        Cell(experiment, contender, size, seed, pool.fingerprint)
+        Cell(experiment, contender, size, seed, fingerprint, world_size)
         for size in sorted(set(sizes))
         for seed in experiment.protocol.seeds
         for contender in experiment.contenders

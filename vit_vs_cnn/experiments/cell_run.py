@@ -1,14 +1,15 @@
 """One cell from start to result: train (or go on training), test once, write down."""
 
-import logging
 import warnings
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import lightning
 import torch
 from filelock import FileLock, Timeout
+from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from rich.console import Console
 from torch import nn
@@ -17,11 +18,12 @@ from vit_vs_cnn.comparison.cost import count_macs, count_parameters
 from vit_vs_cnn.comparison.evaluation import Predictions, TestLedger, evaluate, hash_weights, predict
 from vit_vs_cnn.comparison.statistics import wilson_interval
 from vit_vs_cnn.data.datamodule import TrainingData
-from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments import provenance, typed
+from vit_vs_cnn.errors import InputError, Interrupted
+from vit_vs_cnn.experiments import provenance
 from vit_vs_cnn.experiments.cell import Cell
-from vit_vs_cnn.experiments.networks import build_network
+from vit_vs_cnn.experiments.networks import build_network, check_logits
 from vit_vs_cnn.experiments.pool import CellImages, Pool
+from vit_vs_cnn.experiments.trainer import is_helper_process, make_trainer, quiet_lightning, trainer_arguments
 from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.training.callbacks import LastCheckpoint, StopOnSignal, Stopwatch
 from vit_vs_cnn.training.checkpoints import read_checkpoint
@@ -60,15 +62,11 @@ def make_plan(cell: Cell, images: CellImages) -> Plan:
         contender.optimizer.build(network)  # before anything trains, not after the first contender has
     except InputError as error:
         raise InputError(f"contenders.{cell.contender}.{error}") from error
+    place = f"contenders.{cell.contender}.model"
+    check_logits(network, (channels, rows, cols), num_classes=images.training.num_classes, where=place)
     macs = count_macs(network, (channels, rows, cols))
     protocol = cell.experiment.protocol
     steps = protocol.budget.to_steps(batch_size=protocol.batch_size, train_images=len(images.training), macs=macs)
-    accumulate = cell.experiment.trainer.get("accumulate_grad_batches", 1)
-    if protocol.batch_size % accumulate:
-        raise InputError(
-            f"protocol.batch_size {protocol.batch_size} must be a multiple of "
-            f"trainer.accumulate_grad_batches {accumulate}"
-        )
     return Plan(network, count_parameters(network), macs, steps)
 
 
@@ -81,7 +79,7 @@ def run_cell(cell: Cell, pool: Pool, *, console: Console) -> None:
         Interrupted: the user asked to stop; the state is saved.
     """
     cell.checkpoint.parent.mkdir(parents=True, exist_ok=True)
-    if provenance.is_helper_process():  # rank 0 holds the lock and writes everything
+    if is_helper_process():  # rank 0 holds the lock and writes everything
         _train(cell, pool, console=console)
         return
     try:
@@ -97,16 +95,16 @@ def run_cell(cell: Cell, pool: Pool, *, console: Console) -> None:
 def _run(cell: Cell, pool: Pool, *, console: Console) -> None:
     began = datetime.now(UTC)
     trained = _train(cell, pool, console=console)
-    network = trained.module.evaluated_network.to(trained.trainer.strategy.root_device)
+    # In float32 whatever it was trained in: bf16-true and the like leave weights that images do not fit.
+    network = trained.module.evaluated_network.float().to(trained.trainer.strategy.root_device)
     normalise = trained.data.augmenter.normalise
     validation = predict(network, trained.images.validation, normalise) if len(trained.images.validation) else None
     if cell.experiment.protocol.scored_on == "test":
         ledger = TestLedger(cell.experiment.folder / "test_ledger.jsonl")
         predictions, times = evaluate(network, pool.test, normalise, ledger=ledger, what=cell.name)
-    elif validation is not None:
-        predictions, times = validation, 0
     else:
-        raise InputError("protocol.scored_on is validation, but data.validation_fraction leaves no validation images")
+        assert validation is not None, "the pool refuses to draw such a cell"
+        predictions, times = validation, 0
     predictions.save(cell.predictions)
     result = {
         **_identity_of(cell, trained, pool),
@@ -175,11 +173,26 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Trained:
     trainer = _make_trainer(cell, plan, stopwatch, contents, console)
     resume = cell.checkpoint if cell.checkpoint.exists() else None
     metrics = next(logger for logger in trainer.loggers if isinstance(logger, MetricsCsv))
-    metrics.resume(read_checkpoint(resume)["global_step"] if resume else 0)
-    with warnings.catch_warnings():
-        quiet_lightning()
-        trainer.fit(module, datamodule=data, ckpt_path=resume, weights_only=True)
+    metrics.resume(_step_of(cell, resume) if resume else 0)
+    try:
+        with warnings.catch_warnings():
+            quiet_lightning()
+            trainer.fit(module, datamodule=data, ckpt_path=resume, weights_only=True)
+    except SystemExit as error:  # what Lightning makes of a second Ctrl-C, and of SIGTERM in the middle of a step
+        raise Interrupted(f"stopped in {cell.name}") from error
     return Trained(module, trainer, data, images, plan, stopwatch)
+
+
+def _step_of(cell: Cell, checkpoint: Path) -> int:
+    """The step that a checkpoint was saved at.
+
+    Raises:
+        InputError: it is no checkpoint, or of a run with another recipe.
+    """
+    contents = read_checkpoint(checkpoint)
+    if contents["vit_vs_cnn"].get("identity") != cell.identity:
+        raise InputError(f"checkpoint {checkpoint} is of another run; move it away to have this one start anew")
+    return contents["global_step"]
 
 
 def _make_trainer(
@@ -190,25 +203,27 @@ def _make_trainer(
         cell.checkpoint, interval=execution.checkpoint_interval or max(1, plan.steps // 20), contents=contents
     )
     progress = RunProgress(cell.name, batch_size=cell.experiment.protocol.batch_size, console=console)
-    given = typed.instantiate_arguments(lightning.Trainer, cell.experiment.trainer, where="trainer")
-    accumulate = given.get("accumulate_grad_batches", 1)
-    settings = {
-        "log_every_n_steps": max(1, min(50, plan.steps // 20)),
-        **given,
-        "callbacks": [stopwatch, progress, checkpoint, StopOnSignal(checkpoint), *(given.get("callbacks") or [])],
-        "logger": _loggers(cell, given.get("logger", True)),
-        "enable_model_summary": given.get("enable_model_summary", False),
-    }
-    return lightning.Trainer(
-        max_epochs=1,
-        max_steps=plan.steps,
-        check_val_every_n_epoch=None,
-        val_check_interval=min(plan.steps, execution.validation_interval or max(1, plan.steps // 5)) * accumulate,
-        num_sanity_val_steps=0,
-        use_distributed_sampler=False,
-        enable_checkpointing=True,
-        default_root_dir=cell.folder,
-        **settings,
+    given = trainer_arguments(cell.experiment)
+    own: list[Callback] = [stopwatch, checkpoint, StopOnSignal(checkpoint)]
+    if given.get("enable_progress_bar", True):
+        own.append(progress)
+    validation_interval = min(plan.steps, execution.validation_interval or max(1, plan.steps // 5))
+    return make_trainer(
+        {
+            "log_every_n_steps": max(1, min(50, plan.steps // 20)),
+            "enable_model_summary": False,
+            **given,
+            "callbacks": [*own, *_listed(given.get("callbacks"))],
+            "logger": _loggers(cell, given.get("logger", True)),
+            "max_epochs": 1,
+            "max_steps": plan.steps,
+            "check_val_every_n_epoch": None,
+            "val_check_interval": validation_interval * given.get("accumulate_grad_batches", 1),
+            "num_sanity_val_steps": 0,
+            "use_distributed_sampler": False,
+            "enable_checkpointing": True,
+            "default_root_dir": cell.folder,
+        }
     )
 
 
@@ -219,14 +234,14 @@ def _loggers(cell: Cell, given: Any) -> list[Logger]:
         return [*loggers, TensorBoardLogger(cell.folder, name="tensorboard", version="")]
     if not given:
         return loggers
-    return [*loggers, *(given if isinstance(given, list) else [given])]
+    return [*loggers, *_listed(given)]
 
 
-def quiet_lightning() -> None:
-    """Lightning's remarks are about choices that are made here on purpose."""
-    for name in ("lightning.pytorch", "lightning.fabric"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="lightning")
+def _listed(given: Any) -> list[Any]:
+    """None, one or several, as a list."""
+    if given is None:
+        return []
+    return list(given) if isinstance(given, list | tuple) else [given]
 
 
 def _identity_of(cell: Cell, trained: Trained, pool: Pool) -> dict[str, Any]:
@@ -234,9 +249,10 @@ def _identity_of(cell: Cell, trained: Trained, pool: Pool) -> dict[str, Any]:
         "cell": cell.folder.name,
         "contender": cell.contender,
         "model": cell.experiment.contenders[cell.contender].model,
+        "trials": cell.experiment.contenders[cell.contender].trials,
         "train_size": cell.train_size,
         "seed": cell.seed,
-        "data": {**pool.provenance(), "fingerprint": pool.fingerprint},
+        "data": {**pool.provenance(), "fingerprint": cell.fingerprint},
         "subset": trained.images.subset_hash,
         "training_images": len(trained.images.training),
         "validation_images": len(trained.images.validation),

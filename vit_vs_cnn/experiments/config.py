@@ -87,7 +87,6 @@ class Protocol:
         train_sizes: Labelled images that a contender may use, validation included; "all" for every one there is.
         seeds: One run of every contender and size for each; the seed picks the subset, so contenders are paired.
         batch_size: Images of one optimizer step, over all devices.
-        trials: Recipes tried for each contender before this one was settled on, for the record.
         scored_on: test, or validation while recipes are being chosen: then the test set stays shut.
     """
 
@@ -95,7 +94,6 @@ class Protocol:
     train_sizes: list[int | Literal["all"]] = field(default_factory=lambda: ["all"])
     seeds: list[int] = field(default_factory=lambda: [0])
     batch_size: int = 128
-    trials: int = 1
     scored_on: Literal["test", "validation"] = "test"
 
     def __post_init__(self) -> None:
@@ -119,6 +117,7 @@ class Contender:
         label_smoothing: Share of the label's probability spread over all classes.
         ema_half_life: Evaluate a moving average of the weights with this half-life, a share of the run; null for none.
         augmentation: An augmentation of its own instead of the shared one; the report says so.
+        trials: Recipes tried before this one was settled on; no verdict is given where contenders had unequal chances.
     """
 
     model: dict[str, Any]
@@ -127,6 +126,7 @@ class Contender:
     label_smoothing: float = 0.0
     ema_half_life: float | None = None
     augmentation: Augmentation | None = None
+    trials: int = 1
 
     def __post_init__(self) -> None:
         if ("name" in self.model) == ("class_path" in self.model):
@@ -178,9 +178,14 @@ DECIDED_BY_PROTOCOL = {
     "inference_mode": "nothing: evaluation always runs without gradients",
 }
 # Arguments of lightning.Trainer that change a result and so are part of a cell's name.
-DECISIVE_TRAINER_ARGUMENTS = ("precision", "gradient_clip_val", "gradient_clip_algorithm", "accumulate_grad_batches")
-# Settings of a source that say where its images lie, not which they are.
-WHEREABOUTS = ("cache", "skip_unreadable")
+# Callbacks, loggers, profilers and plugins are taken to watch only.
+DECISIVE_TRAINER_ARGUMENTS = (
+    "precision",
+    "gradient_clip_val",
+    "gradient_clip_algorithm",
+    "accumulate_grad_batches",
+    "sync_batchnorm",
+)
 
 
 @dataclass(frozen=True)
@@ -217,24 +222,28 @@ class Experiment:
         """Plain values, from which ``experiment_from_dict`` makes an equal experiment."""
         return json.loads(json.dumps(dataclasses.asdict(self), default=str))
 
-    def cell_identity(self, contender: str, train_size: int, seed: int, fingerprint: str) -> dict[str, Any]:
-        """All that decides the result of a cell. ``fingerprint`` stands for the images, wherever they lie."""
+    def cell_identity(
+        self, contender: str, train_size: int, seed: int, *, fingerprint: str, world_size: int = 1
+    ) -> dict[str, Any]:
+        """All that decides the result of a cell.
+
+        Arguments:
+            fingerprint: stands for the images, wherever they lie.
+            world_size: processes that share a run; each draws for its share of a batch.
+        """
         values = self.to_dict()
         mine = values["contenders"][contender]
         mine["augmentation"] = mine["augmentation"] or values["data"]["augmentation"]
+        del mine["trials"]  # how a recipe was found does not change what it gives
         return {
-            "data": {
-                "fingerprint": fingerprint,
-                "validation_fraction": self.data.validation_fraction,
-                "source": self.data.source,
-                "settings": {k: v for k, v in values["data"].get(self.data.source, {}).items() if k not in WHEREABOUTS},
-            },
+            "data": {"fingerprint": fingerprint, "validation_fraction": self.data.validation_fraction},
             "train_size": train_size,
             "seed": seed,
             "budget": values["protocol"]["budget"],
             "batch_size": self.protocol.batch_size,
             "scored_on": self.protocol.scored_on,
             "contender": mine,
+            "world_size": world_size,
             "trainer": {k: self.trainer[k] for k in DECISIVE_TRAINER_ARGUMENTS if self.trainer.get(k) is not None},
         }
 
@@ -312,6 +321,15 @@ def read_config(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise InputError(f"config {path}: expected settings as `name: value`, got {type(values).__name__}")
     return values
+
+
+def merge(values: dict[str, Any], over: Mapping[str, Any]) -> None:
+    """Lay one config over another, level by level; lists and single values are replaced."""
+    for key, value in over.items():
+        if isinstance(value, Mapping) and isinstance(values.get(key), dict) and key != "budget":
+            merge(values[key], value)
+        else:
+            values[key] = value
 
 
 def override(values: dict[str, Any], key: str, value: Any) -> None:

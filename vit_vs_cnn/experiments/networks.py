@@ -1,9 +1,11 @@
 """The network that a contender's config names, and the one that a checkpoint holds."""
 
+import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from vit_vs_cnn.data.augmentation import Augmentation, Augmenter
@@ -39,6 +41,22 @@ def build_network(
         )
     except (ValueError, TypeError) as error:
         raise InputError(f"{where}: {' '.join(str(error).split())}") from error
+
+
+def check_logits(network: nn.Module, image_shape: tuple[int, int, int], *, num_classes: int, where: str) -> None:
+    """Send one image of no content through a shadow of the network, on the meta device, where nothing is computed.
+
+    Raises:
+        InputError: the network fails on images of that shape, or does not give one logit for each class.
+    """
+    shadow = copy.deepcopy(network).to("meta").eval()
+    try:
+        with torch.no_grad():
+            shape = tuple(shadow(torch.empty(2, *image_shape, device="meta")).shape)
+    except Exception as error:  # whatever a network of the user's own may raise
+        raise InputError(f"{where}: fails on images of shape {image_shape}: {' '.join(str(error).split())}") from error
+    if shape != (2, num_classes):
+        raise InputError(f"{where}: gives logits of shape {shape} for 2 images of {num_classes} classes")
 
 
 def _custom(model: dict[str, Any], where: str) -> nn.Module:
@@ -89,7 +107,7 @@ def load_network(path: Path) -> TrainedNetwork:
         model, num_classes=len(names), image_size=(rows, cols), in_channels=channels, where=f"checkpoint {path}"
     )
     state = checkpoint["state_dict"]
-    prefix = "average.module." if any(name.startswith("average.module.") for name in state) else "network."
+    prefix = "average.network." if any(name.startswith("average.network.") for name in state) else "network."
     weights = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
     try:
         network.load_state_dict(weights)

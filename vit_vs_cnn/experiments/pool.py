@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Int64
@@ -45,9 +45,11 @@ class Pool:
 
     Arguments:
         data: the config's block.
+        scored_on: what results are measured on.
     """
 
     data: Data
+    scored_on: Literal["test", "validation"] = "test"
     source: Source = field(init=False)
 
     def __post_init__(self) -> None:
@@ -71,10 +73,25 @@ class Pool:
         """The test images. Only ``evaluate`` is given these."""
         return self.source.test()
 
+    def fingerprint(self, *, with_test: bool) -> str:
+        """Of all images that may be trained on and, if asked for, of those that are tested on: other images in any of
+        these places make another experiment. No network sees the test images for it."""
+        return self.images.fingerprint() + (f"-{self.test.fingerprint()}" if with_test else "")
+
     @cached_property
-    def fingerprint(self) -> str:
-        """Of all images that may be trained on."""
-        return self.images.fingerprint()
+    def largest(self) -> int:
+        """The largest training size: with a validation folder, one whose validation share that folder can fill."""
+        if self._validation is None:
+            return len(self.images)
+        sizes = range(len(self.images), 0, -1)
+        return next((size for size in sizes if self._parts(size) is not None), 0)
+
+    def _parts(self, train_size: int) -> tuple[int, int] | None:
+        """Images to train on and to validate with, where these are apart; None if there are not as many."""
+        assert self._validation is not None
+        held = round(self.data.validation_fraction * train_size)
+        fits = held <= len(self._validation) and train_size - held <= len(self._training)
+        return (train_size - held, held) if fits else None
 
     def provenance(self) -> dict[str, Any]:
         """What the source says of itself, for the record."""
@@ -87,10 +104,12 @@ class Pool:
             InputError: more than there are.
         """
         if train_size == "all":
-            return len(self.images)
+            return self.largest
         size = int(train_size)
-        if not 1 <= size <= len(self.images):
-            raise InputError(f"protocol.train_sizes: {size} is not from 1 to the {len(self.images)} images there are")
+        if not 1 <= size <= self.largest:
+            share = "" if self._validation is None else f" with a share of {self.data.validation_fraction} in val/"
+            there = f"from 1 to the {self.largest} images there are{share}"
+            raise InputError(f"protocol.train_sizes: {size} is not {there}")
         return size
 
     def draw(self, train_size: int, seed: int) -> CellImages:
@@ -106,18 +125,24 @@ class Pool:
             subset = nested_subsets(self.images.labels, [train_size], seed)[train_size]
             training, validation = split_validation(subset, self.images.labels, fraction)
         else:
-            training, validation = self._draw_apart(train_size, seed, fraction)
+            training, validation = self._draw_apart(train_size, seed)
         self._require_every_class(training, train_size)
+        if self.scored_on == "validation" and not len(validation):
+            raise InputError(
+                f"protocol.scored_on is validation, but of {train_size} images data.validation_fraction {fraction} "
+                "leaves none to validate with"
+            )
         return CellImages(
             training=self.images.subset(training),
             validation=self.images.subset(validation),
             subset_hash=subset_hash(torch.cat([training, validation])),
         )
 
-    def _draw_apart(self, train_size: int, seed: int, fraction: float) -> tuple[Int64[Tensor, "n"], Int64[Tensor, "v"]]:
+    def _draw_apart(self, train_size: int, seed: int) -> tuple[Int64[Tensor, "n"], Int64[Tensor, "v"]]:
         assert self._validation is not None
-        held = min(round(fraction * train_size), len(self._validation))
-        kept = min(train_size - held, len(self._training))
+        parts = self._parts(train_size)
+        assert parts is not None, "sizes come from resolve"
+        kept, held = parts
         training = nested_subsets(self._training.labels, [kept], seed)[kept]
         if not held:
             return training, training[:0]

@@ -1,6 +1,5 @@
 """What a result was made with: versions, commit, hardware."""
 
-import os
 import platform
 import subprocess
 from functools import cache
@@ -49,8 +48,3 @@ def _cpu_name() -> str:
     except OSError:
         return platform.processor()
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-
-
-def is_helper_process() -> bool:
-    """Whether this process was started to train beside the first one (DDP ranks above 0)."""
-    return int(os.environ.get("LOCAL_RANK", "0")) > 0 or int(os.environ.get("NODE_RANK", "0")) > 0

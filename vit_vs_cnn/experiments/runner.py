@@ -8,67 +8,64 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import lightning
-import torch
 import yaml
 from rich.console import Console
 
 from vit_vs_cnn.errors import INTERRUPTED, InputError, Interrupted
 from vit_vs_cnn.experiments.cell import Cell, grid, read_result, write_text
-from vit_vs_cnn.experiments.cell_run import make_plan, quiet_lightning, run_cell
+from vit_vs_cnn.experiments.cell_run import make_plan, run_cell
 from vit_vs_cnn.experiments.config import Experiment, experiment_from_dict, read_config
 from vit_vs_cnn.experiments.pool import Pool
+from vit_vs_cnn.experiments.trainer import is_helper_process, is_launched_from_outside, quiet_lightning, world_size
 
 
 def run_experiment(experiment: Experiment, *, console: Console) -> list[dict[str, Any]]:
     """Run what is not finished yet and return the results of all cells.
 
-    Everything that can be wrong is looked at before the first cell trains: every network is built, every subset drawn.
+    Everything that can be wrong is looked at before the first cell trains: every image read, every subset drawn, every
+    network and optimizer built, the devices counted.
+
+    Where torchrun or SLURM started several processes, or several nodes take part, all of them call this; the first one
+    writes everything and gets the results, the others get an empty list.
 
     Raises:
         InputError: what the user gave cannot be used.
         Interrupted: the user asked to stop; the same command goes on.
     """
     quiet_lightning()
-    pool = Pool(experiment.data)
-    cells = grid(experiment, pool)
+    processes = world_size(experiment)
+    pool = Pool(experiment.data, experiment.protocol.scored_on)
+    cells = grid(experiment, pool, world_size=processes)
     _check_all(cells, pool)
-    write_text(experiment.folder / "experiment.yaml", yaml.safe_dump(experiment.to_dict(), sort_keys=False))
-    write_text(experiment.folder / "grid.json", json.dumps([cell.folder.name for cell in cells], indent=1))
+    if not is_helper_process():
+        write_text(experiment.folder / "experiment.yaml", yaml.safe_dump(experiment.to_dict(), sort_keys=False))
+        write_text(experiment.folder / "grid.json", json.dumps([cell.folder.name for cell in cells], indent=1))
     for cell in cells:
         if cell.is_finished:
             console.print(f"{cell.name}  finished before: {cell.folder}", soft_wrap=True)
-        elif _needs_own_process(experiment):
+        elif processes > 1 and not is_launched_from_outside():
             _run_in_own_process(cell)
         else:
             run_cell(cell, pool, console=console)
-    return [read_result(cell.folder / "result.json") for cell in cells]
+    return [] if is_helper_process() else [read_result(cell.folder / "result.json") for cell in cells]
 
 
 def _check_all(cells: list[Cell], pool: Pool) -> None:
     checked = set()
     for cell in cells:
-        if (kind := (cell.contender, cell.train_size)) not in checked and not cell.is_finished:
-            make_plan(cell, pool.draw(cell.train_size, cell.seed))
+        if cell.is_finished:
+            continue
+        images = pool.draw(cell.train_size, cell.seed)
+        if (kind := (cell.contender, cell.train_size)) not in checked:
+            make_plan(cell, images)
             checked.add(kind)
 
 
-def _needs_own_process(experiment: Experiment) -> bool:
-    """Lightning starts the processes of a distributed run by calling the program again: then a cell is a program."""
-    if not experiment.trainer.keys() & {"devices", "num_nodes", "strategy"} and torch.cuda.device_count() < 2:
-        return False
-    trainer = lightning.Trainer(
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        **{k: v for k, v in experiment.trainer.items() if k in ("accelerator", "devices", "num_nodes", "strategy")},
-    )
-    return trainer.world_size > 1
-
-
 def _run_in_own_process(cell: Cell) -> None:
-    """Run a cell as a program of its own; a request to stop reaches it, and it saves its state first."""
+    """Run a cell as a program of its own; a request to stop reaches it, and it saves its state first.
+
+    Lightning starts the processes of a shared run by calling the program again: so the cell must be the program.
+    """
     cell.write_config()
     program = subprocess.Popen([sys.executable, "-m", "vit_vs_cnn", "cell", str(cell.folder)])
     previous = signal.signal(signal.SIGTERM, lambda *_: program.terminate())
@@ -80,7 +77,7 @@ def _run_in_own_process(cell: Cell) -> None:
         signal.signal(signal.SIGTERM, previous)
     if program.returncode == INTERRUPTED:
         raise Interrupted(f"stopped in {cell.name}")
-    if not cell.is_finished:
+    if program.returncode or not (cell.is_finished or is_helper_process()):
         raise InputError(f"cell {cell.folder} ended with exit code {program.returncode}; what it printed stands above")
 
 

@@ -106,6 +106,7 @@ def write_tables(results: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
 def comparison_lines(folder: Path, results: Sequence[dict[str, Any]]) -> list[str]:
     """For each training size and pair of contenders: who is ahead, by how much, on the same images and seeds."""
     lines = []
+    results = [result for result in results if result["scored_on"] == "test"]  # validation images differ between seeds
     for size, group in itertools.groupby(sorted(results, key=lambda r: r["train_size"]), key=lambda r: r["train_size"]):
         by_contender: dict[str, dict[int, dict[str, Any]]] = {}
         for result in group:
@@ -119,20 +120,25 @@ def comparison_lines(folder: Path, results: Sequence[dict[str, Any]]) -> list[st
 
 
 def _comparison(folder: Path, pairs: dict[str, list[dict[str, Any]]]) -> str:
-    first, second = (
-        [Predictions.load(folder / "cells" / r["cell"] / "predictions.npz").correct.tolist() for r in results]
-        for results in pairs.values()
-    )
     ahead, behind = pairs
+    loaded = [
+        [Predictions.load(folder / "cells" / r["cell"] / "predictions.npz") for r in results]
+        for results in pairs.values()
+    ]
+    if any(not p.is_of_the_images_of(loaded[0][0]) for predictions in loaded for p in predictions):
+        return f"{ahead} and {behind} were not tested on the same images and cannot be compared"
+    first, second = ([p.correct.tolist() for p in predictions] for predictions in loaded)
     difference = paired_difference(first, second)
     if difference.value < 0:
         ahead, behind = behind, ahead
         difference = Estimate(-difference.value, -difference.high, -difference.low)
     interval = f"{100 * difference.low:+.1f} to {100 * difference.high:+.1f}"
     text = f"{ahead} is {100 * difference.value:.1f} points above {behind} ({interval})"
-    seeds = len(first)
+    seeds, trials = len(first), {r["trials"] for results in pairs.values() for r in results}
     if seeds < 3:
         return text + f"; {seeds} seed{'s' * (seeds > 1)}, so this describes these runs and is no verdict"
+    if len(trials) > 1:
+        return text + f"; their recipes had unequal trials ({', '.join(map(str, sorted(trials)))}), so no verdict"
     return text + ("" if difference.low > 0 else "; no difference is shown")
 
 

@@ -54,6 +54,8 @@ class LastCheckpoint(Checkpoint):
         partial = self.path.with_name(self.path.name + ".partial")
         trainer.save_checkpoint(partial)
         if trainer.is_global_zero:
+            with partial.open("rb+") as file:
+                os.fsync(file.fileno())  # a power cut must not find the new name before the new content
             os.replace(partial, self.path)
         self._saved_step = trainer.global_step
 
@@ -69,7 +71,8 @@ class StopOnSignal(Callback):
         self._asked = False
         self._previous: dict[signal.Signals, Any] = {}
 
-    def on_fit_start(self, trainer: lightning.Trainer, *_: Any) -> None:
+    def on_train_start(self, trainer: lightning.Trainer, *_: Any) -> None:
+        # Here, not earlier: Lightning sets handlers of its own first, which would end the run without a checkpoint.
         for number in (signal.SIGINT, signal.SIGTERM):
             try:
                 self._previous[number] = signal.signal(number, self._ask)
@@ -90,7 +93,13 @@ class StopOnSignal(Callback):
             self.checkpoint.save(trainer)
             raise Interrupted(f"stopped at step {trainer.global_step}")
 
-    def teardown(self, *_: Any, **__: Any) -> None:
+    def on_train_end(self, *_: Any) -> None:
+        self._give_back()
+
+    def on_exception(self, *_: Any) -> None:
+        self._give_back()
+
+    def _give_back(self) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         self._previous = {}

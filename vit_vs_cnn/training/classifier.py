@@ -1,6 +1,5 @@
 """The LightningModule: a loss, an optimizer, an average of the weights. It knows no architecture."""
 
-import copy
 from typing import Any
 
 import lightning
@@ -9,13 +8,13 @@ from jaxtyping import Float
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torchmetrics.aggregation import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy
 
 from vit_vs_cnn.data.loading import Batch
 from vit_vs_cnn.errors import TrainingDiverged
 from vit_vs_cnn.seeds import derive_seed
+from vit_vs_cnn.training.moving_average import MovingAverage
 from vit_vs_cnn.training.optimizers import Optimizer
 from vit_vs_cnn.training.schedules import Schedule
 
@@ -58,7 +57,7 @@ class Classifier(lightning.LightningModule):
     ) -> None:
         super().__init__()
         self.network = network
-        self.average = None if ema_half_life is None else _moving_average(network, ema_half_life * steps)
+        self.average = None if ema_half_life is None else MovingAverage(network, half_life=ema_half_life * steps)
         self.optimizer = optimizer
         self.schedule = schedule
         self.steps = steps
@@ -72,7 +71,7 @@ class Classifier(lightning.LightningModule):
     @property
     def evaluated_network(self) -> nn.Module:
         """The network whose accuracy counts: the averaged one where there is an average."""
-        return self.network if self.average is None else self.average.module
+        return self.network if self.average is None else self.average.network
 
     def forward(self, images: Float[Tensor, "batch channels rows cols"]) -> Float[Tensor, "batch classes"]:
         return self.evaluated_network(images)
@@ -90,13 +89,16 @@ class Classifier(lightning.LightningModule):
         loss = F.cross_entropy(self.network(images), targets, label_smoothing=self.label_smoothing)
         self._watch(loss.detach())
         self.log("train/loss", loss.detach(), prog_bar=True)
-        self.log("train/lr", self.trainer.optimizers[0].param_groups[0]["lr"])
+        interval = self.trainer.log_every_n_steps  # pyright: ignore[reportAttributeAccessIssue]
+        if (self.global_step + 1) % interval == 0:  # making a tensor of it would stall a GPU
+            self.log("train/lr", self.trainer.optimizers[0].param_groups[0]["lr"])
         return loss
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        is_first = self.global_step == 0
         super().optimizer_step(*args, **kwargs)
         if self.average is not None:
-            self.average.update_parameters(self.network)
+            self.average.update(self.network, is_first=is_first)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         images, labels = batch
@@ -137,9 +139,3 @@ class Classifier(lightning.LightningModule):
                 "or set trainer.gradient_clip_val (1.0 is usual)"
             )
         raise TrainingDiverged(f"the loss is not a number at step {step} of {self.steps}: likely {cause}")
-
-
-def _moving_average(network: nn.Module, half_life: float) -> AveragedModel:
-    decay = 0.5 ** (1 / max(half_life, 1e-9))
-    average = AveragedModel(copy.deepcopy(network), multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True)
-    return average.requires_grad_(False).eval()

@@ -53,7 +53,7 @@ class RunProgress(ProgressBar):
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         step, steps = trainer.global_step, trainer.max_steps
-        if not self._enabled:
+        if not self._enabled or (batch_idx + 1) % trainer.accumulate_grad_batches:
             return
         if self._bar is not None:
             if step % max(1, steps // 100) == 0:
@@ -64,7 +64,13 @@ class RunProgress(ProgressBar):
                 f"{self.title}  step {step}/{steps}  {self._note(trainer)}  {left:.0f} s left", soft_wrap=True
             )
 
-    def teardown(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, stage: str) -> None:
+    def on_train_end(self, *_: Any) -> None:
+        self._stop()
+
+    def on_exception(self, *_: Any) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None

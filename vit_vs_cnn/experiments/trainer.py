@@ -1,0 +1,78 @@
+"""Lightning's Trainer from a config: its arguments checked, its processes counted."""
+
+import logging
+import os
+import warnings
+from typing import Any
+
+import lightning
+from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
+from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments import typed
+from vit_vs_cnn.experiments.config import Experiment
+
+WHO_TRAINS = ("accelerator", "devices", "num_nodes", "strategy", "precision", "plugins", "accumulate_grad_batches")
+
+
+def trainer_arguments(experiment: Experiment) -> dict[str, Any]:
+    """The arguments that the config's ``trainer`` block names, objects made where it names classes.
+
+    Raises:
+        InputError: an argument that the Trainer lacks, or a value that it refuses.
+    """
+    return typed.instantiate_arguments(lightning.Trainer, experiment.trainer, where="trainer")
+
+
+def make_trainer(arguments: dict[str, Any]) -> lightning.Trainer:
+    """The Trainer.
+
+    Raises:
+        InputError: Lightning refuses the arguments: no such device, say, or two that exclude each other.
+    """
+    try:
+        return lightning.Trainer(**arguments)
+    except (MisconfigurationException, ValueError, TypeError, RuntimeError, ImportError) as error:
+        raise InputError(f"trainer: {' '.join(str(error).split())}") from error
+
+
+def world_size(experiment: Experiment) -> int:
+    """How many processes share a run of the experiment.
+
+    Raises:
+        InputError: Lightning refuses the devices, or the batch cannot be shared out evenly.
+    """
+    given = {name: value for name, value in trainer_arguments(experiment).items() if name in WHO_TRAINS}
+    silent = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = make_trainer({**given, **silent, "enable_model_summary": False})
+    launcher = type(trainer.strategy.launcher).__name__
+    if "MultiProcessing" in launcher:
+        raise InputError(
+            f"trainer.strategy {experiment.trainer.get('strategy')!r} forks; take ddp, or another that does not"
+        )
+    parts = trainer.world_size * trainer.accumulate_grad_batches
+    if trainer.accumulate_grad_batches < 1 or experiment.protocol.batch_size % parts:
+        raise InputError(
+            f"protocol.batch_size {experiment.protocol.batch_size} must be a multiple of "
+            f"trainer.accumulate_grad_batches {trainer.accumulate_grad_batches} times {trainer.world_size} processes"
+        )
+    return trainer.world_size
+
+
+def is_launched_from_outside() -> bool:
+    """Whether torchrun or SLURM has started all processes of a run already."""
+    return TorchElasticEnvironment.detect() or SLURMEnvironment.detect()
+
+
+def is_helper_process() -> bool:
+    """Whether this process trains beside the first one, which alone writes results."""
+    return any(int(os.environ.get(name, "0")) > 0 for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK", "NODE_RANK"))
+
+
+def quiet_lightning() -> None:
+    """Lightning's remarks are about choices that are made here on purpose."""
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="lightning")
