@@ -2,7 +2,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from vit_vs_cnn.comparison.cost import count_macs
 from vit_vs_cnn.models import VisionTransformer
+from vit_vs_cnn.models.vit import POSITIONS
 
 BATCH, CLASSES, DIM = 2, 7, 12
 IMAGE_SIZE = (12, 20)  # a grid of 3 x 5
@@ -14,6 +16,15 @@ CONFIGURATIONS = [
     {"class_token": True},
     {"position": "sincos", "pool": "class"},
     {"position": "none"},
+    {"position": "relative", "class_token": True},
+    {"position": "quadratic"},
+    {"position": "rotary", "pool": "class"},
+    {"position": "conditional", "pool": "class"},
+    {"window_size": 3},
+    {"window_size": (None, (3, 2)), "position": "relative", "class_token": True},
+    {"window_size": 2, "window_boundary": "shift", "position": "relative"},
+    {"window_size": 3, "window_boundary": "circular", "position": "quadratic"},
+    {"window_size": 2, "window_kind": "block", "position": "relative", "class_token": True},
     {"stem": "conv"},
     {"qk_norm": True, "layer_scale": 0.5, "qkv_bias": False},
     {"dropout": 0.1, "attention_dropout": 0.1, "drop_path": 0.1},
@@ -113,9 +124,10 @@ def test_transposed_images_are_no_different_to_a_transposed_model():
     torch.testing.assert_close(turned(batch.mT), model(batch), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("position", ["learned", "sincos", "none"])
-def test_resize_gives_a_copy_for_another_size_and_leaves_the_model(position):
-    model = build(position=position, pool="class").eval()
+@pytest.mark.parametrize("window", [{}, {"window_size": 3}, {"window_size": 2, "window_kind": "block"}])
+@pytest.mark.parametrize("position", POSITIONS)
+def test_resize_gives_a_copy_for_another_size_and_leaves_the_model(position, window):
+    model = build(position=position, pool="class", **window).eval()
     batch = images()
     before = model(batch)
     resized = model.resize((8, 28))
@@ -126,18 +138,74 @@ def test_resize_gives_a_copy_for_another_size_and_leaves_the_model(position):
     torch.testing.assert_close(model.resize(IMAGE_SIZE)(batch), before, rtol=0, atol=0)
 
 
-def test_a_resized_sincos_model_is_the_model_built_for_that_size():
-    model = build(position="sincos").eval()
-    built = build(position="sincos", image_size=(8, 28)).eval()
+@pytest.mark.parametrize("position", ["sincos", "quadratic", "rotary", "conditional"])
+def test_a_resized_model_is_the_model_built_for_that_size(position):
+    model = build(position=position, window_size=(3, None)).eval()
+    built = build(position=position, window_size=(3, None), image_size=(8, 28)).eval()
     built.load_state_dict(model.state_dict())
     batch = images((8, 28))
     torch.testing.assert_close(model.resize((8, 28))(batch), built(batch), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, {"pool": "class"}, {"position": "relative", "pool": "class"}])
+@pytest.mark.parametrize("window", [{"window_size": [[5, 9], None]}, {"window_size": 5, "window_kind": "block"}])
+def test_window_that_covers_the_grid_equals_global_attention(options, window):
+    globally, windowed = build(**options).eval(), build(**options, **window).eval()
+    windowed.load_state_dict(globally.state_dict())
+    batch = images()
+    torch.testing.assert_close(windowed(batch), globally(batch), rtol=0, atol=1e-12)
+
+
+def test_windows_may_differ_between_layers_and_the_weights_show_them():
+    model = build(depth=4, window_size=[1, None, 3, (1, 3)], pool="class").eval()
+    _, weights = model(images(), return_attention=True)
+    middle = 1 + 5 + 2
+    seen = [{int(key) for key in layer[0, 0, middle].nonzero()} for layer in weights]
+    assert seen[0] == {0, middle}
+    assert seen[1] == set(range(16))
+    assert seen[2] == {0} | {middle + row + col for row in (-5, 0, 5) for col in (-1, 0, 1)}
+    assert seen[3] == {0, middle - 1, middle, middle + 1}
+    assert all((layer[:, :, 0] > 0).all() for layer in weights)
+
+
+def test_block_windows_are_shifted_in_every_second_layer():
+    _, weights = build(window_size=2, window_kind="block").eval()(images(), return_attention=True)
+    assert {int(key) for key in weights[0][0, 0, 0].nonzero()} == {0, 1, 5, 6}
+    assert {int(key) for key in weights[1][0, 0, 0].nonzero()} == {0}
+    assert {int(key) for key in weights[1][0, 0, 6].nonzero()} == {6, 7, 11, 12}
+
+
+def test_circular_windows_with_quadratic_positions_commute_with_rolling():
+    model = build(position="quadratic", window_size=3, window_boundary="circular").eval()
+    batch = images()
+    rolled = batch.roll((4, 8), dims=(2, 3))
+    torch.testing.assert_close(model(rolled), model(batch), rtol=0, atol=1e-12)
+
+
+def test_windows_on_a_large_grid_train_in_lower_precision():
+    model = build(image_size=(72, 68), window_size=3, position="relative", pool="class").float()
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = F.cross_entropy(model(torch.randn(BATCH, 3, 72, 68)), torch.tensor([1, 4]))
+    loss.backward()
+    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+def test_windows_on_a_large_grid_cost_less_than_global_attention():
+    size = (72, 68)  # a grid of 18 x 17
+    globally, windowed = (count_macs(build(image_size=size, window_size=window), (3, *size)) for window in (None, 3))
+    tokens = 18 * 17
+    attention = 2 * 2 * tokens * tokens * DIM
+    assert globally - attention < windowed < globally - attention / 2
 
 
 def test_no_weight_decay_names_position_and_class_token():
     assert build(pool="class").no_weight_decay() == {"class_token", "position.encoding"}
     assert build().no_weight_decay() == {"position.encoding"}
     assert build(position="sincos").no_weight_decay() == set()
+    tables = {f"encoder.blocks.{layer}.attention.relative.{name}" for layer in (0, 1) for name in ("table", "extra")}
+    assert build(position="relative", pool="class").no_weight_decay() == {"class_token"} | tables
+    quadratic = build(position="quadratic").no_weight_decay()
+    assert {name.rpartition(".")[2] for name in quadratic} == {"sharpness", "centres"}
 
 
 def test_saved_and_loaded_gives_the_same_logits(tmp_path):
@@ -176,7 +244,13 @@ def test_initial_weights_are_those_of_the_table():
     ("options", "message"),
     [
         ({"pool": "max"}, 'pool must be "mean" or "class", but is "max"'),
-        ({"position": "sine"}, 'position must be "learned", "sincos" or "none", but is "sine"'),
+        ({"position": "sine"}, 'position must be one of learned, sincos, .*, none, but is "sine"'),
+        ({"position": "rotary", "num_heads": 6}, "head_dim must be a positive multiple of 4"),
+        ({"window_size": (3, None, 3)}, "window_size must be one number or one for each of 2 layers, but has 3"),
+        ({"window_size": 0}, "window_size must be one positive number or one for each of 2 axes, but is 0"),
+        ({"window_kind": "round"}, 'window_kind must be one of sliding, block, but is "round"'),
+        ({"window_boundary": "edge"}, 'boundary must be one of mask, zero, shift, circular, but is "edge"'),
+        ({"window_size": 3, "attention_dropout": 0.1}, "dropout must be 0 with a window"),
         ({"pool": "class", "class_token": False}, "class_token=False"),
         ({"embed_dim": 10, "position": "sincos", "num_heads": 2}, "multiple of 4"),
         ({"num_heads": 5}, "num_heads must divide embed_dim, but num_heads=5 and embed_dim=12"),

@@ -1,22 +1,72 @@
 """The mathematics of attention: no data, no training, no model."""
 
+from vit_vs_cnn.attention.block_windows import block_attention, block_attention_reference
+from vit_vs_cnn.attention.conditional import ConditionalPosition
 from vit_vs_cnn.attention.functional import masked_softmax, scaled_dot_product_attention
+from vit_vs_cnn.attention.kernels import KernelRegression, log_kernel
+from vit_vs_cnn.attention.linear import (
+    RandomFeatures,
+    elu_features,
+    linear_attention,
+    linear_attention_reference,
+    random_feature_error,
+)
+from vit_vs_cnn.attention.masks import causal_mask, combine_masks, valid_length_mask
 from vit_vs_cnn.attention.multihead import MultiHeadAttention
 from vit_vs_cnn.attention.positions import (
     LearnedPosition,
     SinusoidalPosition,
+    position_similarity,
     resize_position,
     sincos_2d_encoding,
     sinusoidal_encoding,
 )
+from vit_vs_cnn.attention.relative import QuadraticBias, RelativeBias
+from vit_vs_cnn.attention.rotary import RotaryPosition
+from vit_vs_cnn.attention.scores import (
+    AdditiveScore,
+    DotProductScore,
+    KernelScore,
+    ScoredAttention,
+    attention_from_scores,
+    score_statistics,
+    softmax_jacobian_norm,
+)
+from vit_vs_cnn.attention.windows import local_attention, local_attention_reference
 
 __all__ = [
+    "AdditiveScore",
+    "ConditionalPosition",
+    "DotProductScore",
+    "KernelRegression",
+    "KernelScore",
     "LearnedPosition",
     "MultiHeadAttention",
+    "QuadraticBias",
+    "RandomFeatures",
+    "RelativeBias",
+    "RotaryPosition",
+    "ScoredAttention",
     "SinusoidalPosition",
+    "attention_from_scores",
+    "block_attention",
+    "block_attention_reference",
+    "causal_mask",
+    "combine_masks",
+    "elu_features",
+    "linear_attention",
+    "linear_attention_reference",
+    "local_attention",
+    "local_attention_reference",
+    "log_kernel",
     "masked_softmax",
+    "position_similarity",
+    "random_feature_error",
     "resize_position",
     "scaled_dot_product_attention",
+    "score_statistics",
     "sincos_2d_encoding",
     "sinusoidal_encoding",
+    "softmax_jacobian_norm",
+    "valid_length_mask",
 ]

@@ -5,6 +5,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.functional import Bias, scaled_dot_product_attention
+from vit_vs_cnn.attention.relative import RelativePosition
+from vit_vs_cnn.attention.window_layers import BlockWindow, SlidingWindow
 
 #: What every layer norm of the project adds to the variance, as timm's ViT does.
 NORM_EPS = 1e-6
@@ -19,7 +21,7 @@ class MultiHeadAttention(nn.Module):
     Reference: Vaswani et al. 2017, section 3.2.2; QK-norm: Dehghani et al. 2023, section 2.
     Differs: ``head_dim`` may be set apart from ``embed_dim / num_heads``, and the output projection may be left out.
 
-    The bias on the scores is the door for relative positions; ``rotary`` is the one for rotary positions.
+    ``relative`` and ``rotary`` are the doors for positions, ``window`` is the one for attention that is not global.
 
     Arguments:
         embed_dim: width D of the queries given and of the output.
@@ -34,10 +36,12 @@ class MultiHeadAttention(nn.Module):
         output_projection: False returns the heads side by side, ``(batch, queries, num_heads * head_dim)``.
         rotary: called as ``rotary(queries, keys)`` on ``(batch, heads, tokens, head_dim)`` after projection and norm;
             returns both, rotated.
+        relative: adds its bias to the scores of self-attention, beside the ``bias`` of a call.
+        window: attends in place of ``scaled_dot_product_attention``; self-attention only, without mask and bias.
 
     Raises:
         ValueError: if a width is not positive, ``num_heads`` does not divide ``embed_dim`` while ``head_dim`` is None,
-            or ``dropout`` lies outside [0, 1).
+            ``dropout`` lies outside [0, 1), or is not 0 with a window.
     """
 
     def __init__(
@@ -54,6 +58,8 @@ class MultiHeadAttention(nn.Module):
         dropout: float = 0.0,
         output_projection: bool = True,
         rotary: nn.Module | None = None,
+        relative: RelativePosition | None = None,
+        window: SlidingWindow | BlockWindow | None = None,
     ) -> None:
         super().__init__()
         key_dim = embed_dim if key_dim is None else key_dim
@@ -63,6 +69,8 @@ class MultiHeadAttention(nn.Module):
             raise ValueError(f"num_heads must divide embed_dim, but num_heads={num_heads} and embed_dim={embed_dim}")
         if not 0.0 <= dropout < 1.0:
             raise ValueError(f"dropout must be in [0, 1), but is {dropout}")
+        if dropout and window is not None:
+            raise ValueError(f"dropout must be 0 with a window, which does not drop weights, but is {dropout}")
         self.embed_dim = embed_dim
         self.num_heads = num_heads
         self.head_dim = embed_dim // num_heads if head_dim is None else head_dim
@@ -75,6 +83,8 @@ class MultiHeadAttention(nn.Module):
         self.query_norm = nn.LayerNorm(self.head_dim, eps=NORM_EPS) if qk_norm else None
         self.key_norm = nn.LayerNorm(self.head_dim, eps=NORM_EPS) if qk_norm else None
         self.rotary = rotary
+        self.relative = relative
+        self.window = window
         output_bias = bias if output_bias is None else output_bias
         self.output_projection = nn.Linear(inner_dim, embed_dim, bias=output_bias) if output_projection else None
         self.init_weights()
@@ -117,6 +127,13 @@ class MultiHeadAttention(nn.Module):
         if mask is not None and mask.ndim == 3:
             mask = mask.unsqueeze(1)
         projected = self._project(queries, keys, values)
+        if self.window is not None:
+            if mask is not None or bias is not None:
+                raise ValueError("attention within a window takes no mask and no bias, but was given one")
+            attended = self.window(*projected, relative=self.relative, return_weights=return_weights)
+            return (self._merge(attended[0]), attended[1]) if return_weights else self._merge(attended)
+        if self.relative is not None:
+            bias = self.relative.bias() if bias is None else self.relative.bias() + bias
         dropout = self.dropout if self.training else 0.0
         if return_weights:
             heads, weights = scaled_dot_product_attention(

@@ -6,6 +6,8 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from vit_vs_cnn.attention.grid import GridLayer
+
 
 def sinusoidal_encoding(
     length: int, dim: int, base: float = 10000.0, *, dtype: torch.dtype | None = None
@@ -101,7 +103,31 @@ def resize_position(
     return torch.cat([extra, rearrange(image, "1 d rows cols -> (rows cols) d")])
 
 
-class LearnedPosition(nn.Module):
+def position_similarity(
+    encoding: Float[Tensor, "tokens dim"], grid_size: tuple[int, int]
+) -> Float[Tensor, "rows cols rows cols"]:
+    """How alike the encodings of two places are: ``similarity[r, c]`` is the map of the place (r, c).
+
+    ``s[p, q] = E[p] . E[q] / (|E[p]| |E[q]|)``.
+
+    Reference: Dosovitskiy et al. 2021, figure 7 (centre).
+    Differs: none.
+
+    Arguments:
+        encoding: ``(rows * cols, dim)``, without those of extra tokens.
+        grid_size: (rows, cols).
+
+    Raises:
+        ValueError: if ``encoding`` does not have the tokens of the grid.
+    """
+    rows, cols = grid_size
+    if len(encoding) != rows * cols:
+        raise ValueError(f"encoding must have {rows * cols} tokens for grid_size={grid_size}, but has {len(encoding)}")
+    directions = F.normalize(encoding, dim=-1)
+    return rearrange(directions @ directions.T, "(r c) (y x) -> r c y x", r=rows, y=rows)
+
+
+class LearnedPosition(GridLayer):
     """One learned vector per token, added to it.
 
     ``Z = X + E``.
@@ -116,9 +142,7 @@ class LearnedPosition(nn.Module):
     """
 
     def __init__(self, grid_size: tuple[int, int], embed_dim: int, extra_tokens: int = 0) -> None:
-        super().__init__()
-        self.grid_size = grid_size
-        self.extra_tokens = extra_tokens
+        super().__init__(grid_size, extra_tokens)
         self.encoding = nn.Parameter(torch.empty(extra_tokens + grid_size[0] * grid_size[1], embed_dim))
         nn.init.trunc_normal_(self.encoding, std=0.02)
 
@@ -133,7 +157,7 @@ class LearnedPosition(nn.Module):
         self.grid_size = grid_size
 
 
-class SinusoidalPosition(nn.Module):
+class SinusoidalPosition(GridLayer):
     """A fixed vector per token, made of sines and cosines of its row and column, added to it.
 
     ``Z = X + PE`` with PE of ``sincos_2d_encoding``; tokens that stand for no patch get zero.
@@ -153,9 +177,7 @@ class SinusoidalPosition(nn.Module):
     encoding: Tensor
 
     def __init__(self, grid_size: tuple[int, int], embed_dim: int, extra_tokens: int = 0) -> None:
-        super().__init__()
-        self.grid_size = grid_size
-        self.extra_tokens = extra_tokens
+        super().__init__(grid_size, extra_tokens)
         encoding = F.pad(sincos_2d_encoding(grid_size, embed_dim), (0, 0, extra_tokens, 0))
         self.register_buffer("encoding", encoding, persistent=False)
 

@@ -1,11 +1,15 @@
 """The transformer encoder: blocks of attention and MLP, each added to what it reads."""
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.functional import Bias
 from vit_vs_cnn.attention.multihead import NORM_EPS, MultiHeadAttention
+from vit_vs_cnn.attention.relative import RelativePosition
+from vit_vs_cnn.attention.window_layers import BlockWindow, SlidingWindow
 from vit_vs_cnn.models.mlp import Mlp
 from vit_vs_cnn.models.stochastic_depth import StochasticDepth
 
@@ -28,7 +32,7 @@ class EncoderBlock(nn.Module):
         attention_dropout: probability of dropping an attention weight in training.
         drop_path: probability of dropping a branch for an image in training.
         layer_scale: what the branches are first scaled by, a learned number per channel; None for no scaling.
-        rotary: see ``MultiHeadAttention``.
+        rotary, relative, window: see ``MultiHeadAttention``.
     """
 
     def __init__(
@@ -44,6 +48,8 @@ class EncoderBlock(nn.Module):
         drop_path: float = 0.0,
         layer_scale: float | None = None,
         rotary: nn.Module | None = None,
+        relative: RelativePosition | None = None,
+        window: SlidingWindow | BlockWindow | None = None,
     ) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(embed_dim, eps=NORM_EPS)
@@ -55,6 +61,8 @@ class EncoderBlock(nn.Module):
             qk_norm=qk_norm,
             dropout=attention_dropout,
             rotary=rotary,
+            relative=relative,
+            window=window,
         )
         self.attention_scale = _layer_scale(embed_dim, layer_scale)
         self.mlp_norm = nn.LayerNorm(embed_dim, eps=NORM_EPS)
@@ -98,13 +106,16 @@ class Encoder(nn.Module):
     ``Z_L = block_L(... block_1(Z_0))``.
 
     Reference: Dosovitskiy et al. 2021, section 3.1; the linear rule: Huang et al. 2016, section 3.
-    Differs: the first block is never dropped.
+    Differs: the first block is never dropped. A conditional position may stand after it.
 
     Arguments:
         depth: number of blocks L.
         drop_path: probability in the last block.
         embed_dim, num_heads, mlp_ratio, qkv_bias, qk_norm, dropout, attention_dropout, layer_scale, rotary: see
             ``EncoderBlock``.
+        relatives: the relative position of each block, None for none; None for none anywhere.
+        windows: the window of each block, None for global attention; None for global attention everywhere.
+        conditional: called on the tokens after the first block.
 
     Raises:
         ValueError: if ``depth`` is not positive or a probability lies outside [0, 1).
@@ -124,6 +135,9 @@ class Encoder(nn.Module):
         drop_path: float = 0.0,
         layer_scale: float | None = None,
         rotary: nn.Module | None = None,
+        relatives: Sequence[RelativePosition | None] | None = None,
+        windows: Sequence[SlidingWindow | BlockWindow | None] | None = None,
+        conditional: nn.Module | None = None,
     ) -> None:
         super().__init__()
         if depth < 1:
@@ -145,9 +159,12 @@ class Encoder(nn.Module):
                 drop_path=drop_path * layer / max(depth - 1, 1),
                 layer_scale=layer_scale,
                 rotary=rotary,
+                relative=relatives[layer] if relatives is not None else None,
+                window=windows[layer] if windows is not None else None,
             )
             for layer in range(depth)
         )
+        self.conditional = conditional
 
     def forward(
         self,
@@ -161,15 +178,15 @@ class Encoder(nn.Module):
         | tuple[Float[Tensor, "batch tokens embed_dim"], list[Float[Tensor, "batch heads tokens tokens"]]]
     ):
         """The tokens after the last block; with ``return_weights`` also the attention weights, first layer first."""
-        if not return_weights:
-            for block in self.blocks:
-                tokens = block(tokens, mask=mask, bias=bias)
-            return tokens
         weights = []
-        for block in self.blocks:
-            tokens, layer_weights = block(tokens, mask=mask, bias=bias, return_weights=True)
-            weights.append(layer_weights)
-        return tokens, weights
+        for layer, block in enumerate(self.blocks):
+            tokens = block(tokens, mask=mask, bias=bias, return_weights=return_weights)
+            if return_weights:
+                tokens, layer_weights = tokens
+                weights.append(layer_weights)
+            if layer == 0 and self.conditional is not None:
+                tokens = self.conditional(tokens)
+        return (tokens, weights) if return_weights else tokens
 
 
 def _layer_scale(embed_dim: int, layer_scale: float | None) -> nn.Parameter | None:

@@ -8,13 +8,34 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from vit_vs_cnn.attention.conditional import ConditionalPosition
+from vit_vs_cnn.attention.grid import GridLayer
 from vit_vs_cnn.attention.multihead import NORM_EPS
 from vit_vs_cnn.attention.positions import LearnedPosition, SinusoidalPosition
+from vit_vs_cnn.attention.relative import QuadraticBias, RelativeBias
+from vit_vs_cnn.attention.rotary import RotaryPosition
+from vit_vs_cnn.attention.window_layers import BlockWindow, SlidingWindow
 from vit_vs_cnn.models.encoder import Encoder
 from vit_vs_cnn.models.patch_embedding import PatchEmbedding
 
 if TYPE_CHECKING:
     import timm.models.vision_transformer
+
+
+POSITIONS = ("learned", "sincos", "relative", "quadratic", "rotary", "conditional", "none")
+WINDOW_KINDS = ("sliding", "block")
+#: Parameters that stand for a place or a token, by the end of their names.
+PLACES_AND_TOKENS = (
+    "class_token",
+    "position.encoding",
+    "relative.table",
+    "relative.extra",
+    "relative.centres",
+    "relative.sharpness",
+)
+
+#: One window for all layers (None for global attention), or one for each layer.
+WindowSize = int | Sequence[int | Sequence[int] | None] | None
 
 
 class VisionTransformer(nn.Module):
@@ -35,7 +56,10 @@ class VisionTransformer(nn.Module):
         num_heads: attention heads per block.
         mlp_ratio: width of the MLP over that of a token.
         pool: what the head reads: "mean" of the patch tokens, or the "class" token.
-        position: what is added to the tokens: "learned" vectors, "sincos" of rows and columns, or "none".
+        position: how a token knows its place. Added to the tokens: "learned" vectors, or "sincos" of rows and columns.
+            On the scores of every layer: "relative", a learned bias per head and offset, or "quadratic", one that
+            falls off from an offset per head. On queries and keys: "rotary". After the first block: "conditional", a
+            convolution. Or "none".
         stem: how a patch becomes a token, "patch" or "conv"; see ``PatchEmbedding``.
         class_token: whether a class token stands before the patches; None for exactly when ``pool="class"``. With
             ``pool="mean"`` it takes part in attention but not in the mean.
@@ -45,6 +69,13 @@ class VisionTransformer(nn.Module):
         attention_dropout: probability of dropping an attention weight in training.
         drop_path: probability of dropping a branch of the last block for an image in training; from 0 in the first.
         layer_scale: what the branches are first scaled by; None for no scaling.
+        window_size: each patch attends to a window of this many patches, rows and cols; one number for all layers, or
+            for each layer a number, (rows, cols) or None. None is global attention. The class token sees all, and is
+            seen by all.
+        window_kind: "sliding" windows centred on each patch, or "block" windows that tile the grid, shifted by half a
+            window in every second layer.
+        window_boundary: what sliding windows do at the edge: "mask", "zero", "shift" or "circular"; see
+            ``local_attention``.
 
     Raises:
         ValueError: if a size does not divide, is not positive, or an option is unknown.
@@ -71,6 +102,9 @@ class VisionTransformer(nn.Module):
         attention_dropout: float = 0.0,
         drop_path: float = 0.0,
         layer_scale: float | None = None,
+        window_size: WindowSize = None,
+        window_kind: str = "sliding",
+        window_boundary: str = "mask",
     ) -> None:
         super().__init__()
         _check_positive(in_channels=in_channels, num_classes=num_classes, embed_dim=embed_dim)
@@ -84,7 +118,8 @@ class VisionTransformer(nn.Module):
         self.extra_tokens = int(has_class_token)
         self.patch_embedding = PatchEmbedding(image_size, patch_size, in_channels, embed_dim, stem)
         self.class_token = nn.Parameter(torch.empty(embed_dim)) if has_class_token else None
-        self.position = _additive_position(position, self.grid_size, embed_dim, self.extra_tokens)
+        place = (self.grid_size, self.extra_tokens)
+        self.position = _additive_position(position, *place, embed_dim)
         self.encoder = Encoder(
             embed_dim,
             depth,
@@ -96,6 +131,12 @@ class VisionTransformer(nn.Module):
             attention_dropout=attention_dropout,
             drop_path=drop_path,
             layer_scale=layer_scale,
+            rotary=_rotary_position(position, *place, embed_dim // max(num_heads, 1)),
+            relatives=[_relative_position(position, *place, num_heads) for _ in range(depth)],
+            windows=_windows(window_size, *place, kind=window_kind, boundary=window_boundary, depth=depth),
+            conditional=ConditionalPosition(self.grid_size, embed_dim, self.extra_tokens)
+            if position == "conditional"
+            else None,
         )
         self.dropout = nn.Dropout(dropout) if dropout > 0.0 else None
         self.norm = nn.LayerNorm(embed_dim, eps=NORM_EPS)
@@ -113,7 +154,7 @@ class VisionTransformer(nn.Module):
         return self.patch_embedding.grid_size
 
     def init_weights(self) -> None:
-        """Draw every weight anew; what is not named keeps its layer's own (norms 1 and 0, conv stem, layer scale).
+        """Draw every weight anew; what is not named keeps its layer's own (norms, conv stem, layer scale, positions).
 
         | weight                      | drawn from                                                |
         |-----------------------------|-----------------------------------------------------------|
@@ -144,7 +185,7 @@ class VisionTransformer(nn.Module):
 
     def no_weight_decay(self) -> set[str]:
         """Names of the parameters that stand for a place or a token, not for a map: these must not decay."""
-        return {name for name, _ in self.named_parameters() if name in ("class_token", "position.encoding")}
+        return {name for name, _ in self.named_parameters() if name.endswith(PLACES_AND_TOKENS)}
 
     def resize(self, image_size: int | Sequence[int]) -> "VisionTransformer":
         """A copy for images of another size, its position moved to the new grid; the model itself is left as it was.
@@ -154,8 +195,9 @@ class VisionTransformer(nn.Module):
         """
         resized = copy.deepcopy(self)
         resized.patch_embedding.resize(image_size)
-        if resized.position is not None:
-            resized.position.resize(resized.grid_size)
+        for layer in resized.modules():
+            if isinstance(layer, GridLayer):
+                layer.resize(resized.grid_size)
         return resized
 
     def forward_features(
@@ -213,16 +255,53 @@ class VisionTransformer(nn.Module):
 
 
 def _additive_position(
-    position: str, grid_size: tuple[int, int], embed_dim: int, extra_tokens: int
+    position: str, grid_size: tuple[int, int], extra_tokens: int, embed_dim: int
 ) -> LearnedPosition | SinusoidalPosition | None:
-    """What is added to the tokens; a position that acts inside the attention adds nothing here."""
+    """What is added to the tokens; a position that acts within the encoder adds nothing here."""
+    if position not in POSITIONS:
+        raise ValueError(f'position must be one of {", ".join(POSITIONS)}, but is "{position}"')
     if position == "learned":
         return LearnedPosition(grid_size, embed_dim, extra_tokens)
     if position == "sincos":
         return SinusoidalPosition(grid_size, embed_dim, extra_tokens)
-    if position == "none":
-        return None
-    raise ValueError(f'position must be "learned", "sincos" or "none", but is "{position}"')
+    return None
+
+
+def _rotary_position(
+    position: str, grid_size: tuple[int, int], extra_tokens: int, head_dim: int
+) -> RotaryPosition | None:
+    """What rotates queries and keys: one for all layers, as it has no parameters."""
+    return RotaryPosition(grid_size, head_dim, extra_tokens) if position == "rotary" else None
+
+
+def _relative_position(
+    position: str, grid_size: tuple[int, int], extra_tokens: int, num_heads: int
+) -> RelativeBias | QuadraticBias | None:
+    """What is added to the scores of a layer."""
+    if position == "relative":
+        return RelativeBias(grid_size, num_heads, extra_tokens)
+    if position == "quadratic":
+        return QuadraticBias(grid_size, num_heads, extra_tokens)
+    return None
+
+
+def _windows(
+    window_size: WindowSize, grid_size: tuple[int, int], extra_tokens: int, *, kind: str, boundary: str, depth: int
+) -> list[SlidingWindow | BlockWindow | None]:
+    """The window of each layer, None where attention is global."""
+    if kind not in WINDOW_KINDS:
+        raise ValueError(f'window_kind must be one of {", ".join(WINDOW_KINDS)}, but is "{kind}"')
+    sizes = [window_size] * depth if window_size is None or isinstance(window_size, int) else list(window_size)
+    if len(sizes) != depth:
+        raise ValueError(f"window_size must be one number or one for each of {depth} layers, but has {len(sizes)}")
+    # Built for every layer, so that an unknown boundary raises even where no layer has a window.
+    layers = [SlidingWindow(grid_size, 1 if size is None else size, boundary, extra_tokens) for size in sizes]
+    if kind == "block":
+        layers = [
+            BlockWindow(grid_size, layer.window_size, index % 2 == 1, extra_tokens)
+            for index, layer in enumerate(layers)
+        ]
+    return [None if size is None else layer for size, layer in zip(sizes, layers, strict=True)]
 
 
 def _check_positive(**sizes: int) -> None:

@@ -1,0 +1,201 @@
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize_scalar
+from scipy.spatial.distance import cdist
+from sklearn.metrics.pairwise import rbf_kernel
+
+from vit_vs_cnn.attention import KernelRegression, log_kernel, masked_softmax, scaled_dot_product_attention
+from vit_vs_cnn.attention.kernels import KERNELS
+
+QUERIES, KEYS, DIM, VALUE_DIM = 5, 7, 3, 2
+PROFILES = {
+    "gaussian": lambda u: np.exp(-(u**2) / 2),
+    "box": lambda u: (u <= 1).astype(float),
+    "triangle": lambda u: np.maximum(0, 1 - u),
+    "epanechnikov": lambda u: 0.75 * np.maximum(0, 1 - u**2),
+}
+
+
+def pairs():
+    return [torch.randn(*shape, dtype=torch.float64) for shape in [(QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM)]]
+
+
+def classical_pairs():
+    """y = 2 sin x + x^0.8 + noise of standard deviation 0.5, 50 points in [0, 5]."""
+    x = 5 * torch.rand(50, dtype=torch.float64)
+    return x[:, None], 2 * x.sin() + x**0.8 + 0.5 * torch.randn(50, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("kernel", PROFILES)
+def test_prediction_is_the_mean_weighted_by_the_kernel(kernel):
+    queries, keys, values = pairs()
+    regression = KernelRegression(kernel, 2.3).fit(keys, values)
+    kernels = PROFILES[kernel](cdist(queries, keys) / regression.bandwidth.item())
+    weights = kernels / kernels.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(regression.attention_weights(queries).detach(), weights, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(regression.predict(queries), weights @ values.numpy(), rtol=0, atol=1e-12)
+
+
+def test_gaussian_weights_are_sklearns_rbf_kernel_normalised():
+    queries, keys, values = pairs()
+    regression = KernelRegression("gaussian", 0.7).fit(keys, values)
+    kernels = rbf_kernel(queries, keys, gamma=1 / (2 * regression.bandwidth.item() ** 2))
+    expected = kernels / kernels.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(regression.attention_weights(queries).detach(), expected, rtol=0, atol=1e-12)
+
+
+def test_gaussian_regression_is_dot_product_attention_with_a_bias_of_the_lengths_of_the_keys():
+    queries, keys, values = pairs()
+    regression = KernelRegression("gaussian", 0.7).fit(keys, values)
+    square = regression.bandwidth.item() ** 2
+    output, weights = scaled_dot_product_attention(
+        queries[None, None],
+        keys[None, None],
+        values[None, None],
+        scale=1 / square,
+        bias=(-keys.square().sum(-1) / (2 * square))[None],
+        return_weights=True,
+    )
+    torch.testing.assert_close(regression.attention_weights(queries), weights[0, 0], rtol=0, atol=1e-12)
+    torch.testing.assert_close(regression.predict(queries), output[0, 0], rtol=0, atol=1e-12)
+    scores = -torch.cdist(queries, keys).square() / (2 * square)
+    torch.testing.assert_close(masked_softmax(scores, None), weights[0, 0], rtol=0, atol=1e-12)
+
+
+def test_exponential_regression_is_scaled_dot_product_attention():
+    queries, keys, values = pairs()
+    regression = KernelRegression("exponential", DIM**0.25).double().fit(keys, values)
+    with torch.no_grad():
+        regression.log_bandwidth.fill_(torch.tensor(DIM**0.25, dtype=torch.float64).log())
+    output, weights = scaled_dot_product_attention(
+        queries[None, None], keys[None, None], values[None, None], return_weights=True
+    )
+    torch.testing.assert_close(regression.attention_weights(queries), weights[0, 0], rtol=0, atol=1e-12)
+    torch.testing.assert_close(regression.predict(queries), output[0, 0], rtol=0, atol=1e-12)
+
+
+def test_a_bandwidth_per_dimension_stretches_the_space():
+    queries, keys, values = pairs()
+    stretched = KernelRegression("triangle", [2.0, 4.0, 8.0]).double().fit(keys, values)
+    h = stretched.bandwidth.detach()
+    plain = KernelRegression("triangle", 1.0).double().fit(keys / h, values)
+    torch.testing.assert_close(stretched.predict(queries), plain.predict(queries / h), rtol=0, atol=1e-12)
+
+
+def test_values_may_have_any_shape():
+    queries, keys, _ = pairs()
+    values = torch.randn(KEYS, 2, 11, dtype=torch.float64)
+    images = KernelRegression(bandwidth=0.5).fit(keys, values).predict(queries)
+    flat = KernelRegression(bandwidth=0.5).fit(keys, values.flatten(1)).predict(queries)
+    torch.testing.assert_close(images.flatten(1), flat)
+    scalars = KernelRegression(bandwidth=0.5).fit(keys, values[:, 0, 0]).predict(queries)
+    torch.testing.assert_close(scalars, flat[:, 0])
+
+
+@pytest.mark.parametrize("kernel", ["box", "triangle", "epanechnikov"])
+def test_no_key_in_reach_gives_zeros_and_finite_gradients(kernel):
+    queries, keys, values = pairs()
+    queries[2] = 100.0
+    queries.requires_grad_()
+    regression = KernelRegression(kernel, 3.0).fit(keys, values)
+    prediction = regression(queries)
+    assert not regression.attention_weights(queries)[2].any()
+    assert not prediction[2].any()
+    assert prediction[0].all()
+    if kernel == "box":
+        assert not prediction.requires_grad  # it is flat
+        return
+    (gradient,) = torch.autograd.grad(prediction.sum(), queries)
+    assert gradient.isfinite().all()
+    assert not gradient[2].any()
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "triangle", "epanechnikov"])
+def test_a_query_upon_a_key_has_finite_gradients(kernel):
+    _, keys, values = pairs()
+    queries = keys.clone().requires_grad_()
+    prediction = KernelRegression(kernel, 2.0).fit(keys, values)(queries)
+    assert torch.autograd.grad(prediction.square().sum(), queries)[0].isfinite().all()
+
+
+def test_a_narrow_gaussian_recalls_and_a_wide_kernel_averages():
+    _, keys, values = pairs()
+    recalled = KernelRegression("gaussian", 1e-4).fit(keys, values).predict(keys)
+    torch.testing.assert_close(recalled, values, rtol=0, atol=1e-12)
+    for kernel in PROFILES:
+        averaged = KernelRegression(kernel, 1e7).fit(keys, values).predict(keys)
+        torch.testing.assert_close(averaged, values.mean(0).expand_as(values), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "triangle", "epanechnikov"])
+def test_the_learned_bandwidth_minimises_the_leave_one_out_error(kernel):
+    keys, values = classical_pairs()
+    regression = KernelRegression(kernel, 1.0, learn_bandwidth=True).fit(keys, values)
+    distances, y = cdist(keys, keys), values.numpy()
+
+    def loss(bandwidth):
+        kernels = PROFILES[kernel](distances / bandwidth)
+        np.fill_diagonal(kernels, 0)
+        return np.mean((kernels @ y / kernels.sum(1) - y) ** 2)
+
+    learned = regression.bandwidth.item()
+    best = minimize_scalar(loss, bounds=(0.7 * learned, 1.5 * learned), method="bounded")
+    assert loss(learned) == pytest.approx(regression.leave_one_out_loss().item(), abs=1e-6)
+    assert loss(learned) <= best.fun + 1e-4
+    assert loss(learned) < loss(1.0)
+
+
+def test_the_learned_bandwidth_predicts_better_than_the_first_one():
+    keys, values = classical_pairs()
+    x = torch.linspace(0, 5, 101, dtype=torch.float64)
+    truth = 2 * x.sin() + x**0.8
+    errors = [
+        (KernelRegression("gaussian", 1.0, learn_bandwidth=learn).fit(keys, values).predict(x[:, None]) - truth)
+        .square()
+        .mean()
+        for learn in (False, True)
+    ]
+    assert errors[1] < errors[0] / 2
+
+
+def test_leave_one_out_never_sees_its_own_value():
+    _, keys, values = pairs()
+    regression = KernelRegression("gaussian", 0.8).fit(keys, values)
+    changed = values.clone()
+    changed[3] += 100.0
+    left_out = KernelRegression("gaussian", 0.8).fit(keys, changed).leave_one_out()
+    assert torch.equal(left_out[3], regression.leave_one_out()[3])
+    assert not torch.equal(left_out, regression.leave_one_out())
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_gradcheck_of_the_weights(kernel):
+    queries, keys, _ = pairs()
+    # A query upon a key, and a bandwidth that leaves some keys out of reach and none at the border.
+    bandwidth = torch.tensor([1.7, 2.1, 1.9], dtype=torch.float64, requires_grad=True)
+
+    def weights(queries, keys, bandwidth):
+        scores = log_kernel(queries, keys, kernel=kernel, bandwidth=bandwidth)
+        return masked_softmax(scores, scores != -torch.inf)
+
+    assert torch.autograd.gradcheck(weights, (queries.requires_grad_(), keys.requires_grad_(), bandwidth))
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: KernelRegression("cosine"), 'kernel must be one of gaussian, .*, but is "cosine"'),
+        (lambda: KernelRegression(bandwidth=0.0), "bandwidth must be positive, but is 0.0"),
+        (lambda: KernelRegression("box", learn_bandwidth=True), "the gradient of a box is zero"),
+        (lambda: KernelRegression().predict(torch.zeros(1, 1)), "fit"),
+        (lambda: KernelRegression().fit(torch.zeros(0, 1), torch.zeros(0)), "at least one row, but there are 0"),
+        (
+            lambda: KernelRegression(bandwidth=[1.0, 2.0]).fit(torch.zeros(5, 3), torch.zeros(5)),
+            "there are 2 for keys of dim 3",
+        ),
+    ],
+)
+def test_what_cannot_be_done_says_why(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()

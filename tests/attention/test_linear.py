@@ -1,0 +1,176 @@
+import pytest
+import torch
+import torch.nn.functional as F
+
+from vit_vs_cnn.attention import (
+    RandomFeatures,
+    elu_features,
+    linear_attention,
+    linear_attention_reference,
+    random_feature_error,
+    scaled_dot_product_attention,
+    valid_length_mask,
+)
+from vit_vs_cnn.attention.linear import random_frequencies
+
+BATCH, HEADS, QUERIES, KEYS, DIM, VALUE_DIM = 2, 3, 5, 7, 11, 13
+
+
+def tensors(queries=QUERIES, keys=KEYS, requires_grad=False):
+    shapes = [(queries, DIM), (keys, DIM), (keys, VALUE_DIM)]
+    return [torch.randn(BATCH, HEADS, *shape, dtype=torch.float64, requires_grad=requires_grad) for shape in shapes]
+
+
+FEATURE_MAPS = {
+    "elu": elu_features,
+    "random": RandomFeatures(DIM, 17).double(),
+    "relu": F.relu,  # may meet no key at all
+}
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("causal", "chunk_size"), [(False, 128), (True, 1), (True, 3), (True, 5), (True, 128)])
+@pytest.mark.parametrize("name", FEATURE_MAPS)
+def test_linear_form_equals_the_quadratic_one_in_outputs_and_gradients(name, causal, chunk_size, masked):
+    inputs = tensors(17, 17, requires_grad=True) if causal else tensors(requires_grad=True)
+    mask = valid_length_mask(torch.tensor([4, 0]), inputs[1].shape[-2]) if masked else None
+    options = {"feature_map": FEATURE_MAPS[name], "causal": causal, "mask": mask}
+    output = linear_attention(*inputs, chunk_size=chunk_size, **options)
+    expected, weights = linear_attention_reference(*inputs, **options)
+    torch.testing.assert_close(output, expected, rtol=0, atol=1e-10)
+    torch.testing.assert_close(weights @ inputs[2], expected, rtol=0, atol=1e-10)
+    direction = torch.randn_like(output)
+    for ours, theirs in zip(
+        torch.autograd.grad(output, inputs, direction), torch.autograd.grad(expected, inputs, direction), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
+
+
+def test_reference_is_the_loop_of_the_paper():
+    queries, keys, values = tensors(7)
+    output, weights = linear_attention_reference(queries, keys, values, causal=True)
+    state, normaliser = torch.zeros(BATCH, HEADS, DIM, VALUE_DIM), torch.zeros(BATCH, HEADS, DIM)
+    for token in range(7):
+        features = F.elu(keys[:, :, token]) + 1
+        state = state + features[..., :, None] * values[:, :, token, None, :]
+        normaliser = normaliser + features
+        query = F.elu(queries[:, :, token]) + 1
+        expected = (query[..., None, :] @ state)[..., 0, :] / (query * normaliser).sum(-1, keepdim=True)
+        torch.testing.assert_close(output[:, :, token], expected, rtol=0, atol=1e-12)
+    assert not weights.triu(1).any()
+    torch.testing.assert_close(weights.sum(-1), torch.ones(BATCH, HEADS, 7, dtype=torch.float64))
+
+
+def test_causal_attention_never_sees_the_future():
+    queries, keys, values = tensors(17, 17)
+    before = linear_attention(queries, keys, values, causal=True, chunk_size=5)
+    for tensor in (keys, values):
+        tensor[:, :, 8:] += 1
+    after = linear_attention(queries, keys, values, causal=True, chunk_size=5)
+    assert torch.equal(before[:, :, :8], after[:, :, :8])
+    assert not torch.isclose(before[:, :, 8:], after[:, :, 8:]).any()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", ["elu", "random"])
+def test_gradcheck(name, causal):
+    inputs = [tensor[:1, :2].detach().requires_grad_() for tensor in tensors(7)]
+
+    def attend(*inputs):
+        return linear_attention(*inputs, feature_map=FEATURE_MAPS[name], causal=causal, chunk_size=3)
+
+    assert torch.autograd.gradcheck(attend, inputs)
+
+
+def test_all_keys_masked_gives_zeros_and_finite_gradients():
+    inputs = tensors(requires_grad=True)
+    output = linear_attention(*inputs, mask=valid_length_mask(torch.tensor([0, 3]), KEYS))
+    assert not output[0].any()
+    assert output[1].all()
+    assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(output.square().sum(), inputs))
+
+
+def test_frequencies_are_orthogonal_in_blocks_with_gaussian_lengths():
+    frequencies = random_frequencies(2 * DIM + 3, DIM, generator=torch.Generator().manual_seed(1))
+    assert frequencies.shape == (2 * DIM + 3, DIM)
+    for block in frequencies.split(DIM):
+        gram = block @ block.mT
+        torch.testing.assert_close(gram, gram.diagonal().diag(), rtol=0, atol=1e-12)
+    many = random_frequencies(101 * DIM, DIM, generator=torch.Generator().manual_seed(1))
+    assert many.square().sum(-1).mean().item() == pytest.approx(DIM, rel=0.03)
+    assert many.mean(0).abs().max() < 5 / (101 * DIM) ** 0.5
+
+
+def test_random_features_estimate_the_exponential_kernel_without_bias_and_with_the_known_variance():
+    queries, keys = (tensor[0, 0, :QUERIES] / 2 for tensor in tensors()[:2])
+    features = RandomFeatures(DIM, 400_009, orthogonal=False, stabilise=False).double()
+    estimates = features(queries) * features(keys) * 400_009
+    kernel = ((queries * keys).sum(-1) / DIM**0.5).exp()
+    # Var = K^2 (exp|q' + k'|^2 - 1) for one Gaussian frequency: lemma 2 of Choromanski et al.
+    std = kernel * (((queries + keys).square().sum(-1) / DIM**0.5).exp() - 1).sqrt()
+    assert ((estimates.mean(-1) - kernel).abs() < 5 * std / 400_009**0.5).all()
+    nearest = std.argmin()
+    assert estimates[nearest].std().item() == pytest.approx(std[nearest].item(), rel=0.2)
+
+
+def test_error_falls_as_the_root_of_the_number_of_features():
+    few, many = random_feature_error([32, 2048], draws=7, score_std=0.25)
+    assert few.num_features == 32
+    assert many.mean < few.mean / 5
+    assert many.mean < 0.1
+    assert few.std > 0
+
+
+def test_orthogonal_features_err_less_than_independent_ones():
+    (orthogonal,) = random_feature_error([64], draws=31, tokens=101, score_std=0.25)
+    (independent,) = random_feature_error([64], draws=31, tokens=101, score_std=0.25, orthogonal=False)
+    assert orthogonal.mean < independent.mean
+
+
+def test_long_queries_and_keys_stay_finite_in_single_precision():
+    queries, keys, values = (30 * tensor.float().requires_grad_() for tensor in tensors())
+    output = linear_attention(queries, keys, values, feature_map=RandomFeatures(DIM, 17))
+    assert output.isfinite().all()
+    assert all(g.isfinite().all() for g in torch.autograd.grad(output.sum(), [queries, keys, values]))
+
+
+def test_stabilising_changes_no_attention():
+    inputs = tensors()
+    outputs = [
+        linear_attention(*inputs, feature_map=RandomFeatures(DIM, 17, stabilise=stabilise).double())
+        for stabilise in (False, True)
+    ]
+    torch.testing.assert_close(*outputs, rtol=0, atol=1e-12)
+
+
+def test_many_random_features_give_softmax_attention():
+    inputs = [tensor / 2 for tensor in tensors()]
+    output = linear_attention(*inputs, feature_map=RandomFeatures(DIM, 50_021).double())
+    torch.testing.assert_close(output, scaled_dot_product_attention(*inputs), rtol=0, atol=0.02)
+
+
+def test_the_same_seed_draws_the_same_frequencies_and_they_are_saved():
+    first, again, other = (RandomFeatures(DIM, 17, seed=seed) for seed in (3, 3, 4))
+    assert torch.equal(first.frequencies, again.frequencies)
+    assert not torch.equal(first.frequencies, other.frequencies)
+    other.load_state_dict(first.state_dict())
+    assert torch.equal(first.frequencies, other.frequencies)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mask": torch.ones(QUERIES, KEYS, dtype=torch.bool)}, r"shape \(..., 1, keys\)"),
+        ({"causal": True}, "as many queries as keys, but there are 5 and 7"),
+    ],
+)
+def test_what_linear_attention_cannot_do_raises(options, message):
+    with pytest.raises(ValueError, match=message):
+        linear_attention(*tensors(), **options)
+
+
+def test_what_cannot_be_built_says_which_argument_and_why():
+    with pytest.raises(ValueError, match="num_features must be at least 1, but is 0"):
+        RandomFeatures(DIM, 0)
+    with pytest.raises(ValueError, match="chunk_size must be at least 1, but is 0"):
+        linear_attention(*tensors(7), causal=True, chunk_size=0)

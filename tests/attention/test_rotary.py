@@ -1,0 +1,81 @@
+import math
+
+import pytest
+import torch
+
+from vit_vs_cnn.attention import RotaryPosition
+
+ROWS, COLS, DIM = 5, 7, 12
+
+
+def rotated(query, key, position):
+    """One query and one key, put at every place."""
+    tokens = ROWS * COLS
+    queries, keys = position(query.expand(1, 1, tokens, DIM), key.expand(1, 1, tokens, DIM))
+    return queries[0, 0].unflatten(0, (ROWS, COLS)), keys[0, 0].unflatten(0, (ROWS, COLS))
+
+
+def vectors():
+    return torch.randn(DIM, dtype=torch.float64), torch.randn(DIM, dtype=torch.float64)
+
+
+def test_scores_depend_on_the_offset_alone():
+    queries, keys = rotated(*vectors(), RotaryPosition((ROWS, COLS), DIM).double())
+    scores = torch.einsum("rcd,yxd->rcyx", queries, keys)
+    for row in range(ROWS - 1):
+        for col in range(COLS - 1):
+            torch.testing.assert_close(scores[row + 1, col + 1, 1:, 1:], scores[row, col, :-1, :-1], rtol=0, atol=1e-6)
+    assert (scores[0, 0, 1, 0] - scores[0, 0, 0, 1]).abs() > 1e-3
+
+
+def test_norms_are_preserved_and_the_first_place_is_unrotated():
+    query, key = vectors()
+    queries, _ = rotated(query, key, RotaryPosition((ROWS, COLS), DIM).double())
+    torch.testing.assert_close(queries.norm(dim=-1), query.norm().expand(ROWS, COLS), rtol=0, atol=1e-6)
+    assert torch.equal(queries[0, 0], query)
+
+
+def test_channels_turn_as_complex_numbers_rows_first():
+    position = RotaryPosition((ROWS, COLS), DIM, base=50.0).double()
+    query, key = vectors()
+    queries, _ = rotated(query, key, position)
+    numbers = torch.view_as_complex(query.view(-1, 2))
+    for row, col in [(0, 3), (4, 0), (2, 6)]:
+        frequencies = [50.0 ** (-2 * i / (DIM / 2)) for i in range(DIM // 4)]
+        angles = torch.tensor([row * w for w in frequencies] + [col * w for w in frequencies], dtype=torch.float64)
+        expected = torch.view_as_real(numbers * torch.polar(torch.ones_like(angles), angles)).flatten()
+        torch.testing.assert_close(queries[row, col], expected, rtol=0, atol=1e-6)
+
+
+def test_extra_tokens_are_not_rotated():
+    position = RotaryPosition((ROWS, COLS), DIM, extra_tokens=2)
+    plain = RotaryPosition((ROWS, COLS), DIM)
+    queries, keys = torch.randn(2, 3, 1, 2 + ROWS * COLS, DIM)
+    turned, _ = position(queries[:, :1], keys[:, :1])
+    assert torch.equal(turned[:, :, :2], queries[:, :1, :2])
+    assert torch.equal(turned[:, :, 2:], plain(queries[:, :1, 2:], keys[:, :1, 2:])[0])
+
+
+def test_resize_computes_the_angles_anew_and_nothing_is_saved():
+    position = RotaryPosition((ROWS, COLS), DIM, extra_tokens=1)
+    position.resize((2, 3))
+    assert torch.equal(position.cosines, RotaryPosition((2, 3), DIM, extra_tokens=1).cosines)
+    assert not position.state_dict()
+    assert not list(position.parameters())
+
+
+def test_gradcheck():
+    position = RotaryPosition((2, 3), 4).double()
+    tensors = [torch.randn(1, 2, 6, 4, dtype=torch.float64, requires_grad=True) for _ in range(2)]
+    assert torch.autograd.gradcheck(position, tensors)
+
+
+def test_lower_precision_is_kept():
+    tokens = torch.randn(1, 1, ROWS * COLS, DIM, dtype=torch.bfloat16)
+    assert RotaryPosition((ROWS, COLS), DIM)(tokens, tokens)[0].dtype == torch.bfloat16
+
+
+def test_width_that_cannot_be_split_says_so():
+    with pytest.raises(ValueError, match="head_dim must be a positive multiple of 4 for a rotary position, but is 6"):
+        RotaryPosition((ROWS, COLS), 6)
+    assert math.prod(RotaryPosition((ROWS, COLS), 4).cosines.shape) == ROWS * COLS * 2

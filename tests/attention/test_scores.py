@@ -1,0 +1,182 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from vit_vs_cnn.attention import (
+    AdditiveScore,
+    DotProductScore,
+    KernelRegression,
+    KernelScore,
+    ScoredAttention,
+    attention_from_scores,
+    causal_mask,
+    scaled_dot_product_attention,
+    score_statistics,
+    softmax_jacobian_norm,
+)
+
+BATCH, HEADS, QUERIES, KEYS, DIM, KEY_DIM, VALUE_DIM = 2, 3, 5, 7, 11, 13, 17
+
+
+def tensors(key_dim=DIM, requires_grad=False):
+    shapes = [(QUERIES, DIM), (KEYS, key_dim), (KEYS, VALUE_DIM)]
+    return [torch.randn(BATCH, HEADS, *shape, dtype=torch.float64, requires_grad=requires_grad) for shape in shapes]
+
+
+def random_mask():
+    mask = torch.rand(BATCH, HEADS, QUERIES, KEYS) > 0.4
+    mask[0, 1, 2] = False
+    return mask
+
+
+SCORES = {
+    "dot product": DotProductScore,
+    "additive": lambda: AdditiveScore(DIM, DIM, 19),
+    "gaussian": lambda: KernelScore("gaussian", 3.0, learn_bandwidth=True),
+    "triangle": lambda: KernelScore("triangle", 5.0),
+    "epanechnikov": lambda: KernelScore("epanechnikov", [4.0] * DIM, learn_bandwidth=True),
+    "box": lambda: KernelScore("box", 4.0),
+    "exponential": lambda: KernelScore("exponential"),
+}
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("score", [DotProductScore, lambda: KernelScore("exponential")])
+def test_dot_product_and_exponential_kernel_are_scaled_dot_product_attention(score, masked):
+    inputs = tensors(requires_grad=True)
+    mask = random_mask() if masked else None
+    output, weights = ScoredAttention(score())(*inputs, mask=mask, return_weights=True)
+    expected, expected_weights = scaled_dot_product_attention(*inputs, mask=mask, return_weights=True)
+    torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(weights, expected_weights, rtol=0, atol=1e-12)
+    direction = torch.randn_like(output)
+    for ours, theirs in zip(
+        torch.autograd.grad(output, inputs, direction), torch.autograd.grad(expected, inputs, direction), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "box", "triangle", "epanechnikov"])
+def test_attention_with_a_kernel_score_is_kernel_regression(kernel):
+    queries, keys, values = tensors()
+    output = ScoredAttention(KernelScore(kernel, 4.0))(queries, keys, values)
+    for image in range(BATCH):
+        for head in range(HEADS):
+            regression = KernelRegression(kernel, 4.0).fit(keys[image, head], values[image, head])
+            expected = regression.predict(queries[image, head])
+            torch.testing.assert_close(output[image, head], expected, rtol=0, atol=1e-12)
+
+
+def test_gaussian_score_is_the_dot_product_for_keys_of_equal_length():
+    queries, keys, values = tensors()
+    keys = keys / keys.norm(dim=-1, keepdim=True)
+    output = ScoredAttention(KernelScore("gaussian"))(queries, keys, values)
+    expected = scaled_dot_product_attention(queries, keys, values)
+    torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
+
+
+def test_additive_score_is_a_network_on_every_pair():
+    score = AdditiveScore(DIM, KEY_DIM, 19).double()
+    queries, keys, _ = tensors(KEY_DIM)
+    scores = score(queries, keys).detach().numpy()
+    maps = [
+        layer.weight.detach().numpy()
+        for layer in (score.query_projection, score.key_projection, score.score_projection)
+    ]
+    for index in np.ndindex(scores.shape):
+        image, head, query, key = index
+        hidden = np.tanh(maps[0] @ queries[image, head, query].numpy() + maps[1] @ keys[image, head, key].numpy())
+        assert scores[index] == pytest.approx((maps[2] @ hidden).item(), abs=1e-12)
+
+
+def test_parameters_of_the_additive_score_are_its_three_maps():
+    assert sum(p.numel() for p in AdditiveScore(DIM, KEY_DIM, 19).parameters()) == 19 * (DIM + KEY_DIM + 1)
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_gradcheck_with_a_mask(name):
+    attention = ScoredAttention(SCORES[name]()).double()
+    inputs = [tensor[:, :1].detach().requires_grad_() for tensor in tensors()]
+    mask = random_mask()[:, 1:2]
+    parameters = [parameter for parameter in attention.parameters() if parameter.requires_grad]
+    assert torch.autograd.gradcheck(lambda *_: attention(*inputs, mask=mask), (*inputs, *parameters))
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_fully_masked_rows_are_zero_with_finite_gradients(name):
+    attention = ScoredAttention(SCORES[name]()).double()
+    inputs = tensors(requires_grad=True)
+    mask = random_mask()
+    output, weights = attention(*inputs, mask=mask, return_weights=True)
+    assert not output[0, 1, 2].any()
+    assert not weights[~mask].any()
+    gradients = torch.autograd.grad(output.square().sum(), inputs, allow_unused=name == "box")
+    assert all(gradient is None or gradient.isfinite().all() for gradient in gradients)
+
+
+def test_scores_of_minus_infinity_mask():
+    _, _, values = tensors()
+    scores = torch.randn(BATCH, HEADS, QUERIES, KEYS, dtype=torch.float64)
+    mask = random_mask()
+    expected = attention_from_scores(scores, values, mask=mask)
+    output = attention_from_scores(scores.masked_fill(~mask, -torch.inf), values)
+    torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
+
+
+def test_leading_dimensions_are_free():
+    queries, keys, values = (tensor[0, 0] for tensor in tensors(KEY_DIM))
+    attention = ScoredAttention(AdditiveScore(DIM, KEY_DIM, 19)).double()
+    output = attention(queries, keys, values, mask=causal_mask(KEYS)[:QUERIES])
+    batched = attention(queries[None, None], keys[None, None], values[None, None], mask=causal_mask(KEYS)[:QUERIES])
+    torch.testing.assert_close(output, batched[0, 0])
+
+
+def test_dropout_acts_in_training_only_and_spares_the_weights():
+    attention = ScoredAttention(DotProductScore(), dropout=0.5)
+    output, weights = attention(*tensors(), return_weights=True)
+    assert not torch.allclose(output, attention(*tensors()))
+    torch.testing.assert_close(weights.sum(-1), torch.ones(BATCH, HEADS, QUERIES, dtype=torch.float64))
+    attention.eval()
+    inputs = tensors()
+    assert torch.equal(attention(*inputs), attention(*inputs))
+
+
+def test_jacobian_norm_is_that_of_autograds_jacobian():
+    scores = 3 * torch.randn(QUERIES, KEYS, dtype=torch.float64)
+    for row, norm in zip(scores, softmax_jacobian_norm(scores), strict=True):
+        jacobian = torch.autograd.functional.jacobian(lambda s: s.softmax(0), row)
+        torch.testing.assert_close(norm, torch.linalg.matrix_norm(jacobian), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("head_dim", [2, 31, 257])
+def test_variance_of_the_scores_is_head_dim_and_one_when_scaled(head_dim):
+    statistics = score_statistics(head_dim, keys=101, samples=1009)
+    assert statistics.variance == pytest.approx(head_dim, rel=0.1)
+    assert statistics.scaled_variance == pytest.approx(statistics.variance / head_dim)
+
+
+def test_unscaled_scores_saturate_the_softmax_and_scaled_ones_do_not():
+    narrow, wide = score_statistics(2), score_statistics(1024)
+    assert wide.jacobian_norm < narrow.jacobian_norm / 2
+    assert wide.scaled_jacobian_norm == pytest.approx(narrow.scaled_jacobian_norm, rel=0.3)
+    uniform = softmax_jacobian_norm(torch.zeros(KEYS, dtype=torch.float64)).item()
+    assert uniform == pytest.approx(math.sqrt(KEYS - 1) / KEYS)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: AdditiveScore(3, 0, 5), "key_dim must be at least 1, but is 0"),
+        (lambda: KernelScore("cosine"), 'but is "cosine"'),
+        (lambda: KernelScore("box", 1.0, learn_bandwidth=True), "the gradient of a box is zero"),
+        (lambda: KernelScore(learn_bandwidth=True), "bandwidth must be a number to start from"),
+        (lambda: KernelScore(bandwidth=-1.0), "bandwidth must be positive, but is -1.0"),
+        (lambda: ScoredAttention(DotProductScore(), dropout=1.0), r"dropout must be in \[0, 1\), but is 1.0"),
+        (lambda: score_statistics(0), "head_dim must be at least 1, but is 0"),
+    ],
+)
+def test_what_cannot_be_built_says_which_argument_and_why(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()

@@ -1,0 +1,38 @@
+import re
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vit_vs_cnn.reporting import attention_figures
+from vit_vs_cnn.reporting.attention_figures import FIGURES, draw_attention_figures, transformer_heads
+
+
+def test_every_figure_of_the_registry_is_drawn_with_a_title(tmp_path, monkeypatch):
+    quick = {"transformer_heads": partial(transformer_heads, steps=2)}
+    monkeypatch.setattr(attention_figures, "FIGURES", FIGURES | quick)
+    monkeypatch.setattr(attention_figures, "FEATURE_COUNTS", (16, 32))
+    paths = draw_attention_figures(tmp_path, formats=["png"])
+    assert [path.stem for path in paths] == list(FIGURES)
+    for path in paths:
+        image = np.asarray(Image.open(path).convert("L"))
+        assert image.std() > 10, path
+        # Nothing is clipped: the outermost line of pixels is white.
+        edges = [image[0], image[-1], image[:, 0], image[:, -1]]
+        assert all((edge == 255).all() for edge in edges), path
+
+
+def test_figures_are_drawn_by_name_and_an_unknown_name_raises(tmp_path):
+    assert [path.name for path in draw_attention_figures(tmp_path, ["masks"], ["svg"])] == ["masks.svg"]
+    with pytest.raises(ValueError, match=re.escape("but maks is not")):
+        draw_attention_figures(tmp_path, ["maks"])
+
+
+def test_drawing_leaves_the_random_state_alone():
+    torch.manual_seed(0)
+    before = torch.random.get_rng_state()
+    for name in ("learned_bandwidth", "transformer_heads"):
+        partial(transformer_heads, steps=1)() if name == "transformer_heads" else FIGURES[name]()
+    assert torch.equal(before, torch.random.get_rng_state())

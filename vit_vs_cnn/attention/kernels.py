@@ -1,0 +1,208 @@
+"""Attention as kernel regression: a prediction is a mean of the values, weighted by how near their keys are."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from vit_vs_cnn.attention.functional import masked_softmax
+
+#: One length for all dimensions of a key, or one for each.
+Bandwidth: TypeAlias = float | Float[Tensor, ""] | Float[Tensor, "#dim"]
+
+
+def _log_positive(heights: Tensor) -> Tensor:
+    """The logarithm where there is one, else minus infinity; its gradient is finite or zero everywhere."""
+    inside = heights > 0
+    return heights.masked_fill(~inside, 1.0).log().masked_fill(~inside, -torch.inf)
+
+
+def _log_box(distances: Tensor) -> Tensor:
+    return torch.zeros_like(distances).masked_fill(distances > 1, -torch.inf)
+
+
+#: log K as a function of the distance in bandwidths, up to a constant, which cancels in every weighted mean.
+LOG_PROFILES: dict[str, Callable[[Tensor], Tensor]] = {
+    "gaussian": lambda distances: -distances.square() / 2,
+    "box": _log_box,
+    "triangle": lambda distances: _log_positive(1 - distances),
+    "epanechnikov": lambda distances: _log_positive(1 - distances.square()),
+}
+KERNELS = (*LOG_PROFILES, "exponential")
+
+
+def log_kernel(
+    queries: Float[Tensor, "*batch queries dim"],
+    keys: Float[Tensor, "*batch keys dim"],
+    *,
+    kernel: str,
+    bandwidth: Bandwidth,
+) -> Float[Tensor, "*batch queries keys"]:
+    """The logarithm of a kernel, which is an attention score; minus infinity where the kernel is zero.
+
+    | kernel         | K(q, k), with u = abs((q - k) / bandwidth)        |
+    |----------------|---------------------------------------------------|
+    | "gaussian"     | exp(-u^2 / 2)                                     |
+    | "box"          | 1 if u <= 1, else 0                               |
+    | "triangle"     | max(0, 1 - u)                                     |
+    | "epanechnikov" | max(0, 1 - u^2)                                   |
+    | "exponential"  | exp(q . k / bandwidth^2), no function of u        |
+
+    Reference: Nadaraya 1964; Watson 1964; Epanechnikov 1969; the exponential kernel: Tsai et al. 2019, equation 4.
+    Differs: kernels are not normalised to integral one (K(0) = 1); the constant cancels.
+
+    Arguments:
+        queries: ``(..., queries, dim)``.
+        keys: ``(..., keys, dim)``.
+        kernel: its name, one of the table.
+        bandwidth: h, the length at which the kernel falls; one number, or one per dimension. The exponential kernel of
+            ``bandwidth = head_dim ** 0.25`` is the score of scaled dot-product attention.
+
+    Raises:
+        ValueError: if the kernel is unknown.
+    """
+    check_kernel(kernel)
+    queries, keys = queries / bandwidth, keys / bandwidth
+    if kernel == "exponential":
+        return queries @ keys.transpose(-2, -1)
+    # Not by |q|^2 - 2 q.k + |k|^2: that loses the digits of small distances, and its root has no gradient at zero.
+    distances = torch.cdist(queries, keys, compute_mode="donot_use_mm_for_euclid_dist")
+    return LOG_PROFILES[kernel](distances)
+
+
+class KernelRegression(nn.Module):
+    """Predict by a mean of the values seen, weighted by a kernel between query and key.
+
+    ``f(q) = sum_i w_i(q) v_i``, ``w_i(q) = K((q - k_i) / h) / sum_j K((q - k_j) / h)``.
+
+    With ``learn_bandwidth`` the bandwidth h minimises the leave-one-out error, by gradient descent on log h:
+    ``L(h) = 1/n sum_i |f_{-i}(k_i) - v_i|^2``, where ``f_{-i}`` leaves out pair i, the diagonal of the weights; without
+    that, h would shrink until each value predicts itself.
+
+    Reference: Nadaraya 1964; Watson 1964; as attention: Zhang et al., Dive into Deep Learning, section 11.2.
+    Differs: the sum is a masked softmax over ``log K``, the code path of every attention here: it cannot overflow, and
+        a query with no key in reach (box, triangle, Epanechnikov) gets weights and prediction zero instead of NaN. The
+        Gaussian kernel reaches everywhere: far from all keys it predicts the value of the nearest.
+
+    Arguments:
+        kernel: see ``log_kernel``.
+        bandwidth: h, in the units of the keys; one number, or one per dimension. Where learning starts, if it learns:
+            give a kernel of bounded reach one that is too wide rather than too narrow.
+        learn_bandwidth: whether ``fit`` learns the bandwidth.
+        steps: gradient steps (Adam) of the learning.
+        learning_rate: of the learning, on log h.
+
+    Raises:
+        ValueError: if the kernel is unknown, a bandwidth is not positive, or a box is to learn its bandwidth (the box
+            kernel is flat: its gradient is zero).
+    """
+
+    keys: Tensor | None
+    values: Tensor | None
+
+    def __init__(
+        self,
+        kernel: str = "gaussian",
+        bandwidth: float | Sequence[float] = 1.0,
+        *,
+        learn_bandwidth: bool = False,
+        steps: int = 200,
+        learning_rate: float = 0.1,
+    ) -> None:
+        super().__init__()
+        check_kernel(kernel, learn_bandwidth)
+        self.kernel = kernel
+        self.log_bandwidth = log_bandwidth_parameter(bandwidth, learn_bandwidth)
+        self.steps = steps
+        self.learning_rate = learning_rate
+        self.register_buffer("keys", None, persistent=False)
+        self.register_buffer("values", None, persistent=False)
+
+    @property
+    def bandwidth(self) -> Float[Tensor, "*dims"]:
+        """h: one number or one per dimension."""
+        return self.log_bandwidth.exp()
+
+    def fit(self, keys: Float[Tensor, "keys dim"], values: Float[Tensor, "keys *value_shape"]) -> "KernelRegression":
+        """Remember the pairs, and learn the bandwidth if it is to be learned; returns itself.
+
+        Raises:
+            ValueError: if there are no keys, or the bandwidths are not one for each dimension of the keys.
+        """
+        if len(keys) == 0:
+            raise ValueError("keys must have at least one row, but there are 0")
+        if self.log_bandwidth.numel() not in (1, keys.shape[1]):
+            raise ValueError(
+                f"bandwidth must be one number or one per dimension of the keys, but there are "
+                f"{self.log_bandwidth.numel()} for keys of dim {keys.shape[1]}"
+            )
+        self.keys, self.values = keys, values
+        if self.log_bandwidth.requires_grad:
+            self._learn_bandwidth()
+        return self
+
+    def attention_weights(self, queries: Float[Tensor, "queries dim"]) -> Float[Tensor, "queries keys"]:
+        """How much each key counts for each query; a row sums to one, or is zero if no key is in reach."""
+        keys, _ = self._fitted()
+        scores = log_kernel(queries, keys, kernel=self.kernel, bandwidth=self.bandwidth)
+        return masked_softmax(scores, scores != -torch.inf)
+
+    def forward(self, queries: Float[Tensor, "queries dim"]) -> Float[Tensor, "queries *value_shape"]:
+        """The prediction, differentiable in the queries and the bandwidth."""
+        _, values = self._fitted()
+        return torch.tensordot(self.attention_weights(queries), values, dims=1)
+
+    @torch.no_grad()
+    def predict(self, queries: Float[Tensor, "queries dim"]) -> Float[Tensor, "queries *value_shape"]:
+        """The prediction, without a graph."""
+        return self(queries)
+
+    def leave_one_out(self) -> Float[Tensor, "keys *value_shape"]:
+        """The prediction at every key from all the other pairs."""
+        keys, values = self._fitted()
+        scores = log_kernel(keys, keys, kernel=self.kernel, bandwidth=self.bandwidth)
+        others = ~torch.eye(len(keys), dtype=torch.bool, device=keys.device)
+        return torch.tensordot(masked_softmax(scores, others & (scores != -torch.inf)), values, dims=1)
+
+    def leave_one_out_loss(self) -> Float[Tensor, ""]:
+        """The mean squared error of ``leave_one_out``."""
+        _, values = self._fitted()
+        return (self.leave_one_out() - values).square().mean()
+
+    @torch.enable_grad()
+    def _learn_bandwidth(self) -> None:
+        optimizer = torch.optim.Adam([self.log_bandwidth], lr=self.learning_rate)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps)
+        for _ in range(self.steps):
+            optimizer.zero_grad()
+            self.leave_one_out_loss().backward()
+            optimizer.step()
+            schedule.step()
+        optimizer.zero_grad()
+
+    def _fitted(self) -> tuple[Tensor, Tensor]:
+        if self.keys is None or self.values is None:
+            raise ValueError("fit(keys, values) must come before a prediction")
+        return self.keys, self.values
+
+
+def log_bandwidth_parameter(bandwidth: float | Sequence[float], learned: bool) -> nn.Parameter:
+    """The logarithm of a bandwidth, so that what is learned stays positive.
+
+    Raises:
+        ValueError: if a bandwidth is not positive.
+    """
+    bandwidths = torch.as_tensor(bandwidth, dtype=torch.get_default_dtype())
+    if not (bandwidths > 0).all():
+        raise ValueError(f"bandwidth must be positive, but is {bandwidth}")
+    return nn.Parameter(bandwidths.log(), requires_grad=learned)
+
+
+def check_kernel(kernel: str, learn_bandwidth: bool = False) -> None:
+    """Refuse a kernel that is unknown, or that cannot learn its bandwidth."""
+    if kernel not in KERNELS:
+        raise ValueError(f'kernel must be one of {", ".join(KERNELS)}, but is "{kernel}"')
+    if learn_bandwidth and kernel == "box":
+        raise ValueError('learn_bandwidth must be False for kernel="box": the gradient of a box is zero')

@@ -1,0 +1,238 @@
+"""Linearised attention: the kernel as a product of features, so that cost grows linearly with the tokens."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from vit_vs_cnn.attention.functional import scaled_dot_product_attention
+
+#: From ``(..., tokens, head_dim)`` to ``(..., tokens, features)``, not negative.
+FeatureMap: TypeAlias = Callable[[Tensor], Tensor]
+#: Over the keys alone, one row for all queries: ``(..., 1, keys)``.
+KeyMask: TypeAlias = Bool[Tensor, "..."]
+
+
+def elu_features(tokens: Float[Tensor, "*batch head_dim"]) -> Float[Tensor, "*batch head_dim"]:
+    """``phi(x) = elu(x) + 1``.
+
+    Reference: Katharopoulos et al. 2020, equation 7.
+    Differs: none.
+    """
+    return F.elu(tokens) + 1
+
+
+def linear_attention(
+    queries: Float[Tensor, "batch heads queries head_dim"],
+    keys: Float[Tensor, "batch heads keys head_dim"],
+    values: Float[Tensor, "batch heads keys value_head_dim"],
+    *,
+    feature_map: FeatureMap = elu_features,
+    causal: bool = False,
+    mask: KeyMask | None = None,
+    chunk_size: int = 64,
+) -> Float[Tensor, "batch heads queries value_head_dim"]:
+    """Attention in O(tokens * features * head_dim), by summing over the keys before the queries come.
+
+    ``out_i = phi(q_i) [sum_j phi(k_j) v_j^T] / (phi(q_i) . sum_j phi(k_j))``; causal: j <= i.
+
+    Reference: Katharopoulos et al. 2020, equations 5 and 9; in chunks: Hua et al. 2022, section 3.2.
+    Differs: the causal sums run over chunks: dense within a chunk, one running state between chunks. A query whose
+        features meet none gets zero. Weights are never formed; ``linear_attention_reference`` gives them.
+
+    Arguments:
+        queries: ``(batch, heads, queries, head_dim)``.
+        keys: ``(batch, heads, keys, head_dim)``.
+        values: ``(batch, heads, keys, value_head_dim)``.
+        feature_map: phi, with features that are not negative; ``elu_features`` or a ``RandomFeatures``.
+        causal: a query attends only to its own token and those before; as many queries as keys.
+        mask: True where a key may be attended to, the same for all queries: ``(..., 1, keys)``, as
+            ``valid_length_mask`` makes it.
+        chunk_size: tokens per chunk of the causal form; it changes time and memory, not the result.
+
+    Raises:
+        ValueError: if ``mask`` is not one row, not boolean, ``chunk_size`` is not positive, or a causal call has not
+            as many queries as keys.
+    """
+    if mask is not None and (mask.dtype != torch.bool or mask.shape[-2] != 1):
+        raise ValueError(
+            f"mask must be boolean of shape (..., 1, keys), as linear attention has no scores to mask one by one, but "
+            f"is {mask.dtype} of shape {tuple(mask.shape)}"
+        )
+    query_features, key_features = feature_map(queries), feature_map(keys)
+    if mask is not None:
+        key_features = key_features.masked_fill(~mask.transpose(-2, -1), 0.0)
+    # With a column of ones beside the values, one pass gives the numerator and the denominator.
+    values = F.pad(values, (0, 1), value=1.0)
+    if causal:
+        sums = _causal_sums(query_features, key_features, values, chunk_size)
+    else:
+        sums = query_features @ (key_features.transpose(-2, -1) @ values)
+    return _divide(sums[..., :-1], sums[..., -1:])
+
+
+def linear_attention_reference(
+    queries: Float[Tensor, "batch heads queries head_dim"],
+    keys: Float[Tensor, "batch heads keys head_dim"],
+    values: Float[Tensor, "batch heads keys value_head_dim"],
+    *,
+    feature_map: FeatureMap = elu_features,
+    causal: bool = False,
+    mask: KeyMask | None = None,
+) -> tuple[Float[Tensor, "batch heads queries value_head_dim"], Float[Tensor, "batch heads queries keys"]]:
+    """The same in O(queries * keys), and the weights: ``w_ij = phi(q_i) . phi(k_j) / sum_k phi(q_i) . phi(k_k)``."""
+    kernel = feature_map(queries) @ feature_map(keys).transpose(-2, -1)
+    if mask is not None:
+        kernel = kernel.masked_fill(~mask, 0.0)
+    if causal:
+        kernel = kernel.tril()
+    weights = _divide(kernel, kernel.sum(dim=-1, keepdim=True))
+    return weights @ values, weights
+
+
+def _causal_sums(query_features: Tensor, key_features: Tensor, values: Tensor, chunk_size: int) -> Tensor:
+    """``sum_{j <= i} (phi(q_i) . phi(k_j)) v_j`` for every token i."""
+    tokens = query_features.shape[-2]
+    if tokens != key_features.shape[-2]:
+        raise ValueError(
+            f"causal attention needs as many queries as keys, but there are {tokens} and {key_features.shape[-2]}"
+        )
+    if chunk_size < 1:
+        raise ValueError(f"chunk_size must be at least 1, but is {chunk_size}")
+    chunk_size = min(chunk_size, tokens)
+    padding = -tokens % chunk_size
+    query_features, key_features, values = (
+        rearrange(F.pad(x, (0, 0, 0, padding)), "b h (chunks n) d -> b h chunks n d", n=chunk_size)
+        for x in (query_features, key_features, values)
+    )
+    within = (query_features @ key_features.transpose(-2, -1)).tril() @ values
+    states = key_features.transpose(-2, -1) @ values
+    before = states.cumsum(dim=2).roll(1, dims=2)  # a chunk reads the state that the chunks before it left
+    before = torch.cat([torch.zeros_like(before[:, :, :1]), before[:, :, 1:]], dim=2)
+    sums = within + query_features @ before
+    return rearrange(sums, "b h chunks n d -> b h (chunks n) d")[..., :tokens, :]
+
+
+def _divide(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """Their quotient; zero, in gradients too, where the denominator is zero or has lost its digits."""
+    numbers = torch.finfo(denominator.dtype)
+    empty = denominator < numbers.tiny / numbers.eps
+    return (numerator / denominator.masked_fill(empty, 1.0)).masked_fill(empty, 0.0)
+
+
+def random_frequencies(
+    num_features: int, head_dim: int, *, orthogonal: bool = True, generator: torch.Generator | None = None
+) -> Float[Tensor, "num_features head_dim"]:
+    """Rows that are each N(0, I); with ``orthogonal``, at right angles within every block of ``head_dim`` rows.
+
+    Reference: Yu et al. 2016, section 3 (orthogonal blocks); Choromanski et al. 2021, section 2.4.
+    Differs: none. Float64; a row's length is that of a Gaussian vector, drawn apart from its direction.
+    """
+    gaussian = torch.randn(num_features, head_dim, dtype=torch.float64, generator=generator)
+    if not orthogonal:
+        return gaussian
+    blocks = -(-num_features // head_dim)
+    squares = torch.randn(blocks, head_dim, head_dim, dtype=torch.float64, generator=generator)
+    directions, triangular = torch.linalg.qr(squares)
+    # The signs make the directions uniform (Mezzadri 2007): LAPACK's own choice of sign is not.
+    directions = directions * triangular.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
+    return directions.transpose(-2, -1).flatten(0, 1)[:num_features] * gaussian.norm(dim=-1, keepdim=True)
+
+
+class RandomFeatures(nn.Module):
+    """Positive orthogonal random features (FAVOR+), whose products approximate the kernel of softmax attention.
+
+    ``phi(x) = exp(Omega x' - |x'|^2 / 2) / sqrt(m)``, ``x' = x / d^(1/4)``, ``E[phi(q) . phi(k)] = exp(q . k /
+    sqrt(d))``.
+
+    Reference: Choromanski et al. 2021, lemma 1 and section 2.4.
+    Differs: all features of a head are multiplied by one number, so that the largest is 1 / sqrt(m); it cancels in
+        attention. The frequencies are a buffer, drawn once.
+
+    Arguments:
+        head_dim: width d of queries and keys.
+        num_features: m, the more the better: the error falls as 1 / sqrt(m).
+        orthogonal: whether frequencies are orthogonal in blocks, for a smaller error.
+        seed: of the frequencies.
+        stabilise: False gives the formula as it stands, which may overflow or vanish for long queries and keys.
+
+    Raises:
+        ValueError: if a size is not positive.
+    """
+
+    frequencies: Tensor
+
+    def __init__(
+        self, head_dim: int, num_features: int, *, orthogonal: bool = True, seed: int = 0, stabilise: bool = True
+    ) -> None:
+        super().__init__()
+        for name, size in {"head_dim": head_dim, "num_features": num_features}.items():
+            if size < 1:
+                raise ValueError(f"{name} must be at least 1, but is {size}")
+        generator = torch.Generator().manual_seed(seed)
+        frequencies = random_frequencies(num_features, head_dim, orthogonal=orthogonal, generator=generator)
+        self.register_buffer("frequencies", frequencies.to(torch.get_default_dtype()))
+        self.stabilise = stabilise
+
+    def forward(self, tokens: Float[Tensor, "*batch tokens head_dim"]) -> Float[Tensor, "*batch tokens num_features"]:
+        tokens = tokens * tokens.shape[-1] ** -0.25
+        exponents = tokens @ self.frequencies.mT.to(tokens.dtype) - tokens.square().sum(dim=-1, keepdim=True) / 2
+        shift = exponents.new_tensor(math.log(len(self.frequencies)) / 2)
+        if self.stabilise:
+            shift = shift + exponents.detach().amax(dim=(-2, -1), keepdim=True)
+        return (exponents - shift).exp()
+
+
+class ApproximationError(NamedTuple):
+    """How far random features are from softmax attention: ``|out - softmax out|_F / |softmax out|_F``, over draws."""
+
+    num_features: int
+    mean: float
+    std: float
+
+
+def random_feature_error(
+    num_features: Sequence[int],
+    *,
+    head_dim: int = 16,
+    tokens: int = 256,
+    score_std: float = 1.0,
+    orthogonal: bool = True,
+    draws: int = 10,
+    seed: int = 0,
+) -> list[ApproximationError]:
+    """The relative error of FAVOR+ attention for each number of features; normal queries, keys and values.
+
+    It falls as 1 / sqrt(m), but from a height that grows as ``exp(score_std sqrt(d))``: the relative variance of one
+    feature is ``exp(|q' + k'|^2) - 1``.
+
+    Reference: Choromanski et al. 2021, lemma 2 and figure 4.
+    Differs: the error is measured on the output of attention, relative to its norm.
+
+    Arguments:
+        num_features: the numbers m of features to try.
+        head_dim: width d of queries, keys and values.
+        tokens: number of queries and keys.
+        score_std: standard deviation of the scaled scores; 1 for queries and keys of unit normals.
+        orthogonal: see ``RandomFeatures``.
+        draws: of inputs and frequencies, the same for every m.
+        seed: of the first draw.
+    """
+    errors = {m: [] for m in num_features}
+    for draw in range(draws):
+        generator = torch.Generator().manual_seed(seed + draw)
+        feature_seed = int(torch.randint(2**62, (), generator=generator))
+        tensors = torch.randn(3, 1, 1, tokens, head_dim, dtype=torch.float64, generator=generator)
+        queries, keys, values = tensors[0] * score_std**0.5, tensors[1] * score_std**0.5, tensors[2]
+        exact = scaled_dot_product_attention(queries, keys, values)
+        for m, found in errors.items():
+            features = RandomFeatures(head_dim, m, orthogonal=orthogonal, seed=feature_seed).double()
+            output = linear_attention(queries, keys, values, feature_map=features)
+            found.append(((output - exact).norm() / exact.norm()).item())
+    tables = {m: torch.tensor(found, dtype=torch.float64) for m, found in errors.items()}
+    return [ApproximationError(m, t.mean().item(), t.std(correction=0).item()) for m, t in tables.items()]

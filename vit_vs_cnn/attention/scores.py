@@ -1,0 +1,256 @@
+"""How well a key answers a query: scores of several kinds, and attention from whatever scores."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, overload
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from vit_vs_cnn.attention.functional import masked_softmax
+from vit_vs_cnn.attention.kernels import check_kernel, log_bandwidth_parameter, log_kernel
+
+
+@overload
+def attention_from_scores(
+    scores: Tensor, values: Tensor, *, mask: Tensor | None = None, dropout: float = 0.0
+) -> Tensor: ...
+
+
+@overload
+def attention_from_scores(
+    scores: Tensor, values: Tensor, *, mask: Tensor | None = None, dropout: float = 0.0, return_weights: bool
+) -> Tensor | tuple[Tensor, Tensor]: ...
+
+
+def attention_from_scores(
+    scores: Float[Tensor, "*batch queries keys"],
+    values: Float[Tensor, "*batch keys value_dim"],
+    *,
+    mask: Bool[Tensor, "..."] | None = None,
+    dropout: float = 0.0,
+    return_weights: bool = False,
+) -> (
+    Float[Tensor, "*batch queries value_dim"]
+    | tuple[Float[Tensor, "*batch queries value_dim"], Float[Tensor, "*batch queries keys"]]
+):
+    """Weighted mean of the values by whatever scores.
+
+    ``Attention(S, V) = softmax(S) V``.
+
+    Reference: Vaswani et al. 2017, equation 1, with any S; Tsai et al. 2019, equation 2.
+    Differs: a score of minus infinity masks; a query that may attend to nothing gets zero.
+
+    Arguments:
+        scores: ``(..., queries, keys)``; log K makes it kernel regression.
+        values: ``(..., keys, value_dim)``.
+        mask: True where a query may attend, broadcast against ``scores``.
+        dropout: probability that a weight is dropped (0 outside training).
+        return_weights: also return the weights, those before dropout.
+
+    Raises:
+        ValueError: if ``mask`` is not boolean.
+    """
+    if mask is not None and mask.dtype != torch.bool:
+        raise ValueError(f"mask must be boolean, True where a query may attend, but has dtype {mask.dtype}")
+    reached = scores != -torch.inf
+    weights = masked_softmax(scores, reached if mask is None else reached & mask)
+    kept = F.dropout(weights, dropout) if dropout > 0.0 else weights
+    return (kept @ values, weights) if return_weights else kept @ values
+
+
+class DotProductScore(nn.Module):
+    """How much a query points along a key.
+
+    ``S = Q K^T / sqrt(d)``; the logarithm of the exponential kernel.
+
+    Reference: Vaswani et al. 2017, equation 1.
+    Differs: none.
+
+    Arguments:
+        scale: what the products are multiplied by; ``1 / sqrt(head_dim)`` if None.
+    """
+
+    def __init__(self, scale: float | None = None) -> None:
+        super().__init__()
+        self.scale = scale
+
+    def forward(
+        self, queries: Float[Tensor, "*batch queries dim"], keys: Float[Tensor, "*batch keys dim"]
+    ) -> Float[Tensor, "*batch queries keys"]:
+        scale = queries.shape[-1] ** -0.5 if self.scale is None else self.scale
+        return (queries * scale) @ keys.transpose(-2, -1)
+
+
+class AdditiveScore(nn.Module):
+    """A network with one hidden layer looks at query and key; their widths may differ.
+
+    ``s(q, k) = w^T tanh(W_q q + W_k k)``.
+
+    Reference: Bahdanau et al. 2015, appendix A.1.2.
+    Differs: Xavier-uniform weights, as in every projection here. Memory: O(queries keys hidden_dim).
+
+    Arguments:
+        query_dim: width of a query.
+        key_dim: width of a key.
+        hidden_dim: width of the hidden layer.
+
+    Raises:
+        ValueError: if a width is not positive.
+    """
+
+    def __init__(self, query_dim: int, key_dim: int, hidden_dim: int) -> None:
+        super().__init__()
+        for name, width in {"query_dim": query_dim, "key_dim": key_dim, "hidden_dim": hidden_dim}.items():
+            if width < 1:
+                raise ValueError(f"{name} must be at least 1, but is {width}")
+        self.query_projection = nn.Linear(query_dim, hidden_dim, bias=False)
+        self.key_projection = nn.Linear(key_dim, hidden_dim, bias=False)
+        self.score_projection = nn.Linear(hidden_dim, 1, bias=False)
+        for projection in (self.query_projection, self.key_projection, self.score_projection):
+            nn.init.xavier_uniform_(projection.weight)
+
+    def forward(
+        self, queries: Float[Tensor, "*batch queries query_dim"], keys: Float[Tensor, "*batch keys key_dim"]
+    ) -> Float[Tensor, "*batch queries keys"]:
+        hidden = self.query_projection(queries).unsqueeze(-2) + self.key_projection(keys).unsqueeze(-3)
+        return self.score_projection(hidden.tanh()).squeeze(-1)
+
+
+class KernelScore(nn.Module):
+    """How near a key is to a query: attention becomes kernel regression.
+
+    ``s(q, k) = log K(q, k)``; minus infinity beyond the reach of a kernel that has one.
+
+    Reference: Tsai et al. 2019, section 3.
+    Differs: none. A box has no gradient at all: nothing before it learns through its score.
+
+    Arguments:
+        kernel: see ``log_kernel``.
+        bandwidth: h; one number, or one per dimension. None is ``head_dim ** 0.25``: the exponential kernel then is the
+            scaled dot product, and the Gaussian differs from it only by the lengths of the keys.
+        learn_bandwidth: whether h is a parameter; it then needs a number to start from.
+
+    Raises:
+        ValueError: if the kernel is unknown, a bandwidth is not positive, or the bandwidth to be learned is None or
+            that of a box.
+    """
+
+    def __init__(
+        self,
+        kernel: str = "gaussian",
+        bandwidth: float | Sequence[float] | None = None,
+        *,
+        learn_bandwidth: bool = False,
+    ) -> None:
+        super().__init__()
+        check_kernel(kernel, learn_bandwidth)
+        if learn_bandwidth and bandwidth is None:
+            raise ValueError("bandwidth must be a number to start from with learn_bandwidth=True, but is None")
+        self.kernel = kernel
+        self.log_bandwidth = None if bandwidth is None else log_bandwidth_parameter(bandwidth, learn_bandwidth)
+
+    def forward(
+        self, queries: Float[Tensor, "*batch queries dim"], keys: Float[Tensor, "*batch keys dim"]
+    ) -> Float[Tensor, "*batch queries keys"]:
+        bandwidth = queries.shape[-1] ** 0.25 if self.log_bandwidth is None else self.log_bandwidth.exp()
+        return log_kernel(queries, keys, kernel=self.kernel, bandwidth=bandwidth)
+
+
+class ScoredAttention(nn.Module):
+    """Attention with a score of one's choice.
+
+    ``Attention(Q, K, V) = softmax(s(Q, K)) V``.
+
+    Reference: Bahdanau et al. 2015, equations 5 and 6 (additive); Tsai et al. 2019, equation 2 (kernels).
+    Differs: none.
+
+    Arguments:
+        score: called as ``score(queries, keys)``, returns ``(..., queries, keys)``.
+        dropout: probability that a weight is dropped in training.
+
+    Raises:
+        ValueError: if ``dropout`` lies outside [0, 1).
+    """
+
+    def __init__(self, score: nn.Module, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        if not 0.0 <= dropout < 1.0:
+            raise ValueError(f"dropout must be in [0, 1), but is {dropout}")
+        self.score = score
+        self.dropout = dropout
+
+    def forward(
+        self,
+        queries: Float[Tensor, "*batch queries query_dim"],
+        keys: Float[Tensor, "*batch keys key_dim"],
+        values: Float[Tensor, "*batch keys value_dim"],
+        *,
+        mask: Bool[Tensor, "..."] | None = None,
+        return_weights: bool = False,
+    ) -> (
+        Float[Tensor, "*batch queries value_dim"]
+        | tuple[Float[Tensor, "*batch queries value_dim"], Float[Tensor, "*batch queries keys"]]
+    ):
+        """What each query gathers; with ``return_weights`` also the weights. Arguments as ``attention_from_scores``."""
+        dropout = self.dropout if self.training else 0.0
+        return attention_from_scores(
+            self.score(queries, keys), values, mask=mask, dropout=dropout, return_weights=return_weights
+        )
+
+
+class ScoreStatistics(NamedTuple):
+    """What dividing the scores by sqrt(d) does, for queries and keys of unit normals.
+
+    ``var(q . k) = d``, ``var(q . k / sqrt(d)) = 1``.
+    """
+
+    head_dim: int
+    variance: float
+    scaled_variance: float
+    jacobian_norm: float
+    scaled_jacobian_norm: float
+
+
+def score_statistics(head_dim: int, *, keys: int = 64, samples: int = 512, seed: int = 0) -> ScoreStatistics:
+    """The variance of the scores and the mean norm of the softmax Jacobian, with and without 1 / sqrt(d).
+
+    ``J = diag(p) - p p^T``, ``|J|_F^2 = sum p^2 - 2 sum p^3 + (sum p^2)^2``: large scores make p one-hot, J vanishes,
+    and with it the gradient of queries and keys.
+
+    Reference: Vaswani et al. 2017, section 3.2.1 and footnote 4.
+    Differs: none.
+
+    Arguments:
+        head_dim: width d of queries and keys, drawn from N(0, I).
+        keys: number of keys that one query chooses from.
+        samples: number of queries, each with keys of its own.
+        seed: of the draw.
+
+    Raises:
+        ValueError: if a size is not positive.
+    """
+    for name, size in {"head_dim": head_dim, "keys": keys, "samples": samples}.items():
+        if size < 1:
+            raise ValueError(f"{name} must be at least 1, but is {size}")
+    generator = torch.Generator().manual_seed(seed)
+    queries = torch.randn(samples, 1, head_dim, dtype=torch.float64, generator=generator)
+    drawn_keys = torch.randn(samples, keys, head_dim, dtype=torch.float64, generator=generator)
+    scores = (queries * drawn_keys).sum(dim=-1)
+    scaled = scores / head_dim**0.5
+    return ScoreStatistics(
+        head_dim=head_dim,
+        variance=scores.square().mean().item(),  # the mean is known to be zero
+        scaled_variance=scaled.square().mean().item(),
+        jacobian_norm=softmax_jacobian_norm(scores).mean().item(),
+        scaled_jacobian_norm=softmax_jacobian_norm(scaled).mean().item(),
+    )
+
+
+def softmax_jacobian_norm(scores: Float[Tensor, "*rows keys"]) -> Float[Tensor, "*rows"]:
+    """The Frobenius norm of ``diag(p) - p p^T``, p the softmax of each row."""
+    weights = scores.softmax(dim=-1)
+    squares = weights.square().sum(dim=-1)
+    cubes = weights.pow(3).sum(dim=-1)
+    return (squares - 2 * cubes + squares.square()).clamp(min=0).sqrt()

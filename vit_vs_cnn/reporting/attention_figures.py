@@ -1,0 +1,249 @@
+"""Every figure of the lesson on attention, and one function that draws them all."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from vit_vs_cnn.attention.kernels import KernelRegression, log_kernel
+from vit_vs_cnn.attention.linear import random_feature_error
+from vit_vs_cnn.attention.masks import causal_mask, combine_masks, valid_length_mask
+from vit_vs_cnn.attention.positions import sincos_2d_encoding, sinusoidal_encoding
+from vit_vs_cnn.attention.scores import score_statistics
+from vit_vs_cnn.models.transformer import Transformer
+from vit_vs_cnn.reporting.heatmaps import COLOUR_MAP, attention_heatmaps, save_figure
+from vit_vs_cnn.reporting.reversal import (
+    START,
+    SYMBOLS,
+    VOCABULARY,
+    exact_match,
+    sequences_to_reverse,
+    train_to_reverse,
+)
+
+DISTANCE_KERNELS = ("gaussian", "box", "triangle", "epanechnikov")
+#: Okabe and Ito's colours: told apart by the colour-blind.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+
+FEATURE_COUNTS = (16, 32, 64, 128, 256, 512, 1024)
+
+
+def kernel_shapes() -> Figure:
+    """The kernels as functions of the distance."""
+    figure, axes = _panels(1, 4, 2.3, 2.2)
+    distances = torch.linspace(-2.5, 2.5, 501)[:, None]
+    for axis, kernel, colour in zip(axes, DISTANCE_KERNELS, COLOURS, strict=False):
+        heights = log_kernel(distances, torch.zeros(1, 1), kernel=kernel, bandwidth=1.0).exp()
+        axis.plot(distances, heights, color=colour)
+        axis.fill_between(distances[:, 0], heights[:, 0], alpha=0.2, color=colour)
+        axis.set(title=kernel, xlabel="(q - k) / h")
+    for axis in axes[1:]:
+        axis.sharey(axes[0])
+        axis.tick_params(labelleft=False)
+    axes[0].set_ylabel("K, scaled to K(0) = 1")
+    figure.suptitle("Kernels: how much a key counts at a distance")
+    return figure
+
+
+def kernel_regression_fits() -> Figure:
+    """Nadaraya-Watson fits of the classical data with four kernels, over the attention weights that make them."""
+    keys, values = _classical_pairs()
+    queries = torch.linspace(0, 5, 50)[:, None]
+    figure = Figure(figsize=(11.5, 5.6), layout="constrained")
+    axes = figure.subplots(2, 4)
+    for above in axes[0, 1:]:
+        above.sharey(axes[0, 0])
+    image = None
+    for above, below, kernel in zip(axes[0], axes[1], DISTANCE_KERNELS, strict=True):
+        regression = KernelRegression(kernel, 0.5 if kernel == "gaussian" else 1.0).fit(keys, values)
+        _plot_fit(above, regression, COLOURS[1])
+        above.set(title=f"{kernel}, h = {regression.bandwidth.item():.1f}", xlabel="x")
+        weights = regression.attention_weights(queries).detach().numpy()
+        image = below.imshow(weights, cmap=COLOUR_MAP, vmin=0, vmax=0.12, aspect="auto")
+        below.set(xlabel="keys, sorted")
+    axes[0, 0].set_ylabel("y")
+    axes[0, 0].legend(fontsize=8)
+    axes[1, 0].set_ylabel("queries, sorted")
+    assert image is not None
+    figure.colorbar(image, ax=axes, label="attention weight", extend="max", shrink=0.5, anchor=(0, 0), pad=0.01)
+    figure.suptitle("Kernel regression is attention: the prediction is the weights times the values")
+    return figure
+
+
+def learned_bandwidth() -> Figure:
+    """The leave-one-out error over the bandwidth, what gradient descent finds, and the fit before and after."""
+    keys, values = _classical_pairs()
+    figure, (curve, *fits) = _panels(1, 3, 3.7, 3.2)
+    bandwidths = torch.logspace(-1.3, 0.7, 61)
+    losses = [KernelRegression("gaussian", h).fit(keys, values).leave_one_out_loss() for h in bandwidths.tolist()]
+    learned = KernelRegression("gaussian", 1.0, learn_bandwidth=True).fit(keys, values)
+    curve.semilogx(bandwidths, torch.stack(losses).detach(), color=COLOURS[0])
+    curve.plot(
+        learned.bandwidth.item(), learned.leave_one_out_loss().item(), "o", color=COLOURS[1], label="found by descent"
+    )
+    curve.set(title="leave-one-out error", xlabel="bandwidth h", ylabel="mean squared error")
+    curve.legend(fontsize=8)
+    for axis, regression, name in zip(
+        fits, (KernelRegression("gaussian", 1.0).fit(keys, values), learned), ("first", "learned"), strict=True
+    ):
+        _plot_fit(axis, regression, COLOURS[1])
+        axis.set(title=f"{name}: h = {regression.bandwidth.item():.2f}", xlabel="x", ylabel="y")
+    fits[0].legend(fontsize=8)
+    figure.suptitle("A bandwidth learned with the diagonal of the attention masked")
+    return figure
+
+
+def why_scores_are_scaled() -> Figure:
+    """Variance of the scores and norm of the softmax Jacobian over head_dim, with and without 1 / sqrt(d)."""
+    table = [score_statistics(2**power) for power in range(1, 11)]
+    dims = [row.head_dim for row in table]
+    figure, (variance, norm) = _panels(1, 2, 4.2, 3.3)
+    variance.loglog(dims, [row.variance for row in table], "o-", color=COLOURS[1], label="q . k")
+    variance.loglog(dims, [row.scaled_variance for row in table], "s-", color=COLOURS[0], label="q . k / sqrt(d)")
+    variance.loglog(dims, dims, ":", color="black", label="d")
+    variance.set(title="variance of the scores", xlabel="head_dim d", ylabel="variance")
+    norm.semilogx(dims, [row.jacobian_norm for row in table], "o-", color=COLOURS[1], label="q . k")
+    norm.semilogx(dims, [row.scaled_jacobian_norm for row in table], "s-", color=COLOURS[0], label="q . k / sqrt(d)")
+    norm.set(title="softmax Jacobian of 64 keys", xlabel="head_dim d", ylabel="mean Frobenius norm")
+    norm.set_ylim(bottom=0)
+    for axis in (variance, norm):
+        axis.legend(fontsize=8)
+    figure.suptitle("Why 1 / sqrt(d): unit normal queries and keys")
+    return figure
+
+
+def masks() -> Figure:
+    """Who may attend to whom: valid lengths, causal, and both."""
+    tokens = 12
+    lengths = valid_length_mask(torch.tensor([8]), tokens)
+    per_query = valid_length_mask(torch.tensor([[3, 5, 12, 0, 7, 9, 1, 12, 6, 2, 10, 4]]), tokens)
+    causal = causal_mask(tokens)
+    both = combine_masks(lengths, causal)
+    assert both is not None
+    shown = [mask.expand(1, 1, tokens, tokens)[0, 0] for mask in (lengths, per_query, causal, both)]
+    names = ["valid length 8", "valid length of each query", "causal", "causal and valid length 8"]
+    return attention_heatmaps(
+        [shown], column_labels=names, title="Masks", bar_label="may attend", limits=(0.0, 1.0), cell_size=2.4
+    )
+
+
+def sinusoidal_positions() -> Figure:
+    """The sinusoidal encoding of a sequence, and how alike two positions are."""
+    encoding = sinusoidal_encoding(100, 64)
+    figure, (left, right) = _panels(1, 2, 5.0, 4.0)
+    image = left.imshow(encoding.numpy(), cmap="cividis", aspect="auto", vmin=-1, vmax=1)
+    left.set(title="encoding", xlabel="channel", ylabel="position")
+    figure.colorbar(image, ax=left)
+    image = right.imshow((encoding @ encoding.mT / 32).numpy(), cmap=COLOUR_MAP)
+    right.set(title="similarity: cosine of two positions", xlabel="position", ylabel="position")
+    figure.colorbar(image, ax=right)
+    figure.suptitle("Sinusoidal positions, 64 channels")
+    return figure
+
+
+def grid_position_similarity() -> Figure:
+    """Cosine similarity of the 2-D sin-cos encoding of some patches with all others'."""
+    rows, cols, step = 8, 10, 3
+    encoding = torch.nn.functional.normalize(sincos_2d_encoding((rows, cols), 192), dim=-1)
+    similarity = (encoding @ encoding.mT).unflatten(0, (rows, cols)).unflatten(2, (rows, cols))
+    return attention_heatmaps(
+        similarity[::step, ::step],
+        row_labels=[f"row {row}" for row in range(0, rows, step)],
+        column_labels=[f"column {col}" for col in range(0, cols, step)],
+        title="2-D sin-cos positions: similarity of the patch at (row, column) with all patches",
+        query_label="",
+        key_label="",
+        bar_label="cosine similarity",
+        limits=(float(similarity.min()), 1.0),
+        cell_size=1.5,
+    )
+
+
+def random_feature_errors() -> Figure:
+    """The error of FAVOR+ attention over the number of features, for peaked and flat attention."""
+    figure, (axis,) = _panels(1, 1, 5.2, 3.8)
+    for colour, score_std in zip(COLOURS, (0.25, 0.5, 1.0), strict=False):
+        for orthogonal, style in ((True, "o-"), (False, "s:")):
+            errors = random_feature_error(FEATURE_COUNTS, score_std=score_std, orthogonal=orthogonal)
+            kind = "orthogonal" if orthogonal else "independent"
+            axis.loglog(
+                FEATURE_COUNTS, [e.mean for e in errors], style, color=colour, label=f"{kind}, score std {score_std}"
+            )
+    axis.set(xlabel="number of features m", ylabel="relative error of the output")
+    axis.legend(fontsize=7)
+    axis.set_title("Random features against softmax attention\nhead_dim 16, 256 tokens, mean of 10 draws", fontsize=10)
+    return figure
+
+
+def transformer_heads(steps: int = 500) -> Figure:
+    """Heads x layers of a Transformer that has learned to reverse sequences: all three attentions."""
+    length = 8
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = Transformer(SYMBOLS, VOCABULARY, embed_dim=64, num_heads=4, encoder_depth=1, decoder_depth=1)
+    train_to_reverse(model, steps=steps, max_length=length, batch_size=64, learning_rate=4e-3)
+    model.eval()
+    source, lengths, target = sequences_to_reverse(256, length, torch.Generator().manual_seed(1), min_length=length)
+    share = exact_match(model, source, lengths, target)
+    written = torch.nn.functional.pad(target[:, :-1], (1, 0), value=START)
+    with torch.no_grad():
+        _, weights = model(source, written, source_lengths=lengths, return_weights=True)
+    return attention_heatmaps(
+        [list(layers[0].mean(dim=0)) for layers in weights],
+        row_labels=["encoder self", "decoder self", "decoder to encoder"],
+        column_labels=[f"head {head}" for head in range(4)],
+        title=f"A Transformer that reverses {share:.0%} of sequences exactly: weights of every head, mean over 256",
+    )
+
+
+#: Every figure by the name of its file; one line adds one.
+FIGURES: dict[str, Callable[[], Figure]] = {
+    "kernel_shapes": kernel_shapes,
+    "kernel_regression_fits": kernel_regression_fits,
+    "learned_bandwidth": learned_bandwidth,
+    "why_scores_are_scaled": why_scores_are_scaled,
+    "masks": masks,
+    "sinusoidal_positions": sinusoidal_positions,
+    "grid_position_similarity": grid_position_similarity,
+    "random_feature_errors": random_feature_errors,
+    "transformer_heads": transformer_heads,
+}
+
+
+def draw_attention_figures(
+    folder: Path, names: Sequence[str] | None = None, formats: Sequence[str] = ("png", "svg")
+) -> list[Path]:
+    """Draw the figures named (all if None) into a folder; returns the files written.
+
+    Raises:
+        ValueError: if a name is not in ``FIGURES``.
+    """
+    names = list(FIGURES) if names is None else names
+    unknown = [name for name in names if name not in FIGURES]
+    if unknown:
+        raise ValueError(f"names must be among {', '.join(FIGURES)}, but {unknown[0]} is not")
+    return [path for name in names for path in save_figure(FIGURES[name](), folder, name, formats)]
+
+
+def _panels(rows: int, columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    """A figure and its axes, row by row; sizes are of one panel, in inches."""
+    figure = Figure(figsize=(columns * width, rows * height + 0.4), layout="constrained")
+    return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+
+
+def _classical_pairs() -> tuple[Tensor, Tensor]:
+    """50 points of y = 2 sin x + x^0.8 + noise of standard deviation 0.5, x sorted in [0, 5]."""
+    generator = torch.Generator().manual_seed(0)
+    x = (5 * torch.rand(50, generator=generator)).sort().values
+    return x[:, None], 2 * x.sin() + x**0.8 + 0.5 * torch.randn(50, generator=generator)
+
+
+def _plot_fit(axis: Axes, regression: KernelRegression, colour: str) -> None:
+    x = torch.linspace(0, 5, 301)
+    keys, values = _classical_pairs()
+    axis.plot(keys[:, 0], values, "o", color="grey", markersize=3, alpha=0.7, label="data")
+    axis.plot(x, 2 * x.sin() + x**0.8, "--", color="black", linewidth=1, label="truth")
+    axis.plot(x, regression.predict(x[:, None]), color=colour, label="prediction")
