@@ -84,6 +84,20 @@ def test_a_run_killed_at_ten_random_steps_ends_bit_for_bit_like_the_undisturbed_
     assert calm_metrics == killed_metrics
 
 
+def test_two_processes_share_the_cells_of_an_experiment(tmp_path):
+    values = tiny_config(tmp_path)
+    values["protocol"] |= {"seeds": [1, 2, 3], "budget": {"steps": 6}}
+    context = multiprocessing.get_context("forkserver")
+    children = [context.Process(target=_run, args=(values,)) for _ in range(2)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(120)
+    assert [child.exitcode for child in children] == [0, 0]
+    ledger = (tmp_path / "tiny" / "test_ledger.jsonl").read_text().splitlines()
+    assert len(ledger) == len(list(tmp_path.glob("tiny/cells/*/result.json"))) == 6
+
+
 def test_a_finished_cell_is_not_run_again(tmp_path):
     experiment = tiny_experiment(tmp_path, contenders={"resnet": tiny_config(tmp_path)["contenders"]["resnet"]})
     first = run_quietly(experiment)

@@ -112,6 +112,6 @@ def grid(experiment: Experiment, pool: Pool, *, world_size: int) -> list[Cell]:
 def write_text(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")  # several processes may share an experiment
     partial.write_text(text)
     os.replace(partial, path)

@@ -8,7 +8,7 @@ from typing import Any
 
 import lightning
 import torch
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from rich.console import Console
@@ -70,11 +70,18 @@ def make_plan(cell: Cell, images: CellImages) -> Plan:
     return Plan(network, count_parameters(network), macs, steps)
 
 
-def run_cell(cell: Cell, pool: Pool, *, console: Console) -> None:
+def run_cell(cell: Cell, pool: Pool, *, console: Console, wait: bool = True) -> None:
     """Bring a cell to its result; a finished cell is left alone, an interrupted one goes on where it stopped.
 
+    Arguments:
+        cell: what to run.
+        pool: the images of its experiment.
+        console: where progress is shown.
+        wait: whether to wait where another process runs this cell.
+
     Raises:
-        InputError: what the user gave cannot be used, or another process runs this cell.
+        InputError: what the user gave cannot be used.
+        filelock.Timeout: another process runs this cell, and ``wait`` is false.
         TrainingDiverged: the loss stopped being a number.
         Interrupted: the user asked to stop; the state is saved.
     """
@@ -82,14 +89,11 @@ def run_cell(cell: Cell, pool: Pool, *, console: Console) -> None:
     if is_helper_process():  # rank 0 holds the lock and writes everything
         _train(cell, pool, console=console)
         return
-    try:
-        with FileLock(cell.folder / ".lock", timeout=0):
-            if cell.is_finished:
-                return
-            cell.write_config()
-            _run(cell, pool, console=console)
-    except Timeout as error:
-        raise InputError(f"cell {cell.folder} is being run by another process") from error
+    with FileLock(cell.folder / ".lock", timeout=-1 if wait else 0):
+        if cell.is_finished:
+            return
+        cell.write_config()
+        _run(cell, pool, console=console)
 
 
 def _run(cell: Cell, pool: Pool, *, console: Console) -> None:

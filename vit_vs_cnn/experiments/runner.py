@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from filelock import Timeout
 from rich.console import Console
 
 from vit_vs_cnn.errors import INTERRUPTED, InputError, Interrupted
@@ -25,6 +26,8 @@ def run_experiment(experiment: Experiment, *, console: Console) -> list[dict[str
     Everything that can be wrong is looked at before the first cell trains: every image read, every subset drawn, every
     network and optimizer built, the devices counted.
 
+    Several processes may run one experiment at a time: a cell that another one is running is left to it.
+
     Where torchrun or SLURM started several processes, or several nodes take part, all of them call this; the first one
     writes everything and gets the results, the others get an empty list.
 
@@ -40,13 +43,20 @@ def run_experiment(experiment: Experiment, *, console: Console) -> list[dict[str
     if not is_helper_process():
         write_text(experiment.folder / "experiment.yaml", yaml.safe_dump(experiment.to_dict(), sort_keys=False))
         write_text(experiment.folder / "grid.json", json.dumps([cell.folder.name for cell in cells], indent=1))
+    busy = []
     for cell in cells:
         if cell.is_finished:
             console.print(f"{cell.name}  finished before: {cell.folder}", soft_wrap=True)
         elif processes > 1 and not is_launched_from_outside():
             _run_in_own_process(cell)
         else:
-            run_cell(cell, pool, console=console)
+            try:
+                run_cell(cell, pool, console=console, wait=False)
+            except Timeout:
+                console.print(f"{cell.name}  is being run by another process", soft_wrap=True)
+                busy.append(cell)
+    for cell in busy:
+        run_cell(cell, pool, console=console)
     return [] if is_helper_process() else [read_result(cell.folder / "result.json") for cell in cells]
 
 
