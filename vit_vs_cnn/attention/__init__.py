@@ -5,6 +5,7 @@ from vit_vs_cnn.attention.conditional import ConditionalPosition
 from vit_vs_cnn.attention.functional import masked_softmax, scaled_dot_product_attention
 from vit_vs_cnn.attention.kernels import KernelRegression, log_kernel
 from vit_vs_cnn.attention.linear import (
+    LinearAttention,
     RandomFeatures,
     elu_features,
     linear_attention,
@@ -41,6 +42,7 @@ __all__ = [
     "KernelRegression",
     "KernelScore",
     "LearnedPosition",
+    "LinearAttention",
     "MultiHeadAttention",
     "QuadraticBias",
     "RandomFeatures",

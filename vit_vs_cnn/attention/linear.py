@@ -95,6 +95,39 @@ def linear_attention_reference(
     return weights @ values, weights
 
 
+class LinearAttention(nn.Module):
+    """Linear attention as what the heads of ``MultiHeadAttention`` do.
+
+    Reference: Katharopoulos et al. 2020, equation 5.
+    Differs: weights, on request, are computed in O(queries * keys).
+
+    Arguments:
+        feature_map: phi; a module such as ``RandomFeatures``, or a function.
+        causal: whether a query sees only the keys up to its own place.
+    """
+
+    def __init__(self, feature_map: FeatureMap = elu_features, *, causal: bool = False) -> None:
+        super().__init__()
+        self.feature_map = feature_map
+        self.causal = causal
+
+    def forward(
+        self,
+        queries: Float[Tensor, "batch heads queries head_dim"],
+        keys: Float[Tensor, "batch heads keys head_dim"],
+        values: Float[Tensor, "batch heads keys value_head_dim"],
+        *,
+        mask: KeyMask | None = None,
+        return_weights: bool = False,
+    ) -> (
+        Float[Tensor, "batch heads queries value_head_dim"]
+        | tuple[Float[Tensor, "batch heads queries value_head_dim"], Float[Tensor, "batch heads queries keys"]]
+    ):
+        """What each query gathers; with ``return_weights`` also the weights. Arguments as ``linear_attention``."""
+        attention = linear_attention_reference if return_weights else linear_attention
+        return attention(queries, keys, values, feature_map=self.feature_map, causal=self.causal, mask=mask)
+
+
 def _causal_sums(query_features: Tensor, key_features: Tensor, values: Tensor, chunk_size: int) -> Tensor:
     """``sum_{j <= i} (phi(q_i) . phi(k_j)) v_j`` for every token i."""
     tokens = query_features.shape[-2]

@@ -21,7 +21,8 @@ class MultiHeadAttention(nn.Module):
     Reference: Vaswani et al. 2017, section 3.2.2; QK-norm: Dehghani et al. 2023, section 2.
     Differs: ``head_dim`` may be set apart from ``embed_dim / num_heads``, and the output projection may be left out.
 
-    ``relative`` and ``rotary`` are the doors for positions, ``window`` is the one for attention that is not global.
+    ``relative`` and ``rotary`` are the doors for positions, ``window`` is the one for attention that is not global, and
+    ``attend`` the one for other scores.
 
     Arguments:
         embed_dim: width D of the queries given and of the output.
@@ -38,10 +39,13 @@ class MultiHeadAttention(nn.Module):
             returns both, rotated.
         relative: adds its bias to the scores of self-attention, beside the ``bias`` of a call.
         window: attends in place of ``scaled_dot_product_attention``; self-attention only, without mask and bias.
+        attend: attends in its place with another score: a ``ScoredAttention`` or a ``LinearAttention``, called as
+            ``attend(queries, keys, values, mask=..., return_weights=...)``; without bias.
 
     Raises:
         ValueError: if a width is not positive, ``num_heads`` does not divide ``embed_dim`` while ``head_dim`` is None,
-            ``dropout`` lies outside [0, 1), or is not 0 with a window.
+            ``dropout`` lies outside [0, 1), or is not 0 with a window or with ``attend``, or ``attend`` meets a
+            ``window`` or a ``relative`` position.
     """
 
     def __init__(
@@ -60,6 +64,7 @@ class MultiHeadAttention(nn.Module):
         rotary: nn.Module | None = None,
         relative: RelativePosition | None = None,
         window: SlidingWindow | BlockWindow | None = None,
+        attend: nn.Module | None = None,
     ) -> None:
         super().__init__()
         key_dim = embed_dim if key_dim is None else key_dim
@@ -71,6 +76,8 @@ class MultiHeadAttention(nn.Module):
             raise ValueError(f"dropout must be in [0, 1), but is {dropout}")
         if dropout and window is not None:
             raise ValueError(f"dropout must be 0 with a window, which does not drop weights, but is {dropout}")
+        if attend is not None and (dropout or window is not None or relative is not None):
+            raise ValueError("attend has scores of its own: it takes no dropout, no window and no relative position")
         self.embed_dim = embed_dim
         self.num_heads = num_heads
         self.head_dim = embed_dim // num_heads if head_dim is None else head_dim
@@ -85,6 +92,7 @@ class MultiHeadAttention(nn.Module):
         self.rotary = rotary
         self.relative = relative
         self.window = window
+        self.attend = attend
         output_bias = bias if output_bias is None else output_bias
         self.output_projection = nn.Linear(inner_dim, embed_dim, bias=output_bias) if output_projection else None
         self.init_weights()
@@ -131,6 +139,11 @@ class MultiHeadAttention(nn.Module):
             if mask is not None or bias is not None:
                 raise ValueError("attention within a window takes no mask and no bias, but was given one")
             attended = self.window(*projected, relative=self.relative, return_weights=return_weights)
+            return (self._merge(attended[0]), attended[1]) if return_weights else self._merge(attended)
+        if self.attend is not None:
+            if bias is not None:
+                raise ValueError("attend has scores of its own and takes no bias, but was given one")
+            attended = self.attend(*projected, mask=mask, return_weights=return_weights)
             return (self._merge(attended[0]), attended[1]) if return_weights else self._merge(attended)
         if self.relative is not None:
             bias = self.relative.bias() if bias is None else self.relative.bias() + bias

@@ -32,7 +32,7 @@ class EncoderBlock(nn.Module):
         attention_dropout: probability of dropping an attention weight in training.
         drop_path: probability of dropping a branch for an image in training.
         layer_scale: what the branches are first scaled by, a learned number per channel; None for no scaling.
-        rotary, relative, window: see ``MultiHeadAttention``.
+        rotary, relative, window, attend: see ``MultiHeadAttention``.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class EncoderBlock(nn.Module):
         rotary: nn.Module | None = None,
         relative: RelativePosition | None = None,
         window: SlidingWindow | BlockWindow | None = None,
+        attend: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(embed_dim, eps=NORM_EPS)
@@ -63,6 +64,7 @@ class EncoderBlock(nn.Module):
             rotary=rotary,
             relative=relative,
             window=window,
+            attend=attend,
         )
         self.attention_scale = _layer_scale(embed_dim, layer_scale)
         self.mlp_norm = nn.LayerNorm(embed_dim, eps=NORM_EPS)
@@ -115,6 +117,7 @@ class Encoder(nn.Module):
             ``EncoderBlock``.
         relatives: the relative position of each block, None for none; None for none anywhere.
         windows: the window of each block, None for global attention; None for global attention everywhere.
+        attends: what attends in each block in place of the scaled dot product; None for that one everywhere.
         conditional: called on the tokens after the first block.
 
     Raises:
@@ -137,6 +140,7 @@ class Encoder(nn.Module):
         rotary: nn.Module | None = None,
         relatives: Sequence[RelativePosition | None] | None = None,
         windows: Sequence[SlidingWindow | BlockWindow | None] | None = None,
+        attends: Sequence[nn.Module | None] | None = None,
         conditional: nn.Module | None = None,
     ) -> None:
         super().__init__()
@@ -161,6 +165,7 @@ class Encoder(nn.Module):
                 rotary=rotary,
                 relative=relatives[layer] if relatives is not None else None,
                 window=windows[layer] if windows is not None else None,
+                attend=attends[layer] if attends is not None else None,
             )
             for layer in range(depth)
         )

@@ -10,10 +10,12 @@ from torch import Tensor, nn
 
 from vit_vs_cnn.attention.conditional import ConditionalPosition
 from vit_vs_cnn.attention.grid import GridLayer
+from vit_vs_cnn.attention.linear import LinearAttention
 from vit_vs_cnn.attention.multihead import NORM_EPS
 from vit_vs_cnn.attention.positions import LearnedPosition, SinusoidalPosition
 from vit_vs_cnn.attention.relative import QuadraticBias, RelativeBias
 from vit_vs_cnn.attention.rotary import RotaryPosition
+from vit_vs_cnn.attention.scores import AdditiveScore, KernelScore, ScoredAttention
 from vit_vs_cnn.attention.window_layers import BlockWindow, SlidingWindow
 from vit_vs_cnn.models.encoder import Encoder
 from vit_vs_cnn.models.patch_embedding import PatchEmbedding
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 
 POSITIONS = ("learned", "sincos", "relative", "quadratic", "rotary", "conditional", "none")
+SCORES = ("dot_product", "additive", "gaussian", "linear")
 WINDOW_KINDS = ("sliding", "block")
 #: Parameters that stand for a place or a token, by the end of their names.
 PLACES_AND_TOKENS = (
@@ -76,6 +79,9 @@ class VisionTransformer(nn.Module):
             window in every second layer.
         window_boundary: what sliding windows do at the edge: "mask", "zero", "shift" or "circular"; see
             ``local_attention``.
+        score: what decides how much a patch attends to another: the scaled "dot_product", an "additive" network, a
+            "gaussian" kernel of the distance with a learned bandwidth, or "linear" features in O(tokens); the last
+            three without window, relative or quadratic position and attention dropout.
 
     Raises:
         ValueError: if a size does not divide, is not positive, or an option is unknown.
@@ -105,6 +111,7 @@ class VisionTransformer(nn.Module):
         window_size: WindowSize = None,
         window_kind: str = "sliding",
         window_boundary: str = "mask",
+        score: str = "dot_product",
     ) -> None:
         super().__init__()
         _check_positive(in_channels=in_channels, num_classes=num_classes, embed_dim=embed_dim)
@@ -134,6 +141,7 @@ class VisionTransformer(nn.Module):
             rotary=_rotary_position(position, *place, embed_dim // max(num_heads, 1)),
             relatives=[_relative_position(position, *place, num_heads) for _ in range(depth)],
             windows=_windows(window_size, *place, kind=window_kind, boundary=window_boundary, depth=depth),
+            attends=[_attention_of(score, embed_dim // max(num_heads, 1)) for _ in range(depth)],
             conditional=ConditionalPosition(self.grid_size, embed_dim, self.extra_tokens)
             if position == "conditional"
             else None,
@@ -283,6 +291,20 @@ def _relative_position(
     if position == "quadratic":
         return QuadraticBias(grid_size, num_heads, extra_tokens)
     return None
+
+
+def _attention_of(score: str, head_dim: int) -> ScoredAttention | LinearAttention | None:
+    """What the heads of a layer do; None for the scaled dot product."""
+    match score:
+        case "dot_product":
+            return None
+        case "additive":
+            return ScoredAttention(AdditiveScore(head_dim, head_dim, head_dim))
+        case "gaussian":
+            return ScoredAttention(KernelScore("gaussian", head_dim**0.25, learn_bandwidth=True))
+        case "linear":
+            return LinearAttention()
+    raise ValueError(f'score must be one of {", ".join(SCORES)}, but is "{score}"')
 
 
 def _windows(

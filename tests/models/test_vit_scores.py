@@ -1,0 +1,65 @@
+"""A ViT whose heads score otherwise: kernels, additive networks, linear features."""
+
+import pytest
+import torch
+
+from vit_vs_cnn.attention import LinearAttention, MultiHeadAttention, RelativeBias, ScoredAttention
+from vit_vs_cnn.attention.scores import KernelScore
+from vit_vs_cnn.models import VisionTransformer
+
+SHAPE = {"image_size": (12, 20), "num_classes": 7, "embed_dim": 22, "depth": 2, "num_heads": 2}
+
+
+def _vit(**changes) -> VisionTransformer:
+    torch.manual_seed(3)
+    return VisionTransformer(**(SHAPE | changes)).double()
+
+
+@pytest.mark.parametrize("score", ["dot_product", "additive", "gaussian", "linear"])
+@pytest.mark.parametrize("pool", ["mean", "class"])
+def test_weights_on_request_leave_the_logits_and_sum_to_one(score, pool):
+    vit = _vit(score=score, pool=pool)
+    images = torch.randn(3, 3, 12, 20, dtype=torch.float64)
+    logits, weights = vit(images, return_attention=True)
+    torch.testing.assert_close(vit(images), logits, rtol=0, atol=1e-10)
+    for layer in weights:
+        assert layer.shape == (3, 2, 15 + vit.extra_tokens, 15 + vit.extra_tokens)
+        torch.testing.assert_close(layer.sum(-1), torch.ones_like(layer[..., 0]), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("score", ["additive", "gaussian", "linear"])
+def test_every_parameter_of_a_score_gets_a_finite_gradient(score):
+    vit = _vit(score=score)
+    vit(torch.randn(3, 3, 12, 20, dtype=torch.float64)).square().sum().backward()
+    for name, parameter in vit.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+
+
+def test_an_exponential_kernel_as_score_is_dot_product_attention():
+    torch.manual_seed(0)
+    plain = MultiHeadAttention(22, 2).double()
+    kernel = MultiHeadAttention(22, 2, attend=ScoredAttention(KernelScore("exponential"))).double()
+    kernel.load_state_dict(plain.state_dict())
+    tokens = torch.randn(3, 13, 22, dtype=torch.float64)
+    torch.testing.assert_close(kernel(tokens), plain(tokens), rtol=0, atol=1e-12)
+
+
+def test_masks_reach_the_scores():
+    torch.manual_seed(0)
+    attention = MultiHeadAttention(22, 2, attend=ScoredAttention(KernelScore("gaussian"))).double()
+    tokens, mask = torch.randn(1, 13, 22, dtype=torch.float64), torch.ones(13, 13).tril().bool()
+    _, weights = attention(tokens, mask=mask, return_weights=True)
+    assert (weights[..., ~mask] == 0).all()
+
+
+def test_what_a_score_cannot_be_combined_with_is_refused():
+    with pytest.raises(ValueError, match="score must be one of dot_product, additive, gaussian, linear"):
+        _vit(score="euclid")
+    for changes in ({"window_size": 3}, {"position": "relative"}, {"attention_dropout": 0.1}):
+        with pytest.raises(ValueError, match="attend has scores of its own"):
+            _vit(score="linear", **changes)
+    with pytest.raises(ValueError, match="takes no bias"):
+        MultiHeadAttention(22, 2, attend=LinearAttention())(torch.randn(1, 5, 22), bias=torch.zeros(5, 5))
+    with pytest.raises(ValueError, match="attend has scores of its own"):
+        MultiHeadAttention(22, 2, attend=LinearAttention(), relative=RelativeBias((2, 3), 2))
