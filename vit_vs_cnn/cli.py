@@ -1,4 +1,4 @@
-"""The command line: ``train``, ``report``, ``models``."""
+"""The command line: ``train``, ``report``, ``models``, ``figures``."""
 
 import sys
 import warnings
@@ -20,6 +20,7 @@ Train a Vision Transformer and a CNN under one protocol and see which serves you
         --help                                  every setting
   report EXPERIMENT_DIR                         print the table of what is finished, write it as CSV and Markdown
   models                                        list the models by name, with parameters and MACs
+  figures FOLDER                                draw every figure of the lesson on attention into a folder
 """
 
 
@@ -30,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "train": _train,
         "report": _report,
         "models": _models,
+        "figures": _figures,
         "cell": _cell,
     }
     if not words or words[0] in ("-h", "--help"):
@@ -38,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings.showwarning = _print_warning
     try:
         if words[0] not in commands:
-            raise InputError(f"{words[0]!r} is no command; there are: train, report, models (see --help)")
+            raise InputError(f"{words[0]!r} is no command; there are: train, report, models, figures (see --help)")
         commands[words[0]](words[1:])
     except InputError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
@@ -158,6 +160,18 @@ def _models(words: list[str]) -> None:
         parameters, macs = in_millions(count_parameters(model)), in_millions(count_macs(model, (3, 32, 32)))
         print(f"{name:<16} {parameters:>7} parameters  {macs:>7} MACs")
     print("timm/<name>      any model of timm")
+
+
+def _figures(words: list[str]) -> None:
+    folder = Path(_only(words, "FOLDER"))
+    from rich.progress import track
+
+    from vit_vs_cnn.reporting.attention_figures import FIGURES, draw_attention_figures
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in track(FIGURES, "Drawing", transient=True):
+        for path in draw_attention_figures(folder, [name]):
+            print(f"wrote {path}")
 
 
 def _cell(words: list[str]) -> None:

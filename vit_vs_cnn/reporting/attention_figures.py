@@ -11,9 +11,10 @@ from torch import Tensor
 from vit_vs_cnn.attention.kernels import KernelRegression, log_kernel
 from vit_vs_cnn.attention.linear import random_feature_error
 from vit_vs_cnn.attention.masks import causal_mask, combine_masks, valid_length_mask
-from vit_vs_cnn.attention.positions import sincos_2d_encoding, sinusoidal_encoding
+from vit_vs_cnn.attention.positions import position_similarity, sincos_2d_encoding, sinusoidal_encoding
 from vit_vs_cnn.attention.scores import score_statistics
 from vit_vs_cnn.models.transformer import Transformer
+from vit_vs_cnn.reporting.grid_figures import quadratic_biases, resized_positions, windows
 from vit_vs_cnn.reporting.heatmaps import COLOUR_MAP, attention_heatmaps, save_figure
 from vit_vs_cnn.reporting.reversal import (
     START,
@@ -147,8 +148,7 @@ def sinusoidal_positions() -> Figure:
 def grid_position_similarity() -> Figure:
     """Cosine similarity of the 2-D sin-cos encoding of some patches with all others'."""
     rows, cols, step = 8, 10, 3
-    encoding = torch.nn.functional.normalize(sincos_2d_encoding((rows, cols), 192), dim=-1)
-    similarity = (encoding @ encoding.mT).unflatten(0, (rows, cols)).unflatten(2, (rows, cols))
+    similarity = position_similarity(sincos_2d_encoding((rows, cols), 192), (rows, cols))
     return attention_heatmaps(
         similarity[::step, ::step],
         row_labels=[f"row {row}" for row in range(0, rows, step)],
@@ -208,6 +208,9 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "masks": masks,
     "sinusoidal_positions": sinusoidal_positions,
     "grid_position_similarity": grid_position_similarity,
+    "resized_positions": resized_positions,
+    "windows": windows,
+    "quadratic_biases": quadratic_biases,
     "random_feature_errors": random_feature_errors,
     "transformer_heads": transformer_heads,
 }
