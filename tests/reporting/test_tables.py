@@ -1,0 +1,94 @@
+"""What the table says, and when it declines to say it."""
+
+import csv
+from pathlib import Path
+
+import pytest
+import torch
+
+from vit_vs_cnn.comparison.evaluation import Predictions
+from vit_vs_cnn.comparison.statistics import accuracy_over_seeds
+from vit_vs_cnn.reporting.tables import comparison_lines, rows_of, write_tables
+
+COUNT = 1009
+
+
+def _result(folder: Path, contender: str, seed: int, share: float, **changes) -> dict:
+    """A cell whose network is right on the first ``share`` of the images, and its predictions on disk."""
+    cell = f"{contender}-n50-s{seed}"
+    labels = torch.arange(COUNT) % 3
+    wrong = torch.arange(COUNT) >= round((share + 0.003 * seed) * COUNT)
+    logits = torch.nn.functional.one_hot((labels + wrong) % 3, 3).float()
+    ids = changes.pop("sample_ids", [f"test/{i}" for i in range(COUNT)])
+    predictions = Predictions(logits, labels, ids)
+    (folder / "cells" / cell).mkdir(parents=True)
+    predictions.save(folder / "cells" / cell / "predictions.npz")
+    values = {
+        "cell": cell,
+        "contender": contender,
+        "train_size": 50,
+        "seed": seed,
+        "scored_on": "test",
+        "scored_images": COUNT,
+        "accuracy": predictions.accuracy,
+        "parameters": 1_234_567,
+        "macs": 12_000_000,
+        "steps": 40,
+        "images_per_second": 100.0,
+        "train_seconds": 12.0,
+        "trials": 1,
+        "identity": {"contender": {"augmentation": {}}},
+    }
+    return values | changes
+
+
+def _both(folder: Path, seeds: int, gap: float = 0.1, **changes) -> list[dict]:
+    a = [_result(folder, "a", seed, 0.5) for seed in range(seeds)]
+    return a + [_result(folder, "b", seed, 0.5 + gap, **changes) for seed in range(seeds)]
+
+
+def test_seeds_are_one_row_with_their_joint_interval(tmp_path):
+    results = _both(tmp_path, 3)
+    (row, _) = rows_of(results)
+    assert row.accuracy == accuracy_over_seeds([r["accuracy"] for r in results[:3]], COUNT)
+    assert row.cells()[:2] == ("a", "50")
+    assert row.cells()[4:6] == ("1.23M", "12M")
+
+
+def test_three_seeds_give_a_verdict_with_the_better_one_first(tmp_path):
+    (line,) = comparison_lines(tmp_path, _both(tmp_path, 3))
+    assert line.startswith("n = 50: b is 9.9 points above a (+8.1 to ")
+    assert line.endswith(")")
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_fewer_seeds_describe_and_do_not_judge(tmp_path, seeds):
+    (line,) = comparison_lines(tmp_path, _both(tmp_path, seeds))
+    assert "no verdict" in line
+
+
+def test_unequal_trials_give_no_verdict(tmp_path):
+    (line,) = comparison_lines(tmp_path, _both(tmp_path, 3, trials=12))
+    assert "unequal trials (1, 12), so no verdict" in line
+
+
+def test_equal_networks_show_no_difference(tmp_path):
+    (line,) = comparison_lines(tmp_path, _both(tmp_path, 3, gap=0.0))
+    assert "no difference is shown" in line
+
+
+def test_other_test_images_are_not_compared(tmp_path):
+    others = [f"other/{i}" for i in range(COUNT)]
+    (line,) = comparison_lines(tmp_path, _both(tmp_path, 3, sample_ids=others))
+    assert "were not tested on the same images" in line
+
+
+def test_several_pairs_come_with_a_warning_of_their_number(tmp_path):
+    results = _both(tmp_path, 3) + [_result(tmp_path, "c", seed, 0.9) for seed in range(3)]
+    assert "of 3, some exclude zero by chance" in comparison_lines(tmp_path, results)[-1]
+
+
+def test_files_hold_a_line_for_each_cell_and_a_row_for_each_contender(tmp_path):
+    table, markdown = write_tables(_both(tmp_path, 2), tmp_path / "report")
+    assert len(list(csv.DictReader(table.read_text().splitlines()))) == 4
+    assert sum(line.startswith("| a |") or line.startswith("| b |") for line in markdown.read_text().splitlines()) == 2
