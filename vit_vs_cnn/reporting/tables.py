@@ -26,7 +26,6 @@ class Row:
 
     contender: str
     train_size: int
-    seeds: int
     accuracy: Estimate
     parameters: int
     macs: int
@@ -61,7 +60,6 @@ def _row(results: Sequence[dict[str, Any]]) -> Row:
     return Row(
         contender=first["contender"],
         train_size=first["train_size"],
-        seeds=len(results),
         accuracy=accuracy_over_seeds([r["accuracy"] for r in results], first["scored_images"]),
         parameters=first["parameters"],
         macs=first["macs"],
