@@ -82,8 +82,10 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
         (["train", "--trainer.devices", "2", "--protocol.batch_size", "7"], "batch_size 7 must be a multiple of"),
         (["train", "--data.validation_fraction", "0", "--protocol.scored_on", "validation"], "none to validate with"),
         (["train", "--trainer.devices", "[[", "--name", "x"], "is not a YAML value"),
-        (["report", "no/such/folder"], "no/such/folder is not the folder of an experiment"),
-        (["report"], "expected one argument"),
+        (["report", "no/such/folder"], "EXPERIMENT_DIR: no/such/folder: no such file or folder"),
+        (["report", "."], ". is not the folder of an experiment"),
+        (["report"], "the following arguments are required: EXPERIMENT_DIR"),
+        (["models", "vit_nano"], "unrecognized arguments: vit_nano"),
     ],
 )
 def test_a_wrong_word_on_the_command_line(refused, tmp_path, words, says):

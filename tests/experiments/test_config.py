@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from tests.experiments.tiny import tiny_config, tiny_experiment
-from vit_vs_cnn.cli import _config_from
+from vit_vs_cnn.commands.train import config_from
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.config import Budget, experiment_from_dict, hash_of, override, read_config
 
@@ -78,7 +78,7 @@ def test_max_steps_of_the_trainer_is_a_budget(tmp_path):
 
 
 def test_overrides_on_the_command_line_reach_every_depth():
-    values, wants_print = _config_from(
+    values, wants_print = config_from(
         [
             "--contenders.vit.model.patch_size",
             "8",
@@ -95,7 +95,7 @@ def test_overrides_on_the_command_line_reach_every_depth():
 
 
 def test_a_budget_named_on_the_command_line_replaces_the_files(tmp_path):
-    values, _ = _config_from(["--protocol.budget.epochs", "2.5"])
+    values, _ = config_from(["--protocol.budget.epochs", "2.5"])
     assert experiment_from_dict(values).protocol.budget == Budget(epochs=2.5)
 
 
@@ -103,7 +103,7 @@ def test_a_second_config_is_laid_over_the_first_level_by_level(tmp_path):
     (tmp_path / "first.yaml").write_text(yaml.safe_dump(tiny_config(tmp_path)))
     (tmp_path / "second.yaml").write_text("protocol: {seeds: [9], budget: {epochs: 2}}")
     files = ["--config", str(tmp_path / "first.yaml"), "--config", str(tmp_path / "second.yaml")]
-    protocol = experiment_from_dict(_config_from(files)[0]).protocol
+    protocol = experiment_from_dict(config_from(files)[0]).protocol
     assert (protocol.seeds, protocol.batch_size, protocol.budget) == ([9], 14, Budget(epochs=2.0))
 
 

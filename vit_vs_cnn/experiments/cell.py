@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import yaml
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.config import Experiment, hash_of
+from vit_vs_cnn.experiments.config import Experiment, experiment_from_dict, hash_of, read_config
 from vit_vs_cnn.experiments.pool import Pool
 
 
@@ -64,21 +65,44 @@ class Cell:
 
     def write_config(self) -> None:
         """What this cell is, for a reader and for ``read_cell``."""
-        values = {"experiment": self.experiment.to_dict(), "cell": self._coordinates(), "identity": self.identity}
+        values = {**self.to_dict(), "identity": self.identity}
         write_text(self.folder / "config.yaml", yaml.safe_dump(values, sort_keys=False))
 
-    def _coordinates(self) -> dict[str, Any]:
-        return {
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, from which ``cell_from_dict`` makes an equal cell."""
+        cell = {
             "contender": self.contender,
             "train_size": self.train_size,
             "seed": self.seed,
             "fingerprint": self.fingerprint,
             "world_size": self.world_size,
         }
+        return {"experiment": self.experiment.to_dict(), "cell": cell}
 
     def write_result(self, result: dict[str, Any]) -> None:
         """The last thing that a cell does: from here on it is finished."""
         write_text(self.folder / "result.json", json.dumps(result, indent=1) + "\n")
+
+
+def cell_from_dict(values: Mapping[str, Any], *, where: str) -> Cell:
+    """The cell that ``Cell.to_dict`` describes.
+
+    Raises:
+        InputError: something is missing or not allowed; ``where`` names the file.
+    """
+    try:
+        return Cell(experiment_from_dict(values["experiment"]), **values["cell"])
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{where} is not the config of a cell: {error!r}") from error
+
+
+def read_cell(folder: Path) -> Cell:
+    """The cell whose config.yaml lies in a folder.
+
+    Raises:
+        InputError: no such file, or not of a cell.
+    """
+    return cell_from_dict(read_config(folder / "config.yaml"), where=str(folder / "config.yaml"))
 
 
 def read_result(path: Path) -> dict[str, Any]:

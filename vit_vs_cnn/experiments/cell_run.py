@@ -167,6 +167,7 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Trained:
     stopwatch = Stopwatch()
     contents = {
         "identity": cell.identity,
+        "origin": cell.to_dict(),
         "contender": cell.contender,
         "model": contender.model,
         "class_names": list(images.training.class_names),

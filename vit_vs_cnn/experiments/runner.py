@@ -15,7 +15,7 @@ from rich.console import Console
 from vit_vs_cnn.errors import INTERRUPTED, InputError, Interrupted
 from vit_vs_cnn.experiments.cell import Cell, grid, read_result, write_text
 from vit_vs_cnn.experiments.cell_run import make_plan, run_cell
-from vit_vs_cnn.experiments.config import Experiment, experiment_from_dict, read_config
+from vit_vs_cnn.experiments.config import Experiment
 from vit_vs_cnn.experiments.pool import Pool
 from vit_vs_cnn.experiments.trainer import is_helper_process, is_launched_from_outside, quiet_lightning, world_size
 
@@ -89,19 +89,6 @@ def _run_in_own_process(cell: Cell) -> None:
         raise Interrupted(f"stopped in {cell.name}")
     if program.returncode or not (cell.is_finished or is_helper_process()):
         raise InputError(f"cell {cell.folder} ended with exit code {program.returncode}; what it printed stands above")
-
-
-def read_cell(folder: Path) -> Cell:
-    """The cell whose config.yaml lies in a folder.
-
-    Raises:
-        InputError: no such file, or not of a cell.
-    """
-    values = read_config(folder / "config.yaml")
-    try:
-        return Cell(experiment_from_dict(values["experiment"]), **values["cell"])
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{folder / 'config.yaml'} is not the config of a cell: {error!r}") from error
 
 
 def read_results(folder: Path) -> list[dict[str, Any]]:
