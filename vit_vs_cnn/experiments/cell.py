@@ -1,9 +1,10 @@
 """A cell: one contender, one training size, one seed. Its folder is named by all that decides its result."""
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -38,9 +39,23 @@ class Cell:
     @cached_property
     def identity(self) -> dict[str, Any]:
         """All that decides the result, as plain values."""
+        start = self.start
         return self.experiment.cell_identity(
-            self.contender, self.train_size, self.seed, fingerprint=self.fingerprint, world_size=self.world_size
+            self.contender,
+            self.train_size,
+            self.seed,
+            fingerprint=self.fingerprint,
+            world_size=self.world_size,
+            starts_from=hash_of(start.identity) if isinstance(start, Cell) else start and hash_of_file(start),
         )
+
+    @cached_property
+    def start(self) -> "Cell | Path | None":
+        """Where its first weights come from: another cell of the same images, a checkpoint, or None for drawn ones."""
+        start = self.experiment.contenders[self.contender].starts_from
+        if start is None:
+            return None
+        return replace(self, contender=start) if start in self.experiment.contenders else Path(start)
 
     @property
     def name(self) -> str:
@@ -118,7 +133,7 @@ def read_result(path: Path) -> dict[str, Any]:
 
 
 def grid(experiment: Experiment, pool: Pool, *, world_size: int) -> list[Cell]:
-    """All cells, the contenders of one size and seed side by side.
+    """All cells, the contenders of one size and seed side by side, each behind the one that it starts from.
 
     Raises:
         InputError: a training size that the images do not allow.
@@ -129,8 +144,21 @@ def grid(experiment: Experiment, pool: Pool, *, world_size: int) -> list[Cell]:
         Cell(experiment, contender, size, seed, fingerprint, world_size)
         for size in sorted(set(sizes))
         for seed in experiment.protocol.seeds
-        for contender in experiment.contenders
+        for contender in experiment.in_order()
     ]
+
+
+def hash_of_file(path: Path) -> str:
+    """The first 10 hex digits of a file's SHA-256.
+
+    Raises:
+        InputError: the file can't be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:10]
+    except OSError as error:
+        raise InputError(f"checkpoint {path}: {error.strerror}") from error
 
 
 def write_text(path: Path, text: str) -> None:

@@ -12,16 +12,15 @@ from filelock import FileLock
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from rich.console import Console
-from torch import nn
 
-from vit_vs_cnn.comparison.cost import count_macs, count_parameters
 from vit_vs_cnn.comparison.evaluation import Predictions, TestLedger, evaluate, hash_weights, predict
 from vit_vs_cnn.comparison.statistics import wilson_interval
 from vit_vs_cnn.data.datamodule import TrainingData
 from vit_vs_cnn.errors import InputError, Interrupted
 from vit_vs_cnn.experiments import provenance
 from vit_vs_cnn.experiments.cell import Cell
-from vit_vs_cnn.experiments.networks import build_network, check_logits
+from vit_vs_cnn.experiments.networks import load_network, start_from
+from vit_vs_cnn.experiments.plan import Plan, make_plan
 from vit_vs_cnn.experiments.pool import CellImages, Pool
 from vit_vs_cnn.experiments.trainer import is_helper_process, make_trainer, quiet_lightning, trainer_arguments
 from vit_vs_cnn.seeds import derive_seed
@@ -30,44 +29,6 @@ from vit_vs_cnn.training.checkpoints import read_checkpoint
 from vit_vs_cnn.training.classifier import Classifier
 from vit_vs_cnn.training.metrics_csv import MetricsCsv
 from vit_vs_cnn.training.progress import RunProgress
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What follows from a cell before it runs: its network and its budget in numbers."""
-
-    network: nn.Module
-    parameters: int
-    macs: int
-    steps: int
-
-
-def make_plan(cell: Cell, images: CellImages) -> Plan:
-    """Build the network from the cell's seed and turn the budget into steps.
-
-    Raises:
-        InputError: a model that cannot be built, a batch size that does not divide.
-    """
-    contender = cell.experiment.contenders[cell.contender]
-    channels, rows, cols = images.training.images.shape[1:]
-    torch.manual_seed(derive_seed(cell.seed, "initialisation"))
-    network = build_network(
-        contender.model,
-        num_classes=images.training.num_classes,
-        image_size=(rows, cols),
-        in_channels=channels,
-        where=f"contenders.{cell.contender}.model",
-    )
-    try:
-        contender.optimizer.build(network)  # before anything trains, not after the first contender has
-    except InputError as error:
-        raise InputError(f"contenders.{cell.contender}.{error}") from error
-    place = f"contenders.{cell.contender}.model"
-    check_logits(network, (channels, rows, cols), num_classes=images.training.num_classes, where=place)
-    macs = count_macs(network, (channels, rows, cols))
-    protocol = cell.experiment.protocol
-    steps = protocol.budget.to_steps(batch_size=protocol.batch_size, train_images=len(images.training), macs=macs)
-    return Plan(network, count_parameters(network), macs, steps)
 
 
 def run_cell(cell: Cell, pool: Pool, *, console: Console, wait: bool = True) -> None:
@@ -93,6 +54,8 @@ def run_cell(cell: Cell, pool: Pool, *, console: Console, wait: bool = True) -> 
         if cell.is_finished:
             return
         cell.write_config()
+        if isinstance(cell.start, Cell):
+            run_cell(cell.start, pool, console=console)
         _run(cell, pool, console=console)
 
 
@@ -177,6 +140,9 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Trained:
     }
     trainer = _make_trainer(cell, plan, stopwatch, contents, console)
     resume = cell.checkpoint if cell.checkpoint.exists() else None
+    if resume is None and cell.start is not None:
+        start = cell.start.checkpoint if isinstance(cell.start, Cell) else cell.start
+        start_from(plan.network, load_network(start).network, where=f"contenders.{cell.contender}.starts_from")
     metrics = next(logger for logger in trainer.loggers if isinstance(logger, MetricsCsv))
     metrics.resume(_step_of(cell, resume) if resume else 0)
     try:
@@ -255,6 +221,7 @@ def _identity_of(cell: Cell, trained: Trained, pool: Pool) -> dict[str, Any]:
         "contender": cell.contender,
         "model": cell.experiment.contenders[cell.contender].model,
         "trials": cell.experiment.contenders[cell.contender].trials,
+        "starts_from": cell.start.name if isinstance(cell.start, Cell) else cell.start and str(cell.start),
         "train_size": cell.train_size,
         "seed": cell.seed,
         "data": {**pool.provenance(), "fingerprint": cell.fingerprint},

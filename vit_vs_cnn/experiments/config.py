@@ -5,6 +5,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -118,6 +119,8 @@ class Contender:
         ema_half_life: Evaluate a moving average of the weights with this half-life, a share of the run; null for none.
         augmentation: An augmentation of its own instead of the shared one; the report says so.
         trials: Recipes tried before this one was settled on; no verdict is given where contenders had unequal chances.
+        starts_from: Begin with trained weights instead of drawn ones: those of another contender (its name) at the same
+            size and seed, or of a checkpoint (its path). A model attention/<name> is compiled from <name>.
     """
 
     model: dict[str, Any]
@@ -127,6 +130,7 @@ class Contender:
     ema_half_life: float | None = None
     augmentation: Augmentation | None = None
     trials: int = 1
+    starts_from: str | None = None
 
     def __post_init__(self) -> None:
         if ("name" in self.model) == ("class_path" in self.model):
@@ -223,18 +227,27 @@ class Experiment:
         return json.loads(json.dumps(dataclasses.asdict(self), default=str))
 
     def cell_identity(
-        self, contender: str, train_size: int, seed: int, *, fingerprint: str, world_size: int = 1
+        self,
+        contender: str,
+        train_size: int,
+        seed: int,
+        *,
+        fingerprint: str,
+        world_size: int = 1,
+        starts_from: str | None = None,
     ) -> dict[str, Any]:
         """All that decides the result of a cell.
 
         Arguments:
             fingerprint: stands for the images, wherever they lie.
             world_size: processes that share a run; each draws for its share of a batch.
+            starts_from: stands for the weights that the run begins with; None for drawn ones.
         """
         values = self.to_dict()
         mine = values["contenders"][contender]
         mine["augmentation"] = mine["augmentation"] or values["data"]["augmentation"]
         del mine["trials"]  # how a recipe was found does not change what it gives
+        del mine["starts_from"]  # what matters is which weights those are
         return {
             "data": {"fingerprint": fingerprint, "validation_fraction": self.data.validation_fraction},
             "train_size": train_size,
@@ -245,7 +258,13 @@ class Experiment:
             "contender": mine,
             "world_size": world_size,
             "trainer": {k: self.trainer[k] for k in DECISIVE_TRAINER_ARGUMENTS if self.trainer.get(k) is not None},
+            **({} if starts_from is None else {"starts_from": starts_from}),
         }
+
+    def in_order(self) -> list[str]:
+        """The contenders, each behind the one that it starts from."""
+        starts = {name: {contender.starts_from} for name, contender in self.contenders.items()}
+        return list(TopologicalSorter({name: start & starts.keys() for name, start in starts.items()}).static_order())
 
 
 def hash_of(identity: Mapping[str, Any]) -> str:
@@ -270,6 +289,7 @@ def experiment_from_dict(values: Mapping[str, Any]) -> Experiment:
     for name in contenders:
         if not isinstance(name, str) or not _is_file_name(name):
             raise InputError(f"contenders.{name}: a contender's name is part of a folder's: letters, digits, . _ -")
+    _check_starts(contenders)
     protocol, trainer = _budget_from_trainer(values.get("protocol") or {}, values.get("trainer") or {})
     return Experiment(
         name=values["name"],
@@ -283,6 +303,21 @@ def experiment_from_dict(values: Mapping[str, Any]) -> Experiment:
         trainer=trainer,
         execution=typed.build(Execution, values.get("execution") or {}, where="execution"),
     )
+
+
+def _check_starts(contenders: Mapping[str, Any]) -> None:
+    """A start is another contender, by a way that does not lead back, or a file that is there."""
+    starts = {name: c.get("starts_from") for name, c in contenders.items() if isinstance(c, Mapping)}
+    for name, start in starts.items():
+        where = f"contenders.{name}.starts_from"
+        if start is not None and start not in contenders and not Path(str(start)).is_file():
+            others = ", ".join(other for other in contenders if other != name)
+            raise InputError(f"{where}: {start!r} is neither another contender ({others}) nor the file of a checkpoint")
+    try:
+        TopologicalSorter({name: [start] for name, start in starts.items()}).prepare()
+    except CycleError as error:
+        circle = " starts from ".join(reversed(error.args[1]))
+        raise InputError(f"contenders: {circle}: none of them could be first") from error
 
 
 def _is_file_name(name: str) -> bool:

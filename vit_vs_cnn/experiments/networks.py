@@ -3,7 +3,7 @@
 import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import nn
@@ -16,6 +16,15 @@ from vit_vs_cnn.models.presets import PRESETS
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 
 GIVEN_BY_THE_DATA = {"image_size", "in_channels", "num_classes"}
+
+
+@runtime_checkable
+class TakesOver(Protocol):
+    """A network that can begin with the weights of one of another kind."""
+
+    def start_from(self, trained: nn.Module) -> None:
+        """Compute what ``trained`` computes; raises ValueError where that cannot be."""
+        ...
 
 
 def build_network(
@@ -57,6 +66,21 @@ def check_logits(network: nn.Module, image_shape: tuple[int, int, int], *, num_c
         raise InputError(f"{where}: fails on images of shape {image_shape}: {' '.join(str(error).split())}") from error
     if shape != (2, num_classes):
         raise InputError(f"{where}: gives logits of shape {shape} for 2 images of {num_classes} classes")
+
+
+def start_from(network: nn.Module, trained: nn.Module, *, where: str) -> None:
+    """Give a network the weights of a trained one: as they are, or by the network's own way (``start_from``).
+
+    Raises:
+        InputError: they do not fit; ``where`` is the place in the config that asks for it.
+    """
+    try:
+        if isinstance(network, TakesOver):
+            network.start_from(trained)
+        else:
+            network.load_state_dict(trained.state_dict())
+    except (RuntimeError, ValueError) as error:
+        raise InputError(f"{where}: the weights do not fit: {' '.join(str(error).split())}") from error
 
 
 def _custom(model: dict[str, Any], where: str) -> nn.Module:

@@ -14,8 +14,9 @@ from rich.console import Console
 
 from vit_vs_cnn.errors import INTERRUPTED, InputError, Interrupted
 from vit_vs_cnn.experiments.cell import Cell, grid, read_result, write_text
-from vit_vs_cnn.experiments.cell_run import make_plan, run_cell
+from vit_vs_cnn.experiments.cell_run import run_cell
 from vit_vs_cnn.experiments.config import Experiment
+from vit_vs_cnn.experiments.plan import make_plan
 from vit_vs_cnn.experiments.pool import Pool
 from vit_vs_cnn.experiments.trainer import is_helper_process, is_launched_from_outside, quiet_lightning, world_size
 

@@ -1,0 +1,107 @@
+"""A contender that begins with the weights of another one, or of a checkpoint."""
+
+import pytest
+import torch
+
+from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.cell import grid
+from vit_vs_cnn.experiments.config import experiment_from_dict
+from vit_vs_cnn.experiments.networks import load_network
+from vit_vs_cnn.experiments.pool import Pool
+from vit_vs_cnn.experiments.subject import open_subject
+
+
+def _values(output, **more):
+    values = tiny_config(output)
+    resnet = values["contenders"]["resnet"]
+    values["contenders"] = {"longer": {**resnet, "starts_from": "resnet"}, "resnet": resnet} | more
+    values["protocol"]["budget"] = {"steps": 4}
+    return values
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    experiment = experiment_from_dict(_values(tmp_path_factory.mktemp("starts")))
+    run_quietly(experiment)
+    return experiment
+
+
+def _cells(experiment):
+    cells = grid(experiment, Pool(experiment.data), world_size=1)
+    return {cell.contender: cell for cell in cells}
+
+
+def test_a_start_runs_before_the_one_that_starts_from_it(finished):
+    assert list(_cells(finished)) == ["resnet", "longer"]
+
+
+def test_with_a_learning_rate_of_zero_the_weights_are_those_of_the_start(tmp_path):
+    values = _values(tmp_path)
+    values["contenders"]["longer"]["optimizer"] = {"name": "sgd", "lr": 1e-30, "weight_decay": 0.0}
+    experiment = experiment_from_dict(values)
+    run_quietly(experiment)
+    cells = _cells(experiment)
+    before, after = (load_network(cells[name].checkpoint).network for name in ("resnet", "longer"))
+    for (name, a), b in zip(before.named_parameters(), after.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-20, msg=name)
+
+
+def test_the_start_is_part_of_a_cells_name(finished, tmp_path):
+    values = _values(finished.output)
+    values["contenders"]["resnet"] = {**values["contenders"]["resnet"], "label_smoothing": 0.2}
+    assert _cells(experiment_from_dict(values))["longer"].folder != _cells(finished)["longer"].folder
+
+
+def test_the_result_says_where_it_started(finished):
+    cells = _cells(finished)
+    assert '"starts_from": "resnet-n120-s3"' in (cells["longer"].folder / "result.json").read_text()
+    assert '"starts_from": null' in (cells["resnet"].folder / "result.json").read_text()
+
+
+def test_a_checkpoint_can_be_the_start(finished, tmp_path):
+    path = str(_cells(finished)["resnet"].checkpoint)
+    values = _values(tmp_path, again={**tiny_config(tmp_path)["contenders"]["resnet"], "starts_from": path})
+    del values["contenders"]["longer"]
+    experiment = experiment_from_dict(values)
+    run_quietly(experiment)
+    assert path in (_cells(experiment)["again"].folder / "result.json").read_text()
+
+
+def test_weights_of_another_network_are_refused_in_one_line(finished, tmp_path):
+    path = str(_cells(finished)["resnet"].checkpoint)
+    values = tiny_config(tmp_path)
+    values["contenders"]["vit"]["starts_from"] = path
+    with pytest.raises(InputError, match=r"contenders.vit.starts_from: the weights do not fit"):
+        run_quietly(experiment_from_dict(values))
+
+
+@pytest.mark.parametrize(
+    "starts, message",
+    [
+        ({"vit": "resnett"}, "contenders.vit.starts_from: 'resnett' is neither another contender"),
+        ({"vit": "resnet", "resnet": "vit"}, "none of them could be first"),
+        ({"vit": "vit"}, "none of them could be first"),
+    ],
+)
+def test_a_start_that_cannot_be(tmp_path, starts, message):
+    values = tiny_config(tmp_path)
+    for name, start in starts.items():
+        values["contenders"][name]["starts_from"] = start
+    with pytest.raises(InputError, match=message):
+        experiment_from_dict(values)
+
+
+def test_a_subject_is_the_network_and_the_images_of_its_run(finished):
+    cell = _cells(finished)["longer"]
+    for path in (cell.folder, cell.checkpoint):
+        subject = open_subject(path)
+        assert subject.name == "longer-n120-s3"
+        assert subject.pool().test.fingerprint() in cell.fingerprint
+    with pytest.raises(InputError, match="has no checkpoints"):
+        open_subject(cell.folder.parent)
+
+
+def test_experiments_without_a_start_keep_their_cells_names(tmp_path):
+    experiment = tiny_experiment(tmp_path)
+    assert all("starts_from" not in str(cell.identity) for cell in _cells(experiment).values())

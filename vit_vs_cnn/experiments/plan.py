@@ -1,0 +1,51 @@
+"""What follows from a cell before it runs."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from vit_vs_cnn.comparison.cost import count_macs, count_parameters
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.cell import Cell
+from vit_vs_cnn.experiments.networks import build_network, check_logits
+from vit_vs_cnn.experiments.pool import CellImages
+from vit_vs_cnn.seeds import derive_seed
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What follows from a cell before it runs: its network and its budget in numbers."""
+
+    network: nn.Module
+    parameters: int
+    macs: int
+    steps: int
+
+
+def make_plan(cell: Cell, images: CellImages) -> Plan:
+    """Build the network from the cell's seed and turn the budget into steps.
+
+    Raises:
+        InputError: a model that cannot be built, a batch size that does not divide.
+    """
+    contender = cell.experiment.contenders[cell.contender]
+    channels, rows, cols = images.training.images.shape[1:]
+    torch.manual_seed(derive_seed(cell.seed, "initialisation"))
+    network = build_network(
+        contender.model,
+        num_classes=images.training.num_classes,
+        image_size=(rows, cols),
+        in_channels=channels,
+        where=f"contenders.{cell.contender}.model",
+    )
+    try:
+        contender.optimizer.build(network)  # before anything trains, not after the first contender has
+    except InputError as error:
+        raise InputError(f"contenders.{cell.contender}.{error}") from error
+    place = f"contenders.{cell.contender}.model"
+    check_logits(network, (channels, rows, cols), num_classes=images.training.num_classes, where=place)
+    macs = count_macs(network, (channels, rows, cols))
+    protocol = cell.experiment.protocol
+    steps = protocol.budget.to_steps(batch_size=protocol.batch_size, train_images=len(images.training), macs=macs)
+    return Plan(network, count_parameters(network), macs, steps)
