@@ -14,6 +14,7 @@ COMMANDS = {
     "report": "report",
     "models": "models",
     "figures": "figures",
+    "export": "export",
     "cell": "cell",
 }
 #: What ``train`` starts by itself; not for users.

@@ -1,0 +1,34 @@
+"""``export``: a trained network for other programs."""
+
+from pathlib import Path
+
+from vit_vs_cnn.commands.arguments import Arguments, existing
+
+
+def run(words: list[str]) -> None:
+    """Write and check the files."""
+    parser = Arguments(
+        "export",
+        "Write a trained network in the formats that others read, and check that each gives its logits. "
+        "onnx and torch take pixel values from 0 to 1 and normalise them; safetensors and timm hold the weights alone, "
+        "and config.json says the rest.",
+    )
+    parser.add_argument("checkpoint", type=existing, metavar="CHECKPOINT", help="a checkpoint or a cell's folder")
+    parser.add_argument(
+        "--format",
+        nargs="+",
+        metavar="FORMAT",
+        default=["safetensors", "onnx"],
+        help="safetensors, onnx, torch (torch.export) or timm",
+    )
+    parser.add_argument("--output", type=Path, help="where the files go; default: export/ in the cell's folder")
+    if (given := parser.parse(words)) is None:
+        return
+    from vit_vs_cnn.experiments.export import export
+    from vit_vs_cnn.experiments.subject import open_subject
+
+    subject = open_subject(given.checkpoint)
+    folder = given.output or subject.path.parents[1] / "export"
+    for exported in export(subject, given.format, folder):
+        print(f"wrote {exported.path}  (largest difference of a logit {exported.difference:.1e})")
+    print(f"wrote {folder / 'config.json'}  (classes, image size, normalisation)")
