@@ -59,3 +59,19 @@ def test_an_unknown_option_is_answered_with_the_allowed_ones():
         create_model("resnet8", num_classes=7, image_size=32, heads=4)
     with pytest.raises(ValueError, match="heads"):
         create_model("timm/convnext_atto", num_classes=7, image_size=32, heads=4)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("attention/resnet9", {}, r'model "attention/resnet9" .*there is no model "resnet9"; did you mean'),
+        ("attention/vit_nano", {}, r"VisionTransformer has no torch\.nn\.Conv2d"),
+        ("attention/resnet8", {"form": "gaussian"}, 'form must be one of window, quadratic, but is "gaussian"'),
+        ("attention/resnet8", {"heads": 4}, r'form, sharpness, .* besides\): model "resnet8" has no option "heads"'),
+        ("attention/resnet8", {"released": True, "sharpness": -1}, r"sharpness must be above 0, but is -1\.0"),
+    ],
+)
+def test_what_cannot_be_compiled_to_attention_is_said_in_one_line(name, options, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        create_model(name, num_classes=7, image_size=32, **options)
+    assert "\n" not in str(caught.value)

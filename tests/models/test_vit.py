@@ -1,10 +1,12 @@
+import itertools
+
 import pytest
 import torch
 import torch.nn.functional as F
 
-from vit_vs_cnn.comparison.cost import count_macs
+from vit_vs_cnn.comparison.cost import count_macs, count_parameters
 from vit_vs_cnn.models import VisionTransformer
-from vit_vs_cnn.models.vit import POSITIONS
+from vit_vs_cnn.models.vit_layers import POSITIONS
 
 BATCH, CLASSES, DIM = 2, 7, 12
 IMAGE_SIZE = (12, 20)  # a grid of 3 x 5
@@ -28,6 +30,12 @@ CONFIGURATIONS = [
     {"stem": "conv"},
     {"qk_norm": True, "layer_scale": 0.5, "qkv_bias": False},
     {"dropout": 0.1, "attention_dropout": 0.1, "drop_path": 0.1},
+    {"score": "gated"},
+    {"score": "gated", "position": "none", "pool": "class"},
+    {"initialisation": "mimetic", "position": "sincos", "pool": "class"},
+    {"initialisation": "mimetic", "position": "relative", "window_size": 3},
+    {"initialisation": "impulse"},
+    {"initialisation": "impulse", "position": "sincos", "qkv_bias": False},
 ]
 
 
@@ -147,6 +155,22 @@ def test_a_resized_model_is_the_model_built_for_that_size(position):
     torch.testing.assert_close(model.resize((8, 28))(batch), built(batch), rtol=0, atol=1e-6)
 
 
+def test_the_layer_that_only_the_class_token_reads_is_not_gated():
+    gated = build(score="gated", pool="class", depth=3).encoder.blocks
+    assert [block.attention.attend is None for block in gated] == [False, False, True]
+    seen = build(score="gated", class_token=True, depth=3).encoder.blocks
+    assert not any(block.attention.attend is None for block in seen)
+
+
+@pytest.mark.parametrize("options", [{}, {"pool": "class"}])
+def test_a_resized_gated_model_is_the_model_built_for_that_size(options):
+    model = build(score="gated", position="none", **options).eval()
+    built = build(score="gated", position="none", image_size=(8, 28), **options).eval()
+    built.load_state_dict(model.state_dict())
+    batch = images((8, 28))
+    torch.testing.assert_close(model.resize((8, 28))(batch), built(batch), rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("options", [{}, {"pool": "class"}, {"position": "relative", "pool": "class"}])
 @pytest.mark.parametrize("window", [{"window_size": [[5, 9], None]}, {"window_size": 5, "window_kind": "block"}])
 def test_window_that_covers_the_grid_equals_global_attention(options, window):
@@ -206,6 +230,8 @@ def test_no_weight_decay_names_position_and_class_token():
     assert build(position="relative", pool="class").no_weight_decay() == {"class_token"} | tables
     quadratic = build(position="quadratic").no_weight_decay()
     assert {name.rpartition(".")[2] for name in quadratic} == {"sharpness", "centres"}
+    gated = build(score="gated", position="none").no_weight_decay()
+    assert {name.rpartition(".attention.")[2] for name in gated} == {"attend.gate", "attend.position.projection"}
 
 
 def test_saved_and_loaded_gives_the_same_logits(tmp_path):
@@ -240,9 +266,71 @@ def test_initial_weights_are_those_of_the_table():
     assert model.position.encoding.std().item() == pytest.approx(0.5, rel=0.1)
 
 
+STARTS = [{"initialisation": "mimetic"}, {"initialisation": "impulse"}, {"score": "gated"}]
+
+
+@pytest.mark.parametrize("options", STARTS)
+def test_a_start_changes_the_maps_of_attention_and_nothing_else(options):
+    torch.manual_seed(3)
+    plain = build(position="sincos").state_dict()
+    torch.manual_seed(3)
+    started = build(position="sincos", **options).state_dict()
+    changed = {name for name in plain if not torch.equal(plain[name], started[name])}
+    maps = {"mimetic": ("query", "key", "value", "output"), "impulse": ("query", "key", "value", "output")}
+    expected = maps.get(options.get("initialisation", "gated"), ("value",))
+    assert changed == {
+        f"encoder.blocks.{layer}.attention.{name}_projection.weight" for layer in (0, 1) for name in expected
+    }
+
+
+@pytest.mark.parametrize("options", STARTS)
+def test_the_same_seed_draws_the_same_start_and_layers_differ(options):
+    torch.manual_seed(3)
+    first = build(**options)
+    torch.manual_seed(3)
+    second = build(**options)
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+    blocks = [block.attention.query_projection.weight for block in first.encoder.blocks]
+    assert not torch.equal(*blocks)
+
+
+@pytest.mark.parametrize("position", ["learned", "sincos"])
+def test_a_model_of_impulses_shows_its_offsets_on_an_empty_image(position):
+    model = VisionTransformer(embed_dim=64, depth=3, num_heads=4, position=position, initialisation="impulse").eval()
+    _, weights = model(torch.zeros(1, 3, 32, 32), return_attention=True)
+    by_place = weights[0][0].unflatten(1, (8, 8)).unflatten(-1, (8, 8))
+    for head, (down, right) in enumerate([(0, 0), (-1, 0), (0, 1), (0, -1)]):
+        for row, col in itertools.product(range(1, 7), repeat=2):
+            assert by_place[head, row, col].argmax() == (row + down) * 8 + col + right
+
+
+def test_a_gated_model_starts_nearer_than_a_plain_one_and_its_heads_cost_four_numbers_each():
+    gated, plain = (build(position="none", score=score).eval() for score in ("gated", "dot_product"))
+    places = torch.tensor(list(itertools.product(range(3), range(5))), dtype=torch.float64)
+    distances = torch.cdist(places, places)
+    batch = images()
+    near, far = (
+        [(layer * distances).sum(-1).mean().item() for layer in model(batch, return_attention=True)[1]]
+        for model in (gated, plain)
+    )
+    assert all(ours < 0.7 * theirs for ours, theirs in zip(near, far, strict=True))
+    assert count_parameters(gated) - count_parameters(plain) == 2 * 3 * 4
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"initialisation": "cnn"}, 'initialisation must be one of default, mimetic, impulse, but is "cnn"'),
+        ({"initialisation": "mimetic", "score": "gated"}, 'needs score="dot_product".*but score="gated"'),
+        ({"initialisation": "mimetic", "qk_norm": True}, "needs qk_norm=False.*but qk_norm=True"),
+        ({"initialisation": "impulse", "position": "rotary"}, 'needs position "learned" or "sincos".*but is "rotary"'),
+        ({"initialisation": "impulse", "window_size": 3}, "needs window_size=None.*but is 3"),
+        ({"initialisation": "impulse", "pool": "class"}, 'needs pool="mean" without a class token'),
+        ({"initialisation": "impulse", "embed_dim": 6}, "dim must be a positive multiple of 4"),
+        ({"score": "gated", "window_size": (3, None)}, r"needs window_size=None.*but is \(3, None\)"),
+        ({"score": "gated", "position": "quadratic"}, 'has a position on its scores already, but position="quadratic"'),
+        ({"score": "gated", "attention_dropout": 0.1}, "needs attention_dropout=0, but is 0.1"),
+        ({"score": "gated", "num_heads": 0}, "num_heads must be at least 1, but is 0"),
         ({"pool": "max"}, 'pool must be "mean" or "class", but is "max"'),
         ({"position": "sine"}, 'position must be one of learned, sincos, .*, none, but is "sine"'),
         ({"position": "rotary", "num_heads": 6}, "head_dim must be a positive multiple of 4"),

@@ -2,7 +2,15 @@
 
 from vit_vs_cnn.attention.block_windows import block_attention, block_attention_reference
 from vit_vs_cnn.attention.conditional import ConditionalPosition
+from vit_vs_cnn.attention.convolution import ConvolutionalAttention, conv2d_to_attention, network_to_attention
 from vit_vs_cnn.attention.functional import masked_softmax, scaled_dot_product_attention
+from vit_vs_cnn.attention.gated import GatedAttention
+from vit_vs_cnn.attention.initialisation import (
+    impulse_targets,
+    initialise_gated,
+    initialise_impulse,
+    initialise_mimetic,
+)
 from vit_vs_cnn.attention.kernels import KernelRegression, log_kernel
 from vit_vs_cnn.attention.linear import (
     LinearAttention,
@@ -38,7 +46,9 @@ from vit_vs_cnn.attention.windows import local_attention, local_attention_refere
 __all__ = [
     "AdditiveScore",
     "ConditionalPosition",
+    "ConvolutionalAttention",
     "DotProductScore",
+    "GatedAttention",
     "KernelRegression",
     "KernelScore",
     "LearnedPosition",
@@ -55,13 +65,19 @@ __all__ = [
     "block_attention_reference",
     "causal_mask",
     "combine_masks",
+    "conv2d_to_attention",
     "elu_features",
+    "impulse_targets",
+    "initialise_gated",
+    "initialise_impulse",
+    "initialise_mimetic",
     "linear_attention",
     "linear_attention_reference",
     "local_attention",
     "local_attention_reference",
     "log_kernel",
     "masked_softmax",
+    "network_to_attention",
     "position_similarity",
     "random_feature_error",
     "resize_position",

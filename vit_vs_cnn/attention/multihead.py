@@ -39,8 +39,8 @@ class MultiHeadAttention(nn.Module):
             returns both, rotated.
         relative: adds its bias to the scores of self-attention, beside the ``bias`` of a call.
         window: attends in place of ``scaled_dot_product_attention``; self-attention only, without mask and bias.
-        attend: attends in its place with another score: a ``ScoredAttention`` or a ``LinearAttention``, called as
-            ``attend(queries, keys, values, mask=..., return_weights=...)``; without bias.
+        attend: attends in its place with another score: a ``ScoredAttention``, a ``LinearAttention`` or a
+            ``GatedAttention``, called as ``attend(queries, keys, values, mask=..., return_weights=...)``; without bias.
 
     Raises:
         ValueError: if a width is not positive, ``num_heads`` does not divide ``embed_dim`` while ``head_dim`` is None,
@@ -139,7 +139,10 @@ class MultiHeadAttention(nn.Module):
             if mask is not None or bias is not None:
                 raise ValueError("attention within a window takes no mask and no bias, but was given one")
             attended = self.window(*projected, relative=self.relative, return_weights=return_weights)
-            return (self._merge(attended[0]), attended[1]) if return_weights else self._merge(attended)
+            if not return_weights:
+                return self._merge(attended)
+            # Made of the weights between all tokens, not of each window's own: gradients can then be asked of them.
+            return self._merge(attended[1] @ projected[2]), attended[1]
         if self.attend is not None:
             if bias is not None:
                 raise ValueError("attend has scores of its own and takes no bias, but was given one")

@@ -7,9 +7,11 @@ from typing import Any
 
 from torch import nn
 
+from vit_vs_cnn.models.attention_network import AttentionNetwork
 from vit_vs_cnn.models.presets import PRESETS
 
 TIMM_PREFIX = "timm/"
+ATTENTION_PREFIX = "attention/"
 
 
 def list_models() -> list[str]:
@@ -23,16 +25,20 @@ def create_model(
     """The model of that name, freshly initialised.
 
     Arguments:
-        name: one of ``list_models()``, or ``timm/<name>`` for a model of timm's (without pretrained weights).
+        name: one of ``list_models()``, or ``timm/<name>`` for a model of timm's (without pretrained weights), or
+            ``attention/`` before the name of a convolutional network: the same, compiled to attention.
         num_classes: number of logits.
         image_size: of the images, one number or (rows, cols); a model that takes any size ignores it.
         in_channels: channels of the images.
-        options: arguments of the constructor that replace those of the preset (for timm: of ``timm.create_model``).
+        options: arguments of the constructor that replace those of the preset (for timm: of ``timm.create_model``; for
+            attention: of ``AttentionNetwork`` besides).
 
     Raises:
         ValueError: if there is no such model or option (the close or allowed ones are named), or the constructor
             refuses a value.
     """
+    if name.startswith(ATTENTION_PREFIX):
+        return _create_attention_network(name, num_classes, image_size, in_channels, options)
     if name.startswith(TIMM_PREFIX):
         return _create_timm_model(name.removeprefix(TIMM_PREFIX), num_classes, image_size, in_channels, options)
     if name not in PRESETS:
@@ -46,6 +52,31 @@ def create_model(
             raise ValueError(f'model "{name}" has no option "{option}"; allowed: {", ".join(allowed)}')
     given = {argument: value for argument, value in given.items() if argument in accepted}
     return preset.constructor(**{**preset.arguments, **given, **options})
+
+
+def _create_attention_network(
+    name: str, num_classes: int, image_size: int | Sequence[int], in_channels: int, options: dict[str, Any]
+) -> nn.Module:
+    own = [
+        option for option in inspect.signature(AttentionNetwork).parameters if option not in ("network", "image_size")
+    ]
+    inner = {option: value for option, value in options.items() if option not in own}
+    compiling = {option: value for option, value in options.items() if option in own}
+    if isinstance(compiling.get("sharpness"), int):
+        compiling["sharpness"] = float(compiling["sharpness"])
+    try:
+        network = create_model(
+            name.removeprefix(ATTENTION_PREFIX),
+            num_classes=num_classes,
+            image_size=image_size,
+            in_channels=in_channels,
+            **inner,
+        )
+        return AttentionNetwork(network, image_size=image_size, **compiling)
+    except ValueError as error:
+        raise ValueError(f'model "{name}" ({", ".join(own)} besides): {error}') from error
+    except TypeError as error:
+        raise ValueError(f'model "{name}" cannot be made with {compiling}: {error}') from error
 
 
 def _create_timm_model(

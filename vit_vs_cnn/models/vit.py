@@ -9,24 +9,28 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.conditional import ConditionalPosition
+from vit_vs_cnn.attention.gated import GatedAttention
 from vit_vs_cnn.attention.grid import GridLayer
-from vit_vs_cnn.attention.linear import LinearAttention
-from vit_vs_cnn.attention.multihead import NORM_EPS
-from vit_vs_cnn.attention.positions import LearnedPosition, SinusoidalPosition
-from vit_vs_cnn.attention.relative import QuadraticBias, RelativeBias
-from vit_vs_cnn.attention.rotary import RotaryPosition
-from vit_vs_cnn.attention.scores import AdditiveScore, KernelScore, ScoredAttention
-from vit_vs_cnn.attention.window_layers import BlockWindow, SlidingWindow
+from vit_vs_cnn.attention.initialisation import initialise_gated, initialise_impulse, initialise_mimetic
+from vit_vs_cnn.attention.multihead import NORM_EPS, MultiHeadAttention
+from vit_vs_cnn.attention.positions import LearnedPosition, SinusoidalPosition, sincos_2d_encoding
 from vit_vs_cnn.models.encoder import Encoder
 from vit_vs_cnn.models.patch_embedding import PatchEmbedding
+from vit_vs_cnn.models.vit_layers import (
+    WindowSize,
+    additive_position,
+    attention_of,
+    check_gated,
+    check_initialisation,
+    relative_position,
+    rotary_position,
+    windows_of,
+)
 
 if TYPE_CHECKING:
     import timm.models.vision_transformer
 
 
-POSITIONS = ("learned", "sincos", "relative", "quadratic", "rotary", "conditional", "none")
-SCORES = ("dot_product", "additive", "gaussian", "linear")
-WINDOW_KINDS = ("sliding", "block")
 #: Parameters that stand for a place or a token, by the end of their names.
 PLACES_AND_TOKENS = (
     "class_token",
@@ -35,10 +39,9 @@ PLACES_AND_TOKENS = (
     "relative.extra",
     "relative.centres",
     "relative.sharpness",
+    "attend.gate",
+    "attend.position.projection",
 )
-
-#: One window for all layers (None for global attention), or one for each layer.
-WindowSize = int | Sequence[int | Sequence[int] | None] | None
 
 
 class VisionTransformer(nn.Module):
@@ -80,8 +83,14 @@ class VisionTransformer(nn.Module):
         window_boundary: what sliding windows do at the edge: "mask", "zero", "shift" or "circular"; see
             ``local_attention``.
         score: what decides how much a patch attends to another: the scaled "dot_product", an "additive" network, a
-            "gaussian" kernel of the distance with a learned bandwidth, or "linear" features in O(tokens); the last
-            three without window, relative or quadratic position and attention dropout.
+            "gaussian" kernel of the distance with a learned bandwidth, "linear" features in O(tokens), or "gated": in
+            every head a mix of the dot product and of a neighbour that is preferred by its place, which starts near a
+            convolution (``GatedAttention``; with ``pool="class"`` in all layers but the last). The last four without
+            window, relative or quadratic position and attention dropout.
+        initialisation: what attention starts from. "default": Xavier uniform. "mimetic": patches attend to what is
+            like them; made for position="sincos". "impulse": each head looks at one neighbour of a 3 x 3 kernel; with a
+            learned or sincos position, which a learned one starts as, and without class token or window. The last two
+            with score="dot_product" and without ``qk_norm``.
 
     Raises:
         ValueError: if a size does not divide, is not positive, or an option is unknown.
@@ -112,6 +121,7 @@ class VisionTransformer(nn.Module):
         window_kind: str = "sliding",
         window_boundary: str = "mask",
         score: str = "dot_product",
+        initialisation: str = "default",
     ) -> None:
         super().__init__()
         _check_positive(in_channels=in_channels, num_classes=num_classes, embed_dim=embed_dim)
@@ -120,13 +130,24 @@ class VisionTransformer(nn.Module):
         if pool == "class" and class_token is False:
             raise ValueError('pool="class" needs the class token, but class_token=False')
         has_class_token = pool == "class" if class_token is None else class_token
+        check_gated(score, position=position, window_size=window_size, attention_dropout=attention_dropout)
+        check_initialisation(
+            initialisation,
+            score=score,
+            qk_norm=qk_norm,
+            position=position,
+            window_size=window_size,
+            class_token=has_class_token,
+        )
         self.pool = pool
+        self.initialisation = initialisation
         self.num_classes = num_classes
         self.extra_tokens = int(has_class_token)
         self.patch_embedding = PatchEmbedding(image_size, patch_size, in_channels, embed_dim, stem)
         self.class_token = nn.Parameter(torch.empty(embed_dim)) if has_class_token else None
         place = (self.grid_size, self.extra_tokens)
-        self.position = _additive_position(position, *place, embed_dim)
+        head_dim = embed_dim // max(num_heads, 1)
+        self.position = additive_position(position, *place, embed_dim)
         self.encoder = Encoder(
             embed_dim,
             depth,
@@ -138,10 +159,15 @@ class VisionTransformer(nn.Module):
             attention_dropout=attention_dropout,
             drop_path=drop_path,
             layer_scale=layer_scale,
-            rotary=_rotary_position(position, *place, embed_dim // max(num_heads, 1)),
-            relatives=[_relative_position(position, *place, num_heads) for _ in range(depth)],
-            windows=_windows(window_size, *place, kind=window_kind, boundary=window_boundary, depth=depth),
-            attends=[_attention_of(score, embed_dim // max(num_heads, 1)) for _ in range(depth)],
+            rotary=rotary_position(position, *place, head_dim),
+            relatives=[relative_position(position, *place, num_heads) for _ in range(depth)],
+            windows=windows_of(window_size, *place, kind=window_kind, boundary=window_boundary, depth=depth),
+            attends=[
+                attention_of(
+                    score, *place, num_heads, head_dim=head_dim, read_by_class=pool == "class" and layer == depth - 1
+                )
+                for layer in range(depth)
+            ],
             conditional=ConditionalPosition(self.grid_size, embed_dim, self.extra_tokens)
             if position == "conditional"
             else None,
@@ -172,6 +198,8 @@ class VisionTransformer(nn.Module):
         | class token                 | normal of std 0.02                                        |
         | head                        | normal of std 0.02; bias zero                             |
 
+        ``initialisation`` and ``score="gated"`` then set the maps of attention; all else is as without them.
+
         Differs from timm (0.02 throughout), which is made for long schedules and wide models: at width 64 its branches
         start near zero, and its position is drowned by patch tokens of std 1.
         """
@@ -189,6 +217,23 @@ class VisionTransformer(nn.Module):
             nn.init.normal_(self.class_token, std=0.02)
         if isinstance(self.position, LearnedPosition):
             nn.init.normal_(self.position.encoding, std=0.5)
+        self._init_attention()
+
+    @torch.no_grad()
+    def _init_attention(self) -> None:
+        """The starts of attention that are not the default."""
+        if self.initialisation == "impulse" and isinstance(self.position, LearnedPosition):
+            self.position.encoding.copy_(sincos_2d_encoding(self.grid_size, self.position.encoding.shape[1]))
+        for attention in self.encoder.modules():
+            if not isinstance(attention, MultiHeadAttention):
+                continue
+            if isinstance(attention.attend, GatedAttention):
+                initialise_gated(attention)
+            if self.initialisation == "mimetic":
+                initialise_mimetic(attention)
+            elif self.initialisation == "impulse":
+                assert isinstance(self.position, LearnedPosition | SinusoidalPosition)
+                initialise_impulse(attention, self.position.encoding, self.grid_size)
 
     def no_weight_decay(self) -> set[str]:
         """Names of the parameters that stand for a place or a token, not for a map: these must not decay."""
@@ -259,70 +304,6 @@ class VisionTransformer(nn.Module):
         from vit_vs_cnn.models.timm_weights import vision_transformer_from_timm
 
         return vision_transformer_from_timm(timm_vit)
-
-
-def _additive_position(
-    position: str, grid_size: tuple[int, int], extra_tokens: int, embed_dim: int
-) -> LearnedPosition | SinusoidalPosition | None:
-    """What is added to the tokens; a position that acts within the encoder adds nothing here."""
-    if position not in POSITIONS:
-        raise ValueError(f'position must be one of {", ".join(POSITIONS)}, but is "{position}"')
-    if position == "learned":
-        return LearnedPosition(grid_size, embed_dim, extra_tokens)
-    if position == "sincos":
-        return SinusoidalPosition(grid_size, embed_dim, extra_tokens)
-    return None
-
-
-def _rotary_position(
-    position: str, grid_size: tuple[int, int], extra_tokens: int, head_dim: int
-) -> RotaryPosition | None:
-    """What rotates queries and keys: one for all layers, as it has no parameters."""
-    return RotaryPosition(grid_size, head_dim, extra_tokens) if position == "rotary" else None
-
-
-def _relative_position(
-    position: str, grid_size: tuple[int, int], extra_tokens: int, num_heads: int
-) -> RelativeBias | QuadraticBias | None:
-    """What is added to the scores of a layer."""
-    if position == "relative":
-        return RelativeBias(grid_size, num_heads, extra_tokens)
-    if position == "quadratic":
-        return QuadraticBias(grid_size, num_heads, extra_tokens)
-    return None
-
-
-def _attention_of(score: str, head_dim: int) -> ScoredAttention | LinearAttention | None:
-    """What the heads of a layer do; None for the scaled dot product."""
-    match score:
-        case "dot_product":
-            return None
-        case "additive":
-            return ScoredAttention(AdditiveScore(head_dim, head_dim, head_dim))
-        case "gaussian":
-            return ScoredAttention(KernelScore("gaussian", head_dim**0.25, learn_bandwidth=True))
-        case "linear":
-            return LinearAttention()
-    raise ValueError(f'score must be one of {", ".join(SCORES)}, but is "{score}"')
-
-
-def _windows(
-    window_size: WindowSize, grid_size: tuple[int, int], extra_tokens: int, *, kind: str, boundary: str, depth: int
-) -> list[SlidingWindow | BlockWindow | None]:
-    """The window of each layer, None where attention is global."""
-    if kind not in WINDOW_KINDS:
-        raise ValueError(f'window_kind must be one of {", ".join(WINDOW_KINDS)}, but is "{kind}"')
-    sizes = [window_size] * depth if window_size is None or isinstance(window_size, int) else list(window_size)
-    if len(sizes) != depth:
-        raise ValueError(f"window_size must be one number or one for each of {depth} layers, but has {len(sizes)}")
-    # Built for every layer, so that an unknown boundary raises even where no layer has a window.
-    layers = [SlidingWindow(grid_size, 1 if size is None else size, boundary, extra_tokens) for size in sizes]
-    if kind == "block":
-        layers = [
-            BlockWindow(grid_size, layer.window_size, index % 2 == 1, extra_tokens)
-            for index, layer in enumerate(layers)
-        ]
-    return [None if size is None else layer for size, layer in zip(sizes, layers, strict=True)]
 
 
 def _check_positive(**sizes: int) -> None:

@@ -1,0 +1,191 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+
+from vit_vs_cnn.attention import (
+    GatedAttention,
+    MultiHeadAttention,
+    initialise_gated,
+    scaled_dot_product_attention,
+)
+from vit_vs_cnn.attention.gated import OffsetProjection
+from vit_vs_cnn.attention.relative import kernel_offsets
+
+BATCH, HEADS, DIM, ROWS, COLS = 2, 3, 4, 5, 7
+GRID = (ROWS, COLS)
+
+
+def qkv(extra=0, requires_grad=False, heads=HEADS, grid=GRID):
+    shape = (BATCH, heads, extra + grid[0] * grid[1], DIM)
+    return [torch.randn(shape, dtype=torch.float64, requires_grad=requires_grad) for _ in range(3)]
+
+
+def drawn(extra=0, heads=HEADS, grid=GRID):
+    """A gated attention that is not as it started."""
+    attention = GatedAttention(grid, heads, extra).double()
+    with torch.no_grad():
+        attention.gate.normal_()
+        attention.position.projection.normal_(std=0.3)
+    return attention
+
+
+@pytest.mark.parametrize("heads", [1, 4, 5, 9, 11])
+def test_every_head_first_prefers_its_offset(heads):
+    attention = GatedAttention((7, 11), heads)
+    by_place = attention.positional_weights().unflatten(1, (7, 11))
+    for head, (down, right) in enumerate(kernel_offsets(heads)):
+        for row, col in itertools.product(range(2, 5), range(2, 9)):
+            assert by_place[head, row, col].argmax() == (row + down) * 11 + col + right
+
+
+@pytest.mark.parametrize("locality", [0.5, 1.0, 2.0, 4.0])
+def test_weight_of_the_offset_is_that_of_a_discrete_gaussian(locality):
+    """Away from the border it is theta^-2 with theta = sum_m exp(-alpha m^2)."""
+    attention = GatedAttention((17, 19), 4, locality=locality).double()
+    theta = sum(math.exp(-locality * m * m) for m in range(-20, 21))
+    for head, (down, right) in enumerate(kernel_offsets(4)):
+        weight = attention.positional_weights()[head, 8 * 19 + 9, (8 + down) * 19 + 9 + right].item()
+        assert weight == pytest.approx(theta**-2, abs=1e-9)
+
+
+def test_positional_scores_are_products_with_the_offset_and_its_length():
+    position = OffsetProjection(GRID, HEADS).double()
+    torch.nn.init.normal_(position.projection)
+    bias = position.bias()
+    places = torch.tensor(list(itertools.product(range(ROWS), range(COLS))), dtype=torch.float64)
+    offsets = places - places[:, None]  # [query, key]
+    encodings = torch.cat([offsets.square().sum(-1, keepdim=True), offsets], dim=-1)
+    expected = torch.einsum("hr,qkr->hqk", position.projection, encodings)
+    torch.testing.assert_close(bias, expected, rtol=0, atol=1e-12)
+
+
+def test_weights_are_the_papers_mixture():
+    attention = drawn()
+    queries, keys, values = qkv()
+    output, weights = attention(queries, keys, values, return_weights=True)
+    q, k, v = (tensor.numpy() for tensor in (queries, keys, values))
+    bias, gates = attention.position.bias().detach().numpy(), attention.gate.detach().numpy()
+    for image, head, query in itertools.product(range(BATCH), range(HEADS), range(ROWS * COLS)):
+        content = np.exp(k[image, head] @ q[image, head, query] / DIM**0.5)
+        place = np.exp(bias[head, query])
+        gate = 1 / (1 + np.exp(-gates[head]))
+        mixed = (1 - gate) * content / content.sum() + gate * place / place.sum()
+        np.testing.assert_allclose(weights[image, head, query].detach(), mixed, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(
+            output[image, head, query].detach(), mixed / mixed.sum() @ v[image, head], rtol=0, atol=1e-12
+        )
+
+
+@pytest.mark.parametrize("masked", [None, "shared", "per image"])
+@pytest.mark.parametrize("extra", [0, 2])
+def test_explicit_and_fused_paths_agree_in_outputs_and_gradients(extra, masked):
+    attention = drawn(extra)
+    inputs = qkv(extra, requires_grad=True)
+    tokens = extra + ROWS * COLS
+    mask = None
+    if masked:
+        mask = torch.rand(tokens, tokens) > 0.4 if masked == "shared" else torch.rand(BATCH, 1, tokens, tokens) > 0.4
+    fused = attention(*inputs, mask=mask)
+    explicit, weights = attention(*inputs, mask=mask, return_weights=True)
+    torch.testing.assert_close(explicit, fused, rtol=0, atol=1e-12)
+    torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]), rtol=0, atol=1e-12)
+    if mask is not None:
+        assert not weights.masked_select(~mask).any()
+    direction = torch.randn_like(fused)
+    wanted = (*inputs, *attention.parameters())
+    for ours, theirs in zip(
+        torch.autograd.grad(fused, wanted, direction), torch.autograd.grad(explicit, wanted, direction), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-11)
+
+
+def test_extra_tokens_look_and_are_seen_by_content_alone():
+    attention = drawn(extra=2)
+    inputs = qkv(extra=2)
+    _, weights = attention(*inputs, return_weights=True)
+    _, content = scaled_dot_product_attention(*inputs, return_weights=True)
+    torch.testing.assert_close(weights[:, :, :2], content[:, :, :2], rtol=0, atol=1e-12)
+    left = (1 - attention.gate.sigmoid())[:, None, None]
+    torch.testing.assert_close(weights[:, :, 2:, :2], (left * content)[:, :, 2:, :2], rtol=0, atol=1e-12)
+    assert not attention.positional_weights()[:, :2].any()
+    assert not attention.positional_weights()[:, :, :2].any()
+
+
+def test_where_a_mask_leaves_no_patch_content_takes_the_whole_row_and_where_nothing_the_row_is_zero():
+    attention = drawn(extra=1)
+    inputs = qkv(extra=1, requires_grad=True)
+    mask = torch.ones(36, 36, dtype=torch.bool)
+    mask[3, 1:] = False
+    mask[4] = False
+    output, weights = attention(*inputs, mask=mask, return_weights=True)
+    assert torch.equal(weights[:, :, 3, 0], torch.ones(BATCH, HEADS, dtype=torch.float64))
+    assert not weights[:, :, 4].any()
+    assert not output[:, :, 4].any()
+    gradients = torch.autograd.grad(attention(*inputs, mask=mask).square().sum(), [*inputs, *attention.parameters()])
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+def test_closed_gates_leave_attention_by_content():
+    attention = GatedAttention(GRID, HEADS).double()
+    torch.nn.init.constant_(attention.gate, -60.0)
+    inputs = qkv()
+    torch.testing.assert_close(attention(*inputs), scaled_dot_product_attention(*inputs), rtol=0, atol=1e-12)
+
+
+def test_open_gates_with_sharp_heads_convolve():
+    """Head h passes its share of the channels on from D_h, and the output map mixes: one 3 x 3 convolution."""
+    dim, heads = 18, 9
+    layer = MultiHeadAttention(dim, heads, attend=GatedAttention(GRID, heads, locality=46.0)).double()
+    initialise_gated(layer)
+    torch.nn.init.constant_(layer.attend.gate, 60.0)
+    torch.nn.init.normal_(layer.output_projection.bias)
+    kernel = torch.zeros(dim, dim, 3, 3, dtype=torch.float64)
+    for head, (down, right) in enumerate(kernel_offsets(heads)):
+        channels = slice(2 * head, 2 * head + 2)
+        kernel[:, channels, 1 + down, 1 + right] = layer.output_projection.weight.detach()[:, channels]
+    image = torch.randn(BATCH, dim, ROWS, COLS, dtype=torch.float64)
+    expected = F.conv2d(F.pad(image, (1, 1, 1, 1), mode="replicate"), kernel, layer.output_projection.bias)
+    output = layer(rearrange(image, "b d rows cols -> b (rows cols) d"))
+    torch.testing.assert_close(output, rearrange(expected, "b d rows cols -> b (rows cols) d"), rtol=0, atol=1e-12)
+
+
+def test_moved_to_another_grid_it_is_the_layer_built_for_that_grid():
+    attention = drawn(extra=1)
+    attention.position.resize((3, 11))  # as a model does for every layer of a grid
+    attention.resize((3, 11))
+    built = GatedAttention((3, 11), HEADS, 1).double()
+    built.load_state_dict(attention.state_dict())
+    inputs = qkv(extra=1, grid=(3, 11))
+    assert torch.equal(attention(*inputs), built(*inputs))
+
+
+def test_gradcheck():
+    attention = drawn(extra=1, heads=2, grid=(2, 3))
+    inputs = [tensor[:1] for tensor in qkv(extra=1, heads=2, grid=(2, 3))]
+    wanted = [tensor.detach().requires_grad_() for tensor in inputs]
+    assert torch.autograd.gradcheck(lambda *_: attention(*wanted), (*wanted, *attention.parameters()), fast_mode=True)
+
+
+def test_it_trains_in_lower_precision():
+    layer = MultiHeadAttention(12, HEADS, attend=GatedAttention(GRID, HEADS, 1))
+    with torch.autocast("cpu", torch.bfloat16):
+        output, weights = layer(torch.randn(BATCH, 36, 12), return_weights=True)
+        fused = layer(torch.randn(BATCH, 36, 12))
+    (output.float().sum() + fused.float().sum()).backward()
+    assert weights.isfinite().all()
+    assert all(parameter.grad.isfinite().all() for parameter in layer.parameters() if parameter.grad is not None)
+    assert all(parameter.grad is not None for parameter in layer.attend.parameters())
+
+
+def test_what_cannot_be_built_or_fed_says_why():
+    with pytest.raises(ValueError, match=r"locality must be positive, but is 0\.0"):
+        GatedAttention(GRID, HEADS, locality=0.0)
+    with pytest.raises(ValueError, match="num_heads must be at least 1, but is 0"):
+        GatedAttention(GRID, 0)
+    with pytest.raises(ValueError, match=r"= 36 tokens for grid_size=\(5, 7\), but there are 35"):
+        GatedAttention(GRID, HEADS, extra_tokens=1)(*qkv())

@@ -1,0 +1,263 @@
+import copy
+import io
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from vit_vs_cnn.attention import ConvolutionalAttention, network_to_attention
+from vit_vs_cnn.comparison.cost import count_macs, count_parameters
+from vit_vs_cnn.models import ResNet, create_model
+from vit_vs_cnn.models.attention_network import AttentionNetwork
+
+BATCH, CLASSES, ROWS, COLS = 3, 7, 12, 20
+NORMS = nn.modules.batchnorm._BatchNorm
+
+
+def trained(name="resnet8", *, image_size=(ROWS, COLS), **options):
+    """A network in evaluation mode whose norms have seen something."""
+    model = create_model(name, num_classes=CLASSES, image_size=image_size, **options)
+    for module in model.modules():
+        if isinstance(module, NORMS):
+            nn.init.normal_(module.running_mean, std=0.2)
+            nn.init.uniform_(module.running_var, 0.5, 2.0)
+            nn.init.normal_(module.weight, 1.0, 0.2)
+            nn.init.normal_(module.bias, std=0.2)
+    return model.double().eval()
+
+
+def images(dtype=torch.float64):
+    return torch.randn(BATCH, 3, ROWS, COLS, dtype=dtype)
+
+
+def assert_same_function(compiled, model, tolerance=1e-10):
+    x = images()
+    with torch.no_grad():
+        ours, theirs = compiled(x), model(x)
+    assert (ours - theirs).abs().max() <= tolerance
+    assert torch.equal(ours.argmax(1), theirs.argmax(1))
+    assert not any(isinstance(module, nn.Conv2d) for module in compiled.modules())
+
+
+@pytest.mark.parametrize("form", ["window", "quadratic"])
+def test_a_trained_resnet_becomes_attention_with_the_same_logits(form):
+    model = ResNet(8, width=5, num_classes=CLASSES, zero_init_residual=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    x, labels = torch.randn(23, 3, ROWS, COLS), torch.randint(CLASSES, (23,))
+    for _ in range(5):
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), labels).backward()
+        optimizer.step()
+    model.eval()
+    before = copy.deepcopy(model.state_dict())
+    with torch.no_grad():
+        single = network_to_attention(model, image_size=(ROWS, COLS), form=form)
+        assert (single(x) - model(x)).abs().max() <= 1e-4
+        assert torch.equal(single(x).argmax(1), model(x).argmax(1))
+    assert_same_function(network_to_attention(model.double(), image_size=(ROWS, COLS), form=form), model)
+    assert not any(isinstance(module, NORMS) for module in single.modules())
+    assert all(torch.equal(value.to(before[name]), before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("form", ["window", "quadratic"])
+def test_timms_resnet_becomes_attention(form):
+    model = trained("timm/resnet10t")
+    compiled = network_to_attention(model, example=images(), form=form)
+    assert_same_function(compiled, model)
+    assert not any(isinstance(module, NORMS) for module in compiled.modules())
+
+
+def test_norms_that_activate_leave_their_activation():
+    model = trained("timm/mobilenetv3_small_050")
+    compiled = network_to_attention(model, image_size=(ROWS, COLS))
+    assert_same_function(compiled, model)
+    assert not any(isinstance(module, NORMS) for module in compiled.modules())
+
+
+def test_a_norm_before_its_convolution_stays():
+    class PreActivation(nn.Module):
+        """The stem's output is read by a norm and by the shortcut: the norm must not be folded into the stem."""
+
+        def __init__(self):
+            super().__init__()
+            self.stem = nn.Conv2d(3, 5, 3, padding=1)
+            self.norm1, self.conv1 = nn.BatchNorm2d(5), nn.Conv2d(5, 5, 3, padding=1)
+            self.norm2, self.conv2 = nn.BatchNorm2d(5), nn.Conv2d(5, CLASSES, 1)
+
+        def forward(self, x):
+            x = self.stem(x)
+            branch = self.conv1(self.norm1(x).relu())
+            return (x + self.conv2(self.norm2(branch).relu()).mean(1, keepdim=True)).mean((2, 3))
+
+    model = PreActivation().double().eval()
+    for norm in (model.norm1, model.norm2):
+        nn.init.normal_(norm.running_mean)
+        nn.init.uniform_(norm.weight, 0.5, 2.0)
+    compiled = network_to_attention(model, image_size=(ROWS, COLS))
+    assert_same_function(compiled, model)
+    assert isinstance(compiled.norm1, nn.BatchNorm2d)
+    assert isinstance(compiled.norm2, nn.Identity)
+
+
+def test_one_that_is_used_twice_is_replaced_once_and_keeps_its_norm():
+    class Shared(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(3, 3, 3, padding=1), nn.BatchNorm2d(3)
+            self.again = self.conv
+
+        def forward(self, x):
+            return self.again(self.norm(self.conv(x))).mean((2, 3))
+
+    model = Shared().double().eval()
+    nn.init.normal_(model.norm.running_mean)
+    compiled = network_to_attention(model, image_size=(ROWS, COLS))
+    assert_same_function(compiled, model)
+    assert compiled.again is compiled.conv
+
+
+@pytest.mark.parametrize("window_size", [None, 5])
+def test_released_it_starts_as_the_same_function_and_learns(window_size):
+    model = trained(zero_init_residual=False, width=5)
+    released = network_to_attention(model, image_size=(ROWS, COLS), released=True, window_size=window_size)
+    assert_same_function(released, model)
+    x, labels = images(), torch.tensor([1, 4, 6])
+    optimizer = torch.optim.SGD(released.parameters(), lr=0.02)
+    losses = []
+    for _ in range(4):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(released(x), labels)
+        loss.backward()
+        losses.append(loss.item())
+        optimizer.step()
+    assert losses[-1] < losses[0]
+    for name, parameter in released.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+    layers = [module for module in released.modules() if isinstance(module, ConvolutionalAttention)]
+    assert all(layer.key_weight.any() for layer in layers if layer.released)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("resnet8", {"width": 5, "zero_init_residual": False}),
+        ("resnet8", {"width": 5, "released": True, "window_size": 5, "sharpness": 5}),
+        ("resnet18_w16", {"width": 5, "form": "quadratic"}),
+        ("timm/resnet10t", {}),
+    ],
+)
+def test_its_checkpoint_fits_the_model_of_its_name(name, options):
+    inner = {key: value for key, value in options.items() if key in ("width", "zero_init_residual")}
+    own = {key: value for key, value in options.items() if key not in inner}
+    if "sharpness" in own:
+        own["sharpness"] = float(own["sharpness"])
+    model = trained(name, **inner)
+    compiled = AttentionNetwork(model, image_size=(ROWS, COLS), **own)
+    file = io.BytesIO()
+    torch.save(compiled.state_dict(), file)
+    file.seek(0)
+    again = create_model(f"attention/{name}", num_classes=CLASSES, image_size=(ROWS, COLS), **options).double().eval()
+    again.load_state_dict(torch.load(file, weights_only=True))
+    x = images()
+    with torch.no_grad():
+        assert torch.equal(again(x), compiled(x))
+        assert (compiled(x) - model(x)).abs().max() < 1e-10
+
+
+def test_it_gives_its_weights_in_the_order_of_the_layers():
+    model = AttentionNetwork(trained(width=5, zero_init_residual=False), image_size=(ROWS, COLS), released=True)
+    x = images()
+    logits, weights = model(x, return_attention=True)
+    assert (logits - model(x)).abs().max() < 1e-10
+    grids = [240, 240, 240, 240, 60, 60, 15]
+    assert [tuple(layer.shape[1:]) for layer in weights] == [
+        (9, queries, tokens) for queries, tokens in zip([240, 240, 240, 60, 60, 15, 15], grids, strict=True)
+    ]
+    logits.sum().backward()
+    assert model.network.stem[0].output_weight.grad.any()
+
+
+def test_positions_are_not_decayed():
+    model = create_model("attention/resnet8", num_classes=CLASSES, image_size=32, released=True)
+    names = {name for name, _ in model.named_parameters()}
+    assert model.no_weight_decay() == {name for name in names if name.endswith("position_bias")}
+    quadratic = create_model("attention/resnet8", num_classes=CLASSES, image_size=8, released=True, form="quadratic")
+    assert len(quadratic.no_weight_decay()) == 2 * 7
+    assert quadratic.no_weight_decay() <= {name for name, _ in quadratic.named_parameters()}
+    assert not create_model("attention/resnet8", num_classes=CLASSES, image_size=32).no_weight_decay()
+
+
+def layer_macs(channels, filters, queries, tokens, *, places, heads, key_dim=None):
+    macs = heads * queries * channels * (places + filters)  # A X, and W
+    if key_dim is not None:
+        macs += tokens * channels * key_dim + heads * queries * key_dim * (channels + places)  # W_K, W_Q, Q K^T
+    return macs
+
+
+@pytest.mark.parametrize(
+    ("options", "places", "heads", "key_dim"),
+    [({}, 9, 9, None), ({"released": True}, 9, 9, 8), ({"released": True, "window_size": 5}, 25, 10, 8)],
+)
+def test_costs_are_those_of_the_equation(options, places, heads, key_dim):
+    shapes = [(3, 16, 32, 32), (16, 16, 32, 32), (16, 16, 32, 32), (16, 32, 16, 32)]
+    shapes += [(32, 32, 16, 16), (32, 64, 8, 16), (64, 64, 8, 8)]
+    macs, parameters = 64 * 10, 64 * 10 + 10
+    for channels, filters, queries, size in shapes:
+        # Windows of the outermost queries see tokens of padding, whose keys are computed with the others.
+        reach = (queries - 1) * (size // queries) + int(places**0.5)
+        each = {"places": places, "heads": heads, "key_dim": key_dim}
+        macs += layer_macs(channels, filters, queries**2, reach**2, **each)
+        parameters += heads * channels * filters + filters
+        parameters += 0 if key_dim is None else (heads + 1) * key_dim * channels + heads * places
+    model = create_model("attention/resnet8", num_classes=10, image_size=32, **options)
+    assert count_macs(model, (3, 32, 32)) == macs
+    assert count_parameters(model) == parameters
+
+
+def test_what_is_no_network_of_plain_convolutions_is_refused():
+    class Functional(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 5, 3)
+
+        def forward(self, x):
+            return F.conv2d(self.conv(x), self.conv.weight[:, :1].expand(-1, 5, -1, -1))
+
+    class Odd(nn.Conv2d):
+        def forward(self, x):
+            return -super().forward(x)
+
+    with pytest.raises(ValueError, match=r"Linear has no torch\.nn\.Conv2d"):
+        network_to_attention(nn.Linear(3, 5), image_size=32)
+    with pytest.raises(ValueError, match=r"do not convolve as torch\.nn\.Conv2d does: 0 \(.*Odd\)"):
+        network_to_attention(nn.Sequential(Odd(3, 5, 3)), image_size=32)
+    with pytest.raises(ValueError, match="Functional computes 1 convolutions outside"):
+        network_to_attention(Functional(), image_size=32)
+    with pytest.raises(ValueError, match="an example image or an image_size must be given"):
+        network_to_attention(nn.Conv2d(3, 5, 3))
+
+
+def test_a_network_of_one_convolution_is_attention():
+    conv = nn.Conv2d(3, CLASSES, 3).double()
+    compiled = network_to_attention(conv, image_size=32)
+    assert isinstance(compiled, ConvolutionalAttention)
+    assert_same_function(compiled, conv)
+
+
+@pytest.mark.parametrize("options", [{}, {"form": "quadratic"}, {"released": True, "window_size": 5}])
+def test_it_starts_from_a_trained_network_of_its_kind(options):
+    torch.manual_seed(3)
+    source = trained(width=5)
+    other = create_model("attention/resnet8", num_classes=CLASSES, image_size=(ROWS, COLS), width=5, **options)
+    other = other.double().eval()
+    again = copy.deepcopy(other)
+    other.start_from(source)
+    x = images()
+    with torch.no_grad():
+        torch.testing.assert_close(other(x), source(x), rtol=0, atol=1e-10)
+        again.start_from(other)
+        torch.testing.assert_close(again(x), other(x), rtol=0, atol=0)
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        other.start_from(trained(width=3))

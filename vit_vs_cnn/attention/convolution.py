@@ -1,0 +1,214 @@
+"""Attention that is a convolution: compile one, or a whole network of them, and let it grow from there."""
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from vit_vs_cnn.attention.convolution_folding import folded_kernel, trace_foldings, what_is_left
+from vit_vs_cnn.attention.convolution_layer import ConvolutionalAttention
+
+__all__ = ["ConvolutionalAttention", "conv2d_to_attention", "network_to_attention", "unexplained_energy"]
+
+
+def conv2d_to_attention(
+    conv: nn.Conv2d,
+    *,
+    form: str = "window",
+    sharpness: float | None = None,
+    head_dim: int | None = None,
+    window_size: int | Sequence[int] | None = None,
+    released: bool = False,
+    key_dim: int = 8,
+    compensate: bool | None = None,
+) -> ConvolutionalAttention:
+    """Multi-head attention that computes what a convolution does; see ``ConvolutionalAttention``.
+
+    Reference: Cordonnier, Loukas & Jaggi 2020, theorem 1.
+    Differs: any kernel, stride, dilation, padding and number of groups.
+
+    Arguments:
+        conv: of any kernel size, stride, dilation, padding, padding mode and number of groups.
+        form: "window" or "quadratic".
+        sharpness: beta of the window, alpha of the quadratic form; infinity and 46 if None, 5 where released.
+        head_dim: None for the same function; fewer than the rank for the best approximation (the singular values
+            that are left out are its error, ``unexplained_energy``).
+        window_size: of the window, if larger than the kernel.
+        released: whether positions and content are learned from here on.
+        key_dim: width of the queries and keys of the content.
+        compensate: whether heads that are not sharp compute the convolution all the same; where released if None.
+
+    Raises:
+        ValueError: if the module is no plain ``nn.Conv2d``, or as ``ConvolutionalAttention``.
+    """
+    if not _is_plain(conv):
+        raise ValueError(f"conv must be a torch.nn.Conv2d that convolves as such, but is {type(conv).__qualname__}")
+    kernel, bias = folded_kernel(conv, None)
+    return _compiled(
+        conv,
+        kernel,
+        bias,
+        form=form,
+        sharpness=sharpness,
+        head_dim=head_dim,
+        window_size=window_size,
+        released=released,
+        key_dim=key_dim,
+        compensate=compensate,
+    )
+
+
+def network_to_attention(
+    model: nn.Module,
+    *,
+    example: Float[Tensor, "batch channels rows cols"] | None = None,
+    image_size: int | Sequence[int] | None = None,
+    form: str = "window",
+    sharpness: float | None = None,
+    window_size: int | None = None,
+    released: bool = False,
+    key_dim: int = 8,
+    compensate: bool | None = None,
+) -> nn.Module:
+    """A copy of a network, in evaluation mode, whose every convolution is attention; its linear head stays.
+
+    A batch norm whose input is the output of a convolution, and of nothing else, is folded into it: its place is taken
+    by an identity (by the activation alone if it is one of timm's that activate). Any other one, such as one before its
+    convolution, stays: in evaluation mode it is affine.
+
+    Arguments:
+        model: a network of ``nn.Conv2d`` layers: ours or one of timm's.
+        example: images to send through it once, to see which batch norm follows which convolution; or
+        image_size: of an image of zeros in its place, one number or (rows, cols).
+        form, sharpness, released, key_dim, compensate: as in ``conv2d_to_attention``.
+        window_size: of kernels smaller than that; larger ones keep their own size, and 1x1 kernels theirs.
+
+    Raises:
+        ValueError: if the model has no convolution, computes one that is no plain ``nn.Conv2d``, or a layer is refused.
+    """
+    convolutions = {name: module for name, module in model.named_modules() if isinstance(module, nn.Conv2d)}
+    if not convolutions:
+        raise ValueError(f"the model must have convolutions, but {type(model).__qualname__} has no torch.nn.Conv2d")
+    if odd := [
+        f"{name} ({type(module).__qualname__})" for name, module in convolutions.items() if not _is_plain(module)
+    ]:
+        raise ValueError(f"these layers do not convolve as torch.nn.Conv2d does: {', '.join(odd)}")
+    network = copy.deepcopy(model).eval()
+    if example is None:
+        example = _example(next(iter(convolutions.values())), image_size)
+    folding = trace_foldings(network, example)
+    if folding.outside:
+        raise ValueError(
+            f"{type(model).__qualname__} computes {folding.outside} convolutions outside of torch.nn.Conv2d layers"
+        )
+    replacements: dict[nn.Module, nn.Module] = {}
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            norm = folding.norms.get(module)
+            kernel, bias = folded_kernel(module, norm)
+            replacements[module] = _compiled(
+                module,
+                kernel,
+                bias,
+                form=form,
+                sharpness=sharpness,
+                head_dim=None,
+                window_size=_window(module, window_size),
+                released=released,
+                key_dim=key_dim,
+                compensate=compensate,
+            ).eval()
+            if norm is not None:
+                replacements[norm] = what_is_left(norm)
+    for parent in list(network.modules()):
+        for name, child in list(parent._modules.items()):
+            if child in replacements:
+                setattr(parent, name, replacements[child])
+    return replacements.get(network, network)
+
+
+def unexplained_energy(
+    kernel: Float[Tensor, "out_channels channels kernel_rows kernel_cols"], head_dim: int
+) -> Float[Tensor, ""]:
+    """Share of a kernel's energy that heads of this width cannot express.
+
+    ``sum_h sum_{r > head_dim} sigma_r(W_h)^2 / sum_h sum_r sigma_r(W_h)^2``.
+
+    Reference: Eckart & Young 1936.
+    Differs: none.
+    """
+    energies = torch.linalg.svdvals(kernel.flatten(2).movedim(-1, 0)).square()
+    return energies[:, head_dim:].sum() / energies.sum()
+
+
+def _is_plain(module: nn.Module) -> bool:
+    """Whether it computes what ``nn.Conv2d`` does, itself or as a subclass that leaves it alone."""
+    if not isinstance(module, nn.Conv2d):
+        return False
+    kind = type(module)
+    return kind.forward is nn.Conv2d.forward and kind._conv_forward is nn.Conv2d._conv_forward
+
+
+def _example(first: nn.Conv2d, image_size: int | Sequence[int] | None) -> Tensor:
+    if image_size is None:
+        raise ValueError("an example image or an image_size must be given, to see which batch norm follows which layer")
+    rows, cols = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
+    return first.weight.new_zeros(1, first.in_channels, rows, cols)
+
+
+def _window(conv: nn.Conv2d, window_size: int | None) -> tuple[int, int] | None:
+    if window_size is None:
+        return None
+    rows, cols = conv.kernel_size
+    return max(rows, window_size), max(cols, window_size)
+
+
+def _compiled(
+    conv: nn.Conv2d,
+    kernel: Tensor,
+    bias: Tensor | None,
+    *,
+    form: str,
+    sharpness: float | None,
+    head_dim: int | None,
+    window_size: int | Sequence[int] | None,
+    released: bool,
+    key_dim: int,
+    compensate: bool | None,
+) -> ConvolutionalAttention:
+    """Attention of a convolution's shape, with a kernel and a bias of its own."""
+    attention = ConvolutionalAttention(
+        conv.in_channels,
+        conv.out_channels,
+        conv.kernel_size,
+        stride=conv.stride,
+        padding=_padding(conv),
+        dilation=conv.dilation,
+        groups=conv.groups,
+        bias=bias is not None,
+        padding_mode=conv.padding_mode,
+        form=form,
+        sharpness=sharpness,
+        window_size=window_size,
+        head_dim=head_dim,
+        released=released,
+        key_dim=key_dim,
+        compensate=compensate,
+    ).to(kernel)
+    attention.set_kernel(kernel)
+    if bias is not None and attention.output_bias is not None:
+        with torch.no_grad():
+            attention.output_bias.copy_(bias)
+    return attention.train(conv.training)
+
+
+def _padding(conv: nn.Conv2d) -> list[tuple[int, int]]:
+    """(before, after) along the rows and along the columns."""
+    if conv.padding == "valid":
+        return [(0, 0), (0, 0)]
+    if conv.padding == "same":
+        totals = [step * (size - 1) for step, size in zip(conv.dilation, conv.kernel_size, strict=True)]
+        return [(total // 2, total - total // 2) for total in totals]
+    return [(int(side), int(side)) for side in conv.padding]

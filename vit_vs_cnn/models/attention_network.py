@@ -1,0 +1,115 @@
+"""A convolutional network compiled to attention, as a model by name."""
+
+import copy
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from vit_vs_cnn.attention.convolution import ConvolutionalAttention, network_to_attention
+
+
+class AttentionNetwork(nn.Module):
+    """A convolutional network, batch norms folded and every convolution replaced by attention: the same function.
+
+    Reference: Cordonnier, Loukas & Jaggi 2020, theorem 1; see ``network_to_attention`` and ``ConvolutionalAttention``.
+    Differs: none.
+
+    Arguments:
+        network: the convolutional network; a compiled copy of it becomes ``self.network``.
+        image_size: of an image to send through it once, one number or (rows, cols).
+        form: "window" or "quadratic".
+        sharpness: beta of the window, alpha of the quadratic form; infinity and 46 if None, 5 where released.
+        window_size: of the windows, if larger than the kernels.
+        released: whether positions and content are learned from here on.
+        key_dim: width of the queries and keys of the content.
+        compensate: whether heads that are not sharp compute the convolution all the same; where released if None.
+
+    Raises:
+        ValueError: as ``network_to_attention``.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        *,
+        image_size: int | Sequence[int],
+        form: str = "window",
+        sharpness: float | None = None,
+        window_size: int | None = None,
+        released: bool = False,
+        key_dim: int = 8,
+        compensate: bool | None = None,
+    ) -> None:
+        super().__init__()
+        self._compiled = partial(
+            network_to_attention,
+            image_size=image_size,
+            form=form,
+            sharpness=None if sharpness is None else float(sharpness),
+            window_size=window_size,
+            released=released,
+            key_dim=key_dim,
+            compensate=compensate,
+        )
+        self.network = self._compiled(network).train(network.training)
+        self._kept = getattr(network, "no_weight_decay", set)()
+
+    def start_from(self, trained: nn.Module) -> None:
+        """Compute what a trained network computes: compile it, or take over its weights where it is compiled already.
+
+        Raises:
+            ValueError: as ``network_to_attention``.
+            RuntimeError: the weights do not fit.
+        """
+        if isinstance(trained, AttentionNetwork):
+            self.load_state_dict(trained.state_dict())
+            return
+        with torch.random.fork_rng(devices=[]):  # the queries of the content are drawn; nobody else shall notice
+            self.network.load_state_dict(self._compiled(trained).state_dict())
+
+    def no_weight_decay(self) -> set[str]:
+        """Names of the parameters that say where heads look, and of those that the network itself keeps."""
+        kept = {f"network.{name}" for name in self._kept}
+        for name, module in self.named_modules():
+            if isinstance(module, ConvolutionalAttention) and module.released:
+                positions = ("position_bias",) if module.form == "window" else ("head_sharpness", "head_centres")
+                kept |= {f"{name}.{position}" for position in positions}
+        return kept
+
+    def forward(
+        self, images: Float[Tensor, "batch channels rows cols"], *, return_attention: bool = False
+    ) -> Tensor | tuple[Tensor, list[Tensor]]:
+        """Logits; with ``return_attention`` also the weights of every layer in the order of the forward pass.
+
+        Each is ``(batch, heads, queries, tokens)``, the tokens being the places of the layer's own input.
+        """
+        if not return_attention:
+            return self.network(images)
+        weights: list[Tensor] = []
+        return _recording(self.network, weights)(images), weights
+
+
+def _recording(network: nn.Module, weights: list[Tensor]) -> nn.Module:
+    """The same network, sharing its parameters, whose layers leave their weights in a list."""
+    shared = {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
+    network = copy.deepcopy(network, memo=shared)
+    for parent in list(network.modules()):
+        for name, child in list(parent._modules.items()):
+            if isinstance(child, ConvolutionalAttention):
+                setattr(parent, name, _Recorder(child, weights))
+    return network
+
+
+class _Recorder(nn.Module):
+    def __init__(self, layer: ConvolutionalAttention, weights: list[Tensor]) -> None:
+        super().__init__()
+        self.layer = layer
+        self.weights = weights
+
+    def forward(self, images: Tensor) -> Tensor:
+        output, weights = self.layer(images, return_weights=True)
+        self.weights.append(weights)
+        return output

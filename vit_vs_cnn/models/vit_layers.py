@@ -1,0 +1,133 @@
+"""What the options of the Vision Transformer stand for: the layers of a position, a score and a window."""
+
+from collections.abc import Sequence
+
+from vit_vs_cnn.attention.gated import GatedAttention
+from vit_vs_cnn.attention.linear import LinearAttention
+from vit_vs_cnn.attention.positions import LearnedPosition, SinusoidalPosition
+from vit_vs_cnn.attention.relative import QuadraticBias, RelativeBias
+from vit_vs_cnn.attention.rotary import RotaryPosition
+from vit_vs_cnn.attention.scores import AdditiveScore, KernelScore, ScoredAttention
+from vit_vs_cnn.attention.window_layers import BlockWindow, SlidingWindow
+
+POSITIONS = ("learned", "sincos", "relative", "quadratic", "rotary", "conditional", "none")
+SCORES = ("dot_product", "additive", "gaussian", "linear", "gated")
+WINDOW_KINDS = ("sliding", "block")
+INITIALISATIONS = ("default", "mimetic", "impulse")
+
+#: One window for all layers (None for global attention), or one for each layer.
+WindowSize = int | Sequence[int | Sequence[int] | None] | None
+
+
+def additive_position(
+    position: str, grid_size: tuple[int, int], extra_tokens: int, embed_dim: int
+) -> LearnedPosition | SinusoidalPosition | None:
+    """What is added to the tokens; a position that acts within the encoder adds nothing here."""
+    if position not in POSITIONS:
+        raise ValueError(f'position must be one of {", ".join(POSITIONS)}, but is "{position}"')
+    if position == "learned":
+        return LearnedPosition(grid_size, embed_dim, extra_tokens)
+    if position == "sincos":
+        return SinusoidalPosition(grid_size, embed_dim, extra_tokens)
+    return None
+
+
+def rotary_position(
+    position: str, grid_size: tuple[int, int], extra_tokens: int, head_dim: int
+) -> RotaryPosition | None:
+    """What rotates queries and keys: one for all layers, as it has no parameters."""
+    return RotaryPosition(grid_size, head_dim, extra_tokens) if position == "rotary" else None
+
+
+def relative_position(
+    position: str, grid_size: tuple[int, int], extra_tokens: int, num_heads: int
+) -> RelativeBias | QuadraticBias | None:
+    """What is added to the scores of a layer."""
+    if position == "relative":
+        return RelativeBias(grid_size, num_heads, extra_tokens)
+    if position == "quadratic":
+        return QuadraticBias(grid_size, num_heads, extra_tokens)
+    return None
+
+
+def attention_of(
+    score: str, grid_size: tuple[int, int], extra_tokens: int, num_heads: int, *, head_dim: int, read_by_class: bool
+) -> ScoredAttention | LinearAttention | GatedAttention | None:
+    """What the heads of a layer do; None for the scaled dot product.
+
+    A layer of which only the class token is read is not gated: that token has no position, its gate would be idle.
+    """
+    match score:
+        case "dot_product":
+            return None
+        case "additive":
+            return ScoredAttention(AdditiveScore(head_dim, head_dim, head_dim))
+        case "gaussian":
+            return ScoredAttention(KernelScore("gaussian", head_dim**0.25, learn_bandwidth=True))
+        case "linear":
+            return LinearAttention()
+        case "gated":
+            return None if read_by_class else GatedAttention(grid_size, num_heads, extra_tokens)
+    raise ValueError(f'score must be one of {", ".join(SCORES)}, but is "{score}"')
+
+
+def windows_of(
+    window_size: WindowSize, grid_size: tuple[int, int], extra_tokens: int, *, kind: str, boundary: str, depth: int
+) -> list[SlidingWindow | BlockWindow | None]:
+    """The window of each layer, None where attention is global."""
+    if kind not in WINDOW_KINDS:
+        raise ValueError(f'window_kind must be one of {", ".join(WINDOW_KINDS)}, but is "{kind}"')
+    sizes = [window_size] * depth if window_size is None or isinstance(window_size, int) else list(window_size)
+    if len(sizes) != depth:
+        raise ValueError(f"window_size must be one number or one for each of {depth} layers, but has {len(sizes)}")
+    # Built for every layer, so that an unknown boundary raises even where no layer has a window.
+    layers = [SlidingWindow(grid_size, 1 if size is None else size, boundary, extra_tokens) for size in sizes]
+    if kind == "block":
+        layers = [
+            BlockWindow(grid_size, layer.window_size, index % 2 == 1, extra_tokens)
+            for index, layer in enumerate(layers)
+        ]
+    return [None if size is None else layer for size, layer in zip(sizes, layers, strict=True)]
+
+
+def check_gated(score: str, *, position: str, window_size: WindowSize, attention_dropout: float) -> None:
+    """Refuses what gated attention has no place for; what the other scores exclude ``MultiHeadAttention`` refuses.
+
+    Raises:
+        ValueError: if it meets a window, a position on the scores or attention dropout.
+    """
+    if score != "gated":
+        return
+    if window_size is not None:
+        raise ValueError(f'score="gated" needs window_size=None, as its heads see all patches, but is {window_size}')
+    if position in ("relative", "quadratic"):
+        raise ValueError(f'score="gated" has a position on its scores already, but position="{position}"')
+    if attention_dropout:
+        raise ValueError(f'score="gated" needs attention_dropout=0, but is {attention_dropout}')
+
+
+def check_initialisation(
+    initialisation: str, *, score: str, qk_norm: bool, position: str, window_size: WindowSize, class_token: bool
+) -> None:
+    """Refuses a start that the other options would undo.
+
+    Raises:
+        ValueError: if it is unknown, or does not go with another option.
+    """
+    if initialisation not in INITIALISATIONS:
+        raise ValueError(f'initialisation must be one of {", ".join(INITIALISATIONS)}, but is "{initialisation}"')
+    if initialisation == "default":
+        return
+    start = f'initialisation="{initialisation}"'
+    if score != "dot_product":
+        raise ValueError(f'{start} needs score="dot_product", whose queries and keys it sets, but score="{score}"')
+    if qk_norm:
+        raise ValueError(f"{start} needs qk_norm=False, as the norm undoes the product that it sets, but qk_norm=True")
+    if initialisation == "mimetic":
+        return
+    if position not in ("learned", "sincos"):
+        raise ValueError(f'{start} needs position "learned" or "sincos", which it is fitted to, but is "{position}"')
+    if window_size is not None:
+        raise ValueError(f"{start} needs window_size=None, as it is fitted to the whole grid, but is {window_size}")
+    if class_token:
+        raise ValueError(f'{start} needs pool="mean" without a class token, which has no place in the grid')
