@@ -1,0 +1,52 @@
+"""Layers whose locality is known: attention that is a convolution, and attention that is all content."""
+
+import torch
+from torch import nn
+
+from vit_vs_cnn.attention.multihead import MultiHeadAttention
+from vit_vs_cnn.attention.relative import QuadraticBias
+from vit_vs_cnn.models import VisionTransformer
+
+#: Sharp enough for the softmax to be one-hot in float64.
+ALPHA = 46.0
+
+
+def convolving(
+    attention: MultiHeadAttention, sharpness: float = ALPHA, offsets: torch.Tensor | None = None
+) -> MultiHeadAttention:
+    """Take the content out of the scores, so that heads look at their centres alone; values stay as they are."""
+    assert isinstance(attention.relative, QuadraticBias)
+    with torch.no_grad():
+        for projection in (attention.query_projection, attention.key_projection):
+            projection.weight.zero_()
+            projection.bias.zero_()
+        attention.relative.sharpness.fill_(sharpness)
+        if offsets is not None:
+            attention.relative.centres.copy_(offsets)
+    return attention
+
+
+def convolution_layer(grid_size: tuple[int, int], embed_dim: int, heads: int = 9) -> MultiHeadAttention:
+    torch.manual_seed(3)
+    relative = QuadraticBias(grid_size, heads)
+    return convolving(MultiHeadAttention(embed_dim, heads, head_dim=embed_dim, relative=relative).double())
+
+
+def content_layer(embed_dim: int, heads: int = 9) -> MultiHeadAttention:
+    """Sharp attention by content alone."""
+    torch.manual_seed(4)
+    layer = MultiHeadAttention(embed_dim, heads, head_dim=embed_dim).double()
+    for projection in (layer.query_projection, layer.key_projection):
+        nn.init.normal_(projection.weight, std=1.0)
+    return layer
+
+
+def tiny_vit(**options: object) -> VisionTransformer:
+    """A grid of 7 x 5 patches of 2 x 3 pixels."""
+    torch.manual_seed(5)
+    sizes = {"image_size": (14, 15), "patch_size": (2, 3), "embed_dim": 18, "depth": 2, "num_heads": 9}
+    return VisionTransformer(**(sizes | {"num_classes": 3} | options)).double().eval()
+
+
+def attention_modules(network: VisionTransformer) -> list[MultiHeadAttention]:
+    return [block.attention for block in network.encoder.blocks]

@@ -1,0 +1,73 @@
+import pytest
+import torch
+from torch import nn
+
+from tests.inspection.locality.layers import tiny_vit
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection.locality.equivariance import equivariance_errors
+from vit_vs_cnn.inspection.locality.feature_maps import feature_maps
+from vit_vs_cnn.models import ResNet
+
+
+@pytest.fixture
+def images():
+    return torch.randn(5, 3, 14, 15, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+def errors_of(network, images, **options):
+    return equivariance_errors(lambda batch: feature_maps(network, batch), images, **options)
+
+
+def test_a_circular_convolution_is_equivariant_and_a_padded_one_nearly(images):
+    circular = nn.Conv2d(3, 4, 3, padding=1, padding_mode="circular", dtype=torch.float64)
+    padded = nn.Conv2d(3, 4, 3, padding=1, dtype=torch.float64)
+    found = equivariance_errors(lambda x: {"circular": circular(x), "padded": padded(x)}, images, batch_size=2)
+    assert found["circular"] < 1e-28
+    assert 0 < found["padded"] < 0.5
+
+
+@pytest.mark.parametrize("shifts", [[(1, 0)], [(0, -2)], [(3, 1)]])
+def test_a_vit_without_positions_moves_with_the_patches(images, shifts):
+    found = errors_of(tiny_vit(position="none"), images, shifts=shifts)
+    assert max(found.values()) < 1e-25
+
+
+@pytest.mark.parametrize("pool", ["mean", "class"])
+def test_a_vit_with_absolute_positions_does_not(images, pool):
+    found = errors_of(tiny_vit(position="learned", pool=pool), images)
+    assert list(found) == ["block 0", "block 1"]
+    assert min(found.values()) > 0.01
+
+
+def test_attention_in_circular_windows_is_equivariant(images):
+    network = tiny_vit(position="relative", window_size=3, window_boundary="circular")
+    assert max(errors_of(network, images).values()) < 1e-25
+
+
+def test_the_error_is_what_its_equation_says(images):
+    bias = torch.randn(4, 7, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    conv = nn.Conv2d(3, 4, (2, 3), stride=(2, 3), dtype=torch.float64)
+
+    def features(batch):
+        return {"map": conv(batch) + bias}
+
+    found = equivariance_errors(features, images, shifts=[(2, -1)])["map"]
+    with torch.no_grad():
+        plain, shifted = conv(images) + bias, conv(images.roll((4, -3), (2, 3))) + bias
+    moved = plain[:, :, :5, 1:]
+    variance = (moved - moved.mean((0, 2, 3), keepdim=True)).square().mean()
+    expected = (shifted[:, :, 2:, :4] - moved).square().mean() / variance
+    assert found == pytest.approx(expected.item(), rel=1e-12)
+
+
+def test_maps_of_a_resnet_are_compared_at_their_own_steps():
+    network = ResNet(8, width=2, num_classes=3, zero_init_residual=False).double().eval()
+    images = torch.randn(3, 3, 20, 28, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    found = errors_of(network, images)
+    assert list(found) == ["stem", "block 0", "block 1", "block 2"]
+    assert all(0 < error < 1 for error in found.values())
+
+
+def test_a_shift_by_part_of_a_patch_raises(images):
+    with pytest.raises(InputError, match="no whole number of steps of block 0"):
+        errors_of(tiny_vit(), images, stride=1)

@@ -1,0 +1,61 @@
+import copy
+
+import pytest
+import torch
+
+from tests.inspection.locality.layers import attention_modules, convolving, tiny_vit
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection.locality.attention_layers import attention_layers, layer_passes, to_map
+from vit_vs_cnn.inspection.locality.convolution_fit import FittedConvolution, convolution_fit
+from vit_vs_cnn.inspection.locality.replacement import replace_attention
+
+
+@pytest.fixture
+def images():
+    return torch.randn(61, 3, 14, 15, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+def layers_of(network):
+    return attention_layers(network, torch.zeros(1, 3, 14, 15, dtype=torch.float64))[0]
+
+
+def fitted_to(network, layer, images):
+    ((_, found),) = layer_passes(network, [layer], images)
+    maps = [to_map(tokens, network.grid_size, network.extra_tokens) for tokens in (found.inputs, found.outputs)]
+    return convolution_fit(*maps, padding=layer.padding)
+
+
+@pytest.mark.parametrize(
+    ("options", "padding"),
+    [({}, "replicate"), ({"window_size": 3, "window_boundary": "circular"}, "circular")],
+)
+def test_a_convolution_takes_the_place_of_attention_that_is_one(images, options, padding):
+    network = tiny_vit(position="quadratic", **options)
+    for attention in attention_modules(network):
+        convolving(attention)
+    layer = layers_of(network)[1]
+    before = copy.deepcopy(network.state_dict())
+    assert layer.padding == padding
+    replaced = replace_attention(network, layer, fitted_to(network, layer, images))
+    torch.testing.assert_close(replaced(images), network(images), rtol=0, atol=1e-9)
+    assert all(torch.equal(before[name], found) for name, found in network.state_dict().items())
+
+
+def test_the_class_token_goes_on_attending(images):
+    network = tiny_vit(pool="class")
+    zero = FittedConvolution(torch.zeros(18, 18, 3, 3), torch.zeros(18), "replicate")
+    last = replace_attention(network, layers_of(network)[1], zero)
+    torch.testing.assert_close(last(images), network(images), rtol=0, atol=1e-12)
+    first = replace_attention(network, layers_of(network)[0], zero)
+    assert (first(images) - network(images)).abs().max() > 1e-3
+
+
+def test_a_replaced_layer_has_no_weights_to_give(images):
+    zero = FittedConvolution(torch.zeros(18, 18, 3, 3), torch.zeros(18), "replicate")
+    network = tiny_vit()
+    replaced = replace_attention(network, layers_of(network)[0], zero)
+    with pytest.raises(InputError, match="no weights"):
+        replaced(images, return_attention=True)
+    with pytest.raises(InputError, match='padding must not be "valid"'):
+        unpadded = FittedConvolution(torch.zeros(18, 18, 3, 3), torch.zeros(18))
+        replace_attention(network, layers_of(network)[0], unpadded)

@@ -1,0 +1,226 @@
+"""Weights of our networks and of timm's: those that the fused kernels use, or a clear refusal."""
+
+import pytest
+import timm
+import torch
+from timm.models.vision_transformer import VisionTransformer as TimmVisionTransformer
+from torch import nn
+
+from tests.inspection.models import BATCH, LAYOUTS, images, vit
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection import TokenLayout, attention_gradients, attention_maps, attention_rollout, rollout_map
+from vit_vs_cnn.inspection.attention_weights import has_attention
+from vit_vs_cnn.inspection.residual_shares import residual_shares
+from vit_vs_cnn.models import VisionTransformer
+
+
+def timm_vit(**options):
+    torch.manual_seed(0)
+    sizes = {"img_size": (12, 20), "patch_size": 4, "embed_dim": 22, "depth": 3, "num_heads": 2, "num_classes": 7}
+    model = TimmVisionTransformer(**{**sizes, **options})
+    for block in model.blocks:  # timm starts at 0.02: weights would be all but uniform
+        block.attn.qkv.weight.data.mul_(30)
+    return model.double().eval()
+
+
+POOLS = {
+    "class": ({}, "class", 1),
+    "mean": ({"global_pool": "avg"}, "mean", 1),
+    "mean, no class token": ({"global_pool": "avg", "class_token": False}, "mean", 0),
+    "registers": ({"reg_tokens": 3}, "class", 4),
+    "prefix in the mean": ({"global_pool": "avg", "pool_include_prefix": True}, "all", 1),
+    "attention": ({"global_pool": "map", "class_token": False}, "attention", 0),
+    "norms": ({"qk_norm": True, "init_values": 0.5, "pre_norm": True}, "class", 1),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_our_logits_with_weights_are_those_of_the_fused_path(layout):
+    model = vit(**layout).float()
+    given = images().float()
+    maps = attention_maps(model, given)
+    torch.testing.assert_close(maps.logits, model(given), rtol=1e-6, atol=1e-6)
+    assert maps.grid_size == (3, 5)
+    assert len(maps.weights) == 3
+
+
+@pytest.mark.parametrize("options, reads, extra", POOLS.values(), ids=POOLS)
+def test_timm_gives_one_map_per_block_whose_rows_sum_to_one(options, reads, extra):
+    model = timm_vit(**options)
+    maps = attention_maps(model, images())
+    torch.testing.assert_close(maps.logits, model(images()), rtol=0.0, atol=1e-10)
+    assert [layer.shape for layer in maps.weights] == [(BATCH, 2, 15 + extra, 15 + extra)] * 3
+    rows = attention_rollout(maps.weights, extra_tokens=extra).sum(dim=-1)
+    torch.testing.assert_close(rows, torch.ones_like(rows), rtol=0.0, atol=1e-12)
+    torch.testing.assert_close(maps.query.sum(dim=1), torch.ones(BATCH).double())
+    expected = {"class": [1.0] + [0.0] * (14 + extra), "all": [1 / 16] * 16, "mean": [0.0] * extra + [1 / 15] * 15}
+    if reads in expected:
+        torch.testing.assert_close(maps.query, torch.tensor(expected[reads]).double().expand(BATCH, -1))
+    assert len(residual_shares(model, images())) == 3
+
+
+@pytest.mark.parametrize("pool", ["token", "avg"])
+def test_timm_and_the_same_network_of_ours_have_the_same_weights_and_gradients(pool):
+    theirs = timm_vit(global_pool=pool)
+    ours = VisionTransformer.from_timm(theirs)
+    classes = torch.tensor([3, 0, 6])
+    recorded, asked = (attention_gradients(model, images(), classes) for model in (theirs, ours))
+    torch.testing.assert_close(recorded.query, asked.query)
+    for kind in ("weights", "gradients"):
+        for one, other in zip(getattr(recorded, kind), getattr(asked, kind), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-10)
+    shares = zip(residual_shares(theirs, images()), residual_shares(ours, images()), strict=True)
+    assert all(torch.allclose(one, other, atol=1e-8) for one, other in shares)
+
+
+def test_weights_are_had_whether_timm_fuses_or_not_and_the_model_is_left_as_it_was():
+    fused, slow = timm_vit(), timm_vit()
+    for block in slow.blocks:
+        block.attn.fused_attn = False
+    slow.train()
+    slow.set_grad_checkpointing(True)
+    slow.blocks[0].eval()
+    for one, other in zip(*(attention_gradients(model, images()).weights for model in (fused, slow)), strict=True):
+        torch.testing.assert_close(one, other, rtol=0.0, atol=1e-12)
+    assert not any(block.attn.fused_attn for block in slow.blocks)
+    assert slow.grad_checkpointing
+    assert [module.training for module in (slow, slow.blocks[0], slow.blocks[1])] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    "name, options",
+    [
+        ("beit_base_patch16_224", {"img_size": 32, "depth": 2}),
+        ("eva02_tiny_patch14_224", {"img_size": 28, "depth": 2}),
+        ("deit_tiny_distilled_patch16_224", {"img_size": 32, "depth": 2}),
+        ("vit_relpos_small_patch16_224", {"img_size": 32, "depth": 2}),
+    ],
+)
+def test_relatives_of_the_vision_transformer_give_weights_too(name, options):
+    model = timm.create_model(name, pretrained=False, num_classes=3, **options)
+    given = torch.randn(2, 3, options["img_size"], options["img_size"])
+    maps = attention_gradients(model, given)
+    rows = attention_rollout(maps.weights, extra_tokens=maps.extra_tokens).sum(dim=-1)
+    torch.testing.assert_close(rows, torch.ones_like(rows))
+    assert len(maps.weights) == 2
+    assert rollout_map(maps.weights, query=maps.query, extra_tokens=maps.extra_tokens).shape == (2, 4)
+    assert len(residual_shares(model, given)) == 2
+
+
+class Windowed(nn.Module):
+    """Attention within halves of a sequence, as windows do it: in the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.patch_embed, self.num_prefix_tokens = nn.Identity(), 0
+
+    def forward(self, given):
+        tokens = given.flatten(2).unflatten(2, (2, -1)).permute(0, 2, 3, 1).flatten(0, 1).unsqueeze(1)
+        attended = nn.functional.scaled_dot_product_attention(tokens, tokens, tokens)
+        return attended.mean(dim=(1, 2)).unflatten(0, (len(given), 2)).mean(dim=1)
+
+
+class Grouped(nn.Module):
+    def forward(self, given):
+        tokens = given.flatten(2)
+        return nn.functional.scaled_dot_product_attention(tokens, tokens, tokens).mean(dim=2)
+
+
+@pytest.mark.parametrize(
+    "network, message",
+    [
+        (timm.create_model("resnet10t", num_classes=3), "ResNet has no attention weights"),
+        (timm.create_model("convnext_atto", num_classes=3), "ConvNeXt has no attention weights"),
+        (timm.create_model("mixer_s32_224", img_size=32, num_classes=3), "MlpMixer has no attention weights"),
+        (Windowed(), "Windowed attends within windows"),
+        (Grouped(), "without heads"),
+        (timm_vit(global_pool="max").float(), "pools its tokens by 'max'"),
+        (timm_vit(global_pool="").float(), "one row of logits"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_network_whose_weights_cannot_be_had_says_so_in_one_line(network, message):
+    shape = (2, 3, 12, 20) if isinstance(network, TimmVisionTransformer) else (2, 3, 32, 32)
+    with pytest.raises(InputError, match=message) as raised:
+        attention_maps(network, torch.randn(shape))
+    assert "\n" not in str(raised.value)
+
+
+class Unseen(nn.Module):
+    """A mixing of tokens that torch's attention has no part in."""
+
+    def forward(self, tokens, attn_mask=None, is_causal=False):
+        return tokens.mean(dim=1, keepdim=True).expand_as(tokens)
+
+
+def test_a_block_whose_attention_is_not_seen_is_missed():
+    model = timm_vit()
+    model.blocks[1].attn = Unseen()
+    with pytest.raises(InputError, match="has 3 blocks, but 2 of its attentions"):
+        attention_maps(model, images())
+
+
+class Stochastic(TimmVisionTransformer):
+    """Answers differently each time."""
+
+    def forward(self, x, attn_mask=None):
+        return super().forward(x, attn_mask) + torch.randn(1)
+
+
+def test_logits_that_are_not_the_networks_own_are_noticed():
+    torch.manual_seed(0)
+    model = Stochastic(img_size=(12, 20), patch_size=4, embed_dim=22, depth=1, num_heads=2, num_classes=3)
+    with pytest.raises(InputError, match="differ from the network's own"):
+        attention_maps(model, images().float())
+
+
+class Sequence(nn.Module):
+    """torch's own encoder, from which no weights are had by asking."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Conv2d(3, 10, 4, stride=4)
+        layer = nn.TransformerEncoderLayer(10, 2, 20, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(10, 3)
+
+    def forward(self, given):
+        return self.head(self.encoder(self.embed(given).flatten(2).mT).mean(dim=1))
+
+
+def test_weights_of_torchs_encoder_are_had_with_a_layout_and_gradients_are_refused():
+    torch.manual_seed(0)
+    network, given = Sequence().eval(), images().float()
+    with pytest.raises(InputError, match="give its layout"):
+        attention_maps(network, given)
+    layout = TokenLayout((3, 5))
+    maps = attention_maps(network, given, layout=layout)
+    tokens = network.embed(given).flatten(2).mT
+    expected = network.encoder.layers[0].self_attn(tokens, tokens, tokens, average_attn_weights=False)[1]
+    torch.testing.assert_close(maps.weights[0], expected.detach())
+    with pytest.raises(InputError, match="beside the path"):
+        attention_gradients(network, given, layout=layout)
+    with pytest.raises(InputError, match="has attention of shapes"):
+        attention_maps(network, given, layout=TokenLayout((3, 7)))
+
+
+def test_residual_shares_are_lengths_of_what_a_block_adds():
+    model = vit(depth=2, layer_scale=0.5, pool="class")
+    shares = residual_shares(model, images())
+    tokens = torch.cat([model.class_token.expand(BATCH, 1, -1), model.patch_embedding(images())], dim=1)
+    tokens = model.position(tokens)
+    for block, share in zip(model.encoder.blocks, shares, strict=True):
+        branch = 0.5 * block.attention(block.attention_norm(tokens))
+        expected = tokens.norm(dim=-1) / (tokens.norm(dim=-1) + branch.norm(dim=-1))
+        torch.testing.assert_close(share, expected.detach(), rtol=0.0, atol=1e-12)
+        tokens = block(tokens)
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    with pytest.raises(InputError, match="what its attention adds"):
+        residual_shares(Sequence(), images().float())
+
+
+def test_a_compiled_network_is_seen_through():
+    model, compiled = vit(), nn.Module()
+    compiled._orig_mod = model  # as torch.compile keeps it
+    assert has_attention(compiled)
+    assert torch.equal(attention_maps(compiled, images()).weights[1], attention_maps(model, images()).weights[1])

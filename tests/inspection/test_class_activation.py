@@ -1,0 +1,88 @@
+"""Grad-CAM and integrated gradients: what the libraries compute is what the papers' equations say."""
+
+import importlib
+
+import pytest
+import timm
+import torch
+from torch import nn
+
+from tests.inspection.models import images, vit
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection.class_activation import feature_layer, grad_cam, grad_cam_plus_plus, integrated_gradients
+from vit_vs_cnn.models import ResNet
+
+CLASSES = torch.tensor([2, 0, 5])
+
+
+def _resnet():
+    torch.manual_seed(0)
+    network = ResNet(depth=8, width=5, num_classes=7, zero_init_residual=False)
+    return network.train()
+
+
+def test_grad_cam_of_a_network_that_ends_in_mean_and_head_is_its_class_activation_map():
+    pytest.importorskip("captum")
+    network, given = _resnet(), images().float()
+    maps = grad_cam(network, given, CLASSES)
+    assert network.training
+    features = network.eval().forward_features(given)
+    assert maps.shape[1:] == features.shape[2:] == (3, 5)
+    weighed = torch.einsum("bcyx,bc->byx", features, network.head.weight[CLASSES])
+    torch.testing.assert_close(maps, (weighed / 15).relu().detach(), rtol=1e-4, atol=1e-6)
+
+
+def test_integrated_gradients_of_a_linear_network_are_its_weights_times_the_pixels():
+    pytest.importorskip("captum")
+    network, given = nn.Sequential(nn.Flatten(), nn.Linear(3 * 12 * 20, 7)), images().float()
+    weights = network[1].weight[CLASSES].view(given.shape)
+    expected = (weights * given).sum(dim=1).detach()
+    torch.testing.assert_close(integrated_gradients(network, given, CLASSES, signed=True), expected)
+    torch.testing.assert_close(integrated_gradients(network, given, CLASSES), expected.abs())
+
+
+def test_integrated_gradients_of_a_transformer_sum_to_what_the_image_adds():
+    pytest.importorskip("captum")
+    network = vit().float()
+    network.requires_grad_(False)
+    maps = integrated_gradients(network, images().float(), CLASSES, signed=True, steps=256)
+    with torch.no_grad():
+        added = (network(images().float()) - network(torch.zeros(1, 3, 12, 20))).gather(1, CLASSES[:, None])
+    torch.testing.assert_close(maps.sum(dim=(1, 2)), added.squeeze(1), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.slow
+def test_grad_cam_plus_plus_leaves_the_gradients_of_a_training_alone():
+    pytest.importorskip("pytorch_grad_cam")
+    network, given = _resnet(), images().float()
+    network.head.bias.grad = torch.arange(7.0)
+    maps = grad_cam_plus_plus(network, given, CLASSES)
+    assert maps.shape == (3, 12, 20)
+    assert 0 <= maps.min() < maps.max() <= 1 + 1e-6
+    assert torch.equal(network.head.bias.grad, torch.arange(7.0))
+    assert network.head.weight.grad is None
+    assert not any(module._forward_hooks for module in network.modules())
+
+
+def test_the_deepest_feature_map_of_more_than_one_place_is_found():
+    network = timm.create_model("resnet10t", num_classes=3)
+    assert feature_layer(network, torch.randn(2, 3, 64, 64)) is network.layer4
+    assert feature_layer(network, torch.randn(2, 3, 32, 32)) is network.layer3
+    assert feature_layer(_resnet(), images().float()) is not None
+    assert not any(module._forward_hooks for module in network.modules())
+
+
+@pytest.mark.parametrize("network", [vit(), nn.Sequential(nn.Flatten(), nn.Linear(720, 3))])
+def test_a_network_without_feature_maps_is_refused_in_one_line(network):
+    with pytest.raises(InputError, match="is no CNN"):
+        feature_layer(network, images())
+
+
+@pytest.mark.parametrize("method, package", [(grad_cam, "captum"), (grad_cam_plus_plus, "grad-cam")])
+def test_a_missing_library_is_named_with_what_to_install(monkeypatch, method, package):
+    def missing(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    with pytest.raises(InputError, match=rf'needs {package}, which is not installed: pip install "vit-vs-cnn\[cam\]"'):
+        method(_resnet(), images().float())

@@ -1,0 +1,167 @@
+"""Scores tell maps that know the object from those that do not, and methods that know the network from the others."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.data.objects import draw_objects
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection import Method, score_methods
+from vit_vs_cnn.inspection.faithfulness import AGNOSTIC, BASELINE, STAYS
+from vit_vs_cnn.models import VisionTransformer
+
+COUNT, SIZE, SIDE = 47, (12, 20), 4
+
+
+class Template(nn.Module):
+    """Class 1 where a striped square stands in the noise; the template is a weight, so that randomising destroys it."""
+
+    def __init__(self):
+        super().__init__()
+        self.trunk = nn.Conv2d(1, 1, SIDE, bias=False)
+        self.head = nn.Linear(1, 2)
+        ring = torch.ones(1, 1, SIDE, SIDE)
+        ring[:, :, :, ::2] = -1.0
+        self.trunk.weight.data = ring
+        self.head.weight.data = torch.tensor([[-20.0], [20.0]])
+        self.head.bias.data = torch.tensor([17.0, -17.0])
+
+    def forward(self, images):
+        return self.head(self.trunk(images).amax(dim=(2, 3)) / SIDE**2)
+
+
+def _images():
+    generator = torch.Generator().manual_seed(0)
+    images = 255 * torch.randint(0, 2, (COUNT, 1, *SIZE), dtype=torch.uint8, generator=generator)
+    masks = torch.zeros(COUNT, *SIZE, dtype=torch.bool)
+    for image in range(COUNT):
+        row, col = (SIDE * int(torch.randint(0, size // SIDE, (), generator=generator)) for size in SIZE)
+        stripes = torch.tensor([0, 255, 0, 255], dtype=torch.uint8).expand(SIDE, -1)
+        images[image, 0, row : row + SIDE, col : col + SIDE] = stripes
+        masks[image, row : row + SIDE, col : col + SIDE] = True
+    return LabelledImages(images, torch.ones(COUNT, dtype=torch.long), ("no", "yes"), ["x"] * COUNT, masks)
+
+
+def _scale(images):
+    return images.float() / 127.5 - 1
+
+
+def _responses(asked):
+    """Where the network's own template answers, spread over the template: knows the network."""
+    answers = asked.network.trunk(asked.images).detach()
+    return nn.functional.conv_transpose2d(answers.relu() ** 4, torch.ones(1, 1, SIDE, SIDE)).squeeze(1)
+
+
+def _contrast(asked):
+    """Where the image has contrast: knows the image alone."""
+    return asked.images.diff(dim=3).abs()[:, 0]
+
+
+KNOWS = Method("knows", "the network's own answers", "any", True, _responses)
+EDGES = Method("edges", "contrast of the image", "any", False, _contrast)
+
+
+@pytest.fixture(scope="module")
+def scores():
+    options = {"grid_size": (3, 5), "steps": 15, "batch_size": 13}
+    rows = score_methods(Template(), _images(), [KNOWS, EDGES], normalise=_scale, **options)
+    return {row.method: row for row in rows}
+
+
+def test_a_map_that_knows_the_object_beats_random_and_centre_by_every_measure(scores):
+    assert list(scores) == ["knows", "edges", "random", "centre"]
+    knows = scores["knows"]
+    assert set(knows.measures) == {
+        f"{kind}_{fill}" for kind in ("deletion", "insertion") for fill in ("mean", "blur", "noise")
+    } | {"pointing", "mass", "rank"}
+    for name, measure in knows.measures.items():
+        assert measure.beats_both, name
+        assert measure.value.low <= measure.value.value <= measure.value.high
+    assert knows.images == COUNT
+    assert knows.area == pytest.approx(16 / 240)
+    assert knows.measures["pointing"].p_value < 1e-6
+
+
+def test_a_random_map_is_as_good_as_chance_and_the_centre_is_no_better_than_itself(scores):
+    random, centre = scores["random"], scores["centre"]
+    for kind in ("pointing", "mass", "rank"):
+        assert random.measures[kind].over_random.low <= 0.0
+        assert abs(random.measures[kind].over_random.value) < 0.08
+        assert centre.measures[kind].over_centre == (0.0, 0.0, 0.0)
+    assert random.measures["deletion_mean"].value == (0.0, 0.0, 0.0)
+    assert random.measures["pointing"].p_value > 0.01
+    assert not random.measures["rank"].beats_both
+
+
+def test_a_method_that_does_not_move_when_weights_are_randomised_is_flagged(scores):
+    assert scores["knows"].moves
+    assert scores["knows"].notes == ()
+    assert scores["edges"].moves is False
+    assert scores["edges"].notes == (AGNOSTIC, STAYS)
+    assert scores["random"].notes == (BASELINE,) == scores["centre"].notes
+    head, everything = scores["knows"].sanity[0], scores["knows"].sanity[-1]
+    assert (head.stage, head.correlation.value) == ("head", 1.0)
+    assert everything.rank.value < 0.5 < head.rank.value
+
+
+def test_a_row_is_flat_and_complete(scores):
+    row = scores["knows"].row()
+    assert all(value is None or isinstance(value, str | int | float) for value in row.values())
+    assert row["deletion_blur_over_centre_low"] == scores["knows"].measures["deletion_blur"].over_centre.low
+    assert row["pointing_p"] == scores["knows"].measures["pointing"].p_value
+    assert row["moves"] is True
+    assert set(row) == set(scores["edges"].row())
+
+
+def test_scores_do_not_depend_on_the_batch(scores):
+    options = {"grid_size": (3, 5), "steps": 15, "fills": ("noise",), "sanity_stages": 0}
+    (whole, *_) = score_methods(Template(), _images(), [EDGES], normalise=_scale, batch_size=COUNT, **options)
+    for name, measure in whole.measures.items():
+        assert measure.value == pytest.approx(scores["edges"].measures[name].value, abs=1e-6), name
+    assert whole.moves is None
+
+
+def test_empty_masks_are_left_out_and_without_masks_there_are_deletion_and_insertion():
+    images = _images()
+    images.masks[:5] = False
+    options = {"fills": (), "grid_size": (3, 5), "sanity_stages": 0, "normalise": _scale}
+    (row, *_) = score_methods(Template(), images, [KNOWS], **options)
+    assert set(row.measures) == {"pointing", "mass", "rank"}
+    assert row.area == pytest.approx(16 / 240)
+    bare = LabelledImages(images.images, images.labels, images.class_names, images.sample_ids)
+    (row, *_) = score_methods(Template(), bare, [KNOWS], **options | {"fills": ("mean",)})
+    assert set(row.measures) == {"deletion_mean", "insertion_mean"}
+    assert row.area is None
+
+
+def test_rollout_of_a_vision_transformer_says_that_it_is_class_agnostic():
+    torch.manual_seed(0)
+    network = VisionTransformer(12, 4, embed_dim=22, depth=2, num_heads=2).train()
+    images = draw_objects(17, image_size=12).images
+    options = {"fills": ("mean",), "steps": 4, "sanity_stages": 2, "batch_size": 7}
+    rows = score_methods(network, images, ["rollout", "relevance"], normalise=_scale, **options)
+    assert network.training
+    rollout, relevance = rows[:2]
+    assert AGNOSTIC in rollout.notes
+    assert AGNOSTIC not in relevance.notes
+    assert rollout.sanity[0].correlation.value == 1.0
+    assert relevance.sanity[0].correlation.value < 1.0
+    assert all(math.isfinite(value) for value in rollout.row().values() if isinstance(value, float))
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"methods": ["rolout"]}, 'no method "rolout"'),
+        ({"fills": ("grey",)}, 'fill is "grey"'),
+        ({"methods": ["rollout"]}, "Template has no attention weights"),
+        ({"images": _images().subset(torch.arange(0))}, "no image to score on"),
+    ],
+)
+def test_a_mistake_of_the_user_is_one_line(change, message):
+    given = {"network": Template(), "images": _images(), "methods": ["random"], "normalise": _scale}
+    with pytest.raises(InputError, match=message):
+        score_methods(**given | change)

@@ -1,0 +1,174 @@
+"""Gradients belong to their layers and to their class; relevance and gradient rollout follow their equations."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tests.inspection.models import BATCH, CLASSES, LAYOUTS, images, vit
+from vit_vs_cnn.attention import scaled_dot_product_attention
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection.attention_weights import attention_gradients, attention_maps
+from vit_vs_cnn.inspection.gradients import (
+    gradient_rollout,
+    gradient_rollout_map,
+    positive_contribution,
+    relevance,
+    relevance_map,
+)
+
+EXACT = {"rtol": 0.0, "atol": 1e-12}
+
+
+class Nudged(nn.Module):
+    """Attention whose weights are moved by a given step."""
+
+    def __init__(self, attend, step):
+        super().__init__()
+        self.attend, self.step = attend, step
+
+    def forward(self, queries, keys, values, *, mask=None, relative=None, return_weights=False):
+        if self.attend is None:
+            weights = scaled_dot_product_attention(queries, keys, values, return_weights=True)[1]
+        else:
+            options = {"mask": mask} if mask is not None else {}
+            options |= {"relative": relative} if relative is not None else {}
+            weights = self.attend(queries, keys, values, return_weights=True, **options)[1]
+        return (weights + self.step) @ values
+
+
+def nudge(model, layer, step):
+    attention = model.encoder.blocks[layer].attention
+    if attention.window is not None:
+        attention.window = Nudged(attention.window, step)
+    else:
+        attention.attend = Nudged(attention.attend, step)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_gradients_are_those_of_finite_differences(layout):
+    classes = torch.tensor([2, 0, 5])
+    maps = attention_gradients(vit(**layout), images(), classes)
+    for layer in range(3):
+        direction = torch.randn(maps.weights[layer].shape, generator=torch.Generator().manual_seed(layer)).double()
+        logits = []
+        for size in (1e-5, -1e-5):
+            model = vit(**layout)
+            nudge(model, layer, size * direction)
+            logits.append(model(images()).gather(1, classes[:, None]).squeeze(1))
+        slope = (logits[0] - logits[1]) / 2e-5
+        expected = (maps.gradients[layer] * direction).sum(dim=(1, 2, 3))
+        torch.testing.assert_close(slope, expected, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("layer", [0, 1, 2])
+def test_a_layer_that_does_nothing_and_no_other_has_no_gradient(layer):
+    model = vit()
+    model.encoder.blocks[layer].attention.output_projection.weight.data.zero_()
+    maps = attention_gradients(model, images())
+    assert [bool((gradient != 0).any()) for gradient in maps.gradients] == [number != layer for number in range(3)]
+
+
+def claim_a_zeroed_layer_drops_out(gradients_of):
+    """``gradients_of(model, images)`` gives weights and gradients; layer 0 does nothing."""
+    model = vit()
+    model.encoder.blocks[0].attention.output_projection.weight.data.zero_()
+    weights, gradients = gradients_of(model, images())
+    without = gradient_rollout(weights[1:], gradients[1:], 0.0)
+    torch.testing.assert_close(gradient_rollout(weights, gradients, 0.0), without, **EXACT)
+
+
+def test_gradient_rollout_leaves_out_a_layer_without_gradient():
+    def ours(model, given):
+        maps = attention_gradients(model, given)
+        return maps.weights, maps.gradients
+
+    claim_a_zeroed_layer_drops_out(ours)
+
+
+def test_gradients_in_the_order_of_backward_hooks_are_rejected():
+    def reversed_order(model, given):
+        maps = attention_gradients(model, given)
+        return maps.weights, maps.gradients[::-1]
+
+    with pytest.raises(AssertionError):
+        claim_a_zeroed_layer_drops_out(reversed_order)
+
+
+def test_weights_are_the_same_with_and_without_gradients_and_no_gradient_is_left_behind():
+    model = vit().train()
+    model.requires_grad_(False)
+    with torch.no_grad():
+        maps, plain = attention_gradients(model, images()), attention_maps(model, images())
+    for ours, theirs in zip(maps.weights, plain.weights, strict=True):
+        assert torch.equal(ours, theirs)
+        assert not ours.requires_grad
+    assert torch.equal(maps.classes, maps.logits.argmax(dim=1))
+    assert model.training
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_batch_has_the_gradients_of_its_images():
+    maps = attention_gradients(vit(), images(), torch.tensor([1, 1, 4]))
+    alone = attention_gradients(vit(), images()[1:2], torch.tensor([1]))
+    for ours, theirs in zip(maps.gradients, alone.gradients, strict=True):
+        torch.testing.assert_close(ours[1:2], theirs, **EXACT)
+
+
+def test_gradient_rollout_and_relevance_agree_with_loops_in_numpy():
+    maps = attention_gradients(vit(pool="class"), images())
+    rolled, relevant = gradient_rollout(maps.weights, maps.gradients, 0.3), relevance(maps.weights, maps.gradients)
+    for image in range(BATCH):
+        tokens = maps.weights[0].shape[-1]
+        product, total = np.eye(tokens), np.eye(tokens)
+        for weights, gradients in zip(maps.weights, maps.gradients, strict=True):
+            positive = np.maximum(weights[image].numpy() * gradients[image].numpy(), 0)
+            mean = sum(positive) / len(positive)
+            matrix = np.zeros((tokens, tokens))
+            for i in range(tokens):
+                matrix[i] = 0.7 * (mean[i] / mean[i].sum() if mean[i].any() else np.eye(tokens)[i])
+                matrix[i, i] += 0.3
+            product, total = matrix.dot(product), total + mean.dot(total)
+        torch.testing.assert_close(rolled[image], torch.from_numpy(product), **EXACT)
+        torch.testing.assert_close(relevant[image], torch.from_numpy(total), **EXACT)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_maps_are_rows_of_the_matrices(layout):
+    maps = attention_gradients(vit(**layout), images())
+    extra, query = maps.extra_tokens, maps.query.unsqueeze(1)
+    given = {"query": maps.query, "extra_tokens": extra}
+    rolled = gradient_rollout(maps.weights, maps.gradients)
+    torch.testing.assert_close(rolled.sum(dim=-1), torch.ones(rolled.shape[:2]).double(), **EXACT)
+    row = (query @ rolled).squeeze(1)[:, extra:]
+    torch.testing.assert_close(gradient_rollout_map(maps.weights, maps.gradients, **given), row, **EXACT)
+    grown = relevance(maps.weights, maps.gradients) - torch.eye(query.shape[-1])
+    row = (query @ grown).squeeze(1)[:, extra:]
+    torch.testing.assert_close(relevance_map(maps.weights, maps.gradients, **given), row, **EXACT)
+
+
+def test_a_gradient_of_zero_gives_the_identity():
+    maps = attention_maps(vit(), images())
+    nothing = [torch.zeros_like(layer) for layer in maps.weights]
+    identity = torch.eye(15).double().expand(BATCH, -1, -1)
+    assert torch.equal(gradient_rollout(maps.weights, nothing), identity)
+    assert torch.equal(relevance(maps.weights, nothing), identity)
+    assert (positive_contribution(maps.weights[0], -maps.weights[0]) == 0).all()
+
+
+def test_maps_differ_from_class_to_class():
+    one, other = (attention_gradients(vit(), images(), torch.full((BATCH,), number)) for number in (0, 1))
+    first, second = (relevance_map(x.weights, x.gradients, query=x.query) for x in (one, other))
+    assert (first - second).abs().max() > 1e-6
+
+
+@pytest.mark.parametrize("classes", [torch.tensor([0, 1, CLASSES]), torch.tensor([0, -1, 1])])
+def test_a_class_that_there_is_not_is_one_line(classes):
+    with pytest.raises(InputError, match="classes"):
+        attention_gradients(vit(), images(), classes)
+
+
+def test_gradients_that_do_not_belong_to_the_weights_are_refused():
+    maps = attention_gradients(vit(), images())
+    with pytest.raises(InputError, match="gradients have shapes"):
+        relevance(maps.weights, maps.gradients[:-1])

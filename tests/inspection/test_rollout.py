@@ -1,0 +1,273 @@
+"""Rollout does what its equations say; the mistakes that are made in the wild do not."""
+
+from math import comb
+
+import numpy as np
+import pytest
+import torch
+
+from tests.inspection.models import BATCH, GRID, LAYOUTS, images, vit
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection import attention_rollout, rollout_map
+from vit_vs_cnn.inspection.attention_weights import attention_maps
+from vit_vs_cnn.inspection.rollout import fuse_heads, raw_attention_map
+
+EXACT = {"rtol": 0.0, "atol": 1e-12}
+TOKENS, LAYERS, HEADS = 13, 5, 3
+FUSIONS, RATIOS = ("mean", "max", "min"), (0.0, 0.3, 0.9)
+
+
+def random_weights(layers=LAYERS, batch=BATCH, heads=HEADS, tokens=TOKENS, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    scores = 2 * torch.randn(layers, batch, heads, tokens, tokens, generator=generator, dtype=torch.float64)
+    return list(scores.softmax(dim=-1))
+
+
+def everywhere(matrix, layers=LAYERS):
+    return [matrix.double().expand(BATCH, HEADS, -1, -1)] * layers
+
+
+# The claims, each of any function like attention_rollout, so that mistaken ones can be held to them too.
+
+
+def claim_rows_sum_to_one(rollout, fusion="mean", ratio=0.0):
+    rows = rollout(random_weights(), fusion, ratio, 0.5).sum(dim=-1)
+    torch.testing.assert_close(rows, torch.ones_like(rows), **EXACT)
+
+
+def claim_a_batch_is_its_images(rollout, ratio=0.5):
+    weights = random_weights()
+    together = rollout(weights, "mean", ratio, 0.5)
+    alone = [rollout([layer[[image]] for layer in weights], "mean", ratio, 0.5) for image in range(BATCH)]
+    torch.testing.assert_close(together, torch.cat(alone), **EXACT)
+
+
+def claim_identity_gives_identity(rollout):
+    identity = torch.eye(TOKENS)
+    expected = identity.double().expand(BATCH, -1, -1)
+    torch.testing.assert_close(rollout(everywhere(identity), "mean", 0.0, 0.5), expected, **EXACT)
+
+
+def claim_uniform_attention_gives_a_mixture(rollout, residual=0.3):
+    uniform, identity = torch.full((TOKENS, TOKENS), 1 / TOKENS).double(), torch.eye(TOKENS).double()
+    kept = residual**LAYERS
+    result = rollout([layer / layer.sum(-1, keepdim=True) for layer in everywhere(uniform)], "mean", 0.0, residual)
+    expected = (kept * identity + (1 - kept) * torch.full_like(uniform, 1 / TOKENS)).expand(BATCH, -1, -1)
+    torch.testing.assert_close(result, expected, **EXACT)
+
+
+def claim_a_permutation_gives_binomials(rollout, residual=0.3):
+    permutation = torch.eye(TOKENS).double()[torch.randperm(TOKENS, generator=torch.Generator().manual_seed(3))]
+    moved, power, expected = 1 - residual, torch.eye(TOKENS).double(), torch.zeros(TOKENS, TOKENS).double()
+    for k in range(LAYERS + 1):
+        expected += comb(LAYERS, k) * moved**k * residual ** (LAYERS - k) * power
+        power = permutation @ power
+    result = rollout(everywhere(permutation), "mean", 0.0, residual)
+    torch.testing.assert_close(result, expected.expand(BATCH, -1, -1), **EXACT)
+
+
+def claim_the_last_layer_stands_left(rollout):
+    first, second = random_weights(layers=2, heads=1)
+    a, b = first[:, 0], second[:, 0]
+    expected = (torch.eye(TOKENS) + a + b + b @ a) / 4
+    assert (b @ a - a @ b).abs().max() > 0.01
+    torch.testing.assert_close(rollout([first, second], "mean", 0.0, 0.5), expected, **EXACT)
+
+
+def claim_discarding_goes_by_row(rollout, ratio=0.4):
+    (layer,) = random_weights(layers=1, heads=1)
+    result = rollout([layer], "mean", ratio, 0.5)
+    gone = (result == 0).sum(dim=-1)
+    assert (gone == int(ratio * (TOKENS - 1))).all()
+
+
+CLAIMS = [
+    claim_rows_sum_to_one,
+    claim_a_batch_is_its_images,
+    claim_identity_gives_identity,
+    claim_uniform_attention_gives_a_mixture,
+    claim_a_permutation_gives_binomials,
+    claim_the_last_layer_stands_left,
+    claim_discarding_goes_by_row,
+]
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.__name__)
+def test_rollout_keeps(claim):
+    claim(attention_rollout)
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+@pytest.mark.parametrize("fusion", FUSIONS)
+def test_rows_sum_to_one_for_every_fusion_and_ratio(fusion, ratio):
+    claim_rows_sum_to_one(attention_rollout, fusion, ratio)
+
+
+# Mistakes seen in the wild, and the claims that reject them.
+
+
+def divides_columns(weights, fusion, ratio, residual):
+    """The sums of the rows without keepdim, one image at a time, the only way in which that does not fail."""
+    result = torch.eye(weights[0].shape[-1]).double().expand(len(weights[0]), -1, -1)
+    for layer in weights:
+        mixed = residual * torch.eye(layer.shape[-1]) + (1 - residual) * fuse_heads(layer, fusion) ** 2
+        result = torch.stack([image / image.sum(dim=-1) for image in mixed]) @ result
+    return result
+
+
+def discards_in_the_flattened_matrix(weights, fusion, ratio, residual):
+    """The smallest entries of all rows together, of the first image alone, nothing but entry (0, 0) protected."""
+    result = torch.eye(weights[0].shape[-1]).double().expand(len(weights[0]), -1, -1)
+    for layer in weights:
+        fused = fuse_heads(layer, fusion)
+        flat = fused.flatten(1).clone()
+        smallest = flat.topk(int(flat.shape[1] * ratio), dim=-1, largest=False).indices
+        flat[0, smallest[0][smallest[0] != 0]] = 0
+        mixed = residual * torch.eye(layer.shape[-1]) + (1 - residual) * flat.view_as(fused)
+        result = mixed / mixed.sum(dim=-1, keepdim=True) @ result
+    return result
+
+
+def multiplies_the_first_layer_last(weights, fusion, ratio, residual):
+    return attention_rollout(list(reversed(weights)), fusion, ratio, residual)
+
+
+@pytest.mark.parametrize(
+    "mistake, claim",
+    [
+        (divides_columns, claim_rows_sum_to_one),
+        (discards_in_the_flattened_matrix, claim_a_batch_is_its_images),
+        (discards_in_the_flattened_matrix, claim_discarding_goes_by_row),
+        (multiplies_the_first_layer_last, claim_the_last_layer_stands_left),
+    ],
+)
+def test_a_known_mistake_is_rejected(mistake, claim):
+    with pytest.raises(AssertionError):
+        claim(mistake)
+
+
+def numpy_rollout(weights, fusion, ratio, residual, extra):
+    """By loops over images, rows and columns, from the definitions."""
+    results = []
+    for image in range(len(weights[0])):
+        total = np.eye(weights[0].shape[-1])
+        for layer in weights:
+            tokens = total.shape[0]
+            matrix = np.zeros((tokens, tokens))
+            for i in range(tokens):
+                row = getattr(np, fusion)(layer[image].numpy(), axis=0)[i]
+                free = [j for j in range(tokens) if j != i and j >= extra]
+                row = row / row.sum()
+                for j in sorted(free, key=lambda j, row=row: row[j])[: int(ratio * len(free))]:
+                    row[j] = 0.0
+                matrix[i] = (1 - residual) * row / row.sum()
+                matrix[i, i] += residual
+            total = matrix.dot(total)
+        results.append(total)
+    return torch.from_numpy(np.stack(results))
+
+
+@pytest.mark.parametrize("extra", [0, 2])
+@pytest.mark.parametrize("ratio", RATIOS)
+@pytest.mark.parametrize("fusion", FUSIONS)
+def test_rollout_agrees_with_loops_in_numpy(fusion, ratio, extra):
+    weights = random_weights()
+    result = attention_rollout(weights, fusion, ratio, 0.3, extra_tokens=extra)
+    torch.testing.assert_close(result, numpy_rollout(weights, fusion, ratio, 0.3, extra), **EXACT)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_rows_of_every_layout_sum_to_one_and_the_map_is_a_row_of_the_matrix(layout):
+    maps = attention_maps(vit(**layout), images())
+    extra = maps.extra_tokens
+    for fusion, ratio in (("mean", 0.0), ("max", 0.3), ("min", 0.3)):
+        matrix = attention_rollout(maps.weights, fusion, ratio, extra_tokens=extra)
+        torch.testing.assert_close(matrix.sum(dim=-1), torch.ones(BATCH, matrix.shape[-1]).double(), **EXACT)
+        options = {"head_fusion": fusion, "discard_ratio": ratio, "extra_tokens": extra}
+        rows = {"mean": matrix[:, extra:].mean(dim=1), 7: matrix[:, 7]} | ({"class": matrix[:, 0]} if extra else {})
+        for query, row in rows.items():
+            torch.testing.assert_close(rollout_map(maps.weights, query=query, **options), row[:, extra:], **EXACT)
+        head = rollout_map(maps.weights, query=maps.query, **options)
+        torch.testing.assert_close(head, rows["class" if layout.get("pool") == "class" else "mean"][:, extra:], **EXACT)
+
+
+def test_a_residual_measured_per_token_enters_row_by_row():
+    weights = random_weights(layers=2)
+    shares = [torch.rand(BATCH, TOKENS, generator=torch.Generator().manual_seed(i)).double() for i in range(2)]
+    matrices = []
+    for layer, share in zip(weights, shares, strict=True):
+        matrices.append(torch.diag_embed(share) + torch.diag_embed(1 - share) @ layer.mean(dim=1))
+    matrix = attention_rollout(weights, residual=shares)
+    torch.testing.assert_close(matrix, matrices[1] @ matrices[0], **EXACT)
+    torch.testing.assert_close(rollout_map(weights, query=4, residual=shares), matrix[:, 4], **EXACT)
+
+
+@pytest.mark.parametrize("options", [{"window_size": 3}, {"window_size": 3, "pool": "class"}])
+def test_windows_reach_as_far_as_their_layers_add_up_to(options):
+    depth, (rows, cols) = 2, (5, 7)
+    torch.manual_seed(0)
+    from vit_vs_cnn.models import VisionTransformer
+
+    model = VisionTransformer((10, 14), 2, embed_dim=8, depth=depth, num_heads=2, **options).double().eval()
+    maps = attention_maps(model, torch.randn(2, 3, 10, 14).double())
+    places = torch.cartesian_prod(torch.arange(rows), torch.arange(cols))
+    distance = (places[:, None] - places[None]).abs().amax(dim=-1)
+    extra = maps.extra_tokens
+    if extra:  # the class token hands everything on to everyone: without it
+        maps = [layer[:, :, extra:, extra:] for layer in maps.weights]
+        reached = attention_rollout(maps) > 0
+    else:
+        reached = attention_rollout(maps.weights) > 0
+    assert (reached == (distance <= depth * (3 // 2))).all()
+
+
+def test_a_row_of_zeros_keeps_what_it_has():
+    (layer,) = random_weights(layers=1)
+    layer[:, :, 2] = 0.0
+    result = attention_rollout([layer])
+    assert torch.equal(result[:, 2], torch.eye(TOKENS)[2].double().expand(BATCH, -1))
+
+
+def test_raw_attention_is_one_layer_read_by_the_query():
+    weights = random_weights()
+    result = raw_attention_map(weights, query="mean", layer=1, extra_tokens=2)
+    torch.testing.assert_close(result, weights[1].mean(dim=1)[:, 2:, 2:].mean(dim=1), **EXACT)
+    with pytest.raises(InputError, match="layer is 5; allowed: 0 to 4"):
+        raw_attention_map(weights, query="mean", layer=LAYERS)
+
+
+def test_rollout_is_the_same_whatever_the_classifier():
+    model = vit()
+    before = attention_rollout(attention_maps(model, images()).weights)
+    model.head.weight.data.normal_()
+    assert torch.equal(before, attention_rollout(attention_maps(model, images()).weights))
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"weights": []}, "weights is empty"),
+        ({"head_fusion": "median"}, 'head_fusion is "median"; allowed: mean, max, min'),
+        ({"discard_ratio": 1.0}, "discard_ratio is 1.0"),
+        ({"residual": 1.5}, "residual is 1.5; allowed: 0 to 1"),
+        ({"residual": [torch.zeros(BATCH, TOKENS)]}, "residual has shapes"),
+        ({"weights": [*random_weights(1), *random_weights(1, tokens=11)]}, "weights of layer 1 have shape"),
+    ],
+)
+def test_a_mistake_of_the_user_is_one_line(arguments, message):
+    with pytest.raises(InputError, match=message) as raised:
+        attention_rollout(**{"weights": random_weights(), **arguments})
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("query", ["class", TOKENS, -1])
+def test_a_query_that_there_is_not_is_one_line(query):
+    with pytest.raises(InputError, match="query"):
+        rollout_map(random_weights(), query=query)
+
+
+def test_no_map_of_the_grid_is_transposed():
+    maps = attention_maps(vit(), images())
+    grid = maps.to_grid(torch.arange(15.0).expand(BATCH, -1))
+    assert grid.shape == (BATCH, *GRID)
+    assert grid[0, 1, 2] == GRID[1] + 2

@@ -1,0 +1,88 @@
+"""One door to every method, for networks with and without attention."""
+
+import pytest
+import torch
+from timm.models.vision_transformer import VisionTransformer as TimmVisionTransformer
+
+from tests.inspection.models import images, vit
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection import list_methods, resize_maps, saliency_maps, stream_maps
+from vit_vs_cnn.inspection.attention_weights import attention_maps
+from vit_vs_cnn.inspection.rollout import rollout_map
+from vit_vs_cnn.inspection.saliency import METHODS
+from vit_vs_cnn.models import ResNet
+
+GIVEN = images().float()
+
+
+def _network(kind):
+    torch.manual_seed(0)
+    if kind == "resnet":
+        return ResNet(depth=8, width=5, num_classes=7, zero_init_residual=False).eval()
+    if kind == "timm":
+        options = {"img_size": (12, 20), "patch_size": 4, "embed_dim": 22, "depth": 2, "num_heads": 2}
+        return TimmVisionTransformer(**options, num_classes=7).eval()
+    options = {"vit": {}, "windows": {"window_size": 3}, "class": {"pool": "class"}}[kind]
+    return vit(depth=2, **options).float()
+
+
+@pytest.mark.parametrize("kind", ["vit", "class", "windows", "timm", "resnet"])
+def test_every_listed_method_gives_a_finite_map_per_image_and_a_batch_is_its_images(kind):
+    network = _network(kind)
+    methods = list_methods(network)
+    assert ("rollout" in methods) == (kind != "resnet") != ("grad_cam" in methods)
+    for method in methods:
+        if method in ("grad_cam", "integrated_gradients"):
+            pytest.importorskip("captum")
+        if method == "grad_cam_plus_plus":  # its library takes seconds to import: see test_class_activation.py
+            continue
+        maps = saliency_maps(network, GIVEN, method, size=(12, 20))
+        assert maps.shape == (3, 12, 20), method
+        assert maps.isfinite().all(), method
+        assert maps.min() < maps.max(), method
+        alone = saliency_maps(network, GIVEN[1:2], method, size=(12, 20))
+        torch.testing.assert_close(alone, maps[1:2], rtol=1e-4, atol=1e-5, msg=method)
+
+
+def test_the_map_of_rollout_is_that_of_the_function():
+    network = _network("class")
+    maps = attention_maps(network, GIVEN)
+    expected = rollout_map(maps.weights, query="class", extra_tokens=1).unflatten(1, (3, 5))
+    torch.testing.assert_close(saliency_maps(network, GIVEN, "rollout"), expected)
+
+
+@pytest.mark.parametrize("method", ["rollout", "raw_attention", "gradient_rollout", "relevance"])
+def test_a_method_says_truly_whether_it_is_for_a_class(method):
+    one, other = (saliency_maps(_network("vit"), GIVEN, method, classes=torch.full((3,), c)) for c in (0, 1))
+    assert torch.equal(one, other) != METHODS[method].class_specific
+
+
+def test_a_stream_gives_what_one_batch_gives_and_reads_no_batch_before_its_turn():
+    network, read = _network("timm"), []
+
+    def batches():
+        for number in range(3):
+            read.append(number)
+            yield GIVEN[number : number + 1]
+
+    stream = stream_maps(network, batches(), "rollout", size=(6, 10))
+    first = next(stream)
+    assert read == [0]
+    streamed = torch.cat([first, *stream])
+    torch.testing.assert_close(streamed, saliency_maps(network, GIVEN, "rollout", size=(6, 10)))
+
+
+def test_maps_grow_by_interpolation_and_shrink_by_means():
+    maps = torch.arange(15.0).view(1, 3, 5)
+    assert torch.equal(resize_maps(maps, (3, 5)), maps)
+    assert torch.equal(resize_maps(maps.repeat_interleave(2, 1).repeat_interleave(7, 2), (3, 5)), maps)
+    grown = resize_maps(maps, (9, 15))
+    torch.testing.assert_close(grown[:, 1::3, 1::3], maps, rtol=0.0, atol=1e-5)
+    torch.testing.assert_close(grown[:, 3:6, 3:12].mean(), maps[:, 1:2, 1:4].mean())
+
+
+def test_an_unknown_method_is_named_with_those_that_there_are():
+    with pytest.raises(InputError, match='no method "rolout"; allowed: raw_attention, rollout'):
+        saliency_maps(_network("vit"), GIVEN, "rolout")
+    with pytest.raises(InputError, match="ResNet has no attention weights"):
+        saliency_maps(_network("resnet"), GIVEN, "rollout")

@@ -1,0 +1,23 @@
+"""What a network looks at: maps of attention and of gradients, and how far they can be trusted."""
+
+from vit_vs_cnn.inspection.attention_weights import AttentionMaps, attention_gradients, attention_maps
+from vit_vs_cnn.inspection.faithfulness import MethodScore, score_methods
+from vit_vs_cnn.inspection.layout import TokenLayout
+from vit_vs_cnn.inspection.rollout import attention_rollout, rollout_map
+from vit_vs_cnn.inspection.saliency import Method, list_methods, resize_maps, saliency_maps, stream_maps
+
+__all__ = [
+    "AttentionMaps",
+    "Method",
+    "MethodScore",
+    "TokenLayout",
+    "attention_gradients",
+    "attention_maps",
+    "attention_rollout",
+    "list_methods",
+    "resize_maps",
+    "rollout_map",
+    "saliency_maps",
+    "score_methods",
+    "stream_maps",
+]

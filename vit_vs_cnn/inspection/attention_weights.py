@@ -1,0 +1,227 @@
+"""What a network attends to: every layer's weights and their gradients, of our Vision Transformer and of timm's."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection.layout import TokenLayout, layout_of
+from vit_vs_cnn.inspection.recording import AttentionRecorder, as_evaluated, through_torch_attention
+from vit_vs_cnn.models.vit import VisionTransformer
+
+#: How far the logits of the explicit forward pass may be from those of the fused one, relative to the largest.
+LOGITS_TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionMaps:
+    """What a network attends to on a batch of images.
+
+    Arguments:
+        logits: ``(batch, classes)``.
+        weights: of each layer, the first layer first, ``(batch, heads, tokens, tokens)``; rows are queries.
+        query: how much of each token the head reads, ``(batch, tokens)``; what the maps of ``rollout`` start from.
+        grid_size: (rows, cols) of the patches.
+        extra_tokens: tokens before the patches.
+        classes: the class of each image whose logit the gradients are of; None without gradients.
+        gradients: of that logit with respect to each of ``weights``, in the same order; None if not asked for.
+    """
+
+    logits: Float[Tensor, "batch classes"]
+    weights: list[Float[Tensor, "batch heads tokens tokens"]]
+    query: Float[Tensor, "batch tokens"]
+    grid_size: tuple[int, int]
+    extra_tokens: int
+    classes: Int64[Tensor, "batch"] | None = None
+    gradients: list[Float[Tensor, "batch heads tokens tokens"]] | None = None
+
+    def to_grid(self, patches: Float[Tensor, "batch patches"]) -> Float[Tensor, "batch rows cols"]:
+        """A map over the patches as a grid."""
+        return patches.unflatten(1, self.grid_size)
+
+
+def attention_maps(
+    network: nn.Module,
+    images: Float[Tensor, "batch channels rows cols"],
+    *,
+    layout: TokenLayout | None = None,
+    verify: bool = True,
+) -> AttentionMaps:
+    """The attention weights of every layer, computed explicitly: the logits are those of the fused kernels.
+
+    Our Vision Transformer gives them on request, those of windows scattered to tokens x tokens. In any other network
+    torch's attention is computed explicitly and recorded (see ``AttentionRecorder``): one map for each block, or an
+    error.
+
+    Arguments:
+        network: our or timm's Vision Transformer; or any network of global attention, with a ``layout``. It is
+            evaluated without dropout, whatever its mode.
+        images: normalised, as the network takes them.
+        layout: of the tokens; asked of the network if None.
+        verify: for recorded weights, send the images through the fused kernels too and compare the logits.
+
+    Raises:
+        InputError: the network has no attention, or one whose weights cannot be had between all tokens of each block;
+            or the logits differ.
+    """
+    with torch.no_grad():
+        return _maps(network, images, layout, verify)
+
+
+def attention_gradients(
+    network: nn.Module,
+    images: Float[Tensor, "batch channels rows cols"],
+    classes: Int64[Tensor, "batch"] | None = None,
+    *,
+    layout: TokenLayout | None = None,
+    verify: bool = True,
+) -> AttentionMaps:
+    """As ``attention_maps``, with the gradient of each image's logit of a class with respect to the weights.
+
+    ``dy_c / dA_l``, each paired with its layer: they are asked for by the weights themselves, so no order can be
+    mistaken. No gradient is left on the parameters.
+
+    Arguments:
+        classes: one for each image; the one that the network says if None.
+        network, images, layout, verify: see ``attention_maps``.
+
+    Raises:
+        InputError: as ``attention_maps``; or there is no such class, or the weights of the network are beside the path
+            to its logits.
+    """
+    with torch.enable_grad():
+        # The images want gradients so that a network whose parameters are frozen has a graph, too.
+        maps = _maps(network, images.detach().clone().requires_grad_(), layout, verify)
+        classes = chosen_classes(maps.logits, classes)
+        chosen = maps.logits.gather(1, classes[:, None]).sum()
+        gradients = torch.autograd.grad(chosen, maps.weights, allow_unused=True)
+    if missing := [number for number, gradient in enumerate(gradients) if gradient is None]:
+        raise InputError(
+            f"{type(network).__name__}: the weights of layers {missing} are copies beside the path to the logits "
+            "(torch's MultiheadAttention gives no others), so there are no gradients with respect to them"
+        )
+    return AttentionMaps(
+        logits=maps.logits.detach(),
+        weights=[layer.detach() for layer in maps.weights],
+        query=maps.query.detach(),
+        grid_size=maps.grid_size,
+        extra_tokens=maps.extra_tokens,
+        classes=classes,
+        gradients=[gradient for gradient in gradients if gradient is not None],
+    )
+
+
+def chosen_classes(
+    logits: Float[Tensor, "batch classes"], classes: Int64[Tensor, "batch"] | None
+) -> Int64[Tensor, "batch"]:
+    """The classes given, or those that the logits say.
+
+    Raises:
+        InputError: not one for each image, or a class that there is not.
+    """
+    if classes is None:
+        return logits.detach().argmax(dim=1)
+    if len(classes) != len(logits):
+        raise InputError(f"there are {len(classes)} classes for {len(logits)} images; needed: one for each")
+    if bool(((classes < 0) | (classes >= logits.shape[1])).any()):
+        raise InputError(f"classes are {classes.tolist()}; allowed: 0 to {logits.shape[1] - 1}")
+    return classes.to(logits.device)
+
+
+def has_attention(network: nn.Module) -> bool:
+    """Whether ``attention_maps`` knows the network's kind; it may still refuse one whose weights cannot be had."""
+    network = _uncompiled(network)
+    if isinstance(network, VisionTransformer):
+        return True
+    return isinstance(getattr(network, "num_prefix_tokens", None), int) and hasattr(network, "patch_embed")
+
+
+def _maps(network: nn.Module, images: Tensor, layout: TokenLayout | None, verify: bool) -> AttentionMaps:
+    network = _uncompiled(network)
+    with as_evaluated(network):
+        if isinstance(network, VisionTransformer):
+            logits, weights = network(images, return_attention=True)
+            pooled = []
+        else:
+            logits, weights, pooled = _recorded(network, images)
+            if verify:
+                _compare(network, images, logits)
+    size = (images.shape[2], images.shape[3])
+    layout = layout or layout_of(network, size)
+    _check_weights(network, weights, layout, len(images))
+    return AttentionMaps(
+        logits, weights, _query(network, layout, weights, pooled), layout.grid_size, layout.extra_tokens
+    )
+
+
+def _uncompiled(network: nn.Module) -> nn.Module:
+    """The module that ``torch.compile`` wraps: a graph that is compiled has fused what is asked for."""
+    return getattr(network, "_orig_mod", network)
+
+
+def _recorded(network: nn.Module, images: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    """Logits, the weights of self-attention, and those whose queries are not the tokens."""
+    with through_torch_attention(network), AttentionRecorder() as recorder:
+        logits = network(images)
+    kind = type(network).__name__
+    square = [layer for layer in recorder.weights if layer.shape[2] == layer.shape[3]]
+    other = [layer for layer in recorder.weights if layer.shape[2] != layer.shape[3]]
+    if not recorder.weights:
+        raise InputError(f"{kind} has no attention weights: it does not call torch's attention on these images")
+    if not isinstance(logits, Tensor) or logits.ndim != 2:
+        raise InputError(f"{kind} does not give one row of logits for each image, so it can't be inspected")
+    blocks: Any = getattr(network, "blocks", None)
+    if isinstance(blocks, Sequence | nn.ModuleList | nn.Sequential) and len(square) != len(blocks):
+        raise InputError(
+            f"{kind} has {len(blocks)} blocks, but {len(square)} of its attentions go from all tokens to all tokens "
+            "by torch's function; needed: one for each block"
+        )
+    if len({layer.shape[2] for layer in square}) != 1 or any(len(layer) != len(images) for layer in square):
+        shapes = sorted({tuple(layer.shape) for layer in recorder.weights})
+        raise InputError(
+            f"{kind} attends within windows or on several grids, in shapes {shapes} (batch, heads, queries, keys); "
+            f"needed: from all to all of the same tokens of each of {len(images)} images in every layer"
+        )
+    return logits, square, other
+
+
+def _compare(network: nn.Module, images: Tensor, logits: Tensor) -> None:
+    """The explicit forward pass must be the network's own."""
+    with torch.no_grad():
+        fused = network(images)
+    rounding = max(LOGITS_TOLERANCE, 100 * torch.finfo(fused.dtype).eps)
+    distance = float((fused - logits.detach()).abs().max())
+    if not distance <= rounding * max(1.0, float(fused.abs().max())):
+        raise InputError(
+            f"{type(network).__name__}: the logits with recorded weights differ from the network's own "
+            f"by {distance:.2g}; its attention can't be inspected"
+        )
+
+
+def _check_weights(network: nn.Module, weights: Sequence[Tensor], layout: TokenLayout, batch: int) -> None:
+    expected = (batch, layout.tokens, layout.tokens)
+    if not weights or any((layer.shape[0], *layer.shape[2:]) != expected for layer in weights):
+        shapes = sorted({tuple(layer.shape) for layer in weights})
+        raise InputError(
+            f"{type(network).__name__} has attention of shapes {shapes} (batch, heads, queries, keys); needed in every "
+            f"layer: from all to all of {layout.tokens} tokens for each of {batch} images"
+        )
+
+
+def _query(
+    network: nn.Module, layout: TokenLayout, weights: Sequence[Tensor], pooled: Sequence[Tensor]
+) -> Float[Tensor, "batch tokens"]:
+    """How the head reads the tokens of each image."""
+    if layout.reads != "attention":
+        return layout.query().to(weights[0]).expand(len(weights[0]), -1)
+    if len(pooled) != 1 or pooled[0].shape[-1] != layout.tokens:
+        shapes = [tuple(layer.shape) for layer in pooled]
+        raise InputError(
+            f"{type(network).__name__} pools by attention of shapes {shapes}; "
+            f"needed: one, over all {layout.tokens} tokens"
+        )
+    return pooled[0].mean(dim=(1, 2))

@@ -1,0 +1,87 @@
+"""Which tokens a network has, and which of them its head reads."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.models.vit import VisionTransformer
+
+#: timm's names of what the head reads, and ours.
+TIMM_POOLS = {"token": "class", "avg": "mean", "map": "attention"}
+
+
+@dataclass(frozen=True)
+class TokenLayout:
+    """Extra tokens, then the patches row by row; and what of them the head reads.
+
+    Arguments:
+        grid_size: (rows, cols) of the patches.
+        extra_tokens: tokens before the patches: class token, registers.
+        reads: "class" for the first token, "mean" of the patches, "all" for the mean of all tokens, "two" for that of
+            the first two (a class and a distillation token), "attention" where a last attention of other queries
+            pools them.
+    """
+
+    grid_size: tuple[int, int]
+    extra_tokens: int = 0
+    reads: Literal["class", "mean", "all", "two", "attention"] = "mean"
+
+    @property
+    def tokens(self) -> int:
+        return self.extra_tokens + self.grid_size[0] * self.grid_size[1]
+
+    def query(self) -> Float[Tensor, "tokens"]:
+        """How much of each token the head reads; for "attention" see ``AttentionMaps``."""
+        query = torch.zeros(self.tokens, dtype=torch.float64)
+        first, last = {"class": (0, 1), "two": (0, 2), "all": (0, None)}.get(self.reads, (self.extra_tokens, None))
+        query[first:last] = 1 / len(query[first:last])
+        return query
+
+
+def layout_of(network: nn.Module, image_size: tuple[int, int]) -> TokenLayout:
+    """The layout of our Vision Transformer, or of timm's.
+
+    Arguments:
+        image_size: (rows, cols) of the images at hand, for models that take several.
+
+    Raises:
+        InputError: the network is neither, or its head reads the tokens in a way that is no mean of them.
+    """
+    if isinstance(network, VisionTransformer):
+        return TokenLayout(network.grid_size, network.extra_tokens, "class" if network.pool == "class" else "mean")
+    kind = type(network).__name__
+    model: Any = network
+    if not isinstance(getattr(network, "num_prefix_tokens", None), int) or not hasattr(network, "patch_embed"):
+        raise InputError(f"{kind} is no Vision Transformer that is known here; give its layout (a TokenLayout)")
+    return TokenLayout(_timm_grid(model, image_size), model.num_prefix_tokens, _timm_reads(model))
+
+
+def _timm_grid(model: Any, image_size: tuple[int, int]) -> tuple[int, int]:
+    patches = model.patch_embed
+    if getattr(patches, "img_size", image_size) == image_size and getattr(patches, "grid_size", None):
+        rows, cols = patches.grid_size
+    elif hasattr(patches, "dynamic_feat_size"):
+        rows, cols = patches.dynamic_feat_size(image_size)
+    else:
+        raise InputError(
+            f"{type(model).__name__} does not say the grid of its patches; give its layout (a TokenLayout)"
+        )
+    return int(rows), int(cols)
+
+
+def _timm_reads(model: Any) -> Literal["class", "mean", "all", "two", "attention"]:
+    if hasattr(model, "head_dist"):
+        return "two"
+    pool = getattr(model, "global_pool", None)
+    if pool not in TIMM_POOLS:
+        raise InputError(
+            f"{type(model).__name__} pools its tokens by {pool!r}, which is no mean of them; "
+            f"known: {', '.join(TIMM_POOLS)}; or give its layout (a TokenLayout)"
+        )
+    if pool == "avg" and getattr(model, "pool_include_prefix", False):
+        return "all"
+    return TIMM_POOLS[pool]  # pyright: ignore[reportReturnType]

@@ -1,0 +1,142 @@
+"""The attention layers of a network, and what each of them does to a batch of images."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from vit_vs_cnn.attention.convolution import ConvolutionalAttention
+from vit_vs_cnn.attention.window_layers import SlidingWindow
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection.locality.offsets import Reach
+from vit_vs_cnn.inspection.locality.record import recorded_calls
+from vit_vs_cnn.models.vit import VisionTransformer
+
+#: The padding of a convolution that does at the edges what a layer does: attention that sees nothing beyond the edge
+#: tends to replicate padding (Cordonnier's construction without padding), so it is that of every other layer.
+PADDING_OF_BOUNDARY = {"zero": "zeros", "zeros": "zeros", "circular": "circular"}
+#: Weights of a layer over feature maps that are held at a time: its tokens are pixels, and there are many.
+WEIGHTS_AT_ONCE = 2**25
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionLayer:
+    """A layer of attention and where it stands.
+
+    Arguments:
+        name: of the module in the network.
+        module: it.
+        grid_size: (rows, cols) of the tokens.
+        extra_tokens: tokens before those of the grid.
+        pixels: (rows, cols) of the image that a token stands for.
+    """
+
+    name: str
+    module: nn.Module
+    grid_size: tuple[int, int]
+    extra_tokens: int
+    pixels: tuple[int, int]
+
+    @property
+    def padding(self) -> str:
+        """The padding of a convolution that takes the layer's place."""
+        if isinstance(self.module, ConvolutionalAttention):
+            return PADDING_OF_BOUNDARY.get(self.module.padding_mode, "replicate")
+        window = getattr(self.module, "window", None)
+        return PADDING_OF_BOUNDARY.get(getattr(window, "boundary", ""), "replicate")
+
+    def visible(self, reach: Reach) -> Reach:
+        """The part of the reach that lies within the layer's sliding window: what is beyond it has no logarithm."""
+        window = getattr(self.module, "window", None)
+        if isinstance(window, SlidingWindow):
+            sizes = window.window_size
+        elif isinstance(self.module, ConvolutionalAttention) and self.module.form == "window":
+            axes = self.module.geometry
+            sizes = tuple((axis.window - 1) * axis.dilation + 1 for axis in axes)
+        else:
+            return reach
+        rows, cols = (min(far, (size - 1) // 2) for far, size in zip(reach, sizes, strict=True))
+        return rows, cols
+
+
+@dataclass(frozen=True, eq=False)
+class LayerPass:
+    """One layer's inputs (after the norm), outputs (before the residual) and attention weights for a batch.
+
+    Arguments:
+        inputs, outputs: of the layer: tokens, the extra ones first, or maps.
+        weights: between all tokens.
+    """
+
+    inputs: Tensor
+    outputs: Tensor
+    weights: Float[Tensor, "batch heads tokens tokens"]
+
+
+def attention_layers(
+    network: nn.Module, example: Float[Tensor, "batch channels rows cols"]
+) -> tuple[list[AttentionLayer], dict[str, str]]:
+    """The layers of attention, the first first, and by name those that cannot be measured and why.
+
+    A ``VisionTransformer`` has one in every block; another network those that are a ``ConvolutionalAttention``.
+
+    Arguments:
+        example: an image, as the network takes them.
+    """
+    if isinstance(network, VisionTransformer):
+        names = [f"encoder.blocks.{index}.attention" for index in range(len(network.encoder.blocks))]
+        place = (network.grid_size, network.extra_tokens, network.patch_embedding.patch_size)
+        return [AttentionLayer(name, network.get_submodule(name), *place) for name in names], {}
+    found, refused = [], {}
+    named = {name: module for name, module in network.named_modules() if isinstance(module, ConvolutionalAttention)}
+    with recorded_calls(list(named.values())) as calls, torch.no_grad():
+        network(example)
+    for (name, module), call in zip(named.items(), calls, strict=True):
+        if call is None:
+            refused[name] = "it takes no part in the forward pass"
+            continue
+        (rows, cols), out = call.inputs.shape[2:], tuple(call.output.shape[2:])
+        if module.geometry.places == 1:
+            refused[name] = "a kernel of one place: every token sees itself alone"
+        elif out != (rows, cols):
+            refused[name] = f"its queries ({out[0]} x {out[1]}) are not its tokens ({rows} x {cols})"
+        else:
+            pixels = (example.shape[2] // rows, example.shape[3] // cols)
+            found.append(AttentionLayer(name, module, (rows, cols), 0, pixels))
+    return found, refused
+
+
+def layer_passes(
+    network: nn.Module, layers: Sequence[AttentionLayer], images: Float[Tensor, "batch channels rows cols"]
+) -> Iterator[tuple[int, LayerPass]]:
+    """What the layers do to a batch of images: (index of the layer, its pass), a layer at a time, in parts if large.
+
+    Raises:
+        InputError: if a layer gives no weights.
+    """
+    weighed = isinstance(network, VisionTransformer)
+    with recorded_calls([layer.module for layer in layers]) as calls, torch.no_grad():
+        network(images, return_attention=True) if weighed else network(images)
+    for index, (layer, call) in enumerate(zip(layers, calls, strict=True)):
+        if call is not None and isinstance(layer.module, ConvolutionalAttention):
+            tokens = math.prod(layer.grid_size)
+            size = max(1, WEIGHTS_AT_ONCE // (layer.module.geometry.heads * tokens**2))
+            for inputs in call.inputs.split(size):
+                with torch.no_grad():
+                    output, weights = layer.module(inputs, return_weights=True)
+                yield index, LayerPass(inputs, output, weights)
+            continue
+        if call is None or not isinstance(call.output, tuple) or not isinstance(call.output[1], Tensor):
+            raise InputError(f"{layer.name} ({type(layer.module).__name__}) gives no attention weights")
+        yield index, LayerPass(call.inputs, *call.output)
+
+
+def to_map(tokens: Tensor, grid_size: tuple[int, int], extra_tokens: int) -> Float[Tensor, "batch channels rows cols"]:
+    """The patch tokens as a map (batch, embed_dim, rows, cols); a map as it is."""
+    if tokens.ndim == 4:
+        return tokens
+    return rearrange(tokens[:, extra_tokens:], "b (rows cols) d -> b d rows cols", rows=grid_size[0])

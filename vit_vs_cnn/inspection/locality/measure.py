@@ -1,0 +1,222 @@
+"""How convolution-like a network is: every measure, in one call."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Int64
+from torch import Tensor, nn
+
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection.locality.attention_layers import (
+    AttentionLayer,
+    attention_layers,
+    layer_passes,
+    to_map,
+)
+from vit_vs_cnn.inspection.locality.batches import ImageBatches, Images
+from vit_vs_cnn.inspection.locality.convolution_fit import RIDGE, check_kernel_sizes
+from vit_vs_cnn.inspection.locality.equivariance import equivariance_errors
+from vit_vs_cnn.inspection.locality.feature_maps import feature_maps
+from vit_vs_cnn.inspection.locality.layer_measures import LayerMeasures
+from vit_vs_cnn.inspection.locality.offsets import Reach, default_reach, interior_queries
+from vit_vs_cnn.inspection.locality.receptive_field import field_radius, receptive_fields
+from vit_vs_cnn.inspection.locality.replacement import replace_attention
+from vit_vs_cnn.inspection.locality.report import FeatureLocality, LayerLocality, LocalityReport, Replacement
+from vit_vs_cnn.inspection.recording import as_evaluated
+
+#: Bytes that the normal equations of the layers fitted at the same time may take.
+MEMORY = 2**30
+
+
+def measure_locality(
+    network: nn.Module,
+    images: Images,
+    held_out: Images,
+    labels: Int64[Tensor, "images"] | None = None,
+    *,
+    batch_size: int = 64,
+    kernel_sizes: Sequence[int] | None = None,
+    reach: Reach | None = None,
+    replace: Sequence[int] | None = None,
+    ridge: float = RIDGE,
+    probes: int = 64,
+    memory: int = MEMORY,
+) -> LocalityReport:
+    """Every measure of this package on a network.
+
+    A ``VisionTransformer`` is measured layer by layer and head by head; so is a ``ResNet`` whose convolutions have been
+    compiled to attention; any other ``ResNet`` is measured by its feature maps alone. Layers are fitted as many at a
+    time as ``memory`` has room for, each time with a pass over the images; the network is left as it was.
+
+    Arguments:
+        network: evaluated without dropout, whatever its mode.
+        images: to measure weights and fit convolutions on: a tensor, normalised as the network takes them, or a loader
+            of such. A fit needs more images than (channels K^2) / (interior patches); several times as many are better.
+        held_out: others like them, to say how well the fits do.
+        labels: of the held-out images; if None, those that their batches bring, if any.
+        batch_size: images at once, where they come as a tensor.
+        kernel_sizes: odd; 1, 3 and 5, as far as a layer's grid has room, if None.
+        reach: offsets that shares, fits and assignments read; ``default_reach`` if None.
+        replace: kernel sizes of the convolutions that take a layer's place, to see what the network loses; a pass over
+            ``held_out`` for every layer. 3, or 1 where the grid has no room for that, if None; none if empty.
+        ridge: see ``ConvolutionFit``.
+        probes: how many held-out images equivariance and receptive fields are measured on.
+        memory: bytes that normal equations may take at a time; a layer's are ``8 (channels K^2)^2`` for the
+            largest K of ``kernel_sizes``, and as many for that of ``replace``.
+
+    Raises:
+        InputError: if the network is neither, the reach or a kernel leaves no patch, or there are no images.
+    """
+    like = next(network.parameters())
+    fit = ImageBatches(images, None, batch_size=batch_size, like=like)
+    other = ImageBatches(held_out, labels, batch_size=batch_size, like=like)
+    example = other.first(1)
+    with as_evaluated(network):
+        layers, refused = attention_layers(network, example)
+        reaches = [default_reach(layer.grid_size) if reach is None else reach for layer in layers]
+        sizes = [_kernel_sizes("kernel_sizes", kernel_sizes, layer.grid_size, (1, 3, 5)) for layer in layers]
+        instead = [_replace_sizes(replace, layer.grid_size) for layer in layers]
+        for layer, far in zip(layers, reaches, strict=True):
+            interior_queries(layer.grid_size, far)
+        features = _features(network, other.first(probes))
+        found = []
+        while len(found) < len(layers):
+            start = len(found)
+            measures = _group(
+                network,
+                layers[start:],
+                fit.first(1),
+                start,
+                reaches=reaches[start:],
+                kernel_sizes=sizes[start:],
+                replace=instead[start:],
+                ridge=ridge,
+                memory=memory,
+            )
+            found += _measured(network, measures, fit, other)
+        accuracy, count = _accuracy(network, other)
+    return LocalityReport(
+        image_size=(example.shape[2], example.shape[3]),
+        images=sum(len(batch) for batch, _ in fit),
+        held_out=count,
+        accuracy=accuracy,
+        layers=found,
+        refused=refused,
+        features=features,
+    )
+
+
+def _kernel_sizes(
+    name: str, given: Sequence[int] | None, grid_size: tuple[int, int], default: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Those given, or those by default that the grid has room for."""
+    if given is None:
+        return tuple(size for size in default if size <= min(grid_size))
+    check_kernel_sizes(given)
+    if max(given) > min(grid_size):
+        raise InputError(
+            f"{name} must be at most {min(grid_size)} on a grid of {grid_size[0]} x {grid_size[1]}, but one is "
+            f"{max(given)}"
+        )
+    return tuple(sorted(set(given)))
+
+
+def _replace_sizes(given: Sequence[int] | None, grid_size: tuple[int, int]) -> tuple[int, ...]:
+    """Those given, which may be none, or the larger of 1 and 3 that the grid has room for."""
+    if given is not None and not given:
+        return ()
+    sizes = _kernel_sizes("replace", given, grid_size, (1, 3))
+    return sizes if given is not None else sizes[-1:]
+
+
+def _group(
+    network: nn.Module,
+    layers: Sequence[AttentionLayer],
+    example: Tensor,
+    start: int,
+    *,
+    reaches: Sequence[Reach],
+    kernel_sizes: Sequence[tuple[int, ...]],
+    replace: Sequence[tuple[int, ...]],
+    ridge: float,
+    memory: int,
+) -> list[LayerMeasures]:
+    """As many of the first layers as the memory has room for, at least one."""
+    measures, taken = [], 0
+    for index, found in layer_passes(network, layers, example):
+        channels = to_map(found.inputs, layers[index].grid_size, layers[index].extra_tokens).shape[1]
+        largest = (max(kernel_sizes[index]), max(replace[index], default=0))
+        taken += sum(8 * (channels * size**2) ** 2 for size in largest)
+        if measures and taken > memory:
+            break
+        measures.append(
+            LayerMeasures(
+                start + index,
+                layers[index],
+                found,
+                reach=reaches[index],
+                kernel_sizes=kernel_sizes[index],
+                replace=replace[index],
+                ridge=ridge,
+            )
+        )
+    return measures
+
+
+def _measured(
+    network: nn.Module, measures: Sequence[LayerMeasures], images: ImageBatches, held_out: ImageBatches
+) -> list[LayerLocality]:
+    """The layers' measures, from a pass over the images and one over those held out."""
+    layers = [found.layer for found in measures]
+    for batch, _ in images:
+        for index, found in layer_passes(network, layers, batch):
+            measures[index].fit(found)
+    for layer in measures:
+        layer.solve()
+    for batch, _ in held_out:
+        for index, found in layer_passes(network, layers, batch):
+            measures[index].hold_out(found)
+    return [dataclasses.replace(layer.report(), replaced=_replacements(network, layer, held_out)) for layer in measures]
+
+
+@torch.no_grad()
+def _replacements(network: nn.Module, layer: LayerMeasures, held_out: ImageBatches) -> dict[int, Replacement]:
+    """What the network loses by each convolution in the layer's place; batch by batch, whatever their order."""
+    copies = {size: replace_attention(network, layer.layer, fitted) for size, fitted in layer.replacements().items()}
+    same, lost = dict.fromkeys(copies, 0), dict.fromkeys(copies, 0)
+    count, labelled = 0, True
+    for batch, labels in held_out if copies else ():
+        count, labelled = count + len(batch), labelled and labels is not None
+        said = network(batch).argmax(dim=1)
+        for size, copied in copies.items():
+            instead = copied(batch).argmax(dim=1)
+            same[size] += int((said == instead).sum())
+            lost[size] += 0 if labels is None else int((said == labels).sum()) - int((instead == labels).sum())
+    return {size: Replacement(lost[size] / count if labelled else None, same[size] / count) for size in copies}
+
+
+@torch.no_grad()
+def _accuracy(network: nn.Module, images: ImageBatches) -> tuple[float | None, int]:
+    """The accuracy, None if a label is missing; and how many images there are."""
+    correct, count, labelled = 0, 0, True
+    for batch, labels in images:
+        count, labelled = count + len(batch), labelled and labels is not None
+        correct += 0 if labels is None else int((network(batch).argmax(dim=1) == labels).sum())
+    return (correct / count if labelled else None), count
+
+
+def _features(network: nn.Module, images: Tensor) -> list[FeatureLocality]:
+    """Equivariance and receptive field of every block's map."""
+
+    def maps(batch: Tensor) -> dict[str, Tensor]:
+        return feature_maps(network, batch)
+
+    with torch.no_grad():
+        sizes = {name: (found.shape[2], found.shape[3]) for name, found in maps(images[:1]).items()}
+    errors = equivariance_errors(maps, images)
+    fields = receptive_fields(maps, images)
+    return [
+        FeatureLocality(name, size, errors[name], field_radius(fields[name], map_size=size))
+        for name, size in sizes.items()
+    ]

@@ -1,0 +1,104 @@
+"""Deletion and insertion: what a class's probability does when the places that a map calls important go or come."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor, nn
+from torchvision.transforms.v2.functional import gaussian_blur
+
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection.per_image import descending_ranks, noise_of
+from vit_vs_cnn.inspection.saliency import Maps, resize_maps
+
+FILLS = ("mean", "blur", "noise")
+
+
+def filled(images: Float[Tensor, "batch channels rows cols"], fill: str) -> Float[Tensor, "batch channels rows cols"]:
+    """What stands where an image's content is taken away.
+
+    Arguments:
+        images: normalised.
+        fill: "mean" colour of the image; the image under a Gaussian "blur" of an eighth of its shorter side; or
+            "noise" of the mean and standard deviation of each channel, a function of the image's pixels.
+
+    Raises:
+        InputError: an unknown fill.
+    """
+    if fill == "blur":
+        sigma = min(images.shape[-2:]) / 8
+        return gaussian_blur(images, kernel_size=[2 * int(2 * sigma) + 1] * 2, sigma=[sigma, sigma])
+    mean = images.mean(dim=(2, 3), keepdim=True)
+    if fill == "mean":
+        return mean.expand_as(images)
+    if fill == "noise":
+        return mean + images.std(dim=(2, 3), keepdim=True) * noise_of(images, "fill")
+    raise InputError(f'fill is "{fill}"; allowed: {", ".join(FILLS)}')
+
+
+def deletion_curves(
+    network: nn.Module,
+    images: Float[Tensor, "batch channels rows cols"],
+    maps: Maps,
+    classes: Int64[Tensor, "batch"],
+    *,
+    fill: str = "mean",
+    grid_size: tuple[int, int] = (8, 8),
+    steps: int = 16,
+    insert: bool = False,
+) -> Float[Tensor, "batch points"]:
+    """The probability of each image's class as the map's places are taken away, the most important first.
+
+    ``p(k) = softmax(f(x with the k most important tokens replaced))_c`` for ``steps + 1`` numbers of tokens from none
+    to all; with ``insert`` they are put into an image in which all are replaced.
+
+    Reference: Petsiuk et al. 2018, section 3.2.
+    Differs: by token instead of by pixel; three fills; equal values are ordered at random.
+
+    Arguments:
+        network: in evaluation mode.
+        images: normalised.
+        maps: on any grid; averaged over each token.
+        classes: one for each image.
+        fill: see ``filled``.
+        grid_size: (rows, cols) of the tokens that go or come as one.
+        steps: in how many equal parts.
+        insert: whether they come.
+
+    Raises:
+        InputError: an unknown fill, or no step, or more than there are tokens.
+    """
+    tokens = grid_size[0] * grid_size[1]
+    if not 1 <= steps <= tokens:
+        raise InputError(f"steps is {steps}; allowed: 1 to {tokens}, as the grid is {grid_size}")
+    background = filled(images, fill)
+    importance = resize_maps(maps, grid_size).flatten(1)
+    ties = noise_of(images, "ties").flatten(1)[:, :tokens]
+    ranks = descending_ranks(importance, ties)[:, _token_of_pixels(grid_size, images)]
+    before, after = (background, images) if insert else (images, background)
+    points = []
+    with torch.no_grad():
+        for count in [tokens * step // steps for step in range(steps + 1)]:
+            changed: Bool[Tensor, "batch 1 rows cols"] = (ranks < count).unsqueeze(1)
+            probabilities = network(torch.where(changed, after, before)).softmax(dim=1)
+            points.append(probabilities.gather(1, classes[:, None]).squeeze(1))
+    return torch.stack(points, dim=1)
+
+
+def area_under(curves: Float[Tensor, "batch points"]) -> Float[Tensor, "batch"]:
+    """The mean height of each curve, by trapezes."""
+    return torch.trapezoid(curves, dx=1 / (curves.shape[1] - 1), dim=1)
+
+
+def check_fills(fills: Sequence[str]) -> None:
+    """Raises InputError where a fill is unknown."""
+    for fill in fills:
+        if fill not in FILLS:
+            raise InputError(f'fill is "{fill}"; allowed: {", ".join(FILLS)}')
+
+
+def _token_of_pixels(grid_size: tuple[int, int], images: Tensor) -> Int64[Tensor, "rows cols"]:
+    """The number of the token that each pixel belongs to; the grid need not divide the image."""
+    axes = zip(grid_size, images.shape[-2:], strict=True)
+    row, col = (torch.arange(length, device=images.device) * tokens // length for tokens, length in axes)
+    return row[:, None] * grid_size[1] + col

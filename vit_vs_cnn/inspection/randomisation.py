@@ -1,0 +1,89 @@
+"""The sanity check: a map that stays when what was learned is destroyed explains nothing that was learned."""
+
+import copy
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy.stats import rankdata
+from torch import Tensor, nn
+
+from vit_vs_cnn.inspection.saliency import Maps
+from vit_vs_cnn.seeds import derive_seed
+
+
+def parameter_groups(network: nn.Module) -> dict[str, list[str]]:
+    """The parameters of each part of a network, from the head to the input: head, blocks, embedding.
+
+    A part is a module of the network, or one of a numbered list of them (``encoder.blocks.3``, ``stages.2.1``); what
+    stands outside of all (class token, position) counts as nearest to the input.
+    """
+    groups: dict[str, list[str]] = {}
+    for name, _ in network.named_parameters():
+        groups.setdefault(_part(name), []).append(name)
+    return dict(reversed(groups.items()))
+
+
+def randomisation_stages(network: nn.Module, stages: int = 5) -> dict[str, list[str]]:
+    """What is destroyed in turn: the head alone, then ever more from the head on, at last everything.
+
+    Arguments:
+        stages: how many, evenly spaced over the parts; fewer if the network has fewer.
+
+    Returns:
+        "head", "head to <part>", ..., "all": the names of the parameters.
+    """
+    groups = parameter_groups(network)
+    parts = list(groups)
+    chosen = sorted({round(number) for number in np.linspace(1, len(parts), min(stages, len(parts)))})
+    labels = [parts[0], *(f"{parts[0]} to {parts[number - 1]}" for number in chosen[1:])]
+    labels[-1] = "all"
+    return {
+        label: [name for part in parts[:number] for name in groups[part]]
+        for label, number in zip(labels, chosen, strict=True)
+    }
+
+
+def randomised(network: nn.Module, parameters: Sequence[str], seed: int = 0) -> nn.Module:
+    """A copy whose parameters of these names have their entries shuffled: what they learned is gone, their scale stays.
+
+    Reference: Adebayo et al. 2018, section 3 (cascading randomisation).
+    Differs: entries are shuffled, not drawn anew, so that no network needs to say how it was initialised.
+    """
+    shuffled = copy.deepcopy(network)
+    for name in parameters:
+        parameter = shuffled.get_parameter(name)
+        generator = torch.Generator().manual_seed(derive_seed(seed, "randomise", name))
+        order = torch.randperm(parameter.numel(), generator=generator).to(parameter.device)
+        with torch.no_grad():
+            parameter.copy_(parameter.flatten()[order].view_as(parameter))
+    return shuffled
+
+
+def rank_correlation(first: Maps, second: Maps) -> Float[Tensor, "batch"]:
+    """Spearman's correlation of the values of two maps of each image; 0 where one of them is constant.
+
+    Equal maps have 1, constant or not: such a map did not move.
+    """
+    pairs = [rankdata(maps.double().flatten(1).cpu().numpy(), axis=1) for maps in (first, second)]
+    centred = [ranks - ranks.mean(axis=1, keepdims=True) for ranks in pairs]
+    scale = np.sqrt((centred[0] ** 2).sum(axis=1) * (centred[1] ** 2).sum(axis=1))
+    products = (centred[0] * centred[1]).sum(axis=1)
+    correlation = np.divide(products, scale, out=np.zeros_like(products), where=scale > 0)
+    same = (first == second).flatten(1).all(dim=1).cpu().numpy()
+    return torch.from_numpy(np.where(same, 1.0, correlation))
+
+
+def _part(name: str) -> str:
+    """The name of the part that a parameter belongs to: up to its first numbers, or its first word."""
+    words = name.split(".")
+    if len(words) == 1:
+        return "tokens and positions"
+    first = next((place for place, word in enumerate(words) if word.isdigit()), None)
+    if first is None:
+        return words[0]
+    last = first
+    while words[last + 1].isdigit():
+        last += 1
+    return ".".join(words[: last + 1])

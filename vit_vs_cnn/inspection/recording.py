@@ -1,0 +1,104 @@
+"""Attention weights out of any network that calls torch's attention: a fused kernel hides nothing from it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from vit_vs_cnn.attention.functional import scaled_dot_product_attention
+from vit_vs_cnn.errors import InputError
+
+
+class AttentionRecorder(TorchFunctionMode):
+    """Within this context torch's attention is computed explicitly, and its weights are kept.
+
+    ``with AttentionRecorder() as recorder: logits = network(images)``; then ``recorder.weights`` holds the weights of
+    every call of ``F.scaled_dot_product_attention`` and ``F.multi_head_attention_forward``, in order. Those of the
+    first kind are what the output was made of, so gradients with respect to them exist.
+
+    No hook is registered and nothing is patched: what a network computes by other means is not seen, and whoever uses
+    the recorder has to count.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights: list[Tensor] = []
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is F.scaled_dot_product_attention:
+            return self._attend(*args, **kwargs)
+        if func is F.multi_head_attention_forward:
+            output, weights = func(*args, **{**kwargs, "need_weights": True, "average_attn_weights": False})
+            self.weights.append(weights if weights.ndim == 4 else weights.unsqueeze(0))
+            return output, weights if kwargs.get("need_weights", True) else None
+        return func(*args, **kwargs)
+
+    def _attend(  # noqa: PLR0917 - torch's own signature
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:
+        """The arguments are torch's."""
+        if query.ndim != 4 or enable_gqa:
+            raise InputError(
+                "the network attends with grouped queries or without heads; such weights can't be inspected"
+            )
+        if is_causal:
+            attn_mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
+        allowed = attn_mask is not None and attn_mask.dtype == torch.bool
+        output, weights = scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            mask=attn_mask if allowed else None,
+            bias=None if allowed else attn_mask,
+            dropout=dropout_p,
+            scale=scale,
+            return_weights=True,
+        )
+        self.weights.append(weights)
+        return output
+
+
+@contextmanager
+def as_evaluated(network: nn.Module) -> Iterator[None]:
+    """The network without dropout and other randomness; each module's mode is restored afterwards."""
+    modes = {module: module.training for module in network.modules()}
+    network.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+@contextmanager
+def through_torch_attention(network: nn.Module) -> Iterator[None]:
+    """timm's attention by torch's function, which the recorder sees, and each block run once; restored afterwards."""
+    wanted = {"fused_attn": True, "grad_checkpointing": False}
+    changed = [
+        (module, name, module.__dict__[name])
+        for module in network.modules()
+        for name, value in wanted.items()
+        if module.__dict__.get(name, value) != value
+    ]
+    for module, name, _ in changed:
+        setattr(module, name, wanted[name])
+    try:
+        yield
+    finally:
+        for module, name, value in changed:
+            setattr(module, name, value)

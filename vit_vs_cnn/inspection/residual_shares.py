@@ -1,0 +1,79 @@
+"""How much of a token stays in a block, and how much the attention adds: measured, not assumed to be half."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection.recording import as_evaluated
+from vit_vs_cnn.models.vit import VisionTransformer
+
+
+def residual_shares(
+    network: nn.Module, images: Float[Tensor, "batch channels rows cols"]
+) -> list[Float[Tensor, "batch tokens"]]:
+    """The residual's share of each token in each layer, by the lengths of what is added: for ``attention_rollout``.
+
+    ``residual_l = |x| / (|x| + |attention branch|)``, so that ``lambda_l = 1 - residual_l``.
+
+    Reference: Kobayashi et al. 2021, section 3 (norms in place of weights, the residual connection included).
+    Differs: what a token attends to in itself counts as attention, not as the residual.
+
+    Arguments:
+        network: our Vision Transformer, or one of timm's whose blocks add ``drop_path1(...)`` of their attention.
+        images: normalised.
+
+    Raises:
+        InputError: the branch cannot be told from the rest of the block.
+    """
+    network = getattr(network, "_orig_mod", network)
+    blocks, branches = _places(network)
+    seen: dict[tuple[str, int], Tensor] = {}
+    with torch.no_grad(), as_evaluated(network), _watched(blocks, branches, seen):
+        network(images)
+    shares = []
+    for number, block in enumerate(blocks):
+        if ("stream", number) not in seen or ("branch", number) not in seen:
+            raise InputError(f"{type(network).__name__}: block {number} was not run, so its norms are unknown")
+        branch = seen["branch", number]
+        if isinstance(network, VisionTransformer) and block.attention_scale is not None:
+            branch = branch * block.attention_scale
+        kept, added = (x.norm(dim=-1) for x in (seen["stream", number], branch))
+        shares.append(torch.where(kept + added > 0, kept / (kept + added).clamp_min(1e-30), 1.0))
+    return shares
+
+
+def _places(network: nn.Module) -> tuple[list[Any], list[nn.Module]]:
+    """The blocks, and the module of each whose output is what the attention adds."""
+    if isinstance(network, VisionTransformer):
+        blocks: list[Any] = list(network.encoder.blocks)
+        return blocks, [block.attention for block in blocks]
+    found: Any = getattr(network, "blocks", None)
+    blocks = list(found) if isinstance(found, nn.ModuleList | nn.Sequential) else []
+    if not blocks or not all(hasattr(block, "drop_path1") and hasattr(block, "attn") for block in blocks):
+        raise InputError(f"{type(network).__name__}: what its attention adds can't be told from the rest of a block")
+    return blocks, [block.drop_path1 for block in blocks]
+
+
+@contextmanager
+def _watched(blocks: list[Any], branches: list[nn.Module], seen: dict[tuple[str, int], Tensor]) -> Iterator[None]:
+    """What enters each block and what its branch gives, by the block's number; the hooks go when the context ends."""
+    handles = []
+    for number, (block, branch) in enumerate(zip(blocks, branches, strict=True)):
+
+        def before(_: nn.Module, given: tuple[Tensor, ...], number: int = number) -> None:
+            seen["stream", number] = given[0]
+
+        def after(_: nn.Module, __: Any, output: Tensor, number: int = number) -> None:
+            seen["branch", number] = output
+
+        handles += [block.register_forward_pre_hook(before), branch.register_forward_hook(after)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

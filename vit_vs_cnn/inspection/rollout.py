@@ -1,0 +1,238 @@
+"""Attention rollout: where what a token holds after the last layer came from, as the weights alone tell it."""
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from vit_vs_cnn.errors import InputError
+
+HEAD_FUSIONS = ("mean", "max", "min")
+
+#: The weights of one layer.
+Weights: TypeAlias = Float[Tensor, "batch heads tokens tokens"]
+#: One matrix between tokens for each image.
+Matrices: TypeAlias = Float[Tensor, "batch tokens tokens"]
+#: The share of the residual connection: one number, or for each layer one number per token.
+Residual: TypeAlias = float | Sequence[Float[Tensor, "batch tokens"]]
+#: The same for one layer: the number, or a column for each image.
+Share: TypeAlias = float | Float[Tensor, "batch tokens 1"]
+#: Who asks: the class token, the mean of the patches, the token of that number, or any mix of the tokens.
+Query: TypeAlias = Literal["class", "mean"] | int | Float[Tensor, "#batch tokens"]
+
+
+def attention_rollout(
+    weights: Sequence[Weights],
+    head_fusion: str = "mean",
+    discard_ratio: float = 0.0,
+    residual: Residual = 0.5,
+    *,
+    extra_tokens: int = 0,
+) -> Matrices:
+    """How much of each token stands in each token after the last layer: rows sum to one.
+
+    ``R = M_L ... M_1``, ``M_l = residual I + (1 - residual) F(A_l)``, with F of ``fuse_heads``. A class token's map is
+    the row ``R[0, 1:]``, that of a mean over the patches ``1^T R / N``; ``rollout_map`` gives either without R.
+
+    Rollout is class-agnostic: no class, and nothing of the classifier, enters.
+
+    Reference: Abnar & Zuidema 2020, section 3, equation 1; the residual per token: Kobayashi et al. 2021, section 3.
+    Differs: the fused heads are normalised before the identity is added, so that ``residual`` is what it says.
+
+    Arguments:
+        weights: of each layer, the first layer first, ``(batch, heads, tokens, tokens)``; rows are queries.
+        head_fusion: "mean", "max" or "min" over the heads.
+        discard_ratio: see ``fuse_heads``.
+        residual: share of the residual connection, 0 to 1; or for each layer ``(batch, tokens)``, as
+            ``residual_shares`` measures it.
+        extra_tokens: tokens before the patches, such as the class token; only discarding looks at them.
+
+    Raises:
+        InputError: there are no weights, their shapes differ, or an option is outside its range.
+    """
+    check_layers(weights)
+    shares = residual_of_layers(weights, residual)
+    result = None
+    for layer, share in zip(weights, shares, strict=True):
+        fused = fuse_heads(layer, head_fusion, discard_ratio, extra_tokens=extra_tokens)
+        matrix = layer_matrix(share, fused)
+        result = matrix if result is None else matrix @ result
+    assert result is not None
+    return result
+
+
+def rollout_map(
+    weights: Sequence[Weights],
+    *,
+    query: Query,
+    head_fusion: str = "mean",
+    discard_ratio: float = 0.0,
+    residual: Residual = 0.5,
+    extra_tokens: int = 0,
+) -> Float[Tensor, "batch patches"]:
+    """One row of ``attention_rollout``, or one mix of its rows, over the patches: O(N^2) per layer, not O(N^3).
+
+    ``r^T = q^T M_L ... M_1``, from the left: a vector goes down through the layers.
+
+    Arguments:
+        query: q; "class" for the first token, "mean" for the mean over the patches, the number of a token, or
+            ``(batch, tokens)``.
+        weights, head_fusion, discard_ratio, residual, extra_tokens: see ``attention_rollout``.
+
+    Raises:
+        InputError: as ``attention_rollout``; or there is no such token.
+    """
+    vector = query_vector(query, weights, extra_tokens)
+    for layer, share in reversed(list(zip(weights, residual_of_layers(weights, residual), strict=True))):
+        fused = fuse_heads(layer, head_fusion, discard_ratio, extra_tokens=extra_tokens)
+        vector = carry_down(vector, share, fused)
+    return vector[:, extra_tokens:]
+
+
+def raw_attention_map(
+    weights: Sequence[Weights], *, query: Query, layer: int = -1, head_fusion: str = "mean", extra_tokens: int = 0
+) -> Float[Tensor, "batch patches"]:
+    """What one layer alone attends to: ``q^T F(A_l)`` over the patches.
+
+    Arguments:
+        layer: which one, the first being 0; -1 for the last.
+        query, weights, head_fusion, extra_tokens: see ``rollout_map``.
+
+    Raises:
+        InputError: as ``rollout_map``; or there is no such layer.
+    """
+    vector = query_vector(query, weights, extra_tokens)
+    if not -len(weights) <= layer < len(weights):
+        raise InputError(f"layer is {layer}; allowed: 0 to {len(weights) - 1}, or -1 for the last")
+    return row_product(vector, fuse_heads(weights[layer], head_fusion))[:, extra_tokens:]
+
+
+def fuse_heads(
+    weights: Weights, head_fusion: str = "mean", discard_ratio: float = 0.0, *, extra_tokens: int = 0
+) -> Matrices:
+    """One matrix for all heads, its rows summing to one.
+
+    ``F(A)[i, j] = f_h(A[h, i, j]) / sum_k f_h(A[h, i, k])``, and after discarding the same over what is left. A row of
+    zeros becomes that of the identity: such a token keeps what it has.
+
+    Reference: Abnar & Zuidema 2020, section 3 (mean).
+    Differs: other fusions than the mean; discarding, by row.
+
+    Arguments:
+        weights: ``(batch, heads, tokens, tokens)``.
+        head_fusion: f, "mean", "max" or "min".
+        discard_ratio: fraction of each row's entries that is set to zero, the smallest first; the diagonal and the
+            columns of the extra tokens are neither counted nor touched.
+        extra_tokens: how many columns, from the first, those are.
+
+    Raises:
+        InputError: an unknown fusion, or a ratio that is not in [0, 1).
+    """
+    if head_fusion not in HEAD_FUSIONS:
+        raise InputError(f'head_fusion is "{head_fusion}"; allowed: {", ".join(HEAD_FUSIONS)}')
+    if not 0.0 <= discard_ratio < 1.0:
+        raise InputError(f"discard_ratio is {discard_ratio}; allowed: 0 up to, but not, 1")
+    if head_fusion == "mean":
+        fused = weights.mean(dim=1)
+    else:
+        fused = weights.amax(dim=1) if head_fusion == "max" else weights.amin(dim=1)
+    fused = rows_to_one(fused)
+    return rows_to_one(_discard(fused, discard_ratio, extra_tokens)) if discard_ratio else fused
+
+
+def rows_to_one(matrices: Matrices) -> Matrices:
+    """Each row divided by its sum; a row of zeros becomes that of the identity."""
+    sums = matrices.sum(dim=-1, keepdim=True)  # keepdim: without it the columns are divided
+    empty = sums == 0
+    if not empty.any():
+        return matrices / sums
+    identity = torch.eye(matrices.shape[-1]).to(matrices)
+    return torch.where(empty, identity, matrices / sums.masked_fill(empty, 1.0))
+
+
+def layer_matrix(share: Share, fused: Matrices) -> Matrices:
+    """``M = residual I + (1 - residual) F``, row by row."""
+    return share * torch.eye(fused.shape[-1]).to(fused) + (1 - share) * fused
+
+
+def carry_down(vector: Float[Tensor, "batch tokens"], share: Share, fused: Matrices) -> Float[Tensor, "batch tokens"]:
+    """``v^T M`` of ``layer_matrix``, without M."""
+    column = vector.unsqueeze(-1)
+    return (share * column).squeeze(-1) + row_product(((1 - share) * column).squeeze(-1), fused)
+
+
+def row_product(vector: Float[Tensor, "batch tokens"], matrices: Matrices) -> Float[Tensor, "batch tokens"]:
+    """``v^T M`` of each image."""
+    return torch.bmm(vector.unsqueeze(1), matrices).squeeze(1)
+
+
+def query_vector(query: Query, weights: Sequence[Weights], extra_tokens: int) -> Float[Tensor, "batch tokens"]:
+    """The mix of tokens that a query stands for, in the type and on the device of the weights.
+
+    Raises:
+        InputError: there are no weights, their shapes differ, or there is no such token.
+    """
+    check_layers(weights)
+    batch, _, tokens, _ = weights[0].shape
+    if not 0 <= extra_tokens < tokens:
+        raise InputError(f"extra_tokens is {extra_tokens}; allowed: 0 to {tokens - 1}, as there are {tokens} tokens")
+    if isinstance(query, Tensor):
+        if query.shape not in ((batch, tokens), (1, tokens)):
+            raise InputError(f"query has shape {tuple(query.shape)}; allowed: ({batch}, {tokens}) or (1, {tokens})")
+        return query.to(weights[0]).expand(batch, -1)
+    vector = weights[0].new_zeros(batch, tokens)
+    if query == "mean":
+        vector[:, extra_tokens:] = 1 / (tokens - extra_tokens)
+        return vector
+    if query == "class" and not extra_tokens:
+        raise InputError('query is "class", but extra_tokens is 0; allowed: "mean", or extra_tokens of 1 or more')
+    token = 0 if query == "class" else query
+    if not isinstance(token, int) or not 0 <= token < tokens:
+        raise InputError(f'query is {query!r}; allowed: "class", "mean", a token from 0 to {tokens - 1}, or a tensor')
+    vector[:, token] = 1.0
+    return vector
+
+
+def check_layers(weights: Sequence[Weights]) -> None:
+    """Raises InputError where weights are missing, or are not square and of one shape in batch and tokens."""
+    if not len(weights):
+        raise InputError("weights is empty; needed: the attention weights of every layer, the first layer first")
+    batch, tokens = weights[0].shape[0], weights[0].shape[-1]
+    for number, layer in enumerate(weights):
+        if layer.ndim != 4 or (layer.shape[0], *layer.shape[2:]) != (batch, tokens, tokens):
+            raise InputError(
+                f"weights of layer {number} have shape {tuple(layer.shape)}; "
+                f"needed: (batch, heads, tokens, tokens) = ({batch}, any, {tokens}, {tokens})"
+            )
+
+
+def residual_of_layers(weights: Sequence[Weights], residual: Residual) -> Sequence[Share]:
+    """The residual's share in each layer: the number, or a column for each image.
+
+    Raises:
+        InputError: a share outside 0 to 1, or not one for each layer and token.
+    """
+    if isinstance(residual, int | float):
+        if not 0.0 <= residual <= 1.0:
+            raise InputError(f"residual is {residual}; allowed: 0 to 1")
+        return [float(residual)] * len(weights)
+    expected = [(layer.shape[0], layer.shape[-1]) for layer in weights]
+    if [tuple(share.shape) for share in residual] != expected:
+        given = [tuple(share.shape) for share in residual]
+        raise InputError(f"residual has shapes {given}; needed: (batch, tokens) for each layer, {expected}")
+    if any(bool(((share < 0) | (share > 1)).any()) for share in residual):
+        raise InputError("residual has a share outside its range; allowed: 0 to 1")
+    return [share.to(layer).unsqueeze(-1) for share, layer in zip(residual, weights, strict=True)]
+
+
+def _discard(fused: Matrices, ratio: float, extra_tokens: int) -> Matrices:
+    """Zeros in place of each row's smallest entries, the protected ones aside; of equal ones the first go first."""
+    tokens = fused.shape[-1]
+    protected = torch.eye(tokens, dtype=torch.bool, device=fused.device)
+    protected[:, :extra_tokens] = True
+    count = (ratio * (~protected).sum(dim=-1)).long()  # of each row
+    order = fused.masked_fill(protected, torch.inf).argsort(dim=-1, stable=True)
+    gone = torch.arange(tokens, device=fused.device) < count[:, None]
+    return fused.masked_fill(torch.zeros_like(order, dtype=torch.bool).scatter(-1, order, gone.expand_as(order)), 0.0)

@@ -1,0 +1,241 @@
+"""One map for each image, by the name of a method: attention, gradients, and what any of them has to beat."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection.attention_flow import attention_flow_map
+from vit_vs_cnn.inspection.attention_weights import AttentionMaps, attention_gradients, attention_maps, has_attention
+from vit_vs_cnn.inspection.class_activation import grad_cam, grad_cam_plus_plus, integrated_gradients
+from vit_vs_cnn.inspection.gradients import gradient_rollout_map, relevance_map
+from vit_vs_cnn.inspection.layout import TokenLayout
+from vit_vs_cnn.inspection.per_image import noise_of
+from vit_vs_cnn.inspection.residual_shares import residual_shares
+from vit_vs_cnn.inspection.rollout import Residual, raw_attention_map, rollout_map
+
+Maps = Float[Tensor, "batch map_rows map_cols"]
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What a method is asked.
+
+    Arguments:
+        network: the network.
+        images: normalised, ``(batch, channels, rows, cols)``.
+        classes: the class that each map is for; the one that the network says if None.
+        layout: of the tokens; asked of the network if None.
+        verify: see ``attention_maps``.
+    """
+
+    network: nn.Module
+    images: Float[Tensor, "batch channels rows cols"]
+    classes: Int64[Tensor, "batch"] | None = None
+    layout: TokenLayout | None = None
+    verify: bool = True
+
+    def attention(self) -> AttentionMaps:
+        return attention_maps(self.network, self.images, layout=self.layout, verify=self.verify)
+
+    def gradients(self) -> AttentionMaps:
+        return attention_gradients(self.network, self.images, self.classes, layout=self.layout, verify=self.verify)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to a map.
+
+    Arguments:
+        name: what it is called by.
+        description: in one line.
+        needs: "attention", "convolution", or "any" network.
+        class_specific: whether the map is one for a class; otherwise no randomised classifier changes it.
+        compute: from a question to maps on the method's own grid.
+    """
+
+    name: str
+    description: str
+    needs: Literal["attention", "convolution", "any"]
+    class_specific: bool
+    compute: Callable[[Question], Maps]
+
+    def serves(self, network: nn.Module) -> bool:
+        """Whether the network is of the kind that the method needs."""
+        return self.needs == "any" or (self.needs == "attention") == has_attention(network)
+
+
+def saliency_maps(
+    network: nn.Module,
+    images: Float[Tensor, "batch channels rows cols"],
+    method: str | Method,
+    *,
+    classes: Int64[Tensor, "batch"] | None = None,
+    size: tuple[int, int] | None = None,
+    layout: TokenLayout | None = None,
+    verify: bool = True,
+) -> Maps:
+    """A map for each image: the larger, the more a place counts.
+
+    Arguments:
+        network: ViT or CNN; it is evaluated without dropout, whatever its mode.
+        images: normalised, as the network takes them.
+        method: one of ``list_methods(network)``, or a ``Method`` of one's own.
+        classes: the class that each map is for; the one that the network says if None. Class-agnostic methods do not
+            look at it.
+        size: (rows, cols) of the maps; the method's own grid (tokens, feature maps, pixels) if None.
+        layout, verify: see ``attention_maps``.
+
+    Raises:
+        InputError: there is no such method, or the network cannot answer it.
+    """
+    maps = method_named(method).compute(Question(network, images, classes, layout, verify))
+    return maps if size is None else resize_maps(maps, size)
+
+
+def stream_maps(
+    network: nn.Module,
+    batches: Iterable[Float[Tensor, "batch channels rows cols"]],
+    method: str | Method,
+    *,
+    size: tuple[int, int] | None = None,
+    layout: TokenLayout | None = None,
+) -> Iterator[Maps]:
+    """``saliency_maps`` of one batch after the other: only one batch is ever held; the first one is verified."""
+    for number, images in enumerate(batches):
+        yield saliency_maps(network, images, method, size=size, layout=layout, verify=number == 0)
+
+
+def list_methods(network: nn.Module | None = None) -> list[str]:
+    """Names of all methods, or of those for a network of this kind."""
+    return [name for name, method in METHODS.items() if network is None or method.serves(network)]
+
+
+def method_named(method: str | Method) -> Method:
+    """The method of that name.
+
+    Raises:
+        InputError: there is none.
+    """
+    if isinstance(method, Method):
+        return method
+    if method not in METHODS:
+        raise InputError(f'there is no method "{method}"; allowed: {", ".join(METHODS)}')
+    return METHODS[method]
+
+
+def resize_maps(maps: Maps, size: tuple[int, int]) -> Float[Tensor, "batch rows cols"]:
+    """Maps at another size: interpolated linearly where they grow, averaged over areas where an axis shrinks."""
+    grows = size[0] >= maps.shape[1] and size[1] >= maps.shape[2]
+    if grows:
+        return F.interpolate(maps.unsqueeze(1), size=size, mode="bilinear", align_corners=False).squeeze(1)
+    return F.interpolate(maps.unsqueeze(1), size=size, mode="area").squeeze(1)
+
+
+def _raw_attention(question: Question) -> Maps:
+    maps = question.attention()
+    return maps.to_grid(raw_attention_map(maps.weights, query=maps.query, extra_tokens=maps.extra_tokens))
+
+
+def _rollout(question: Question, head_fusion: str = "mean", discard_ratio: float = 0.0, norms: bool = False) -> Maps:
+    maps = question.attention()
+    residual: Residual = residual_shares(question.network, question.images) if norms else 0.5
+    return maps.to_grid(
+        rollout_map(
+            maps.weights,
+            query=maps.query,
+            head_fusion=head_fusion,
+            discard_ratio=discard_ratio,
+            residual=residual,
+            extra_tokens=maps.extra_tokens,
+        )
+    )
+
+
+def _gradient_rollout(question: Question) -> Maps:
+    maps = question.gradients()
+    assert maps.gradients is not None
+    return maps.to_grid(
+        gradient_rollout_map(maps.weights, maps.gradients, query=maps.query, extra_tokens=maps.extra_tokens)
+    )
+
+
+def _relevance(question: Question) -> Maps:
+    maps = question.gradients()
+    assert maps.gradients is not None
+    return maps.to_grid(relevance_map(maps.weights, maps.gradients, query=maps.query, extra_tokens=maps.extra_tokens))
+
+
+def _attention_flow(question: Question) -> Maps:
+    maps = question.attention()
+    return maps.to_grid(attention_flow_map(maps.weights, query=maps.query, extra_tokens=maps.extra_tokens))
+
+
+def _random(question: Question) -> Maps:
+    """Noise that depends on the image's pixels alone."""
+    return noise_of(question.images, "random map")[:, 0]
+
+
+def _centre(question: Question) -> Maps:
+    """A bell over the middle, a quarter of each side wide: where a photographer puts things."""
+    batch, _, rows, cols = question.images.shape
+    down, right = (((torch.arange(length) + 0.5) / length - 0.5).to(question.images) / 0.25 for length in (rows, cols))
+    return torch.exp(-(down[:, None] ** 2 + right**2) / 2).expand(batch, -1, -1)
+
+
+def _methods() -> Iterator[Method]:
+    """Every method: attention alone, attention and gradients, gradients, baselines."""
+    yield Method("raw_attention", "what the last layer attends to, heads averaged", "attention", False, _raw_attention)
+    yield Method("rollout", "attention through all layers, heads averaged", "attention", False, _rollout)
+    yield Method(
+        "rollout_max", "rollout of the strongest head", "attention", False, lambda asked: _rollout(asked, "max")
+    )
+    yield Method("rollout_min", "rollout of the weakest head", "attention", False, lambda asked: _rollout(asked, "min"))
+    yield Method(
+        "rollout_discard",
+        "rollout without the lowest half of each row",
+        "attention",
+        False,
+        lambda asked: _rollout(asked, discard_ratio=0.5),
+    )
+    yield Method(
+        "rollout_norms",
+        "rollout whose residual is measured for each token, by norms",
+        "attention",
+        False,
+        lambda asked: _rollout(asked, norms=True),
+    )
+    yield Method("attention_flow", "maximum flow through the graph of attention", "attention", False, _attention_flow)
+    yield Method("gradient_rollout", "rollout of attention times its gradient", "attention", True, _gradient_rollout)
+    yield Method("relevance", "attention times its gradient, accumulated", "attention", True, _relevance)
+    yield Method(
+        "grad_cam",
+        "feature maps weighed by their gradients",
+        "convolution",
+        True,
+        lambda asked: grad_cam(asked.network, asked.images, asked.classes),
+    )
+    yield Method(
+        "grad_cam_plus_plus",
+        "feature maps weighed by powers of their gradients",
+        "convolution",
+        True,
+        lambda asked: grad_cam_plus_plus(asked.network, asked.images, asked.classes),
+    )
+    yield Method(
+        "integrated_gradients",
+        "pixels times their mean gradient from an empty image",
+        "any",
+        True,
+        lambda asked: integrated_gradients(asked.network, asked.images, asked.classes),
+    )
+    yield Method("random", "noise: what chance gives", "any", False, _random)
+    yield Method("centre", "a bell over the middle: what needs no network", "any", False, _centre)
+
+
+METHODS: Mapping[str, Method] = {method.name: method for method in _methods()}
