@@ -6,14 +6,19 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from vit_vs_cnn.errors import BAD_INPUT, INTERRUPTED, InputError, Interrupted
+from vit_vs_cnn.errors import BAD_INPUT, INTERRUPTED, SOME_FAILED, CellsFailed, InputError, Interrupted
 
 #: Command: the module of ``vit_vs_cnn.commands`` that runs it.
 COMMANDS = {
     "train": "train",
+    "tune": "tune",
+    "status": "status",
     "report": "report",
     "models": "models",
     "figures": "figures",
+    "compare": "compare",
+    "compile": "compile",
+    "locality": "locality",
     "export": "export",
     "cell": "cell",
 }
@@ -27,6 +32,9 @@ Train a Vision Transformer and a CNN under one protocol and see which serves you
                                                 without a config, the quickstart on drawn images
         --print_config                          print the config with every default and stop
         --help                                  every setting
+  tune --config FILE [--setting value ...]      choose recipes on validation images, protocol.trials for every
+                                                contender and size, and write a config that train takes
+  status EXPERIMENT_DIR                         what is done, running, failed and waiting; the time left
   report EXPERIMENT_DIR                         print the table of what is finished, write it as CSV and Markdown
   models                                        list the models by name, with parameters and MACs
   figures FOLDER                                draw every figure of the lesson on attention into a folder
@@ -36,7 +44,7 @@ vit-vs-cnn COMMAND --help explains the arguments of a command.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit code: 0, 2 for input that cannot be used, 130 for a run that was asked to stop."""
+    """Run a command; the exit code: 0, 1 where cells failed, 2 for unusable input, 130 for a run asked to stop."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help"):
         print(USAGE, end="")
@@ -44,6 +52,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings.showwarning = _print_warning
     try:
         _run(words[0], words[1:])
+    except CellsFailed as error:
+        for line in error.failures:
+            print(f"failed: {line}", file=sys.stderr)
+        print("the same command tries these again", file=sys.stderr)
+        return SOME_FAILED
     except InputError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return BAD_INPUT

@@ -1,7 +1,7 @@
 """What the command line says to a user instead of a traceback, and the exit codes that go with it."""
 
-# Exit codes of the command line.
-BAD_INPUT, INTERRUPTED = 2, 130
+# Exit codes of the command line: some cells failed and the others have run; nothing could be run; asked to stop.
+SOME_FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 
 class InputError(ValueError):
@@ -14,6 +14,18 @@ class InputError(ValueError):
 
 class TrainingDiverged(InputError):
     """The loss stopped being a number. The message says at which step, and what the likely cause is."""
+
+
+class CellsFailed(Exception):
+    """Some cells have no result; the others were run all the same. The same command tries these again.
+
+    Arguments:
+        failures: a line for each.
+    """
+
+    def __init__(self, failures: list[str]) -> None:
+        super().__init__("; ".join(failures))
+        self.failures = failures
 
 
 class Interrupted(Exception):

@@ -1,11 +1,15 @@
-"""A callback that kills its own process, as a power cut or a scheduler would."""
+"""What goes wrong while cells run: a process that is killed, a network that fails."""
 
+import contextlib
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import lightning
+import torch
 from lightning.pytorch.callbacks import Callback
+from torch import nn
 
 
 class KillAtStep(Callback):
@@ -33,3 +37,30 @@ class KillAtStep(Callback):
 
     def on_save_checkpoint(self, trainer: lightning.Trainer, *_: Any) -> None:
         self._strike("on_save_checkpoint", trainer)
+
+
+class KillOnce(KillAtStep):
+    """The same, to the first process that comes so far; it leaves a file that says so."""
+
+    def __init__(self, step: int, mark: str) -> None:
+        super().__init__(step, "on_train_batch_end")
+        self.mark = Path(mark)
+
+    def _strike(self, hook: str, trainer: lightning.Trainer) -> None:
+        if hook == self.hook and trainer.global_step >= self.step:
+            with contextlib.suppress(FileExistsError), self.mark.open("x"):
+                super()._strike(hook, trainer)
+
+
+class Fragile(nn.Module):
+    """A network that fails in training as long as a file is missing."""
+
+    def __init__(self, mended: str) -> None:
+        super().__init__()
+        self.mended = Path(mended)
+        self.linear = nn.Linear(3, 10)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        if self.training and not self.mended.exists():
+            raise RuntimeError("out of luck\nand out of memory")
+        return self.linear(images.mean((-2, -1)))

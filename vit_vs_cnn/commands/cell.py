@@ -11,9 +11,11 @@ def run(words: list[str]) -> None:
         return
     from rich.console import Console
 
+    from vit_vs_cnn.experiments.attempt import attempt
     from vit_vs_cnn.experiments.cell import read_cell
-    from vit_vs_cnn.experiments.cell_run import run_cell
+    from vit_vs_cnn.experiments.failures import raise_failures
     from vit_vs_cnn.experiments.pool import Pool
 
     cell = read_cell(given.folder)
-    run_cell(cell, Pool(cell.experiment.data, cell.experiment.protocol.scored_on), console=Console())
+    attempt(cell, Pool(cell.experiment.data, cell.experiment.protocol.scored_on), console=Console())
+    raise_failures([cell])

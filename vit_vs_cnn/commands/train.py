@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import CellsFailed, InputError
 
 
 def run(words: list[str]) -> None:
@@ -24,17 +24,28 @@ def run(words: list[str]) -> None:
         return
     from rich.console import Console
 
-    from vit_vs_cnn.experiments.runner import run_experiment
-    from vit_vs_cnn.reporting.tables import comparison_lines, print_table, write_tables
+    from vit_vs_cnn.experiments.planner import planned
+    from vit_vs_cnn.experiments.runner import finished_results, run_experiment
+    from vit_vs_cnn.reporting.regime_report import write_report
+    from vit_vs_cnn.reporting.tables import comparison_lines, print_table
 
     console = Console()
-    results = run_experiment(experiment, console=console)
-    if not results:  # a process that trained beside the first one, which prints
+    experiment = planned(experiment, fixed=[key for key, _ in _pairs(words)], console=console)
+    failed = None
+    try:
+        results = run_experiment(experiment, console=console)
+    except CellsFailed as error:
+        failed, results = error, finished_results(experiment.folder)
+    if failed is None and not results:  # a process that trained beside the first one, which prints
         return
-    print_table(results, title=experiment.name, console=console)
-    for line in comparison_lines(experiment.folder, results):
-        console.print(line, soft_wrap=True)
-    write_tables(results, experiment.folder / "report")
+    if results:
+        print_table(results, title=experiment.name, console=console)
+        for line in comparison_lines(experiment.folder, results):
+            console.print(line, soft_wrap=True)
+        write_report(experiment.folder)
+    if failed is not None:
+        raise failed
+    console.print(f"The report is {experiment.folder / 'report' / 'index.html'}", soft_wrap=True)
     console.print(f"Everything is in {experiment.folder}", soft_wrap=True)
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import warnings
 import zipfile
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from torch.nn import functional as F
 from vit_vs_cnn.comparison.statistics import expected_calibration_error
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.files import written_whole
 
 Normalise = Callable[[UInt8[Tensor, "batch channels rows cols"]], Float[Tensor, "batch channels rows cols"]]
 
@@ -63,15 +63,13 @@ class Predictions:
 
     def save(self, path: Path) -> None:
         """Write ``logits``, ``labels`` and ``sample_ids`` as an .npz file, whole or not at all."""
-        partial = path.with_name(path.name + ".partial")
-        with partial.open("wb") as file:
+        with written_whole(path) as partial, partial.open("wb") as file:
             np.savez_compressed(
                 file,
                 logits=self.logits.float().numpy(),
                 labels=self.labels.numpy(),
                 sample_ids=np.array([str(i) for i in self.sample_ids]),
             )
-        os.replace(partial, path)
 
     @classmethod
     def load(cls, path: Path) -> "Predictions":

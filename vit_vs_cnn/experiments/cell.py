@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,8 +11,9 @@ from typing import Any
 import yaml
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.config import Experiment, experiment_from_dict, hash_of, read_config
+from vit_vs_cnn.experiments.config import Contender, Experiment, experiment_from_dict, hash_of, read_config
 from vit_vs_cnn.experiments.pool import Pool
+from vit_vs_cnn.files import write_text
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,14 @@ class Cell:
         )
 
     @cached_property
+    def recipe(self) -> Contender:
+        """The contender as it is trained at this size."""
+        return self.experiment.recipe(self.contender, self.train_size)
+
+    @cached_property
     def start(self) -> "Cell | Path | None":
         """Where its first weights come from: another cell of the same images, a checkpoint, or None for drawn ones."""
-        start = self.experiment.contenders[self.contender].starts_from
+        start = self.recipe.starts_from
         if start is None:
             return None
         return replace(self, contender=start) if start in self.experiment.contenders else Path(start)
@@ -73,6 +78,21 @@ class Cell:
     @property
     def predictions(self) -> Path:
         return self.folder / "predictions.npz"
+
+    @property
+    def progress(self) -> Path:
+        """How far its training is, while it runs and where it was left."""
+        return self.folder / "progress.json"
+
+    @property
+    def failure(self) -> Path:
+        """Why it failed, if it did when it was last run."""
+        return self.folder / "failed.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the process that runs it."""
+        return self.folder / ".lock"
 
     @property
     def is_finished(self) -> bool:
@@ -96,6 +116,7 @@ class Cell:
 
     def write_result(self, result: dict[str, Any]) -> None:
         """The last thing that a cell does: from here on it is finished."""
+        self.progress.unlink(missing_ok=True)
         write_text(self.folder / "result.json", json.dumps(result, indent=1) + "\n")
 
 
@@ -140,12 +161,25 @@ def grid(experiment: Experiment, pool: Pool, *, world_size: int) -> list[Cell]:
     """
     fingerprint = pool.fingerprint(with_test=experiment.protocol.scored_on == "test")
     sizes = [pool.resolve(size) for size in experiment.protocol.train_sizes]
+    _check_all_has_one_name(experiment, sizes)
     return [
         Cell(experiment, contender, size, seed, fingerprint, world_size)
         for size in sorted(set(sizes))
         for seed in experiment.protocol.seeds
         for contender in experiment.in_order()
     ]
+
+
+def _check_all_has_one_name(experiment: Experiment, sizes: list[int]) -> None:
+    """What is different at ``all`` has no place where a number names that size, too."""
+    if len(set(sizes)) == len(sizes):
+        return
+    for name, contender in experiment.contenders.items():
+        if "all" in contender.by_size:
+            raise InputError(
+                f"contenders.{name}.by_size: all is {max(sizes)} here, which protocol.train_sizes names already; "
+                "write the number, and name the size once"
+            )
 
 
 def hash_of_file(path: Path) -> str:
@@ -159,11 +193,3 @@ def hash_of_file(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()[:10]
     except OSError as error:
         raise InputError(f"checkpoint {path}: {error.strerror}") from error
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")  # several processes may share an experiment
-    partial.write_text(text)
-    os.replace(partial, path)

@@ -27,6 +27,7 @@ from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.training.callbacks import LastCheckpoint, StopOnSignal, Stopwatch
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 from vit_vs_cnn.training.classifier import Classifier
+from vit_vs_cnn.training.heartbeat import Heartbeat
 from vit_vs_cnn.training.metrics_csv import MetricsCsv
 from vit_vs_cnn.training.progress import RunProgress
 
@@ -50,9 +51,11 @@ def run_cell(cell: Cell, pool: Pool, *, console: Console, wait: bool = True) -> 
     if is_helper_process():  # rank 0 holds the lock and writes everything
         _train(cell, pool, console=console)
         return
-    with FileLock(cell.folder / ".lock", timeout=-1 if wait else 0):
+    with FileLock(cell.lock, timeout=-1 if wait else 0):
         if cell.is_finished:
             return
+        for left_over in (cell.failure, cell.progress):
+            left_over.unlink(missing_ok=True)
         cell.write_config()
         if isinstance(cell.start, Cell):
             run_cell(cell.start, pool, console=console)
@@ -100,13 +103,13 @@ class Trained:
 
 
 def _train(cell: Cell, pool: Pool, *, console: Console) -> Trained:
-    experiment, contender = cell.experiment, cell.experiment.contenders[cell.contender]
+    experiment, contender = cell.experiment, cell.recipe
     images = pool.draw(cell.train_size, cell.seed)
     plan = make_plan(cell, images)
     data = TrainingData(
         images.training,
         images.validation,
-        augmentation=experiment.augmentation_of(cell.contender),
+        augmentation=experiment.augmentation(contender),
         batch_size=experiment.protocol.batch_size,
         steps=plan.steps,
         accumulate=experiment.trainer.get("accumulate_grad_batches", 1),
@@ -175,7 +178,7 @@ def _make_trainer(
     )
     progress = RunProgress(cell.name, batch_size=cell.experiment.protocol.batch_size, console=console)
     given = trainer_arguments(cell.experiment)
-    own: list[Callback] = [stopwatch, checkpoint, StopOnSignal(checkpoint)]
+    own: list[Callback] = [stopwatch, checkpoint, StopOnSignal(checkpoint), Heartbeat(cell.progress)]
     if given.get("enable_progress_bar", True):
         own.append(progress)
     validation_interval = min(plan.steps, execution.validation_interval or max(1, plan.steps // 5))
@@ -219,8 +222,8 @@ def _identity_of(cell: Cell, trained: Trained, pool: Pool) -> dict[str, Any]:
     return {
         "cell": cell.folder.name,
         "contender": cell.contender,
-        "model": cell.experiment.contenders[cell.contender].model,
-        "trials": cell.experiment.contenders[cell.contender].trials,
+        "model": cell.recipe.model,
+        "trials": cell.recipe.trials,
         "starts_from": cell.start.name if isinstance(cell.start, Cell) else cell.start and str(cell.start),
         "train_size": cell.train_size,
         "seed": cell.seed,

@@ -5,163 +5,36 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 
 from vit_vs_cnn.data.augmentation import Augmentation
-from vit_vs_cnn.data.cifar import CifarOptions
-from vit_vs_cnn.data.folder_layout import FolderOptions
-from vit_vs_cnn.data.objects import ObjectsOptions
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments import typed
-from vit_vs_cnn.training.optimizers import Optimizer
-from vit_vs_cnn.training.schedules import Schedule
+from vit_vs_cnn.experiments import recipes, typed
+from vit_vs_cnn.experiments.blocks import Budget, Contender, Data, Execution, Executor, Protocol, Tuning
+from vit_vs_cnn.experiments.merging import merge, override, with_executor_named
 
-
-@dataclass(frozen=True)
-class Data:
-    """Where the images come from, and what every contender does with them.
-
-    Args:
-        source: objects (drawn from a seed, nothing to download), cifar10, cifar100, or folder (your images).
-        root: The folder of the data set or of your images; objects needs none.
-        validation_fraction: Share of a training size that is set apart for validation; it counts into that size.
-        augmentation: How training images are varied, for every contender that does not say otherwise.
-        objects: Settings of the source objects.
-        cifar: Settings of the sources cifar10 and cifar100.
-        folder: Settings of the source folder.
-    """
-
-    source: Literal["objects", "cifar10", "cifar100", "folder"] = "objects"
-    root: str = "data"
-    validation_fraction: float = 0.1
-    augmentation: Augmentation = field(default_factory=Augmentation)
-    objects: ObjectsOptions = field(default_factory=ObjectsOptions)
-    cifar: CifarOptions = field(default_factory=CifarOptions)
-    folder: FolderOptions = field(default_factory=FolderOptions)
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.validation_fraction < 1:
-            raise InputError(f"validation_fraction {self.validation_fraction} must be at least 0 and below 1")
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How long each contender trains; exactly one of the three.
-
-    Args:
-        steps: Optimizer steps.
-        epochs: Passes over the training images of the cell.
-        flops: Training FLOPs, 3 x 2 x MACs x images.
-    """
-
-    steps: int | None = None
-    epochs: float | None = None
-    flops: float | None = None
-
-    def __post_init__(self) -> None:
-        given = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
-        if len(given) != 1:
-            raise InputError(f"budget takes exactly one of steps, epochs, flops; given: {', '.join(given) or 'none'}")
-        if min(given.values()) <= 0:
-            raise InputError(f"budget must be above 0, got {given}")
-
-    def to_steps(self, *, batch_size: int, train_images: int, macs: int) -> int:
-        """Optimizer steps that use the budget up, at least one."""
-        if self.steps is not None:
-            return self.steps
-        if self.epochs is not None:
-            return max(1, round(self.epochs * train_images / batch_size))
-        assert self.flops is not None
-        return max(1, round(self.flops / (3 * 2 * macs * batch_size)))
-
-
-@dataclass(frozen=True)
-class Protocol:
-    """What makes the comparison fair: the same sizes, seeds, budget and batches for every contender.
-
-    Args:
-        budget: How long each run trains.
-        train_sizes: Labelled images that a contender may use, validation included; "all" for every one there is.
-        seeds: One run of every contender and size for each; the seed picks the subset, so contenders are paired.
-        batch_size: Images of one optimizer step, over all devices.
-        scored_on: test, or validation while recipes are being chosen: then the test set stays shut.
-    """
-
-    budget: Budget
-    train_sizes: list[int | Literal["all"]] = field(default_factory=lambda: ["all"])
-    seeds: list[int] = field(default_factory=lambda: [0])
-    batch_size: int = 128
-    scored_on: Literal["test", "validation"] = "test"
-
-    def __post_init__(self) -> None:
-        if not self.train_sizes or not self.seeds:
-            raise InputError("train_sizes and seeds must each name at least one value")
-        if len(set(self.train_sizes)) < len(self.train_sizes) or len(set(self.seeds)) < len(self.seeds):
-            raise InputError("train_sizes and seeds must not name a value twice")
-        if self.batch_size < 1:
-            raise InputError(f"batch_size {self.batch_size} must be at least 1")
-
-
-@dataclass(frozen=True)
-class Contender:
-    """What is particular to one contender.
-
-    Args:
-        model: The network: {name, ...} with a name from `vit-vs-cnn models` or timm/<name> and any argument of its
-            constructor, or {class_path, init_args} for a class of your own.
-        optimizer: Its optimizer.
-        schedule: Its learning rate over the run.
-        label_smoothing: Share of the label's probability spread over all classes.
-        ema_half_life: Evaluate a moving average of the weights with this half-life, a share of the run; null for none.
-        augmentation: An augmentation of its own instead of the shared one; the report says so.
-        trials: Recipes tried before this one was settled on; no verdict is given where contenders had unequal chances.
-        starts_from: Begin with trained weights instead of drawn ones: those of another contender (its name) at the same
-            size and seed, or of a checkpoint (its path). A model attention/<name> is compiled from <name>.
-    """
-
-    model: dict[str, Any]
-    optimizer: Optimizer = field(default_factory=Optimizer)
-    schedule: Schedule = field(default_factory=Schedule)
-    label_smoothing: float = 0.0
-    ema_half_life: float | None = None
-    augmentation: Augmentation | None = None
-    trials: int = 1
-    starts_from: str | None = None
-
-    def __post_init__(self) -> None:
-        if ("name" in self.model) == ("class_path" in self.model):
-            raise InputError("model takes either name (with options) or class_path (with init_args)")
-        if not 0 <= self.label_smoothing < 1:
-            raise InputError(f"label_smoothing {self.label_smoothing} must be at least 0 and below 1")
-        if self.ema_half_life is not None and not 0 < self.ema_half_life <= 1:
-            raise InputError(f"ema_half_life {self.ema_half_life} is a share of the run: above 0, at most 1")
-
-
-@dataclass(frozen=True)
-class Execution:
-    """How the work is done; nothing here changes a result beyond rounding, so nothing here renames a cell.
-
-    Args:
-        compile: Compile the networks with torch.compile.
-        channels_last: Keep images and convolutions in channels-last layout; quicker on most hardware.
-        checkpoint_interval: Steps between checkpoints, the most that a kill can lose; null for a twentieth of the run.
-        validation_interval: Steps between validations; null for a fifth of the run.
-    """
-
-    compile: bool = False
-    channels_last: bool = False
-    checkpoint_interval: int | None = None
-    validation_interval: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("checkpoint_interval", "validation_interval"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise InputError(f"{name} {getattr(self, name)} must be at least 1")
-
+__all__ = [
+    "DECIDED_BY_PROTOCOL",
+    "Budget",
+    "Contender",
+    "Data",
+    "Execution",
+    "Executor",
+    "Experiment",
+    "Protocol",
+    "Tuning",
+    "experiment_from_dict",
+    "hash_of",
+    "merge",
+    "override",
+    "quickstart_path",
+    "read_config",
+]
 
 # Arguments of lightning.Trainer that the protocol decides, and where it does.
 DECIDED_BY_PROTOCOL = {
@@ -204,6 +77,9 @@ class Experiment:
         data: Where the images come from.
         trainer: Any argument of lightning.Trainer: precision, devices, strategy, gradient_clip_val, logger, ...
         execution: How the work is done.
+        executor: Who does it: this process, several, or a Ray cluster.
+        tuning: How recipes are looked for where protocol.trials asks for it.
+        minutes: Choose sizes, seeds and steps such that the grid takes about so long; null for those of the protocol.
     """
 
     name: str
@@ -213,18 +89,38 @@ class Experiment:
     data: Data = field(default_factory=Data)
     trainer: dict[str, Any] = field(default_factory=dict)
     execution: Execution = field(default_factory=Execution)
+    executor: Executor = field(default_factory=Executor)
+    tuning: Tuning = field(default_factory=Tuning)
+    minutes: float | None = None
 
     @property
     def folder(self) -> Path:
         return Path(self.output) / self.name
 
-    def augmentation_of(self, contender: str) -> Augmentation:
-        """The contender's own augmentation, or the shared one."""
-        return self.contenders[contender].augmentation or self.data.augmentation
+    def recipe(self, contender: str, train_size: int) -> Contender:
+        """A contender as it is trained at a size: with what is different there laid over the rest."""
+        key = (contender, train_size)
+        if key not in self._recipes:
+            self._recipes[key] = self._recipe(*key)
+        return self._recipes[key]
+
+    @cached_property
+    def _recipes(self) -> dict[tuple[str, int], Contender]:
+        return {}
+
+    def _recipe(self, contender: str, train_size: int) -> Contender:
+        plain = self.contenders[contender]
+        sizes = self.protocol.train_sizes
+        over = plain.by_size.get(str(train_size), plain.by_size.get("all") if train_size not in sizes else None)
+        return plain if over is None else recipes.at_size(plain, over, where=f"contenders.{contender}.by_size")
+
+    def augmentation(self, recipe: Contender) -> Augmentation:
+        """The recipe's own augmentation, or the shared one."""
+        return recipe.augmentation or self.data.augmentation
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, from which ``experiment_from_dict`` makes an equal experiment."""
-        return json.loads(json.dumps(dataclasses.asdict(self), default=str))
+        return _plain(self)
 
     def cell_identity(
         self,
@@ -243,11 +139,13 @@ class Experiment:
             world_size: processes that share a run; each draws for its share of a batch.
             starts_from: stands for the weights that the run begins with; None for drawn ones.
         """
-        values = self.to_dict()
-        mine = values["contenders"][contender]
+        values, recipe = self.to_dict(), self.recipe(contender, train_size)
+        mine = _plain(recipe)
         mine["augmentation"] = mine["augmentation"] or values["data"]["augmentation"]
-        del mine["trials"]  # how a recipe was found does not change what it gives
+        for found in ("trials", "search"):  # how a recipe was found does not change what it gives
+            del mine[found]
         del mine["starts_from"]  # what matters is which weights those are
+        del mine["by_size"]  # laid over the rest by now
         return {
             "data": {"fingerprint": fingerprint, "validation_fraction": self.data.validation_fraction},
             "train_size": train_size,
@@ -263,8 +161,21 @@ class Experiment:
 
     def in_order(self) -> list[str]:
         """The contenders, each behind the one that it starts from."""
-        starts = {name: {contender.starts_from} for name, contender in self.contenders.items()}
-        return list(TopologicalSorter({name: start & starts.keys() for name, start in starts.items()}).static_order())
+        named = {name: contender.starts_from for name, contender in self.contenders.items()}
+        starts = {name: [start] if start in named and start is not None else [] for name, start in named.items()}
+        return list(TopologicalSorter(starts).static_order())
+
+    def generations(self) -> list[list[str]]:
+        """The contenders in groups, each group behind those that its members start from."""
+        depth: dict[str, int] = {}
+        for name in self.in_order():
+            depth[name] = depth.get(self.contenders[name].starts_from or "", -1) + 1
+        return [[name for name in depth if depth[name] == level] for level in range(max(depth.values()) + 1)]
+
+
+def _plain(block: Any) -> dict[str, Any]:
+    """A block as values that YAML and JSON can hold."""
+    return json.loads(json.dumps(dataclasses.asdict(block), default=str))
 
 
 def hash_of(identity: Mapping[str, Any]) -> str:
@@ -290,18 +201,22 @@ def experiment_from_dict(values: Mapping[str, Any]) -> Experiment:
         if not isinstance(name, str) or not _is_file_name(name):
             raise InputError(f"contenders.{name}: a contender's name is part of a folder's: letters, digits, . _ -")
     _check_starts(contenders)
-    protocol, trainer = _budget_from_trainer(values.get("protocol") or {}, values.get("trainer") or {})
+    given, trainer = _budget_from_trainer(values.get("protocol") or {}, values.get("trainer") or {})
+    protocol = typed.build(Protocol, given, where="protocol")
     return Experiment(
         name=values["name"],
         output=str(values.get("output", "runs")),
         data=typed.build(Data, values.get("data") or {}, where="data"),
-        protocol=typed.build(Protocol, protocol, where="protocol"),
+        protocol=protocol,
         contenders={
-            name: typed.build(Contender, contender, where=f"contenders.{name}")
+            name: recipes.read_contender(contender, protocol, where=f"contenders.{name}")
             for name, contender in contenders.items()
         },
         trainer=trainer,
         execution=typed.build(Execution, values.get("execution") or {}, where="execution"),
+        executor=typed.build(Executor, with_executor_named(values).get("executor") or {}, where="executor"),
+        tuning=typed.build(Tuning, values.get("tuning") or {}, where="tuning"),
+        minutes=_minutes(values.get("minutes")),
     )
 
 
@@ -318,6 +233,14 @@ def _check_starts(contenders: Mapping[str, Any]) -> None:
     except CycleError as error:
         circle = " starts from ".join(reversed(error.args[1]))
         raise InputError(f"contenders: {circle}: none of them could be first") from error
+
+
+def _minutes(given: Any) -> float | None:
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, int | float) or given <= 0:
+        raise InputError(f"minutes: expected a number above 0, got {given!r}")
+    return float(given)
 
 
 def _is_file_name(name: str) -> bool:
@@ -355,33 +278,7 @@ def read_config(path: Path) -> dict[str, Any]:
         raise InputError(f"config {path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(values, dict):
         raise InputError(f"config {path}: expected settings as `name: value`, got {type(values).__name__}")
-    return values
-
-
-def merge(values: dict[str, Any], over: Mapping[str, Any]) -> None:
-    """Lay one config over another, level by level; lists and single values are replaced."""
-    for key, value in over.items():
-        if isinstance(value, Mapping) and isinstance(values.get(key), dict) and key != "budget":
-            merge(values[key], value)
-        else:
-            values[key] = value
-
-
-def override(values: dict[str, Any], key: str, value: Any) -> None:
-    """Set ``values["a"]["b"] = value`` for the key ``a.b``, making the levels that are missing.
-
-    A scalar that stands where a level is needed is replaced. The steps, epochs and flops of a budget exclude each
-    other, so naming one takes the others away.
-    """
-    *levels, last = key.split(".")
-    here = values
-    for level in levels:
-        if not isinstance(here.get(level), dict):
-            here[level] = {}
-        here = here[level]
-    if levels and levels[-1] == "budget":
-        here.clear()
-    here[last] = value
+    return with_executor_named(values)
 
 
 def quickstart_path() -> Path:

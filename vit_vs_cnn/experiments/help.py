@@ -5,7 +5,7 @@ import io
 
 from jsonargparse import ArgumentParser
 
-from vit_vs_cnn.experiments.config import DECIDED_BY_PROTOCOL, Contender, Data, Execution, Protocol
+from vit_vs_cnn.experiments.config import DECIDED_BY_PROTOCOL, Contender, Data, Execution, Executor, Protocol, Tuning
 
 
 def settings_help() -> str:
@@ -26,7 +26,9 @@ def settings_help() -> str:
     parser.add_class_arguments(Data, "data")
     parser.add_class_arguments(Protocol, "protocol")
     parser.add_class_arguments(Contender, "contenders.NAME")
+    parser.add_class_arguments(Tuning, "tuning")
     parser.add_class_arguments(Execution, "execution")
+    parser.add_class_arguments(Executor, "executor")
     parser.add_class_arguments(Trainer, "trainer", skip=set(DECIDED_BY_PROTOCOL))
     text = io.StringIO()
     with contextlib.redirect_stdout(text):

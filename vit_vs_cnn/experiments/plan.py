@@ -29,7 +29,7 @@ def make_plan(cell: Cell, images: CellImages) -> Plan:
     Raises:
         InputError: a model that cannot be built, a batch size that does not divide.
     """
-    contender = cell.experiment.contenders[cell.contender]
+    contender = cell.recipe
     channels, rows, cols = images.training.images.shape[1:]
     torch.manual_seed(derive_seed(cell.seed, "initialisation"))
     network = build_network(

@@ -112,6 +112,14 @@ class Pool:
             raise InputError(f"protocol.train_sizes: {size} is not {there}")
         return size
 
+    def check(self, train_size: int, seed: int) -> None:
+        """Draw the subset without copying a pixel.
+
+        Raises:
+            InputError: as ``draw``.
+        """
+        self._indices(train_size, seed)
+
     def draw(self, train_size: int, seed: int) -> CellImages:
         """The nested, stratified subset of a seed, with its validation share set apart.
 
@@ -120,6 +128,14 @@ class Pool:
         Raises:
             InputError: a class would have no training image, or there is nothing to validate with.
         """
+        training, validation = self._indices(train_size, seed)
+        return CellImages(
+            training=self.images.subset(training),
+            validation=self.images.subset(validation),
+            subset_hash=subset_hash(torch.cat([training, validation])),
+        )
+
+    def _indices(self, train_size: int, seed: int) -> tuple[Int64[Tensor, "n"], Int64[Tensor, "v"]]:
         fraction = self.data.validation_fraction
         if self._validation is None:
             subset = nested_subsets(self.images.labels, [train_size], seed)[train_size]
@@ -132,11 +148,7 @@ class Pool:
                 f"protocol.scored_on is validation, but of {train_size} images data.validation_fraction {fraction} "
                 "leaves none to validate with"
             )
-        return CellImages(
-            training=self.images.subset(training),
-            validation=self.images.subset(validation),
-            subset_hash=subset_hash(torch.cat([training, validation])),
-        )
+        return training, validation
 
     def _draw_apart(self, train_size: int, seed: int) -> tuple[Int64[Tensor, "n"], Int64[Tensor, "v"]]:
         assert self._validation is not None

@@ -1,31 +1,27 @@
-"""All cells of an experiment, one after the other."""
+"""All cells of an experiment."""
 
-import contextlib
-import json
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-import yaml
-from filelock import Timeout
 from rich.console import Console
 
-from vit_vs_cnn.errors import INTERRUPTED, InputError, Interrupted
-from vit_vs_cnn.experiments.cell import Cell, grid, read_result, write_text
-from vit_vs_cnn.experiments.cell_run import run_cell
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.cell import Cell, grid, read_result
 from vit_vs_cnn.experiments.config import Experiment
+from vit_vs_cnn.experiments.executors.choose import run_cells
+from vit_vs_cnn.experiments.failures import raise_failures
+from vit_vs_cnn.experiments.grid_files import read_grid, write_grid
 from vit_vs_cnn.experiments.plan import make_plan
 from vit_vs_cnn.experiments.pool import Pool
-from vit_vs_cnn.experiments.trainer import is_helper_process, is_launched_from_outside, quiet_lightning, world_size
+from vit_vs_cnn.experiments.trainer import is_helper_process, quiet_lightning, world_size
+from vit_vs_cnn.experiments.tuning import tune
 
 
 def run_experiment(experiment: Experiment, *, console: Console) -> list[dict[str, Any]]:
     """Run what is not finished yet and return the results of all cells.
 
     Everything that can be wrong is looked at before the first cell trains: every image read, every subset drawn, every
-    network and optimizer built, the devices counted.
+    network and optimizer built, the devices counted. Where ``protocol.trials`` is set, ``tune`` comes next.
 
     Several processes may run one experiment at a time: a cell that another one is running is left to it.
 
@@ -34,6 +30,7 @@ def run_experiment(experiment: Experiment, *, console: Console) -> list[dict[str
 
     Raises:
         InputError: what the user gave cannot be used.
+        CellsFailed: some cells failed, while the others were run; the same command tries those again.
         Interrupted: the user asked to stop; the same command goes on.
     """
     quiet_lightning()
@@ -41,55 +38,28 @@ def run_experiment(experiment: Experiment, *, console: Console) -> list[dict[str
     pool = Pool(experiment.data, experiment.protocol.scored_on)
     cells = grid(experiment, pool, world_size=processes)
     _check_all(cells, pool)
+    if experiment.protocol.trials is not None:
+        experiment = tune(experiment, console=console)
+        cells = grid(experiment, pool, world_size=processes)
     if not is_helper_process():
-        write_text(experiment.folder / "experiment.yaml", yaml.safe_dump(experiment.to_dict(), sort_keys=False))
-        write_text(experiment.folder / "grid.json", json.dumps([cell.folder.name for cell in cells], indent=1))
-    busy = []
-    for cell in cells:
-        if cell.is_finished:
-            console.print(f"{cell.name}  finished before: {cell.folder}", soft_wrap=True)
-        elif processes > 1 and not is_launched_from_outside():
-            _run_in_own_process(cell)
-        else:
-            try:
-                run_cell(cell, pool, console=console, wait=False)
-            except Timeout:
-                console.print(f"{cell.name}  is being run by another process", soft_wrap=True)
-                busy.append(cell)
-    for cell in busy:
-        run_cell(cell, pool, console=console)
-    return [] if is_helper_process() else [read_result(cell.folder / "result.json") for cell in cells]
+        write_grid(experiment, cells)
+    run_cells(cells, pool, console=console)
+    if is_helper_process():
+        return []
+    raise_failures(cells)
+    return [read_result(cell.folder / "result.json") for cell in cells]
 
 
 def _check_all(cells: list[Cell], pool: Pool) -> None:
-    checked = set()
+    """Every subset as indices; every network once, on the images of the first cell that has it."""
+    recipes = []
     for cell in cells:
         if cell.is_finished:
             continue
-        images = pool.draw(cell.train_size, cell.seed)
-        if (kind := (cell.contender, cell.train_size)) not in checked:
-            make_plan(cell, images)
-            checked.add(kind)
-
-
-def _run_in_own_process(cell: Cell) -> None:
-    """Run a cell as a program of its own; a request to stop reaches it, and it saves its state first.
-
-    Lightning starts the processes of a shared run by calling the program again: so the cell must be the program.
-    """
-    cell.write_config()
-    program = subprocess.Popen([sys.executable, "-m", "vit_vs_cnn", "cell", str(cell.folder)])
-    previous = signal.signal(signal.SIGTERM, lambda *_: program.terminate())
-    try:
-        while program.poll() is None:
-            with contextlib.suppress(KeyboardInterrupt):  # a terminal sends Ctrl-C to the program, too
-                program.wait()
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-    if program.returncode == INTERRUPTED:
-        raise Interrupted(f"stopped in {cell.name}")
-    if program.returncode or not (cell.is_finished or is_helper_process()):
-        raise InputError(f"cell {cell.folder} ended with exit code {program.returncode}; what it printed stands above")
+        pool.check(cell.train_size, cell.seed)
+        if (recipe := (cell.contender, cell.recipe)) not in recipes:
+            make_plan(cell, pool.draw(cell.train_size, cell.seed))
+            recipes.append(recipe)
 
 
 def read_results(folder: Path) -> list[dict[str, Any]]:
@@ -100,11 +70,16 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
     Raises:
         InputError: no experiment there, or none of its cells is finished.
     """
-    try:
-        names = json.loads((folder / "grid.json").read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(f"{folder} is not the folder of an experiment: it has no readable grid.json") from error
-    finished = [path for name in names if (path := folder / "cells" / name / "result.json").exists()]
-    if not finished:
-        raise InputError(f"{folder}: none of its {len(names)} cells is finished yet")
+    if finished := finished_results(folder):
+        return finished
+    raise InputError(f"{folder}: none of its cells is finished yet")
+
+
+def finished_results(folder: Path) -> list[dict[str, Any]]:
+    """As ``read_results``, but possibly none.
+
+    Raises:
+        InputError: no experiment there.
+    """
+    finished = [path for name in read_grid(folder) if (path := folder / "cells" / name / "result.json").exists()]
     return [read_result(path) for path in finished]

@@ -72,7 +72,7 @@ def open_subject(path: Path) -> Subject:
     Raises:
         InputError: no such file, not a checkpoint of ours, or one that does not say which run it is of.
     """
-    checkpoint = checkpoint_of(path)
+    checkpoint = checkpoint_of(path).absolute()
     loaded = load_network(checkpoint)
     about, folder = read_checkpoint(checkpoint)["vit_vs_cnn"], checkpoint.parents[1]
     if "origin" in about:

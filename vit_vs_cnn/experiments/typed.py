@@ -1,5 +1,6 @@
 """Plain values from a file or the command line, checked against the type hints of a class by jsonargparse."""
 
+import copy
 import difflib
 import re
 from collections.abc import Mapping
@@ -25,7 +26,8 @@ def check(class_: type, values: Any, *, where: str, skip: set[str] | None = None
     parser = ArgumentParser(exit_on_error=False)
     parser.add_class_arguments(class_, _ROOT, skip={*(skip or ())})
     try:
-        return parser, parser.parse_object({_ROOT: dict(values)})
+        # jsonargparse puts what it parsed into the lists that it is given.
+        return parser, parser.parse_object({_ROOT: copy.deepcopy(dict(values))})
     except (ArgumentError, TypeError, ValueError, KeyError) as error:
         raise InputError(_one_line(str(error), where, parser)) from error
 

@@ -1,6 +1,5 @@
 """What accompanies a run: a checkpoint that can be resumed exactly, a stop on request, a stopwatch."""
 
-import os
 import signal
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ import torch
 from lightning.pytorch.callbacks import Callback, Checkpoint
 
 from vit_vs_cnn.errors import Interrupted
+from vit_vs_cnn.files import partial_of, put_in_place
 
 
 class LastCheckpoint(Checkpoint):
@@ -51,12 +51,10 @@ class LastCheckpoint(Checkpoint):
 
     def save(self, trainer: lightning.Trainer) -> None:
         """Write the state as it is now."""
-        partial = self.path.with_name(self.path.name + ".partial")
+        partial = partial_of(self.path)  # the same for all processes of a run: some strategies write it together
         trainer.save_checkpoint(partial)
         if trainer.is_global_zero:
-            with partial.open("rb+") as file:
-                os.fsync(file.fileno())  # a power cut must not find the new name before the new content
-            os.replace(partial, self.path)
+            put_in_place(partial, self.path)
         self._saved_step = trainer.global_step
 
 

@@ -10,6 +10,20 @@ import torch
 
 from vit_vs_cnn.errors import InputError
 
+#: What torch raises on bytes that are no checkpoint; its restricted unpickler trips over any of the last four.
+_UNREADABLE = (
+    OSError,
+    RuntimeError,
+    EOFError,
+    ValueError,
+    KeyError,
+    zipfile.BadZipFile,
+    IndexError,
+    AttributeError,
+    TypeError,
+    AssertionError,
+)
+
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """The contents of a checkpoint that this package wrote: tensors and plain values only.
@@ -27,7 +41,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         raise InputError(f"checkpoint {path}: no such file") from error
     except pickle.UnpicklingError as error:
         raise InputError(f"checkpoint {path} holds more than tensors and plain values; it was not loaded") from error
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except _UNREADABLE as error:
         raise InputError(f"checkpoint {path} is damaged or no checkpoint: {' '.join(str(error).split())}") from error
     if not isinstance(contents, dict) or "vit_vs_cnn" not in contents:
         raise InputError(f"checkpoint {path} was not written by vit_vs_cnn")

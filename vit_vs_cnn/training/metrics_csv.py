@@ -7,6 +7,8 @@ from typing import Any
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 from lightning.pytorch.loggers.logger import Logger
 
+from vit_vs_cnn.files import written_whole
+
 
 class MetricsCsv(Logger):
     """One row for each metric logged: ``step, metric, value``.
@@ -52,7 +54,5 @@ class MetricsCsv(Logger):
         with self.path.open(newline="") as file:
             header, *rows = list(csv.reader(file)) or [["step", "metric", "value"]]
         kept = [row for row in rows if len(row) == len(header) and row[0].isdigit() and int(row[0]) < step]
-        partial = self.path.with_name(self.path.name + ".partial")
-        with partial.open("w", newline="") as file:
+        with written_whole(self.path) as partial, partial.open("w", newline="") as file:
             csv.writer(file).writerows([header, *kept])
-        partial.replace(self.path)

@@ -1,0 +1,43 @@
+"""Two nodes of a Ray cluster on this machine, and a config's experiment on them: ``python -m ... CONFIG``."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import lightning
+import ray
+import yaml
+from lightning.pytorch.callbacks import Callback
+from ray.cluster_utils import Cluster
+
+from vit_vs_cnn.commands.train import run
+
+
+class NoteNode(Callback):
+    """Leaves a file named by the node of Ray that a run is on."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = Path(folder)
+
+    def on_train_start(self, trainer: lightning.Trainer, *_: Any) -> None:
+        (self.folder / f"{ray.get_runtime_context().get_node_id()}.node").touch()
+
+
+def main(config: Path) -> None:
+    """Run the config with the cluster's address in the place of CLUSTER."""
+    # Another program's memory is no reason to kill a worker here.
+    settings = {"memory_monitor_refresh_ms": 0}
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "_system_config": settings})
+    cluster.add_node(num_cpus=1)
+    cluster.wait_for_nodes()
+    values = yaml.safe_load(config.read_text())
+    values["executor"]["address"] = cluster.address
+    config.write_text(yaml.safe_dump(values))
+    try:
+        run(["--config", str(config)])
+    finally:
+        cluster.shutdown()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,142 @@
+import io
+import itertools
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from rich.console import Console
+
+from tests.experiments.tiny import tiny_config, tiny_experiment
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.config import Experiment, experiment_from_dict, read_config
+from vit_vs_cnn.experiments.planner import choose_grid, planned, seconds_per_step, spread_sizes
+from vit_vs_cnn.experiments.pool import Pool
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+@pytest.fixture(scope="module")
+def pool() -> Pool:
+    return Pool(experiment_from_dict(_values(Path("runs"))).data)
+
+
+def _values(output: Path, **changes) -> dict:
+    values = tiny_config(output, minutes=3.0)
+    values["data"]["objects"] = {"train_images": 1300, "test_images": 60, "image_size": 8}
+    values["protocol"] |= {"budget": {"steps": 100}, "batch_size": 14}
+    return values | changes
+
+
+def _experiment(output: Path, **changes) -> Experiment:
+    return experiment_from_dict(_values(output, **changes))
+
+
+def _grid(pool: Pool, minutes: float, **times: float):
+    return choose_grid(_experiment(Path("runs"), minutes=minutes), pool, {"vit": 0.01, "resnet": 0.03} | times)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_sizes_are_evenly_spread_and_end_with_all_images(pool, count):
+    sizes = spread_sizes(pool, count, [0, 1])
+    assert len(sizes) == count
+    assert sizes == sorted(set(sizes))
+    assert sizes[-1] == 1300
+    assert sizes[0] == (100 if count > 1 else 1300)
+    ratios = [b / a for a, b in itertools.pairwise(sizes)]
+    assert max(ratios, default=1.0) < 1.1 * min(ratios, default=1.0)
+
+
+def test_few_images_give_fewer_sizes():
+    few = Pool(_experiment(Path("runs"), data={"objects": {"train_images": 130, "image_size": 8}}).data)
+    assert spread_sizes(few, 5, [0]) == [130]
+    assert spread_sizes(few, 1, [0]) == [130]
+
+
+def test_more_minutes_never_give_a_smaller_grid(pool):
+    grids = [_grid(pool, minutes) for minutes in (1, 2, 4, 8, 16, 32, 64, 500)]
+    cells = [len(g.train_sizes) * len(g.seeds) * g.steps for g in grids]
+    assert cells == sorted(cells)
+    assert cells[0] < cells[-1]
+    assert len(grids[-1].seeds) == 10
+    assert grids[-1].steps == 400
+
+
+@pytest.mark.parametrize("minutes", [2.0, 7.0, 30.0])
+def test_the_estimate_lies_within_the_minutes(pool, minutes):
+    assert _grid(pool, minutes).seconds <= 60 * minutes
+
+
+def test_a_verdict_comes_before_longer_runs(pool):
+    grid = _grid(pool, 3)
+    assert len(grid.seeds) >= 3
+    assert len(grid.train_sizes) >= 2
+    assert grid.steps < 100
+
+
+def test_a_slower_contender_gets_a_smaller_grid(pool):
+    slow, quick = _grid(pool, 10, resnet=1.0), _grid(pool, 10)
+    assert slow.steps * len(slow.seeds) * len(slow.train_sizes) < quick.steps * len(quick.seeds) * len(
+        quick.train_sizes
+    )
+
+
+def test_too_few_minutes_are_refused_with_what_it_takes(pool):
+    with pytest.raises(
+        InputError, match=r"minutes 0\.01: the least \(1,300 images, 1 seed, 25 steps each\) takes about"
+    ):
+        _grid(pool, 0.01)
+
+
+def test_what_the_user_named_is_kept(pool):
+    experiment = _experiment(Path("runs"), minutes=100.0)
+    protocol = replace(experiment.protocol, seeds=[5, 7], train_sizes=[60, "all"])
+    experiment = replace(experiment, protocol=protocol)
+    fixed = ["protocol.seeds", "protocol.train_sizes", "protocol.budget.steps"]
+    grid = choose_grid(experiment, pool, {"vit": 0.01, "resnet": 0.01}, fixed=fixed)
+    assert (grid.seeds, grid.train_sizes, grid.steps) == ((5, 7), (60, 1300), 100)
+
+
+def test_a_step_of_the_larger_network_takes_longer(tmp_path):
+    values = _values(tmp_path)
+    values["contenders"]["large"] = {"model": {"name": "resnet18_w16"}}
+    experiment = experiment_from_dict(values)
+    there = Pool(experiment.data)
+    assert 0 < seconds_per_step(experiment, "resnet", there) < seconds_per_step(experiment, "large", there)
+
+
+def test_without_minutes_nothing_is_planned(tmp_path):
+    experiment = tiny_experiment(tmp_path)
+    assert planned(experiment, console=Console(quiet=True)) is experiment
+
+
+@pytest.mark.parametrize("minutes", [0, -1, "soon", True])
+def test_minutes_must_be_a_number_above_zero(tmp_path, minutes):
+    with pytest.raises(InputError, match="minutes: expected a number above 0"):
+        _experiment(tmp_path, minutes=minutes)
+
+
+def test_the_folder_wins_over_other_minutes(tmp_path):
+    begun = _experiment(tmp_path)
+    begun.folder.mkdir()
+    (begun.folder / "experiment.yaml").write_text(yaml.safe_dump(begun.to_dict()))
+    text = io.StringIO()
+    again = planned(_experiment(tmp_path, minutes=999.0), console=Console(file=text, width=200))
+    assert again.protocol == begun.protocol
+    assert "Going on with the grid that was chosen before: 120 images, 1 seed, 100 steps each" in text.getvalue()
+
+
+def test_a_folder_of_other_images_is_refused(tmp_path):
+    begun = _experiment(tmp_path)
+    begun.folder.mkdir()
+    other = begun.to_dict()
+    other["data"] |= {"source": "folder", "root": "elsewhere"}
+    (begun.folder / "experiment.yaml").write_text(yaml.safe_dump(other))
+    with pytest.raises(InputError, match="is about folder in elsewhere; give this experiment a --name"):
+        planned(begun, console=Console(quiet=True))
+
+
+def test_the_config_for_a_folder_plans(tmp_path):
+    experiment = experiment_from_dict(read_config(CONFIGS / "decide.yaml"))
+    assert experiment.minutes == 60
+    assert experiment.data.source == "folder"

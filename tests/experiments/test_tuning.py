@@ -1,0 +1,159 @@
+"""Every contender and size gets as many trials, scored on validation images alone; the best one goes to the grid."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.experiments.tiny import run_quietly, tiny_config
+from vit_vs_cnn.cli import main
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.config import experiment_from_dict, read_config
+from vit_vs_cnn.experiments.trials import Search
+
+pytest.importorskip("optuna")
+
+
+def _values(output, **tuning):
+    values = tiny_config(output)
+    values["data"]["augmentation"] = {}
+    values["protocol"] |= {"train_sizes": [60, "all"], "budget": {"steps": 2}, "trials": 2}
+    values["contenders"] = {
+        "linear": {
+            "model": {"class_path": "tests.experiments.killer.Fragile", "init_args": {"mended": str(output)}},
+            "search": {"optimizer.lr": {"low": "1e-3", "high": 0.1, "log": True}, "optimizer.betas": [[0.9, 0.9]]},
+        },
+        "other": {
+            "model": {"class_path": "tests.experiments.killer.Fragile", "init_args": {"mended": str(output)}},
+            "search": {"optimizer": {"lr": [0.01, 0.02, 0.05]}, "label_smoothing": {"low": 0.0, "high": 0.3}},
+        },
+    }
+    return values | {"tuning": tuning}
+
+
+def _trials(output) -> list[dict[str, str]]:
+    with (output / "tiny" / "tuning.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory) -> Path:
+    """A grid whose recipes were chosen first, as ``train`` does it."""
+    output = tmp_path_factory.mktemp("tuned")
+    (output / "config.yaml").write_text(yaml.safe_dump(_values(output)))
+    run_quietly(experiment_from_dict(_values(output)))
+    return output
+
+
+def test_every_contender_and_size_has_as_many_trials_as_asked_for(tuned):
+    places = [(trial["contender"], trial["train_size"]) for trial in _trials(tuned)]
+    wanted = [(contender, size) for contender in ("linear", "other") for size in ("60", "120")]
+    assert {place: places.count(place) for place in places} == dict.fromkeys(wanted, 2)
+    assert {trial["state"] for trial in _trials(tuned)} == {"complete"}
+
+
+def test_trials_are_scored_on_validation_and_only_the_grid_is_tested(tuned):
+    for path in tuned.glob("tiny/tuning/cells/*/result.json"):
+        assert json.loads(path.read_text())["scored_on"] == "validation"
+    assert not list(tuned.glob("tiny/tuning/test_ledger.jsonl"))
+    assert len((tuned / "tiny" / "test_ledger.jsonl").read_text().splitlines()) == 4
+
+
+def test_the_best_trial_is_the_recipe_of_the_grid(tuned):
+    config = experiment_from_dict(read_config(tuned / "tiny" / "tuned.yaml"))
+    assert config.protocol.trials is None
+    for contender in ("linear", "other"):
+        for size in (60, 120):
+            trials = [t for t in _trials(tuned) if (t["contender"], t["train_size"]) == (contender, str(size))]
+            best = max(trials, key=lambda t: (float(t["validation_accuracy"]), -float(t["validation_loss"])))
+            values, recipe = json.loads(best["values"]), config.recipe(contender, size)
+            assert recipe.optimizer.lr == values["optimizer.lr"]
+            assert recipe.trials == 2
+            assert recipe.label_smoothing == values.get("label_smoothing", 0.0)
+    assert config.recipe("linear", 60).optimizer.betas == (0.9, 0.9)
+    for path in tuned.glob("tiny/cells/*/result.json"):
+        result = json.loads(path.read_text())
+        recipe = config.recipe(result["contender"], result["train_size"])
+        assert result["identity"]["contender"]["optimizer"]["lr"] == recipe.optimizer.lr
+        assert result["trials"] == 2
+
+
+def test_the_config_that_is_written_runs_the_same_cells(tuned):
+    before = {path: path.stat().st_mtime_ns for path in tuned.glob("tiny/cells/*/*")}
+    results = run_quietly(experiment_from_dict(read_config(tuned / "tiny" / "tuned.yaml")))
+    assert len(results) == 4
+    assert before == {path: path.stat().st_mtime_ns for path in tuned.glob("tiny/cells/*/*")}
+
+
+def test_tuning_again_runs_no_trial_twice_and_chooses_the_same(tuned):
+    stamps = {path: path.stat().st_mtime_ns for path in tuned.glob("tiny/tuning/cells/*/*")}
+    chosen = read_config(tuned / "tiny" / "tuned.yaml")
+    assert main(["tune", "--config", str(tuned / "config.yaml")]) == 0
+    assert stamps == {path: path.stat().st_mtime_ns for path in tuned.glob("tiny/tuning/cells/*/*")}
+    assert read_config(tuned / "tiny" / "tuned.yaml") == chosen
+
+
+def _search(output, **tuning) -> Search:
+    experiment = experiment_from_dict(_values(output, **tuning))
+    return Search(experiment, "linear", 60, "f", 1)
+
+
+def test_a_trial_is_drawn_by_its_number_and_the_seed(tmp_path):
+    drawn = [_search(tmp_path).draw(number)["optimizer.lr"] for number in (0, 1, 2)]
+    assert len(set(drawn)) == 3
+    assert all(1e-3 <= rate <= 0.1 for rate in drawn)
+    assert _search(tmp_path).draw(1)["optimizer.lr"] == drawn[1]
+    assert _search(tmp_path, draw_seed=1).draw(1)["optimizer.lr"] != drawn[1]
+
+
+def test_a_trial_that_diverges_counts_and_is_not_chosen(tmp_path):
+    values = _values(tmp_path)
+    values["protocol"] |= {"train_sizes": [60]}
+    values["contenders"].pop("other")
+    values["contenders"]["linear"]["optimizer"] = {"name": "sgd"}
+    values["contenders"]["linear"]["search"] = {"optimizer.lr": [0.1, 1e38]}
+    values["contenders"]["linear"]["schedule"] = {"warmup": 0.0}
+    values["trainer"].pop("gradient_clip_val")
+    numbers = range(20)
+    experiment = experiment_from_dict(values)
+    drawn = [Search(experiment, "linear", 60, "f", 1).draw(number)["optimizer.lr"] for number in numbers]
+    values["protocol"]["trials"] = max(drawn.index(0.1), drawn.index(1e38)) + 1
+    values["protocol"]["budget"] = {"steps": 6}
+    run_quietly(experiment_from_dict(values))
+    states = {json.loads(trial["values"])["optimizer.lr"]: trial["state"] for trial in _trials(tmp_path)}
+    assert states == {0.1: "complete", 1e38: "fail"}
+    assert experiment_from_dict(read_config(tmp_path / "tiny" / "tuned.yaml")).recipe("linear", 60).optimizer.lr == 0.1
+
+
+def test_asha_ends_what_falls_behind_and_judges_by_the_mean_over_seeds(tmp_path):
+    values = _values(tmp_path, pruner="asha", seeds=[3, 4])
+    values["protocol"] |= {"train_sizes": [60], "trials": 3, "budget": {"steps": 3}}
+    values["contenders"].pop("other")
+    values["execution"]["validation_interval"] = 1
+    run_quietly(experiment_from_dict(values))
+    states = {trial["trial"]: trial["state"] for trial in _trials(tmp_path)}
+    assert set(states.values()) == {"complete", "pruned"}
+    results = {path.parent.name: json.loads(path.read_text()) for path in tmp_path.rglob("tuning/cells/*/result.json")}
+    for trial in _trials(tmp_path):
+        if trial["state"] == "complete":
+            accuracies = [results[cell]["accuracy"] for cell in trial["cells"].split()]
+            assert len(accuracies) == 2
+            assert float(trial["validation_accuracy"]) == pytest.approx(sum(accuracies) / 2)
+    stamps = {path: path.stat().st_mtime_ns for path in tmp_path.glob("tiny/tuning/cells/*/*")}
+    run_quietly(experiment_from_dict(values))  # a pruned trial stays pruned
+    assert stamps == {path: path.stat().st_mtime_ns for path in tmp_path.glob("tiny/tuning/cells/*/*")}
+
+
+def test_trials_need_validation_images(tmp_path):
+    values = _values(tmp_path)
+    values["data"]["validation_fraction"] = 0.0
+    with pytest.raises(InputError, match="leaves none to validate with"):
+        run_quietly(experiment_from_dict(values))
+
+
+def test_tuning_without_trials_is_refused(tmp_path, capsys):
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(tiny_config(tmp_path)))
+    assert main(["tune", "--config", str(tmp_path / "config.yaml")]) == 2
+    assert "protocol.trials says how many recipes to try" in capsys.readouterr().err

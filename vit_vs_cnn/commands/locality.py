@@ -1,0 +1,72 @@
+"""``locality``: how convolution-like a network is."""
+
+import json
+from argparse import Namespace
+from pathlib import Path
+
+from vit_vs_cnn.commands.arguments import Arguments, existing, positive
+
+
+def run(words: list[str]) -> None:
+    """Measure one network, or every network of an experiment before and after training."""
+    parser = Arguments(
+        "locality",
+        "Measure how convolution-like a network's attention is: where heads look and how far, what a convolution "
+        "explains of each layer, what it would cost to put one in its place. Of an experiment: every network, before "
+        "and after training, beside its accuracy. No test image is used.",
+    )
+    parser.add_argument("path", type=existing, metavar="PATH", help="a checkpoint, a cell's folder, or an experiment's")
+    parser.add_argument("--images", type=positive, default=2000, help="training images to fit convolutions on, at most")
+    parser.add_argument("--held_out", type=positive, default=500, help="other images to judge the fits by, at most")
+    parser.add_argument(
+        "--output", type=Path, help="default: locality/ in the cell's folder, or the experiment's report"
+    )
+    parser.add_argument("--root", type=Path, help="where the images lie, if no longer where they lay in training")
+    if (given := parser.parse(words)) is None:
+        return
+    if (given.path / "grid.json").exists():
+        _study(given)
+    else:
+        _measure(given)
+
+
+def _measure(given: Namespace) -> None:
+    from rich.console import Console
+
+    from vit_vs_cnn.experiments.locality import images_for, measure_subject
+    from vit_vs_cnn.experiments.subject import open_subject
+    from vit_vs_cnn.reporting.locality_report import print_locality, write_locality
+
+    console = Console()
+    subject = open_subject(given.path)
+    on = images_for(subject.cell, subject.pool(given.root), count=given.images, held_out=given.held_out)
+    with console.status(f"Measuring {subject.name} on {len(on.fitted):,} and {len(on.held_out):,} images"):
+        report = measure_subject(subject, on)
+    print_locality(report, title=subject.name, console=console)
+    folder = given.output or subject.path.parents[1] / "locality"
+    files = write_locality(report, folder, title=f"Locality of {subject.name}")
+    (folder / "locality.json").write_text(json.dumps(report.to_dict(), indent=1) + "\n")
+    for path in [*files, folder / "locality.json"]:
+        console.print(f"wrote {path}", soft_wrap=True)
+
+
+def _study(given: Namespace) -> None:
+    from rich.console import Console
+    from rich.progress import track
+
+    from vit_vs_cnn.experiments.locality import finished_cells, study_locality
+    from vit_vs_cnn.experiments.runner import read_results
+    from vit_vs_cnn.reporting.locality_study import write_study
+    from vit_vs_cnn.reporting.tables import print_table
+
+    console, folder = Console(), given.path
+    results = read_results(folder)
+    studied = study_locality(folder, count=given.images, held_out=given.held_out, root=given.root)
+    cells = track(studied, "Measuring", total=len(finished_cells(folder)), console=console, transient=True)
+    layers = [layer for found in cells for layer in found]
+    print_table(results, title=folder.name, console=console)
+    order = list(dict.fromkeys(result["contender"] for result in results))
+    for path in write_study(
+        results, layers, order, given.output or folder / "report" / "locality", title=f"Locality study: {folder.name}"
+    ):
+        console.print(f"wrote {path}", soft_wrap=True)

@@ -1,0 +1,218 @@
+"""The blocks of a config: images, protocol, contenders, and how the work is done."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from vit_vs_cnn.data.augmentation import Augmentation
+from vit_vs_cnn.data.cifar import CifarOptions
+from vit_vs_cnn.data.folder_layout import FolderOptions
+from vit_vs_cnn.data.objects import ObjectsOptions
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.training.optimizers import Optimizer
+from vit_vs_cnn.training.schedules import Schedule
+
+
+@dataclass(frozen=True)
+class Data:
+    """Where the images come from, and what every contender does with them.
+
+    Args:
+        source: objects (drawn from a seed, nothing to download), cifar10, cifar100, or folder (your images).
+        root: The folder of the data set or of your images; objects needs none.
+        validation_fraction: Share of a training size that is set apart for validation; it counts into that size.
+        augmentation: How training images are varied, for every contender that does not say otherwise.
+        objects: Settings of the source objects.
+        cifar: Settings of the sources cifar10 and cifar100.
+        folder: Settings of the source folder.
+    """
+
+    source: Literal["objects", "cifar10", "cifar100", "folder"] = "objects"
+    root: str = "data"
+    validation_fraction: float = 0.1
+    augmentation: Augmentation = field(default_factory=Augmentation)
+    objects: ObjectsOptions = field(default_factory=ObjectsOptions)
+    cifar: CifarOptions = field(default_factory=CifarOptions)
+    folder: FolderOptions = field(default_factory=FolderOptions)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.validation_fraction < 1:
+            raise InputError(f"validation_fraction {self.validation_fraction} must be at least 0 and below 1")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long each contender trains; exactly one of the three.
+
+    Args:
+        steps: Optimizer steps.
+        epochs: Passes over the training images of the cell.
+        flops: Training FLOPs, 3 x 2 x MACs x images.
+    """
+
+    steps: int | None = None
+    epochs: float | None = None
+    flops: float | None = None
+
+    def __post_init__(self) -> None:
+        given = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+        if len(given) != 1:
+            raise InputError(f"budget takes exactly one of steps, epochs, flops; given: {', '.join(given) or 'none'}")
+        if min(given.values()) <= 0:
+            raise InputError(f"budget must be above 0, got {given}")
+
+    def to_steps(self, *, batch_size: int, train_images: int, macs: int) -> int:
+        """Optimizer steps that use the budget up, at least one."""
+        if self.steps is not None:
+            return self.steps
+        if self.epochs is not None:
+            return max(1, round(self.epochs * train_images / batch_size))
+        assert self.flops is not None
+        return max(1, round(self.flops / (3 * 2 * macs * batch_size)))
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What makes the comparison fair: the same sizes, seeds, budget and batches for every contender.
+
+    Args:
+        budget: How long each run trains.
+        train_sizes: Labelled images that a contender may use, validation included; "all" for every one there is.
+        seeds: One run of every contender and size for each; the seed picks the subset, so contenders are paired.
+        batch_size: Images of one optimizer step, over all devices.
+        scored_on: test, or validation while recipes are being chosen: then the test set stays shut.
+        trials: Recipes to try for every contender and size before the grid runs, out of contenders.NAME.search, scored
+            on validation images alone; null to run the recipes as they are written.
+    """
+
+    budget: Budget
+    train_sizes: list[int | Literal["all"]] = field(default_factory=lambda: ["all"])
+    seeds: list[int] = field(default_factory=lambda: [0])
+    batch_size: int = 128
+    scored_on: Literal["test", "validation"] = "test"
+    trials: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.train_sizes or not self.seeds:
+            raise InputError("train_sizes and seeds must each name at least one value")
+        if len(set(self.train_sizes)) < len(self.train_sizes) or len(set(self.seeds)) < len(self.seeds):
+            raise InputError("train_sizes and seeds must not name a value twice")
+        if self.batch_size < 1:
+            raise InputError(f"batch_size {self.batch_size} must be at least 1")
+        if self.trials is not None and self.trials < 1:
+            raise InputError(f"trials {self.trials} must be at least 1")
+
+
+@dataclass(frozen=True)
+class Contender:
+    """What is particular to one contender.
+
+    Args:
+        model: The network: {name, ...} with a name from `vit-vs-cnn models` or timm/<name> and any argument of its
+            constructor, or {class_path, init_args} for a class of your own.
+        optimizer: Its optimizer.
+        schedule: Its learning rate over the run.
+        label_smoothing: Share of the label's probability spread over all classes.
+        ema_half_life: Evaluate a moving average of the weights with this half-life, a share of the run; null for none.
+        augmentation: An augmentation of its own instead of the shared one; the report says so.
+        trials: Recipes tried before this one was settled on; no verdict is given where contenders had unequal chances.
+        starts_from: Begin with trained weights instead of drawn ones: those of another contender (its name) at the same
+            size and seed, or of a checkpoint (its path). A model attention/<name> is compiled from <name>.
+        by_size: What is different at a training size, laid over the rest: {500: {optimizer: {lr: 0.02}}, all: {...}}.
+        search: What protocol.trials may vary, by dotted name, as a list of values or as a range:
+            {optimizer.lr: {low: 1e-3, high: 3e-2, log: true}, model.depth: [4, 6]}.
+    """
+
+    model: dict[str, Any]
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    schedule: Schedule = field(default_factory=Schedule)
+    label_smoothing: float = 0.0
+    ema_half_life: float | None = None
+    augmentation: Augmentation | None = None
+    trials: int = 1
+    starts_from: str | None = None
+    by_size: dict[str, dict[str, Any]] = field(default_factory=dict)
+    search: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if ("name" in self.model) == ("class_path" in self.model):
+            raise InputError("model takes either name (with options) or class_path (with init_args)")
+        if not 0 <= self.label_smoothing < 1:
+            raise InputError(f"label_smoothing {self.label_smoothing} must be at least 0 and below 1")
+        if self.ema_half_life is not None and not 0 < self.ema_half_life <= 1:
+            raise InputError(f"ema_half_life {self.ema_half_life} is a share of the run: above 0, at most 1")
+        if self.trials < 1:
+            raise InputError(f"trials {self.trials} must be at least 1: this recipe itself")
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How the work is done; nothing here changes a result beyond rounding, so nothing here renames a cell.
+
+    Args:
+        compile: Compile the networks with torch.compile.
+        channels_last: Keep images and convolutions in channels-last layout; quicker on most hardware.
+        checkpoint_interval: Steps between checkpoints, the most that a kill can lose; null for a twentieth of the run.
+        validation_interval: Steps between validations; null for a fifth of the run.
+    """
+
+    compile: bool = False
+    channels_last: bool = False
+    checkpoint_interval: int | None = None
+    validation_interval: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("checkpoint_interval", "validation_interval"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise InputError(f"{name} {getattr(self, name)} must be at least 1")
+
+
+@dataclass(frozen=True)
+class Executor:
+    """Who runs the cells; nothing here changes a result beyond rounding, so nothing here renames a cell.
+
+    Args:
+        name: local (this process, one cell after the other), processes (several on this machine), or ray (a cluster).
+        workers: Processes at a time, for the executor processes; null for one for each GPU, or else for each core.
+        threads: Threads of PyTorch in a cell; null for what there is, shared out evenly. With as many threads as before
+            a cell ends with the same weights whoever runs it.
+        address: For ray: auto for the cluster that this machine is part of, local for one of its own, or HOST:PORT.
+        resources: For ray: what a cell takes of a node, such as {CPU: 4, GPU: 1}.
+        retries: How often a cell whose process was lost is taken up again, from its last checkpoint.
+    """
+
+    name: Literal["local", "processes", "ray"] = "local"
+    workers: int | None = None
+    threads: int | None = None
+    address: str = "local"
+    resources: dict[str, float] = field(default_factory=lambda: {"CPU": 1.0})
+    retries: int = 3
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.name != "processes":
+            raise InputError(f"workers {self.workers} are of the executor processes; this one is {self.name}")
+        for name, least in (("workers", 1), ("threads", 1), ("retries", 0)):
+            if (value := getattr(self, name)) is not None and value < least:
+                raise InputError(f"{name} {value} must be at least {least}")
+        if wrong := [name for name, amount in self.resources.items() if amount < 0]:
+            raise InputError(f"resources: {wrong[0]} {self.resources[wrong[0]]} must be 0 or more")
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How recipes are looked for where protocol.trials asks for it.
+
+    Args:
+        pruner: none; or asha, which ends a trial whose validation accuracy is not in the better half of those that came
+            as far (asynchronous successive halving). A trial that was ended counts like any other.
+        seeds: Every trial is run once for each and judged by the mean; null for the first of protocol.seeds.
+        draw_seed: Seed of the recipes drawn.
+    """
+
+    pruner: Literal["none", "asha"] = "none"
+    seeds: list[int] | None = None
+    draw_seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.seeds is not None and len(set(self.seeds)) != max(1, len(self.seeds)):
+            raise InputError("seeds must name at least one value, and none twice")

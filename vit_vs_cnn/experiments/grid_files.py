@@ -1,0 +1,32 @@
+"""What an experiment's folder says of its grid: the config, and which cells."""
+
+import json
+from pathlib import Path
+
+import yaml
+
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.cell import Cell
+from vit_vs_cnn.experiments.config import Experiment
+from vit_vs_cnn.files import write_text
+
+
+def write_grid(experiment: Experiment, cells: list[Cell]) -> None:
+    """Note the cells that are run now, and the config that they come from."""
+    write_text(experiment.folder / "experiment.yaml", yaml.safe_dump(experiment.to_dict(), sort_keys=False))
+    write_text(experiment.folder / "grid.json", json.dumps([cell.folder.name for cell in cells], indent=1))
+
+
+def read_grid(folder: Path) -> list[str]:
+    """The folder names of the cells of the grid that was last run in an experiment's folder.
+
+    Raises:
+        InputError: no experiment there.
+    """
+    try:
+        return json.loads((folder / "grid.json").read_text())
+    except (OSError, ValueError) as error:
+        if (folder / "tuning" / "grid.json").exists():
+            message = f"{folder} is still choosing its recipes; what it runs for that is in {folder / 'tuning'}"
+            raise InputError(message) from error
+        raise InputError(f"{folder} is not the folder of an experiment: it has no readable grid.json") from error

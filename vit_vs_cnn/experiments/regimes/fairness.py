@@ -1,0 +1,76 @@
+"""What makes a comparison unfair: it stands in the report, and where it must, it forbids a verdict."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from vit_vs_cnn.errors import InputError
+
+Result = Mapping[str, Any]
+
+
+def obstacle(first: Sequence[Result], second: Sequence[Result]) -> str | None:
+    """Why the runs of two contenders at one size allow no verdict, whatever their number; None if they do."""
+    both = [*first, *second]
+    trials = sorted({r.get("trials", 1) for r in both})
+    if len(trials) > 1:
+        return f"their recipes had unequal trials ({', '.join(map(str, trials))})"
+    if any(r.get("scored_on", "test") != "test" for r in both):
+        return "they were scored on validation images"
+    if len({str(r.get("data", {}).get("fingerprint")) for r in both}) > 1:
+        return "they were trained or tested on different images"
+    if _unpaired_seeds(first, second):
+        return "they were trained on different subsets"
+    return None
+
+
+def warnings_of(results: Sequence[Result]) -> list[str]:
+    """What a reader must know before believing a comparison; one sentence each, nothing if all is equal.
+
+    Raises:
+        InputError: some results are scored on test images and others on validation images.
+    """
+    if len({r.get("scored_on", "test") for r in results}) > 1:
+        raise InputError("results: some are scored on test images, others on validation images")
+    found = [
+        *_differing(results, "Recipes had unequal trials", lambda r: r.get("trials", 1)),
+        *_differing(results, "Augmentation differs", _augmentation),
+        *_differing(results, "Budgets differ", lambda r: r.get("identity", {}).get("budget")),
+        *_differing(results, "Batch sizes differ", lambda r: r.get("identity", {}).get("batch_size")),
+        *_differing(results, "Data differ", lambda r: r.get("data", {}).get("fingerprint")),
+    ]
+    by_place: dict[tuple[int, int], list[Result]] = {}
+    for r in results:
+        by_place.setdefault((r["train_size"], r.get("seed", 0)), []).append(r)
+    places = [place for place, group in by_place.items() if len({r.get("subset") for r in group}) > 1]
+    if places:
+        named = ", ".join(f"n = {size:,} seed {seed}" for size, seed in sorted(places)[:3])
+        found.append(f"Contenders were trained on different subsets at {len(places)} places ({named}).")
+    if any(r.get("scored_on", "test") != "test" for r in results):
+        found.append("Accuracies are of validation images, on which recipes are chosen: no verdict is given.")
+    return found
+
+
+def _unpaired_seeds(first: Sequence[Result], second: Sequence[Result]) -> list[int]:
+    theirs = {r.get("seed", 0): r.get("subset") for r in second}
+    return [s for r in first if (s := r.get("seed", 0)) in theirs and theirs[s] != r.get("subset")]
+
+
+def _augmentation(result: Result) -> Any:
+    return result.get("identity", {}).get("contender", {}).get("augmentation")
+
+
+def _differing(results: Sequence[Result], sentence: str, value: Callable[[Result], Any]) -> list[str]:
+    """One warning where contenders differ in a value at the same size; it names them on both sides."""
+    for size in sorted({r["train_size"] for r in results}):
+        values: dict[str, set[str]] = {}
+        for r in results:
+            if r["train_size"] == size:
+                values.setdefault(str(r["contender"]), set()).add(str(value(r)))
+        sides: dict[str, list[str]] = {}
+        for contender, given in values.items():
+            sides.setdefault(", ".join(sorted(given)), []).append(contender)
+        if len(sides) > 1:
+            # Only short values are told: those of an augmentation fill a page.
+            named = [" and ".join(names) + (f": {given}" if len(given) < 20 else "") for given, names in sides.items()]
+            return [f"{sentence} ({' against '.join(named)})."]
+    return []

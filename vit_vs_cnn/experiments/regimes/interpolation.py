@@ -1,0 +1,97 @@
+"""Learning curves between the sizes that were run, and where they reach something."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+from scipy.interpolate import PchipInterpolator
+
+from vit_vs_cnn.comparison.statistics import Estimate
+
+#: Places between the smallest and the largest size, equally spaced in log n.
+PLACES = 257
+#: Logarithms need an error above 0.
+LEAST_ERROR = 1e-5
+
+
+def size_grid(smallest: int, largest: int, places: int = PLACES) -> Float[np.ndarray, "places"]:
+    """Training sizes equally spaced in log n, both ends included."""
+    return np.geomspace(smallest, largest, places)
+
+
+def log_errors(accuracies: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
+    """log(1 - accuracy), finite for a perfect score, too."""
+    return np.log(np.maximum(1.0 - accuracies, LEAST_ERROR))
+
+
+def interpolate(
+    sizes: Sequence[int], log_error: Float[np.ndarray, "resamples sizes"], at: Float[np.ndarray, "places"]
+) -> Float[np.ndarray, "resamples places"]:
+    """log err over log n, monotone between neighbouring sizes: a power law without floor is met exactly.
+
+    Reference: Fritsch & Carlson, "Monotone piecewise cubic interpolation", SIAM J. Numerical Analysis 1980 (SciPy's).
+    """
+    curve = PchipInterpolator(np.log(sizes), log_error, axis=1)
+    return np.asarray(curve(np.clip(np.log(at), np.log(sizes[0]), np.log(sizes[-1]))))
+
+
+def reached_from(
+    sizes: Float[np.ndarray, "places"], gap: Float[np.ndarray, "resamples places"]
+) -> Float[np.ndarray, "resamples"]:
+    """The size from which ``gap`` stays above zero up to the largest size.
+
+    Plus infinity where the gap is not above zero at the largest size, minus infinity where it is above zero everywhere.
+    Between two places the gap is taken as straight in log n.
+    """
+    log_sizes = np.log(sizes)
+    below = gap <= 0
+    last = gap.shape[1] - 1 - np.argmax(below[:, ::-1], axis=1)  # the last place at or below zero, if there is one
+    left = np.minimum(last, gap.shape[1] - 2)
+    rows = np.arange(len(gap))
+    before, after = gap[rows, left], gap[rows, left + 1]
+    share = np.clip(-before / np.where(after > before, after - before, 1.0), 0.0, 1.0)
+    roots = np.exp(log_sizes[left] + share * (log_sizes[left + 1] - log_sizes[left]))
+    roots = np.where(below.any(1), roots, -np.inf)
+    return np.where(below[:, -1], np.inf, roots)
+
+
+def root_with_interval(
+    sizes: Float[np.ndarray, "places"],
+    observed: Float[np.ndarray, "1 places"],
+    resampled: Float[np.ndarray, "resamples places"],
+    confidence: float = 0.95,
+) -> Estimate:
+    """The root of the observed gap, by ``reached_from``, and all sizes around it that a test cannot tell from a root.
+
+    A size is told from a root where fewer than 2.5 % or more than 97.5 % of the resampled gaps are above zero there:
+    the test of "the gap is zero at n" turned inside out (Fieller's way). So the interval holds as often as the test
+    does, however crooked the curves, and has no end on a side where the test never rejects.
+
+    Returns:
+        sizes; an end that is not there is infinite, as is a root beyond the largest size (+) or below the smallest (-).
+    """
+    root = float(reached_from(sizes, observed)[0])
+    share = (resampled > 0).mean(0)
+    tail = (1 - confidence) / 2
+    told = (share < tail) | (share > 1 - tail)
+    after = int(np.searchsorted(sizes, root, side="right"))  # the first place behind the root
+    left, right = np.flatnonzero(told[:after]), np.flatnonzero(told[after:]) + after
+    low = _edge(sizes, share, int(left[-1]), 1, tail) if len(left) else -np.inf
+    high = _edge(sizes, share, int(right[0]), -1, tail) if len(right) else np.inf
+    return Estimate(root, min(low, root), max(high, root))
+
+
+def _edge(
+    sizes: Float[np.ndarray, "places"], share: Float[np.ndarray, "places"], told: int, inwards: int, tail: float
+) -> float:
+    """Where the share leaves the tail between a place that is told from a root and the next one inwards.
+
+    There is none where the last place of the range is told: then the interval begins where the range ends, at infinity.
+    """
+    if not 0 <= told + inwards < len(sizes):
+        return np.inf * inwards
+    level = tail if share[told] < tail else 1 - tail
+    step = share[told + inwards] - share[told]
+    part = float(np.clip((level - share[told]) / step, 0.0, 1.0)) if step else 0.0
+    logs = np.log(sizes)
+    return float(np.exp(logs[told] + part * (logs[told + inwards] - logs[told])))

@@ -1,0 +1,192 @@
+"""Power laws fitted to learning curves: err(n) = e^a n^-b + c."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
+
+from vit_vs_cnn.comparison.statistics import Estimate
+from vit_vs_cnn.experiments.regimes.resampling import Draws, estimate_from
+
+Model = Literal["power law", "power law with floor"]
+MODELS: tuple[Model, ...] = ("power law", "power law with floor")
+#: Exponents b among which the best is looked for, before it is refined.
+EXPONENTS = np.geomspace(0.003, 6.0, 49)
+ZOOMS = 6
+ZOOM_PLACES = 9
+
+
+@dataclass(frozen=True, eq=False)
+class Laws:
+    """Many power laws at once, one for each resample."""
+
+    log_scale: Float[np.ndarray, "laws"]
+    exponent: Float[np.ndarray, "laws"]
+    floor: Float[np.ndarray, "laws"]
+
+    def errors(self, sizes: Float[np.ndarray, "places"]) -> Float[np.ndarray, "laws places"]:
+        """err(n) = e^a n^-b + c."""
+        powers = np.exp(self.log_scale[:, None] - self.exponent[:, None] * np.log(sizes))
+        return powers + self.floor[:, None]
+
+    def sizes_for(self, errors: Float[np.ndarray, "laws"]) -> Float[np.ndarray, "laws"]:
+        """n = ((err - c) / e^a)^(-1/b); infinity where the floor is above the error."""
+        above = errors - self.floor
+        with np.errstate(over="ignore"):
+            sizes = np.exp((self.log_scale - np.log(np.maximum(above, 1e-300))) / self.exponent)
+        return np.where(above > 0, sizes, np.inf)
+
+
+def fit_laws(
+    sizes: Sequence[int], errors: Float[np.ndarray, "laws sizes"], weights: Float[np.ndarray, "sizes"], *, floor: bool
+) -> Laws:
+    """Weighted least squares of err(n) = e^a n^-b + c with 0 <= c <= min err, every row of ``errors`` by itself.
+
+    For a given b the best e^a and c are those of a linear problem with c in an interval, in closed form. So only b is
+    searched: over a grid that spans all plausible exponents (a start everywhere), then again and again between the
+    neighbours of the best.
+
+    Reference: Golub & Pereyra, "The differentiation of pseudo-inverses and nonlinear least squares problems whose
+    variables separate", SIAM J. Numerical Analysis 1973 (variable projection).
+
+    Arguments:
+        weights: one over the variance of each error.
+        floor: whether c is free; otherwise it is 0.
+    """
+    centre = float(np.mean(np.log(sizes)))
+    steps = np.log(sizes) - centre
+    ceiling = errors.min(1, keepdims=True) if floor else np.zeros((len(errors), 1))
+    low = np.full(len(errors), EXPONENTS[0])
+    high = np.full(len(errors), EXPONENTS[-1])
+    grid = np.broadcast_to(EXPONENTS, (len(errors), len(EXPONENTS)))
+    scale = level = best = np.zeros(len(errors))
+    for _ in range(1 + ZOOMS):
+        scales, levels, misfit = _linear_fit(grid, steps, errors, weights, ceiling)
+        rows, place = np.arange(len(errors)), misfit.argmin(1)
+        scale, level, best = scales[rows, place], levels[rows, place], grid[rows, place]
+        low = grid[rows, np.maximum(place - 1, 0)]
+        high = grid[rows, np.minimum(place + 1, grid.shape[1] - 1)]
+        grid = low[:, None] + (high - low)[:, None] * np.linspace(0, 1, ZOOM_PLACES)
+    return Laws(np.log(scale) + best * centre, best, level)
+
+
+def _linear_fit(
+    exponents: Float[np.ndarray, "laws places"],
+    steps: Float[np.ndarray, "sizes"],
+    errors: Float[np.ndarray, "laws sizes"],
+    weights: Float[np.ndarray, "sizes"],
+    ceiling: Float[np.ndarray, "laws 1"],
+) -> tuple[Float[np.ndarray, "laws places"], Float[np.ndarray, "laws places"], Float[np.ndarray, "laws places"]]:
+    """Scale and floor for each exponent, and the weighted sum of squares that they leave."""
+    shapes = np.exp(-exponents[:, :, None] * steps)
+    w = weights.sum()
+    ws, wss = shapes @ weights, (shapes**2) @ weights
+    we = (errors @ weights)[:, None]
+    wse = np.einsum("rps,rs->rp", shapes, errors * weights)
+    spread = np.maximum(w * wss - ws**2, 1e-12 * w * wss)
+    level = np.clip((wss * we - ws * wse) / spread, 0.0, ceiling)
+    scale = np.maximum((wse - level * ws) / wss, 1e-9)
+    residuals = errors[:, None] - level[:, :, None] - scale[:, :, None] * shapes
+    return scale, level, (residuals**2) @ weights
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """err(n) = e^a n^-b + c, fitted to one contender's mean errors.
+
+    Arguments:
+        contender: whose.
+        model: c = 0 ("power law"), or 0 <= c <= min err ("power law with floor").
+        log_scale: a.
+        exponent: b, with the interval of its resamples.
+        floor: c, with the interval of its resamples.
+        sizes: the sizes that it was fitted to.
+        residuals: measured error minus fitted one at each of them.
+        chi_squared: sum of the residuals' squares over their variances.
+        p_value: of residuals as large as these if the law were true; None where nothing is left over to tell.
+        aicc: chi^2 + 2 p + 2 p (p + 1) / (m - p - 1) for p parameters and m sizes; None where m <= p + 1.
+        is_chosen: whether its AICc is the lowest of the models (c = 0 where there is no telling).
+        leave_last_out: measured error at the largest size minus what a fit to the other sizes says; None where they
+            are too few.
+    """
+
+    contender: str
+    model: Model
+    log_scale: float
+    exponent: Estimate
+    floor: Estimate
+    sizes: tuple[int, ...]
+    residuals: tuple[float, ...]
+    chi_squared: float
+    p_value: float | None
+    aicc: float | None
+    is_chosen: bool
+    leave_last_out: float | None
+
+    def error_at(self, size: int | float) -> float:
+        """What the law says of a training size."""
+        return math.exp(self.log_scale - self.exponent.value * math.log(size)) + self.floor.value
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return dataclasses.asdict(self)
+
+
+def parameters_of(model: Model) -> int:
+    """How many numbers are fitted."""
+    return 3 if model == "power law with floor" else 2
+
+
+def models_for(draws: Draws) -> list[Model]:
+    """The models that have fewer parameters than there are sizes."""
+    return [model for model in MODELS if len(draws.sizes) > parameters_of(model)]
+
+
+def fit_draws(draws: Draws, place: int, model: Model) -> tuple[Laws, Laws]:
+    """The law of one contender's observed means, and those of all their resamples with the same weights."""
+    floor = model == "power law with floor"
+    weights = 1 / draws.variance[place]
+    observed = fit_laws(draws.sizes, 1 - draws.observed[place][None], weights, floor=floor)
+    return observed, fit_laws(draws.sizes, 1 - draws.values[:, place], weights, floor=floor)
+
+
+def power_laws(draws: Draws) -> list[PowerLaw]:
+    """Both models for the only contender of ``draws``, as far as there are more sizes than parameters."""
+    laws = [_power_law(draws, model) for model in models_for(draws)]
+    scores = [math.inf if law.aicc is None else law.aicc for law in laws]
+    chosen = scores.index(min(scores)) if scores else 0
+    return [dataclasses.replace(law, is_chosen=i == chosen) for i, law in enumerate(laws)]
+
+
+def _power_law(draws: Draws, model: Model) -> PowerLaw:
+    (contender,) = draws.contenders
+    m, p = len(draws.sizes), parameters_of(model)
+    observed, resampled = fit_draws(draws, 0, model)
+    errors, weights = 1 - draws.observed[0], 1 / draws.variance[0]
+    residuals = errors - observed.errors(np.array(draws.sizes, dtype=float))[0]
+    chi_squared = float((weights * residuals**2).sum())
+    return PowerLaw(
+        contender=contender,
+        model=model,
+        log_scale=float(observed.log_scale[0]),
+        exponent=estimate_from(observed.exponent[0], resampled.exponent),
+        floor=estimate_from(observed.floor[0], resampled.floor),
+        sizes=draws.sizes,
+        residuals=tuple(float(r) for r in residuals),
+        chi_squared=chi_squared,
+        p_value=float(stats.chi2.sf(chi_squared, m - p)) if m > p else None,
+        aicc=chi_squared + 2 * p + 2 * p * (p + 1) / (m - p - 1) if m > p + 1 else None,
+        is_chosen=False,
+        leave_last_out=_leave_last_out(draws, model) if m > p else None,
+    )
+
+
+def _leave_last_out(draws: Draws, model: Model) -> float:
+    errors, weights = 1 - draws.observed[0], 1 / draws.variance[0]
+    law = fit_laws(draws.sizes[:-1], errors[None, :-1], weights[:-1], floor=model == "power law with floor")
+    return float(errors[-1] - law.errors(np.array([float(draws.sizes[-1])]))[0, 0])

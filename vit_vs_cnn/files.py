@@ -1,0 +1,46 @@
+"""Files that are whole at any moment: written beside their place, then moved there."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def partial_of(path: Path, *, contested: bool = False) -> Path:
+    """Where the content of ``path`` is written until it is whole.
+
+    Arguments:
+        path: the file's own place.
+        contested: whether several processes may write it at a time; then each gets a place of its own.
+    """
+    return path.with_name(f"{path.name}.{os.getpid()}.partial" if contested else f"{path.name}.partial")
+
+
+def put_in_place(partial: Path, path: Path) -> None:
+    """Give a file that is whole its name; a power cut does not find the new name before the new content."""
+    with partial.open("rb+") as file:
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+
+
+@contextmanager
+def written_whole(path: Path, *, contested: bool = False) -> Iterator[Path]:
+    """A place to write the content of ``path`` to; it gets its name when the block ends, and none if the block fails.
+
+    Arguments:
+        path: the file's own place; folders that are missing are made.
+        contested: whether several processes may write it at a time.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = partial_of(path, contested=contested)
+    try:
+        yield partial
+        put_in_place(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all, also where several processes write it at a time."""
+    with written_whole(path, contested=True) as partial:
+        partial.write_text(text)
