@@ -1,0 +1,106 @@
+"""A real browser without a screen: opens a page of ours and says what a reader would see."""
+
+import base64
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PHONE, DESK = 390, 1280
+_PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_QUIET = (
+    "--headless=new --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync --hide-scrollbars --disable-dev-shm-usage"
+).split()
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a browser of one width makes of a page.
+
+    Arguments:
+        console: what it complains about.
+        figures: width and height in pixels that each picture was decoded to; (0, 0) for one that is not drawn.
+        alternatives: the text that stands for each picture.
+        overflow: CSS pixels by which the page is wider than the screen.
+        text: what can be read.
+    """
+
+    console: list[str]
+    figures: list[tuple[int, int]]
+    alternatives: list[str]
+    overflow: int
+    text: str
+
+
+@contextlib.contextmanager
+def open_browser(folder: Path) -> Iterator[Any]:
+    """Chromium under selenium's hand; skips the test, with the reason, where one of them is missing.
+
+    Arguments:
+        folder: an empty one for its profile.
+    """
+    webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium: pip install -e '.[browser]'")
+    program = next((found for name in _PROGRAMS if (found := shutil.which(name))), None)
+    driver = shutil.which("chromedriver")
+    if program is None or driver is None:
+        pytest.skip(f"needs a browser: {'chromedriver' if program else 'chromium or google-chrome'} is not installed")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for word in [*_QUIET, f"--user-data-dir={folder}"]:
+        options.add_argument(word)
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        options.add_argument("--no-sandbox")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    try:
+        yield browser
+    finally:
+        browser.quit()
+
+
+def look_at(browser: Any, page: Path, *, width: int = DESK, dark: bool = False, screenshot: Path | None = None) -> Look:
+    """Open a file at a screen width, with every folded part open, and measure it.
+
+    Arguments:
+        browser: of ``open_browser``.
+        page: the HTML file.
+        width: of the screen, in CSS pixels.
+        dark: whether the reader prefers the dark.
+        screenshot: where to save the whole page as PNG.
+    """
+    screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width <= PHONE}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+    browser.get_log("browser")
+    browser.get(page.resolve().as_uri())
+    browser.execute_script("document.querySelectorAll('details').forEach(part => part.open = true)")
+    browser.execute_async_script(
+        "const done = arguments[0]; Promise.allSettled([...document.images].map(i => i.decode())).then(() => done())"
+    )
+    figures = browser.execute_script("return [...document.images].map(i => [i.naturalWidth, i.naturalHeight])")
+    seen = Look(
+        console=[entry["message"] for entry in browser.get_log("browser")],
+        figures=[(int(wide), int(high)) for wide, high in figures],
+        alternatives=browser.execute_script("return [...document.images].map(i => i.alt)"),
+        overflow=int(browser.execute_script("return document.documentElement.scrollWidth - window.innerWidth")),
+        text=browser.execute_script("return document.body.innerText"),
+    )
+    if screenshot is not None:
+        shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
+        screenshot.write_bytes(base64.b64decode(shot["data"]))
+    return seen
+
+
+def assert_readable(look: Look) -> None:
+    """No complaint, every picture drawn and described, nothing wider than the screen."""
+    assert look.console == []
+    assert all(wide > 0 and high > 0 for wide, high in look.figures), look.figures
+    assert all(look.alternatives), look.alternatives
+    assert look.overflow <= 0, f"{look.overflow} CSS pixels wider than the screen"

@@ -1,0 +1,73 @@
+"""Contestants made of given answers, and networks small enough to be compared in a test."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from vit_vs_cnn.comparison.contestants import Contestant, Tested
+from vit_vs_cnn.comparison.evaluation import Predictions, TestLedger
+from vit_vs_cnn.data.images import LabelledImages
+
+CLASSES = ("ant", "bee", "cat", "dog", "elk", "fox", "gnu")
+
+
+def drawn_images(count: int = 53, side: tuple[int, int] = (16, 24), classes: int = 7, seed: int = 0) -> LabelledImages:
+    """Random pixels and labels, every class present."""
+    generator = torch.Generator().manual_seed(seed)
+    images = torch.randint(0, 256, (count, 3, *side), dtype=torch.uint8, generator=generator)
+    return LabelledImages(images, torch.arange(count) % classes, CLASSES[:classes], [f"t/{i}" for i in range(count)])
+
+
+def scaled(images: Tensor) -> Tensor:
+    """Bytes to what the networks here read."""
+    return (images.float() / 255 - 0.4) / 0.3
+
+
+class TinyCnn(nn.Module):
+    """Two convolutions, the second one with batch norm, and a head."""
+
+    def __init__(self, classes: int = 7, seed: int = 0) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            self.first = nn.Conv2d(3, 5, 3, padding=1)
+            self.second = nn.Sequential(nn.Conv2d(5, 11, 3, stride=2, padding=1), nn.BatchNorm2d(11), nn.ReLU())
+            self.head = nn.Linear(11, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.second(self.first(images).relu()).mean((2, 3)))
+
+
+def contestant(tmp_path: Path, name: str = "cnn", *, seed: int = 0, **changes) -> Contestant:
+    """A small network whose ledger lies in a folder of the test's."""
+    values = {
+        "name": f"{name}-s{seed}",
+        "group": name,
+        "network": TinyCnn(seed=seed).eval(),
+        "normalise": scaled,
+        "ledger": TestLedger(tmp_path / "ledger.jsonl"),
+        "seed": seed,
+        "subset": f"subset{seed}",
+        "trials": 1,
+        "config": {"contender": {"model": {"name": name}}, "seed": seed},
+    }
+    return Contestant(**{**values, **changes})
+
+
+def given_answers(correct, group: str = "a", *, seed: int | None = 0, trials: int | None = 1, subset="same") -> Tested:
+    """A network that is right exactly where ``correct`` says; wrong, it names the next class."""
+    correct = torch.as_tensor(correct)
+    labels = torch.arange(len(correct)) % 7
+    logits = nn.functional.one_hot(torch.where(correct, labels, (labels + 1) % 7), 7).float()
+    one = Contestant(
+        name=f"{group}-s{seed}",
+        group=group,
+        network=nn.Identity(),
+        normalise=scaled,
+        ledger=TestLedger(Path("nowhere")),
+        seed=seed,
+        subset=subset,
+        trials=trials,
+    )
+    return Tested(one, Predictions(logits, labels, [str(i) for i in range(len(labels))]), times=1, reused=False)

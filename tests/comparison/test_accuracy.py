@@ -1,0 +1,126 @@
+"""Accuracy in groups and pairs: what is claimed, and what is not."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import confusion_matrix, top_k_accuracy_score
+
+from tests.comparison.contestants import CLASSES, given_answers
+from vit_vs_cnn.comparison.accuracy import choose_pictures, judge_accuracy
+from vit_vs_cnn.comparison.significance import mcnemar_exact
+from vit_vs_cnn.comparison.statistics import accuracy_over_seeds
+
+
+def _right(share: float, seed: int, count: int = 997) -> np.ndarray:
+    """Right on a share of images, mostly the same ones whatever the seed."""
+    ease = np.random.default_rng(0).normal(0, 1.0, count)
+    noise = np.random.default_rng(seed).normal(0, 0.5, count)
+    return ease + noise > np.quantile(ease + noise, 1 - share)
+
+
+def test_one_network_of_each_is_compared_by_mcnemar_and_says_nothing_of_kinds():
+    first, second = _right(0.8, 1), _right(0.6, 2)
+    accuracy = judge_accuracy([given_answers(second, "weak"), given_answers(first, "strong")], CLASSES)
+    (pair,) = accuracy.pairs
+    assert (pair.first, pair.second) == ("strong", "weak")
+    assert pair.p_value == pair.p_corrected == mcnemar_exact(first, second).p_value
+    assert (pair.only_first, pair.only_second) == (
+        pytest.approx((first & ~second).sum()),
+        pytest.approx((second & ~first).sum()),
+    )
+    assert pair.significant
+    assert not pair.verdict
+    assert "says nothing of their kinds" in pair.text
+
+
+@pytest.mark.parametrize(
+    ("seeds", "trials", "subset", "verdict", "says"),
+    [
+        ((0, 1, 2), (1, 1), "same", True, "holds over 3 paired seeds"),
+        ((0, 1), (1, 1), "same", False, "2 seeds describe these runs"),
+        ((0, 1, 2), (1, 4), "same", False, "unequal or unknown trials"),
+        ((0, 1, 2), (None, None), "same", False, "unequal or unknown trials"),
+        ((0, 1, 2), (1, 1), None, False, "seeds or subsets are not the same"),
+    ],
+)
+def test_a_verdict_needs_three_paired_seeds_and_equal_trials(seeds, trials, subset, verdict, says):
+    tested = [
+        given_answers(_right(share, 10 * s + n), name, seed=s, trials=t, subset=subset)
+        for n, (name, share, t) in enumerate((("a", 0.85, trials[0]), ("b", 0.55, trials[1])))
+        for s in seeds
+    ]
+    (pair,) = judge_accuracy(tested, CLASSES).pairs
+    assert pair.significant
+    assert pair.verdict is verdict
+    assert says in pair.text
+
+
+def test_no_difference_is_claimed_where_there_is_none():
+    (pair,) = judge_accuracy([given_answers(_right(0.7, 1), "a"), given_answers(_right(0.7, 2), "b")], CLASSES).pairs
+    assert not pair.significant
+    assert "no difference is shown" in pair.text
+
+
+def test_several_pairs_are_corrected_for_and_tested_together_first():
+    tested = [given_answers(_right(0.6 + 0.02 * i, i), f"net{i}") for i in range(4)]
+    accuracy = judge_accuracy(tested, CLASSES)
+    assert len(accuracy.pairs) == 6
+    assert all(pair.p_corrected >= pair.p_value for pair in accuracy.pairs)
+    least = min(accuracy.pairs, key=lambda pair: pair.p_value)
+    assert least.p_corrected == pytest.approx(min(1.0, 6 * least.p_value))
+    assert "Cochran" in accuracy.overall.test
+    assert "Holm over 6 pairs" in accuracy.pairs[0].text
+
+
+def test_three_groups_with_seeds_are_ranked_by_friedman():
+    tested = [
+        given_answers(_right(0.5 + 0.1 * i, 10 * s + i), f"net{i}", seed=s) for i in range(3) for s in (0, 1, 2, 3, 4)
+    ]
+    overall = judge_accuracy(tested, CLASSES).overall
+    assert overall.test == "Friedman over 5 seeds"
+    assert overall.ranks.ranks == [3.0, 2.0, 1.0]
+    assert overall.p_value < 0.05
+
+
+def test_seeds_are_a_group_with_the_interval_of_the_tables():
+    rights = [_right(0.7 + 0.02 * s, s) for s in range(3)]
+    (group,) = judge_accuracy([given_answers(r, "a", seed=s) for s, r in enumerate(rights)], CLASSES).groups
+    assert group.seeds == [0, 1, 2]
+    assert group.top1 == accuracy_over_seeds([float(r.mean()) for r in rights], 997)
+    assert list(group.by_network.values()) == pytest.approx([float(r.mean()) for r in rights])
+
+
+def test_confusion_and_top5_are_those_of_sklearn():
+    one = given_answers(_right(0.6, 3), "a")
+    accuracy = judge_accuracy([one], CLASSES)
+    labels, logits = one.predictions.labels.numpy(), one.predictions.logits.numpy()
+    assert accuracy.confusion["a"] == confusion_matrix(labels, logits.argmax(1), labels=range(7)).tolist()
+    noisy = logits + np.random.default_rng(4).normal(0, 1e-3, logits.shape)
+    one.predictions.logits.copy_(one.predictions.logits.new_tensor(noisy))
+    theirs = top_k_accuracy_score(labels, one.predictions.logits.numpy(), k=5)
+    assert judge_accuracy([one], CLASSES).groups[0].top5.value == pytest.approx(theirs)
+
+
+def test_classes_are_judged_one_by_one_and_corrected_for_their_number():
+    labels = np.arange(997) % 7
+    first, second = np.ones(997, bool), labels != 3
+    accuracy = judge_accuracy([given_answers(first, "a"), given_answers(second, "b")], CLASSES)
+    by_name = {one.name: one for one in accuracy.classes}
+    assert by_name["dog"].accuracy == {"a": 1.0, "b": 0.0}
+    assert by_name["dog"].p_corrected < 1e-6
+    assert all(by_name[name].p_corrected == 1 for name in CLASSES if name != "dog")
+    assert sum(one.images for one in accuracy.classes) == 997
+
+
+def test_disagreement_counts_answers_that_differ_whether_right_or_wrong():
+    accuracy = judge_accuracy([given_answers([True] * 4 + [False] * 3, "a"), given_answers([True] * 7, "b")], CLASSES)
+    assert accuracy.disagreement == [[0.0, pytest.approx(3 / 7)], [pytest.approx(3 / 7), 0.0]]
+
+
+def test_pictures_are_drawn_from_each_kind_by_a_fixed_seed_and_errors_of_all_are_among_them():
+    tested = [given_answers(_right(0.5, 1), "a"), given_answers(_right(0.5, 2), "b")]
+    chosen = choose_pictures(tested, each=5, seed=1)
+    assert list(chosen) == ["only a right", "only b right", "all wrong"]
+    a, b = (one.predictions.correct.numpy() for one in tested)
+    assert all(a[i] and not b[i] for i in chosen["only a right"])
+    assert not any(a[i] or b[i] for i in chosen["all wrong"])
+    assert chosen == choose_pictures(tested, each=5, seed=1) != choose_pictures(tested, each=5, seed=2)

@@ -1,0 +1,84 @@
+"""What differs is shown, what is the same is not, and what is unfair is said."""
+
+import pytest
+
+from tests.comparison.contestants import contestant
+from vit_vs_cnn.comparison.differences import differing_settings, flattened, judge_differences
+
+BASE = {
+    "train_size": 500,
+    "seed": 0,
+    "budget": {"steps": 400, "epochs": None},
+    "contender": {
+        "model": {"name": "resnet8"},
+        "ema_half_life": None,
+        "augmentation": {"flip": True, "mixup": 0.0},
+    },
+    "trainer": {},
+}
+
+
+def _with(**changes):
+    return {**BASE, **changes}
+
+
+def test_only_settings_that_differ_are_listed_with_every_value():
+    differences = differing_settings({"a": BASE, "b": _with(budget={"steps": 400, "epochs": 3}, extra=1)})
+    assert {d.setting: d.values for d in differences} == {
+        "budget.epochs": {"a": None, "b": 3},
+        "extra": {"a": "-", "b": 1},
+    }
+
+
+def test_names_are_dotted_and_empty_levels_stay():
+    assert flattened({"a": {"b": {"c": 1}, "d": {}}, "e": [2]}) == {"a.b.c": 1, "a.d": {}, "e": [2]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"train_size": 1000}, "different numbers of images: train_size (a 500, b 1000)"),
+        ({"budget": {"steps": 800, "epochs": None}}, "different budgets: budget.steps (a 400, b 800)"),
+        ({"trainer": {"precision": "bf16-mixed"}}, "different precision"),
+        ({"contender": {**BASE["contender"], "ema_half_life": 0.02}}, "average of weights"),
+        (
+            {"contender": {**BASE["contender"], "augmentation": {"flip": True, "mixup": 0.8}}},
+            "augmentations differ: contender.augmentation.mixup (a 0.0, b 0.8)",
+        ),
+    ],
+)
+def test_what_makes_a_comparison_unfair_is_said(tmp_path, changes, says):
+    contestants = [contestant(tmp_path, "a", config=BASE), contestant(tmp_path, "b", config=_with(**changes))]
+    (warning,) = judge_differences(contestants, {}).warnings
+    assert says in warning
+
+
+def test_another_model_is_a_difference_and_no_warning(tmp_path):
+    other = _with(contender={**BASE["contender"], "model": {"name": "vit_nano"}})
+    contestants = [contestant(tmp_path, "a", config=BASE), contestant(tmp_path, "b", config=other)]
+    differences = judge_differences(contestants, {})
+    assert differences.warnings == []
+    assert [d.setting for d in differences.settings] == ["contender.model.name"]
+
+
+def test_unequal_trials_seeds_subsets_and_repeated_tests_are_said(tmp_path):
+    contestants = [contestant(tmp_path, "a"), contestant(tmp_path, "b", trials=7, subset="other")]
+    warnings = judge_differences(contestants, {"a-s0": 1, "b-s0": 3}).warnings
+    assert any("unequal trials" in w and "a 1, b 7" in w for w in warnings)
+    assert any("different subsets" in w for w in warnings)
+    (repeated,) = [w for w in warnings if "tested" in w]
+    assert repeated.endswith("included: b-s0 3 times")
+    others = [contestant(tmp_path, "a"), contestant(tmp_path, "b", seed=1)]
+    assert any("different seeds" in w for w in judge_differences(others, {}).warnings)
+
+
+def test_seeds_of_one_group_do_not_differ(tmp_path):
+    contestants = [contestant(tmp_path, "a", seed=s) for s in range(3)]
+    differences = judge_differences(contestants, {})
+    assert differences.settings == []
+    assert differences.warnings == []
+
+
+def test_a_network_of_unknown_origin_is_said_to_be(tmp_path):
+    contestants = [contestant(tmp_path, "a"), contestant(tmp_path, "b", config={}, trials=1)]
+    assert "it is not known how b was trained" in judge_differences(contestants, {}).warnings

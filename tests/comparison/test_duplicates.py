@@ -1,0 +1,111 @@
+import io
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn.datasets import load_sample_images
+from torch.nn import functional as F
+
+from vit_vs_cnn.comparison.duplicates import near_duplicates
+from vit_vs_cnn.data.objects import draw_objects
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    """Tiles of two photographs that scikit-learn brings along: every fifth apart, the others together."""
+    tiles = torch.cat([_tiles(torch.from_numpy(photo.copy())) for photo in load_sample_images().images])
+    tiles = tiles[tiles.float().flatten(1).std(1) > 25]  # an empty sky has no detail to know it by
+    apart = torch.arange(len(tiles)) % 5 == 0
+    return tiles[apart], tiles[~apart]
+
+
+def _tiles(photo):
+    strips = photo[:420, :630].permute(2, 0, 1).unfold(1, 70, 70).unfold(2, 70, 70)
+    return strips.permute(1, 2, 0, 3, 4).reshape(-1, 3, 70, 70)
+
+
+def _encoded(image):
+    file = io.BytesIO()
+    Image.fromarray(image.permute(1, 2, 0).numpy()).save(file, "JPEG", quality=75)
+    return torch.from_numpy(np.array(Image.open(file))).permute(2, 0, 1)
+
+
+def _shifted(images, down, right):
+    padded = F.pad(images.float(), (2, 2, 2, 2), mode="replicate")
+    rows, cols = images.shape[2:]
+    return padded[:, :, 2 - down : 2 - down + rows, 2 - right : 2 - right + cols].byte()
+
+
+CHANGES = {
+    "none": lambda x: x,
+    "re-encoded": lambda x: torch.stack([_encoded(image) for image in x]),
+    "shifted": lambda x: _shifted(x, 0, 1),
+    "shifted both ways": lambda x: _shifted(x, 1, -1),
+    "darker": lambda x: (x.float() * 0.7).byte(),
+    "less contrast": lambda x: (x.float() * 0.6 + 50).byte(),
+    "noise": lambda x: (
+        (x.float() + 3 * torch.randn(x.shape, generator=torch.Generator().manual_seed(0))).clamp(0, 255).byte()
+    ),
+    "mirrored": lambda x: x.flip(-1),
+    "grey": lambda x: x.float().mean(1, keepdim=True).expand_as(x).byte(),
+    "enlarged": lambda x: F.interpolate(x.float(), scale_factor=3, mode="bilinear").byte(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_same_picture_is_found_however_it_was_changed(pictures, change):
+    _, train = pictures
+    found = near_duplicates(CHANGES[change](train[:41]), train)
+    own = found.test == found.train
+    # Half a pixel of 32 both ways: the finest detail of a few is another.
+    assert own.sum() >= (30 if change == "shifted both ways" else 37)
+    assert len(found.test) - own.sum() <= 2
+
+
+def test_different_pictures_are_no_duplicates(pictures):
+    assert len(near_duplicates(*pictures).test) <= 1
+
+
+def test_pictures_that_differ_in_detail_alone_are_no_duplicates():
+    # The same blurred scene under other grain: what two ships on a horizon have in common.
+    rows, cols = torch.meshgrid(torch.linspace(0, 1, 32), torch.linspace(0, 1, 32), indexing="ij")
+    scene = 120 * rows + 60 * (cols - 0.5).abs()
+    grain = 25 * torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    blurred = F.avg_pool2d(grain, 3, 1, 1)
+    images = (scene + 40 + blurred).clamp(0, 255).byte()
+    assert len(near_duplicates(images[:1], images[1:]).test) == 0
+
+
+def test_images_of_one_colour_have_no_duplicates(pictures):
+    plain = torch.full((3, 3, 70, 70), 128, dtype=torch.uint8)
+    assert len(near_duplicates(plain, torch.cat([plain, pictures[1]])).test) == 0
+
+
+def test_pairs_are_ordered_and_stand_once(pictures):
+    _, train = pictures
+    symmetric = torch.cat([train[:11], train[:11].flip(-1)]) // 2 + torch.cat([train[:11].flip(-1), train[:11]]) // 2
+    found = near_duplicates(symmetric, symmetric)
+    pairs = list(zip(found.test.tolist(), found.train.tolist(), strict=True))
+    assert pairs == sorted(set(pairs))
+    assert {(i, i) for i in range(22)} | {(i, i + 11) for i in range(11)} <= set(pairs)
+
+
+def test_only_training_images_of_the_subset_count(pictures):
+    _, train = pictures
+    found = near_duplicates(train[:7], train)
+    assert found.of_subset(torch.tensor([2, 5, 100]), 7).tolist() == [False, False, True, False, False, True, False]
+
+
+def test_a_crowd_of_copies_keeps_the_copies_of_each(pictures):
+    _, train = pictures
+    crowd = torch.cat([train[:1]] * 80 + [train[1:3]])
+    found = near_duplicates(train[:3], crowd)
+    assert found.of_subset(torch.arange(82), 3).all()
+
+
+def test_grey_images_and_other_sizes_are_compared():
+    one = draw_objects(5, image_size=(41, 29)).images.images
+    grey = one.float().mean(1, keepdim=True).byte()
+    found = near_duplicates(grey, one)
+    assert set(zip(range(5), range(5), strict=True)) <= set(zip(found.test.tolist(), found.train.tolist(), strict=True))

@@ -1,0 +1,162 @@
+"""Shifts, tiles, cues, attacks: closed cases, and networks whose answers are known."""
+
+import pytest
+import torch
+from torch import nn
+
+from tests.comparison.contestants import CLASSES, contestant, drawn_images
+from vit_vs_cnn.comparison.attacks import OnUnitImages, attack
+from vit_vs_cnn.comparison.corruptions import CORRUPTIONS
+from vit_vs_cnn.comparison.evaluation import predict
+from vit_vs_cnn.comparison.robustness import (
+    evenly,
+    judge_robustness,
+    mean_corruption_error,
+    moved,
+    patch_of,
+    shuffled_tiles,
+)
+from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.data.objects import draw_objects
+from vit_vs_cnn.models import create_model
+
+
+class FromCorner(nn.Module):
+    """Names the class that the upper left pixel stands for: 0 for black, one more for every 36 levels of grey."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(50.0))
+
+    def forward(self, images):
+        level = images[:, 0, 0, 0, None] * 255 / 36
+        return -self.scale * (level - torch.arange(7)).square()
+
+
+def _corner_images(count: int = 21) -> LabelledImages:
+    images = torch.full((count, 3, 16, 16), 250, dtype=torch.uint8)
+    labels = torch.arange(count) % 7
+    images[:, :, 0, 0] = (36 * labels).byte()[:, None]
+    return LabelledImages(images, labels, CLASSES, [str(i) for i in range(count)])
+
+
+def test_a_shift_moves_pixels_and_reflects_at_the_edge():
+    images = torch.arange(4 * 5, dtype=torch.uint8).view(1, 1, 4, 5)
+    down = moved(images, 1, 0)[0, 0]
+    assert torch.equal(down[1:], images[0, 0, :3])
+    assert torch.equal(down[0], images[0, 0, 1])
+    left = moved(images, 0, -2)[0, 0]
+    assert torch.equal(left[:, :3], images[0, 0, :, 2:])
+    assert torch.equal(left[:, 3], images[0, 0, :, 3])
+    assert torch.equal(moved(images, 0, 0), images)
+
+
+def test_shuffled_tiles_hold_the_same_tiles_each_image_in_an_order_of_its_own():
+    images = torch.arange(2 * 3 * 8 * 12).view(2, 3, 8, 12).remainder(251).byte()
+    images[1] = images[0]
+    spoiled = shuffled_tiles(images, 4, seed=0)
+    tiles = [
+        x.unfold(2, 2, 2).unfold(3, 3, 3).permute(0, 2, 3, 1, 4, 5).flatten(1, 2).flatten(2) for x in (images, spoiled)
+    ]
+    for before, after in zip(*tiles, strict=True):
+        assert sorted(map(tuple, before.tolist())) == sorted(map(tuple, after.tolist()))
+    assert not torch.equal(spoiled[0], spoiled[1])
+    assert torch.equal(shuffled_tiles(images, 1, seed=0), images)
+    with pytest.raises(ValueError, match="5 x 5"):
+        shuffled_tiles(images, 5, seed=0)
+
+
+def test_mean_corruption_error_is_100_for_the_reference_and_half_for_half_the_errors():
+    reference = {"fog": [0.8, 0.6], "blur": [0.5, 0.1]}
+    better = {name: [1 - (1 - a) / 2 for a in levels] for name, levels in reference.items()}
+    assert mean_corruption_error(reference, reference) == pytest.approx(100)
+    assert mean_corruption_error(better, reference) == pytest.approx(50)
+
+
+@pytest.mark.parametrize(("name", "patch"), [("vit_nano", 4), ("timm/vit_tiny_patch16_224", 16), ("resnet8", None)])
+def test_the_patch_is_that_of_the_network(name, patch):
+    assert patch_of(create_model(name, num_classes=7, image_size=32)) == patch
+
+
+def test_a_network_that_reads_one_pixel_loses_it_by_a_shift_and_by_tiles(tmp_path):
+    images = _corner_images(70)
+    one = contestant(tmp_path, "corner", network=FromCorner(), normalise=lambda x: x.float() / 255)
+    assert predict(one.network, images, one.normalise).accuracy == 1
+    result = judge_robustness({"corner": [one]}, images)
+    assert result.clean == {"corner": 1.0}
+    assert set(result.shifts.on_patch) == {"corner"}
+    assert max(result.shifts.consistency["corner"]) < 0.8  # its class stays by chance, or where the corner is copied
+    assert result.shuffled.tiles == [2, 4, 8]
+    assert result.shuffled.accuracy["corner"][2] < 0.35
+    assert result.shuffled.sensitivity["corner"][2] == pytest.approx(
+        (1 - result.shuffled.accuracy["corner"][2]) / (1 - 1 / 7)
+    )
+    assert result.corruptions.mce == {"corner": pytest.approx(100)}
+    assert set(result.corruptions.accuracy["corner"]) == set(CORRUPTIONS)
+    assert result.corruptions.accuracy["corner"]["brightness"][4] < 0.4
+    assert result.cues is None
+
+
+def test_shifts_are_by_multiples_of_the_patch_and_by_their_neighbours(tmp_path):
+    images = drawn_images(20, side=(32, 32))
+    vit = create_model("vit_nano", num_classes=7, image_size=32, depth=1).eval()
+    groups = {"vit": [contestant(tmp_path, "vit", network=vit)], "cnn": [contestant(tmp_path)]}
+    result = judge_robustness(groups, images)
+    assert (result.shifts.patch, result.shifts.pixels) == (4, [1, 2, 3, 4, 5, 7, 8, 9])
+    values = dict(zip(result.shifts.pixels, result.shifts.consistency["vit"], strict=True))
+    assert result.shifts.on_patch["vit"] == pytest.approx((values[4] + values[8]) / 2)
+    assert result.shifts.off_patch["vit"] == pytest.approx((values[3] + values[5] + values[7] + values[9]) / 4)
+    assert list(result.corruptions.differences) == ["vit - cnn"]
+    mean = torch.tensor([levels for levels in result.corruptions.accuracy["cnn"].values()]).mean()
+    assert result.corruptions.mean["cnn"].value == pytest.approx(float(mean))
+
+
+def test_shape_and_texture_are_told_apart_on_drawn_objects(tmp_path):
+    """A network that was made to know textures: it looks its images up."""
+    images = draw_objects(20, seed=1).images
+
+    class ByTexture(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.nothing = nn.Parameter(torch.zeros(()))
+
+        def forward(self, pixels):
+            return torch.zeros(len(pixels), 10) + torch.arange(10)  # always the last class
+
+    one = contestant(tmp_path, network=ByTexture(), normalise=lambda x: x.float())
+    cues = judge_robustness({"last": [one]}, images).cues
+    assert cues.images == 20
+    assert cues.shape_only["last"] == pytest.approx(0.1)
+    assert cues.decided["last"] <= 0.3
+    assert cues.shape_share["last"] is None or 0 <= cues.shape_share["last"] <= 1
+
+
+def test_images_are_taken_evenly():
+    images = drawn_images(53)
+    some = evenly(images, 5)
+    assert list(some.sample_ids) == ["t/0", "t/13", "t/26", "t/39", "t/52"]
+    assert evenly(images, 53) is images
+
+
+def test_an_attacked_network_reads_the_same_images(tmp_path):
+    one, images = contestant(tmp_path), drawn_images(5)
+    expected = one.network(one.normalise(images.images))
+    torch.testing.assert_close(OnUnitImages(one.network, one.normalise, 3)(images.images.float() / 255), expected)
+
+
+def test_fgsm_is_a_step_of_the_sign_of_the_gradient_and_a_wider_attack_does_more(tmp_path):
+    images = drawn_images(60)
+    torch.manual_seed(0)
+    one = contestant(tmp_path, network=nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 24, 7)).eval())
+    labels = predict(one.network, images, one.normalise).logits.argmax(1)
+    images = LabelledImages(images.images, labels, CLASSES, images.sample_ids)  # so that all is right before
+    attacked = attack({"cnn": [one]}, images, radii=(2.0, 16.0))
+    network = OnUnitImages(one.network, one.normalise, 3)
+    pixels = (images.images.float() / 255).requires_grad_()
+    (gradient,) = torch.autograd.grad(nn.functional.cross_entropy(network(pixels), labels, reduction="sum"), pixels)
+    stepped = (pixels + 2 / 255 * gradient.sign()).clamp(0, 1)
+    expected = float((network(stepped).argmax(1) == labels).double().mean())
+    assert attacked.fgsm["cnn"][0] == pytest.approx(expected)
+    assert attacked.fgsm["cnn"][1] < attacked.fgsm["cnn"][0] <= 1
+    assert attacked.pgd["cnn"][1] <= attacked.fgsm["cnn"][1] + 0.05
+    assert attack({"cnn": [one]}, images, radii=(2.0, 16.0)) == attacked

@@ -1,0 +1,161 @@
+"""CKA in closed cases, features without a trace, and frequencies."""
+
+import pytest
+import torch
+from torch import nn
+
+from tests.comparison.contestants import TinyCnn, contestant, drawn_images
+from vit_vs_cnn.comparison.features import as_maps, features_of, layer_names, recorded
+from vit_vs_cnn.comparison.similarity import (
+    MinibatchCka,
+    fourier_profile,
+    gram_matrix,
+    judge_similarity,
+    unbiased_hsic,
+)
+from vit_vs_cnn.models import create_model
+
+
+def _features(count: int, width: int, seed: int) -> torch.Tensor:
+    return torch.randn(count, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def _cka(first: torch.Tensor, second: torch.Tensor, batch: int | None = None) -> float:
+    meter = MinibatchCka()
+    for a, b in zip(first.split(batch or len(first)), second.split(batch or len(first)), strict=True):
+        meter.update(gram_matrix(a)[None], gram_matrix(b)[None])
+    return float(meter.compute())
+
+
+def test_the_unbiased_estimate_is_the_sum_over_four_different_images():
+    """The definition as a U-statistic, by brute force."""
+    k, l = (gram_matrix(_features(6, 3, seed)) for seed in (0, 1))  # noqa: E741
+    n, total, count = 6, 0.0, 0
+    for i in range(n):
+        for j in range(n):
+            for q in range(n):
+                for r in range(n):
+                    if len({i, j, q, r}) == 4:
+                        total += float(k[i, j] * (l[i, j] + l[q, r] - 2 * l[i, q]))
+                        count += 1
+    assert float(unbiased_hsic(k[None], l[None])) == pytest.approx(total / count, rel=1e-10)
+
+
+def test_cka_with_itself_is_one():
+    features = _features(53, 11, 0)
+    assert _cka(features, features) == pytest.approx(1, abs=1e-12)
+
+
+def test_cka_sees_neither_rotation_nor_scale_nor_shift():
+    features, other = _features(53, 11, 0), _features(53, 7, 1)
+    mixed = features[:, :7] + other
+    rotation = torch.linalg.qr(_features(11, 11, 2)).Q
+    expected = _cka(features, mixed)
+    assert 0.1 < expected < 0.9
+    assert _cka(3.7 * features @ rotation + 5, mixed) == pytest.approx(expected, abs=1e-9)
+
+
+def test_cka_sees_a_change_that_is_no_rotation():
+    features = _features(53, 11, 0)
+    assert _cka(features, features * torch.linspace(0.05, 1, 11)) < 0.95
+
+
+def test_independent_gaussians_are_near_zero_even_where_the_biased_estimate_is_not():
+    first, second = _features(64, 500, 0), _features(64, 500, 1)
+    assert abs(_cka(first, second)) < 0.05
+    k, l = ((f - f.mean(0)) @ (f - f.mean(0)).mT for f in (first, second))  # noqa: E741
+    assert float((k * l).sum() / (k.norm() * l.norm())) > 0.8
+
+
+def test_one_batch_is_the_full_estimate_and_many_come_close():
+    first = _features(1000, 11, 0)
+    second = first[:, :5] + 0.7 * _features(1000, 5, 1)
+    k, l = gram_matrix(first)[None], gram_matrix(second)[None]  # noqa: E741
+    full = float(unbiased_hsic(k, l) / (unbiased_hsic(k, k) * unbiased_hsic(l, l)).sqrt())
+    assert _cka(first, second) == pytest.approx(full, abs=1e-12)
+    assert _cka(first, second, batch=50) == pytest.approx(full, abs=0.02)
+
+
+def test_too_few_images_are_refused():
+    with pytest.raises(ValueError, match="at least 4 images"):
+        unbiased_hsic(torch.ones(1, 3, 3), torch.ones(1, 3, 3))
+
+
+@pytest.mark.parametrize(
+    ("name", "some", "count"),
+    [
+        ("vit_nano", "encoder.blocks.3", 8),
+        ("resnet8", "stages.2.0", 5),
+        ("timm/resnet10t", "layer3.0", 7),
+        ("timm/convnext_atto", "stages.3.blocks.1", 17),
+    ],
+)
+def test_layers_are_the_blocks_whatever_holds_them(name, some, count):
+    names = layer_names(create_model(name, num_classes=7, image_size=32))
+    assert some in names
+    assert len(names) == count
+
+
+def test_features_are_what_the_layers_give_and_no_hook_stays():
+    network = TinyCnn().train()
+    images = torch.randn(5, 3, 8, 12)
+    found = features_of(network, images, layer_names(network))
+    torch.testing.assert_close(found["first"], network.eval().first(images))
+    torch.testing.assert_close(found["head"], network(images))
+    assert list(found) == ["first", "second", "head"]
+    assert not any(module._forward_hooks for module in network.modules())
+
+
+def test_hooks_are_removed_when_the_network_fails():
+    network = TinyCnn().train()
+    with pytest.raises(RuntimeError):
+        features_of(network, torch.zeros(2, 4, 8, 8), ["first"])
+    assert not any(module._forward_hooks for module in network.modules())
+    assert network.training
+    with pytest.raises(ValueError, match="third"), recorded(network, ["third"]):
+        pass
+
+
+def test_tokens_go_back_to_their_grid():
+    tokens = torch.arange(2 * 7 * 5).view(2, 7, 5).float()
+    maps = as_maps(tokens, 1, (2, 3))
+    assert torch.equal(maps[1, :, 1, 2], tokens[1, 6])
+    assert as_maps(tokens, 0, None) is None
+    assert as_maps(torch.zeros(3, 8, 8, 5), 0, None).shape == (3, 5, 8, 8)
+
+
+def test_a_wave_of_one_frequency_shows_there_alone():
+    places = torch.arange(32) * 2 * torch.pi * 8 / 32
+    maps = (3 + (places[:, None] + places).cos())[None, None]
+    profile = fourier_profile(maps)
+    assert profile[0] == 0
+    assert int(profile[1:].argmax()) == 3  # 8 of 16: half of the way
+    assert float(profile[4]) == pytest.approx(-1.792, abs=1e-3)  # 1/2 over 3
+
+
+def test_white_noise_has_all_frequencies_alike():
+    maps = torch.randn(64, 5, 16, 16, generator=torch.Generator().manual_seed(0))
+    assert float(fourier_profile(maps)[1:].abs().max()) < 0.2
+
+
+def test_a_network_is_more_like_itself_than_like_another(tmp_path):
+    networks = {name: contestant(tmp_path, name, seed=seed) for seed, name in enumerate(("a", "b"))}
+    similarity = judge_similarity(networks, drawn_images(40))
+    by_pair = {(one.first, one.second): torch.tensor(one.values) for one in similarity.cka}
+    assert set(by_pair) == {("a", "a"), ("a", "b"), ("b", "b")}
+    torch.testing.assert_close(by_pair["a", "a"].diagonal(), torch.ones(3))
+    assert float(by_pair["a", "b"].max()) < 0.999
+    assert similarity.fourier["a"].layers == ["first", "second"]
+
+
+def test_a_network_that_cannot_be_looked_into_is_left_out(tmp_path):
+    class Opaque(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weights = nn.ParameterList([nn.Parameter(torch.zeros(3))])
+
+        def forward(self, images):
+            return images.mean((2, 3)) @ torch.ones(3, 7)
+
+    networks = {"a": contestant(tmp_path), "opaque": contestant(tmp_path, network=Opaque())}
+    assert [(one.first, one.second) for one in judge_similarity(networks, drawn_images(20)).cka] == [("a", "a")]

@@ -1,0 +1,355 @@
+"""``compare`` from the command line: what it prints and writes, what it takes, and what it refuses."""
+
+import json
+import shutil
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from tests.experiments.tiny import run_quietly, tiny_experiment
+from vit_vs_cnn.cli import main
+from vit_vs_cnn.comparison.evaluation import Predictions
+from vit_vs_cnn.experiments.lineup import open_lineup
+from vit_vs_cnn.experiments.outside import open_timm
+
+PARTS = {"accuracy", "confidence", "robustness", "similarity", "cost", "differences"}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """An experiment of two contenders and two seeds on drawn objects."""
+    root = tmp_path_factory.mktemp("trained")
+    protocol = {"train_sizes": [120], "seeds": [3, 4], "budget": {"steps": 3}, "batch_size": 14}
+    run_quietly(tiny_experiment(root, protocol=protocol, execution={}))
+    return root / "tiny"
+
+
+@pytest.fixture
+def experiment(trained, tmp_path) -> Path:
+    """A copy that a test may change, somewhere else than where it was trained."""
+    shutil.copytree(trained, tmp_path / "moved")
+    return tmp_path / "moved"
+
+
+def _cell(experiment: Path, name: str) -> Path:
+    (folder,) = experiment.glob(f"cells/{name}-*")
+    return folder
+
+
+def _ledger(experiment: Path) -> list[dict]:
+    return [json.loads(line) for line in (experiment / "test_ledger.jsonl").read_text().splitlines()]
+
+
+def _compare(*words) -> int:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*have now been tested")
+        return main(["compare", *map(str, words)])
+
+
+def test_two_cells_give_every_part_a_page_and_tables(experiment, tmp_path, capsys):
+    cells = [_cell(experiment, "vit-n120-s3"), _cell(experiment, "resnet-n120-s3")]
+    assert _compare(*cells, "--quick", "--images", 10, "--output", tmp_path / "out") == 0
+    printed = capsys.readouterr().out
+    for text in ("top-1 %", "ECE", "mCE", "MACs", "contender.model.name", "no difference is shown"):
+        assert text in printed, text
+    result = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    assert all(result[part] for part in PARTS)
+    assert {network["reused"] for network in result["networks"]} == {True}
+    assert result["robustness"]["cues"]["images"] == 10
+    assert result["similarity"]["attention_distance"]["vit"]["uniform"] > 0
+    assert result["attacked"] is None
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert page.count("<img") >= 10
+    assert 'src="http' not in page
+    assert len(list((tmp_path / "out" / "figures").glob("*.png"))) == page.count("<img")
+    table = (tmp_path / "out" / "tables" / "accuracy.csv").read_text().splitlines()
+    assert table[0].startswith(",seeds,top-1 %")
+    markdown = (tmp_path / "out" / "comparison.md").read_text()
+    assert "## Robustness" in markdown
+    assert "(figures/cka.png)" in markdown
+
+
+def test_saved_answers_are_used_again_and_nothing_new_stands_in_the_ledger(experiment, capsys):
+    before = _ledger(experiment)
+    assert _compare(experiment, "--only", "accuracy,confidence", "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert _ledger(experiment) == before
+    accuracies = {e["what"].replace("-n120", ""): e["accuracy"] for e in before}
+    by_network = {n: a for group in result["accuracy"]["groups"] for n, a in group["by_network"].items()}
+    assert by_network == pytest.approx(accuracies)
+    assert [group["seeds"] for group in result["accuracy"]["groups"]] == [[3, 4], [3, 4]]
+    assert result["accuracy"]["pairs"][0]["paired_seeds"]
+    assert all(one["fitted_on"] == 30 for one in result["confidence"].values())
+
+
+def test_other_looks_at_the_test_set_are_counted(experiment, capsys):
+    cell = _cell(experiment, "resnet-n120-s3")
+    (cell / "predictions.npz").unlink()
+    assert _compare(cell, "--only", "accuracy,robustness,differences", "--images", 5, "--json") == 0
+    captured = capsys.readouterr()
+    new = _ledger(experiment)[4:]
+    assert [("compare" in e["what"], "corruptions" in e["what"]) for e in new] == [(True, False), (True, True)]
+    assert json.loads(captured.out)["differences"]["test_evaluations"] == {"resnet-s3": 3}
+
+
+def test_answers_of_other_weights_are_not_taken_for_these(experiment, capsys):
+    cell = _cell(experiment, "resnet-n120-s3")
+    wrong = Predictions.load(cell / "predictions.npz")
+    Predictions(-wrong.logits, wrong.labels, wrong.sample_ids).save(cell / "predictions.npz")
+    result = json.loads((cell / "result.json").read_text())
+    (cell / "result.json").write_text(json.dumps({**result, "weights": "0123456789abcdef"}))
+    assert _compare(cell, "--only", "accuracy", "--json") == 0
+    (group,) = json.loads(capsys.readouterr().out)["accuracy"]["groups"]
+    assert group["top1"]["value"] == pytest.approx(result["accuracy"])
+
+
+def test_parts_that_need_no_answers_leave_the_test_set_shut(experiment, capsys):
+    for cell in experiment.glob("cells/*"):
+        (cell / "predictions.npz").unlink()
+    before = _ledger(experiment)
+    assert _compare(experiment, "--only", "cost,differences", "--quick", "--json") == 0
+    assert _ledger(experiment) == before
+    result = json.loads(capsys.readouterr().out)
+    assert {part for part in PARTS if result[part] is not None} == {"cost", "differences"}
+
+
+def test_the_same_command_gives_the_same_numbers(experiment, capsys):
+    printed = []
+    for _ in range(2):
+        assert _compare(experiment, "--only", "accuracy,confidence,similarity", "--quick", "--json") == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+
+
+def test_a_checkpoint_away_from_its_run_is_compared_and_has_a_ledger_beside_it(trained, tmp_path, capsys, monkeypatch):
+    shutil.copy(_cell(trained, "vit-n120-s3") / "checkpoints" / "last.ckpt", tmp_path / "mine.ckpt")
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(trained, tmp_path / "safe")
+    assert (
+        _compare("mine.ckpt", _cell(tmp_path / "safe", "resnet-n120-s4"), "--only", "accuracy,differences", "--json")
+        == 0
+    )
+    result = json.loads(capsys.readouterr().out)
+    assert [n["group"] for n in result["networks"]] == ["vit (mine)", "resnet"]
+    assert any("may not have finished" in w for w in result["differences"]["warnings"])
+    assert any("different seeds" in w for w in result["differences"]["warnings"])
+
+
+def test_models_of_timm_take_part_with_and_without_weights(experiment, tmp_path, capsys):
+    torch.manual_seed(1)
+    test = open_lineup([str(_cell(experiment, "vit-n120-s3"))]).test
+    network = open_timm("timm/resnet10t", test).network
+    torch.save({"state_dict": network.state_dict()}, tmp_path / "weights.pth")
+    words = [_cell(experiment, "vit-n120-s3"), "timm/resnet10t", f"timm/resnet10t={tmp_path / 'weights.pth'}"]
+    assert _compare(*words, "--only", "accuracy,differences", "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert [n["group"] for n in result["networks"]] == ["vit", "timm/resnet10t", "timm/resnet10t (weights)"]
+    accuracy = {group["name"]: group["top1"]["value"] for group in result["accuracy"]["groups"]}
+    assert accuracy["timm/resnet10t"] == accuracy["timm/resnet10t (weights)"]
+    assert any("untrained" in w for w in result["differences"]["warnings"])
+    assert result["accuracy"]["overall"]["test"].startswith("Cochran")
+
+
+def test_exported_weights_answer_as_the_checkpoint_does(experiment, tmp_path, capsys):
+    pytest.importorskip("safetensors")
+    from vit_vs_cnn.experiments.export import export
+    from vit_vs_cnn.experiments.subject import open_subject
+
+    cell = _cell(experiment, "vit-n120-s3")
+    export(open_subject(cell), ["safetensors"], tmp_path / "out")
+    assert _compare(cell, tmp_path / "out" / "model.safetensors", "--only", "accuracy", "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["accuracy"]["disagreement"] == [[0.0] * 2] * 2
+    assert [n["group"] for n in result["networks"]] == ["vit", "vit (model)"]
+
+
+@pytest.mark.slow
+def test_an_onnx_file_answers_as_the_checkpoint_does(experiment, tmp_path, capsys):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    from vit_vs_cnn.experiments.export import export
+    from vit_vs_cnn.experiments.subject import open_subject
+
+    cell = _cell(experiment, "resnet-n120-s3")
+    export(open_subject(cell), ["safetensors", "onnx"], tmp_path / "out")
+    words = [cell, tmp_path / "out" / "model.safetensors", tmp_path / "out" / "model.onnx"]
+    assert _compare(*words, "--quick", "--only", "accuracy,similarity,cost", "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert len(result["networks"]) == 3
+    assert result["accuracy"]["disagreement"] == [[0.0] * 3] * 3
+    assert result["cost"]["out/model.onnx"]["macs"] is None
+    assert {one["first"] for one in result["similarity"]["cka"]} == {"resnet", "resnet (model)"}
+
+
+class _Evil:
+    def __reduce__(self):
+        import os
+
+        return os.system, ("touch executed",)
+
+
+@pytest.fixture
+def refused(capsys, monkeypatch, tmp_path):
+    """Run a comparison that must be refused, and give the one line that it prints."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words) -> str:
+        assert _compare(*words) == 2
+        printed = capsys.readouterr()
+        lines = [line for line in printed.err.strip().splitlines() if not line.endswith("...")]
+        assert len(lines) == 1, printed.err
+        assert lines[0].startswith("error: ")
+        assert printed.out == ""
+        assert not (tmp_path / "executed").exists()
+        return lines[0]
+
+    return run
+
+
+def _rewritten(checkpoint: Path, change) -> Path:
+    contents = torch.load(checkpoint, weights_only=True)
+    change(contents)
+    torch.save(contents, checkpoint)
+    return checkpoint
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("code", "holds more than tensors and plain values"),
+        ("truncated", "is damaged or no checkpoint"),
+        ("text", "checkpoint"),
+        ("foreign", "was not written by vit_vs_cnn"),
+        ("architecture", "does not fit its own model"),
+        ("nonsense", "lacks what is needed"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_trusted_is_refused_and_runs_nothing(refused, experiment, kind, says):
+    checkpoint = _cell(experiment, "resnet-n120-s3") / "checkpoints" / "last.ckpt"
+    match kind:
+        case "code":
+            torch.save({"vit_vs_cnn": {}, "state_dict": _Evil()}, checkpoint)
+        case "truncated":
+            checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
+        case "text":
+            checkpoint.write_text("not a checkpoint")
+        case "foreign":
+            torch.save({"weights": torch.zeros(3)}, checkpoint)
+        case "architecture":
+            _rewritten(checkpoint, lambda c: c["vit_vs_cnn"].update(model={"name": "resnet20"}))
+        case "nonsense":
+            _rewritten(checkpoint, lambda c: c["vit_vs_cnn"].update(image_shape="square"))
+    line = refused(checkpoint, _cell(experiment, "vit-n120-s3"))
+    assert says in line
+    assert "last.ckpt" in line
+
+
+def test_another_number_of_classes_is_named(refused, experiment):
+    def fewer(contents):
+        contents["vit_vs_cnn"]["class_names"] = contents["vit_vs_cnn"]["class_names"][:7]
+        for name in [n for n in contents["state_dict"] if n.startswith("network.head.")]:
+            contents["state_dict"][name] = contents["state_dict"][name][:7]
+
+    checkpoint = _rewritten(_cell(experiment, "resnet-n120-s3") / "checkpoints" / "last.ckpt", fewer)
+    line = refused(_cell(experiment, "vit-n120-s3"), checkpoint)
+    assert "tells 7 classes" in line
+    assert "10" in line
+
+
+def _elsewhere(experiment: Path, tmp_path: Path, **objects) -> Path:
+    """The cell again, as if of an experiment on other drawn images."""
+    from vit_vs_cnn.experiments.cell import read_cell
+    from vit_vs_cnn.experiments.pool import Pool
+
+    cell = _cell(experiment, "resnet-n120-s3")
+    target = tmp_path / "other" / "cells" / cell.name
+    shutil.copytree(cell, target)
+    config = yaml.safe_load((target / "config.yaml").read_text())
+    config["experiment"]["data"]["objects"].update(objects)
+    (target / "config.yaml").write_text(yaml.safe_dump(config))
+    data = read_cell(target).experiment.data
+    config["cell"]["fingerprint"] = Pool(data).fingerprint(with_test=True)
+    (target / "config.yaml").write_text(yaml.safe_dump(config))
+
+    def change(contents):
+        contents["vit_vs_cnn"]["origin"] = {key: config[key] for key in ("experiment", "cell")}
+
+    _rewritten(target / "checkpoints" / "last.ckpt", change)
+    return target
+
+
+def test_networks_for_images_of_another_size_are_not_compared(refused, experiment, tmp_path):
+    other = _elsewhere(experiment, tmp_path, image_size=40)
+    assert "images of different sizes: 32 x 32 and 40 x 40 pixels" in refused(_cell(experiment, "vit-n120-s3"), other)
+
+
+def test_networks_of_other_test_images_are_not_compared(refused, experiment, tmp_path):
+    other = _elsewhere(experiment, tmp_path, seed=9)
+    assert "different test images" in refused(_cell(experiment, "vit-n120-s3"), other)
+
+
+def test_images_that_are_not_those_of_the_run_are_refused(refused, experiment):
+    cell = _cell(experiment, "vit-n120-s3")
+
+    def change(contents):
+        contents["vit_vs_cnn"]["origin"]["experiment"]["data"]["objects"]["seed"] = 5
+
+    _rewritten(cell / "checkpoints" / "last.ckpt", change)
+    assert "is not what" in refused(cell)
+
+
+def test_a_test_set_that_was_to_stay_shut_is_opened_on_demand_only(refused, experiment):
+    cell = _cell(experiment, "vit-n120-s3")
+
+    def change(contents):
+        contents["vit_vs_cnn"]["origin"]["experiment"]["protocol"]["scored_on"] = "validation"
+
+    _rewritten(cell / "checkpoints" / "last.ckpt", change)
+    assert "--open-test-set" in refused(cell)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "required: PATH"),
+        (["nowhere.ckpt"], "nowhere.ckpt: no such file or folder"),
+        (["timm/resnet10t"], "name at least one checkpoint"),
+        (["CELL", "CELL"], "is named twice"),
+        (["CELL", "timm/resnet10x"], "there is no timm model"),
+        (["CELL", "timm/resnet10t=nowhere.pth"], "nowhere.pth"),
+        (["CELL", "timm/resnet10t=CELL/config.yaml"], "config.yaml"),
+        (["CELL", "CELL/predictions.npz"], "predictions.npz"),
+        (["CELL", "program.pt2"], "holds a program"),
+        (["CELL", "CELL/config.yaml"], "config.yaml"),
+        (["CELL/.."], "has no checkpoints/last.ckpt"),
+        (["EXPERIMENT", "--size", "77"], "no finished cell of 77 images; there are [120]"),
+        (["CELL", "--only", "accuracy,beauty"], "part 'beauty' is none of accuracy"),
+        (["CELL", "--only", "cost", "--skip", "cost"], "either --only or --skip"),
+        (["CELL", "--skip", ",".join(PARTS)], "no part is left"),
+        (["CELL", "--images", "0"], "0 must be a whole number of at least 1"),
+        (["CELL", "--root", "nowhere"], "nowhere: no such file or folder"),
+        (["CELL", "--device", "abacus"], "--device abacus"),
+    ],
+)
+def test_a_wrong_word(refused, experiment, tmp_path, words, says):
+    (tmp_path / "program.pt2").write_bytes(b"")
+    cell = str(_cell(experiment, "vit-n120-s3"))
+    words = [word.replace("CELL", cell).replace("EXPERIMENT", str(experiment)) for word in words]
+    assert says in refused(*words)
+
+
+def test_weights_that_do_not_fit_or_carry_code_are_refused(refused, experiment, tmp_path):
+    cell = _cell(experiment, "vit-n120-s3")
+    torch.save({"fc.weight": torch.zeros(3, 5)}, tmp_path / "few.pth")
+    torch.save({"fc.weight": _Evil()}, tmp_path / "evil.pth")
+    assert "the weights do not fit" in refused(cell, f"timm/resnet10t={tmp_path / 'few.pth'}")
+    assert "holds more than tensors" in refused(cell, f"timm/resnet10t={tmp_path / 'evil.pth'}")
+
+
+def test_help_names_every_option(capsys):
+    assert main(["compare", "--help"]) == 0
+    printed = capsys.readouterr().out
+    assert all(word in printed for word in ("--output", "--json", "--quick", "--only", "--attack", "--root"))

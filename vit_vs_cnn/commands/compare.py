@@ -1,0 +1,129 @@
+"""``compare``: checkpoints, cells, whole experiments, timm models and exported files on the same test images."""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from vit_vs_cnn.commands.arguments import Arguments, existing, positive
+from vit_vs_cnn.errors import InputError
+
+
+def run(words: list[str]) -> None:
+    """Compare, print, and write down."""
+    if (given := _parser().parse(words)) is None:
+        return
+    from rich.console import Console
+
+    from vit_vs_cnn.comparison.compare import PARTS, Settings, compare
+    from vit_vs_cnn.experiments.attention_reach import attention_reach
+    from vit_vs_cnn.experiments.lineup import open_lineup
+    from vit_vs_cnn.reporting.comparison_report import as_json, print_comparison, write_comparison
+
+    parts = _parts(given, PARTS)
+    changes = {"parts": parts, "seed": given.seed, "attack": given.attack}
+    if given.images is not None:
+        changes["robustness_images"] = given.images
+    settings = Settings.quick(**changes) if given.quick else Settings(**changes)
+    with _progress() as tell:
+        tell("opening")
+        lineup = open_lineup(
+            given.paths,
+            root=given.root,
+            train_size=given.size,
+            open_test_set=given.open_test_set,
+            device=_device(given.device),
+        )
+        comparison, tested = compare(
+            lineup.contestants, lineup.test, settings, attention_distance=attention_reach, tell=tell
+        )
+        written = []
+        if given.output is not None:
+            tell("writing")
+            written = write_comparison(comparison, tested, lineup.test, lineup.notes, given.output)
+    if given.json:
+        sys.stdout.write(as_json(comparison, lineup.notes))
+        return
+    console = Console()
+    print_comparison(comparison, lineup.notes, console)
+    if written:
+        console.print(f"wrote {written[-1]} and {len(written) - 1} more files beside it", soft_wrap=True)
+
+
+def _parser() -> Arguments:
+    parser = Arguments("compare", "Compare networks on the same test images: paired, with intervals, on the record.")
+    parser.add_argument(
+        "paths",
+        nargs="+",
+        metavar="PATH",
+        help="a checkpoint, a cell's folder, an experiment's folder, an exported .safetensors or .onnx, timm/NAME "
+        "(untrained) or timm/NAME=WEIGHTS_FILE",
+    )
+    parser.add_argument("--output", type=Path, metavar="DIR", help="write JSON, CSV, Markdown, figures and a page here")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON, and nothing else")
+    parser.add_argument("--quick", action="store_true", help="a first look: fewer images where that is only coarser")
+    parser.add_argument(
+        "--only",
+        metavar="PARTS",
+        help="these parts, with commas: accuracy, confidence, robustness, similarity, cost, differences",
+    )
+    parser.add_argument("--skip", metavar="PARTS", help="all but these parts")
+    parser.add_argument("--attack", action="store_true", help="FGSM and PGD, too (needs captum)")
+    parser.add_argument("--images", type=positive, metavar="N", help="test images for robustness")
+    parser.add_argument("--size", type=positive, metavar="N", help="training size of an experiment's cells")
+    parser.add_argument("--root", type=existing, metavar="DIR", help="where the images lie now")
+    parser.add_argument(
+        "--open-test-set", action="store_true", help="test also what was scored on validation images so far"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of all that is drawn")
+    parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu, cuda, cuda:1, ...")
+    return parser
+
+
+def _parts(given: argparse.Namespace, parts: tuple[str, ...]) -> tuple[str, ...]:
+    if given.only is not None and given.skip is not None:
+        raise InputError("vit-vs-cnn compare: take either --only or --skip")
+    named = [name.strip() for name in (given.only or given.skip or "").split(",") if name.strip()]
+    if unknown := [name for name in named if name not in parts]:
+        raise InputError(f"vit-vs-cnn compare: part {unknown[0]!r} is none of {', '.join(parts)}")
+    if given.only is None:
+        chosen = tuple(part for part in parts if part not in named)
+    else:
+        chosen = tuple(part for part in parts if part in named)
+    if not chosen:
+        raise InputError(f"vit-vs-cnn compare: no part is left; there are {', '.join(parts)}")
+    return chosen
+
+
+def _device(name: str) -> str:
+    import torch
+
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(1, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"--device {name}: {str(error).splitlines()[0]}") from error
+    return name
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """What is being done, on standard error: a line that changes on a terminal, a line for each part elsewhere."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    last = ""
+
+    def tell(text: str) -> None:
+        nonlocal last
+        part = text.partition(":")[0]
+        if console.is_terminal:
+            status.update(text)
+        elif part != last:
+            console.print(f"{part} ...", soft_wrap=True, markup=False, highlight=False)
+        last = part
+
+    with console.status("opening") as status:
+        yield tell

@@ -1,0 +1,117 @@
+"""Accuracy under small changes that are made to mislead: FGSM and PGD, by captum."""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from vit_vs_cnn.comparison.contestants import Contestant
+from vit_vs_cnn.comparison.evaluation import Normalise
+from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.seeds import derive_seed
+
+#: Most that a value may change, in units of 1/255.
+RADII = (0.5, 1.0, 2.0, 4.0)
+STEPS = 10
+
+
+@dataclass(frozen=True)
+class Attacked:
+    """Accuracy on images that were changed against the very network that classifies them.
+
+    Arguments:
+        images: how many.
+        radii: most that a value may change, in units of 1/255.
+        fgsm, pgd: by group, for each radius: one step, and ten steps from a random start.
+    """
+
+    images: int
+    radii: list[float]
+    fgsm: dict[str, list[float]]
+    pgd: dict[str, list[float]]
+
+
+class OnUnitImages(nn.Module):
+    """A network that reads pixel values from 0 to 1, whatever it was trained on.
+
+    Arguments:
+        network: images to logits.
+        normalise: bytes to what it was trained on; an affine map of each channel.
+        channels: of the images.
+    """
+
+    def __init__(self, network: nn.Module, normalise: Normalise, channels: int) -> None:
+        super().__init__()
+        ends = torch.stack([torch.zeros(channels, 1, 1), torch.full((channels, 1, 1), 255.0)]).byte()
+        black, white = normalise(ends.to(next(network.parameters()).device))
+        self.network, self.black, self.range = network, black, white - black
+
+    def forward(self, images: Float[Tensor, "batch channels rows cols"]) -> Float[Tensor, "batch classes"]:
+        return self.network(self.black + images * self.range)
+
+
+def attack(
+    groups: Mapping[str, Sequence[Contestant]],
+    test: LabelledImages,
+    *,
+    seed: int = 0,
+    radii: Sequence[float] = RADII,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Attacked:
+    """Attack every network with the labels known; groups are means over their networks.
+
+    Reference: Goodfellow et al., "Explaining and harnessing adversarial examples", 2015; Madry et al., "Towards deep
+    learning models resistant to adversarial attacks", 2018.
+
+    Raises:
+        InputError: captum is not installed.
+    """
+    try:
+        from captum.robust import FGSM, PGD
+    except ImportError as error:
+        raise InputError("--attack needs captum: pip install 'vit-vs-cnn[cam]'") from error
+    results: dict[str, dict[str, list[float]]] = {"fgsm": {}, "pgd": {}}
+    for name, members in groups.items():
+        for radius in radii:
+            tell(f"attacking {name} within {radius:g}/255")
+            of_members = [_attacked(one, test, radius / 255, fgsm=FGSM, pgd=PGD, seed=seed) for one in members]
+            for kind, values in zip(("fgsm", "pgd"), zip(*of_members, strict=True), strict=True):
+                results[kind].setdefault(name, []).append(sum(values) / len(values))
+    return Attacked(len(test), list(radii), results["fgsm"], results["pgd"])
+
+
+def _attacked(
+    one: Contestant, test: LabelledImages, radius: float, *, fgsm: Any, pgd: Any, seed: int
+) -> tuple[float, float]:
+    device = next(one.network.parameters()).device
+    network = OnUnitImages(one.network, one.normalise, test.images.shape[1]).eval()
+    single = fgsm(network, loss_func=_loss, lower_bound=0, upper_bound=1)
+    many = pgd(network, loss_func=_loss, lower_bound=0, upper_bound=1)
+    right = [0, 0]
+    # captum's random start draws from the global generator, and it warns of what it does to its inputs
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Input Tensor")
+        torch.manual_seed(derive_seed(seed, "attack"))
+        for images, labels in zip(test.images.split(250), test.labels.split(250), strict=True):
+            clean, truth = images.to(device).float() / 255, labels.to(device)
+            found = (
+                single.perturb(clean, epsilon=radius, target=truth),
+                many.perturb(
+                    clean, radius=radius, step_size=radius / 4, step_num=STEPS, target=truth, random_start=True
+                ),
+            )
+            with torch.no_grad():
+                for kind, changed in enumerate(found):
+                    right[kind] += int((network(changed).argmax(1) == truth).sum())
+    return right[0] / len(test), right[1] / len(test)
+
+
+def _loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Of each image: captum takes the sum."""
+    return F.cross_entropy(logits, labels, reduction="none")

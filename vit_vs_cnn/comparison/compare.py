@@ -1,0 +1,248 @@
+"""A whole comparison: the parts that were asked for, on the same images, with what a reader must know."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vit_vs_cnn.comparison.accuracy import Accuracy, choose_pictures, judge_accuracy
+from vit_vs_cnn.comparison.attacks import Attacked, attack
+from vit_vs_cnn.comparison.confidence import Confidence, judge_confidence
+from vit_vs_cnn.comparison.contestants import Contestant, Tested, grouped, test_contestant
+from vit_vs_cnn.comparison.corruptions import CORRUPTIONS, LEVELS
+from vit_vs_cnn.comparison.differences import Differences, judge_differences
+from vit_vs_cnn.comparison.evaluation import hash_weights, predict
+from vit_vs_cnn.comparison.latency import BATCH_SIZES, Cost, measure_cost
+from vit_vs_cnn.comparison.robustness import Robustness, evenly, judge_robustness
+from vit_vs_cnn.comparison.similarity import Similarity, judge_similarity
+from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.errors import InputError
+
+PARTS = ("accuracy", "confidence", "robustness", "similarity", "cost", "differences")
+#: Gives a network's mean attention distances on images, or None if it has no attention.
+AttentionDistance = Callable[[Contestant, LabelledImages], dict[str, Any] | None]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How thoroughly to compare.
+
+    Arguments:
+        parts: which of ``PARTS``.
+        seed: of all that is drawn.
+        robustness_images, similarity_images, attack_images: test images that are used there, at most.
+        latency_rounds, batch_rounds: single images and batches that are timed.
+        batch_sizes: tried for the throughput.
+        pictures: images of each kind in the grid of pictures.
+        attack: whether FGSM and PGD are run.
+
+    Raises:
+        InputError: an unknown part.
+    """
+
+    parts: tuple[str, ...] = PARTS
+    seed: int = 0
+    robustness_images: int = 2000
+    similarity_images: int = 1024
+    attack_images: int = 500
+    latency_rounds: int = 100
+    batch_rounds: int = 5
+    batch_sizes: tuple[int, ...] = BATCH_SIZES
+    pictures: int = 8
+    attack: bool = False
+
+    def __post_init__(self) -> None:
+        if unknown := [part for part in self.parts if part not in PARTS]:
+            raise InputError(f"part {unknown[0]!r} is none of {', '.join(PARTS)}")
+
+    @classmethod
+    def quick(cls, **changes: Any) -> "Settings":
+        """A first look: fewer images wherever that only makes an estimate coarser."""
+        few = {"robustness_images": 64, "similarity_images": 128, "latency_rounds": 30, "batch_rounds": 2}
+        return cls(**{**few, "batch_sizes": (1, 32, 128), "attack_images": 50, **changes})
+
+
+@dataclass(frozen=True)
+class Network:
+    """One network in the result.
+
+    Arguments:
+        weights: their hash.
+        reused: whether its answers are those saved when it was first tested; None if it was not tested.
+    """
+
+    name: str
+    group: str
+    seed: int | None
+    weights: str
+    reused: bool | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What came out; a part that was not asked for is None.
+
+    Arguments:
+        images: test images, and their fingerprint.
+        settings: how thoroughly it was done.
+        confidence: of each network.
+        pictures: numbers of test images by kind, see ``choose_pictures``.
+        cost: of one network of each group.
+    """
+
+    networks: list[Network]
+    images: int
+    fingerprint: str
+    class_names: list[str]
+    settings: Settings
+    accuracy: Accuracy | None = None
+    confidence: dict[str, Confidence] | None = None
+    robustness: Robustness | None = None
+    attacked: Attacked | None = None
+    similarity: Similarity | None = None
+    cost: dict[str, Cost] | None = None
+    differences: Differences | None = None
+    pictures: dict[str, list[int]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def conclusions(self) -> list[str]:
+        """What is said of every pair, in sentences."""
+        return [pair.text for pair in self.accuracy.pairs] if self.accuracy else []
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; what is no number is null."""
+        return {**_plain(dataclasses.asdict(self)), "conclusions": self.conclusions}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def compare(
+    contestants: Sequence[Contestant],
+    test: LabelledImages,
+    settings: Settings | None = None,
+    *,
+    attention_distance: AttentionDistance = lambda *_: None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> tuple[Comparison, list[Tested]]:
+    """Compare networks on the same test images; every look at these goes into a ledger.
+
+    Arguments:
+        contestants: one or more, their names all different.
+        test: the test images.
+        settings: the default ones if None.
+        attention_distance: used by the part on similarity.
+        tell: is given a line on what is being done.
+
+    Returns:
+        the comparison, and the answers of each network if accuracy or confidence was asked for.
+    """
+    settings = settings or Settings()
+    groups = _by_group(contestants)
+    representatives = {name: members[0] for name, members in groups.items()}
+    results: dict[str, Any] = {}
+    tested: list[Tested] = []
+    if {"accuracy", "confidence"} & {*settings.parts}:
+        tested = _test(contestants, test, tell)
+    if "accuracy" in settings.parts:
+        tell("accuracy: bootstrap and tests")
+        results["accuracy"] = judge_accuracy(tested, test.class_names, seed=settings.seed)
+        one_each = [members[0] for members in grouped(tested).values()]
+        results["pictures"] = choose_pictures(one_each, each=settings.pictures, seed=settings.seed)
+    if "confidence" in settings.parts:
+        results["confidence"] = {one.name: _confidence(one, tell) for one in tested}
+    if "robustness" in settings.parts:
+        results |= _robustness(groups, test, settings, tell)
+    if "similarity" in settings.parts:
+        some = evenly(test, settings.similarity_images)
+        results["similarity"] = judge_similarity(
+            representatives, some, attention_distance=attention_distance, tell=_prefixed(tell, "similarity")
+        )
+    if "cost" in settings.parts:
+        results["cost"] = _cost(representatives, test, settings, tell)
+    weights = {one.name: hash_weights(one.network) for one in contestants}
+    if "differences" in settings.parts:
+        times = {one.name: one.ledger.count(weights[one.name]) for one in contestants}
+        times |= {one.name: max(one.times, times[one.name]) for one in tested}
+        results["differences"] = judge_differences(contestants, times)
+    reused = {one.name: one.reused for one in tested}
+    comparison = Comparison(
+        networks=[Network(c.name, c.group, c.seed, weights[c.name], reused.get(c.name)) for c in contestants],
+        images=len(test),
+        fingerprint=test.fingerprint(),
+        class_names=list(test.class_names),
+        settings=settings,
+        **results,
+    )
+    return comparison, tested
+
+
+def _by_group(contestants: Sequence[Contestant]) -> dict[str, list[Contestant]]:
+    groups: dict[str, list[Contestant]] = {}
+    for one in contestants:
+        groups.setdefault(one.group, []).append(one)
+    return groups
+
+
+def _prefixed(tell: Callable[[str], None], part: str) -> Callable[[str], None]:
+    return lambda text: tell(f"{part}: {text}")
+
+
+def _test(contestants: Sequence[Contestant], test: LabelledImages, tell: Callable[[str], None]) -> list[Tested]:
+    tested = []
+    for one in contestants:
+        tell(f"accuracy: testing {one.name}")
+        tested.append(test_contestant(one, test))
+    return tested
+
+
+def _confidence(one: Tested, tell: Callable[[str], None]) -> Confidence:
+    tell(f"confidence: {one.name}")
+    predictions, held = one.predictions, one.contestant.validation()
+    if held is None or not len(held):
+        return judge_confidence(predictions.logits, predictions.labels)
+    fitted = predict(one.contestant.network, held, one.contestant.normalise)
+    return judge_confidence(predictions.logits, predictions.labels, fitted.logits, fitted.labels)
+
+
+def _robustness(
+    groups: dict[str, list[Contestant]], test: LabelledImages, settings: Settings, tell: Callable[[str], None]
+) -> dict[str, Any]:
+    """The part itself, the attack if asked for, and a line for each network in its ledger."""
+    some = evenly(test, settings.robustness_images)
+    robustness = judge_robustness(groups, some, seed=settings.seed, tell=_prefixed(tell, "robustness"))
+    results: dict[str, Any] = {"robustness": robustness}
+    if settings.attack:
+        few = evenly(test, settings.attack_images)
+        results["attacked"] = attack(groups, few, seed=settings.seed, tell=_prefixed(tell, "robustness"))
+    what = f"{len(CORRUPTIONS) * len(LEVELS)} corruptions, shifts and shuffles of {len(some)} test images"
+    for name, members in groups.items():
+        for one in members:
+            one.ledger.record(
+                weights=hash_weights(one.network),
+                test_set=test.fingerprint(),
+                accuracy=robustness.corruptions.mean[name].value,
+                what=f"{one.name} (compare: {what})",
+            )
+    return results
+
+
+def _cost(
+    representatives: dict[str, Contestant], test: LabelledImages, settings: Settings, tell: Callable[[str], None]
+) -> dict[str, Cost]:
+    channels, rows, cols = test.images.shape[1:]
+    return measure_cost(
+        {name: one.network for name, one in representatives.items()},
+        (channels, rows, cols),
+        file_bytes={name: one.file_bytes for name, one in representatives.items()},
+        rounds=settings.latency_rounds,
+        batch_sizes=settings.batch_sizes,
+        batch_rounds=settings.batch_rounds,
+        tell=_prefixed(tell, "cost"),
+    )

@@ -1,0 +1,134 @@
+"""Whether a network's confidence can be believed, as it is and after one temperature fitted on validation images."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int64
+from scipy import optimize
+from torch import Tensor
+from torch.nn import functional as F
+
+from vit_vs_cnn.comparison.statistics import expected_calibration_error
+
+BINS = 15
+#: Inverse temperatures that are looked at: where validation images are all right, none is too cold.
+COLDEST, HOTTEST = 1e3, 1e-3
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How far confidence is from accuracy.
+
+    Arguments:
+        ece: expected calibration error over 15 bins of equal mass.
+        nll: mean cross entropy in nats.
+        brier: mean squared distance of the probabilities from the one-hot label, summed over classes (0 to 2).
+        confidence, accuracy, counts: the reliability diagram, of each bin.
+    """
+
+    ece: float
+    nll: float
+    brier: float
+    confidence: list[float]
+    accuracy: list[float]
+    counts: list[int]
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """Calibration before and after temperature scaling.
+
+    Arguments:
+        temperature: logits are divided by it; None where there is nothing to fit it on.
+        fitted_on: validation images that it was fitted on.
+        after: None without a temperature.
+    """
+
+    before: Calibration
+    after: Calibration | None
+    temperature: float | None
+    fitted_on: int
+
+
+def brier_score(probabilities: Float[Tensor, "count classes"], labels: Int64[Tensor, "count"]) -> float:
+    """``1/N sum_i sum_c (p_ic - [c = y_i])^2``.
+
+    Reference: Brier, "Verification of forecasts expressed in terms of probability", 1950.
+    """
+    truth = F.one_hot(labels, probabilities.shape[1]).to(probabilities.dtype)
+    return float((probabilities - truth).square().sum(1).mean())
+
+
+def reliability(
+    probabilities: Float[Tensor, "count classes"], labels: Int64[Tensor, "count"], bins: int = BINS
+) -> tuple[list[float], list[float], list[int]]:
+    """Mean confidence, accuracy and number of images in bins of equal mass, the least confident first."""
+    confidence, predicted = probabilities.max(1)
+    order = confidence.argsort(stable=True)
+    parts = [
+        (c, r)
+        for c, r in zip(
+            confidence[order].tensor_split(bins), predicted.eq(labels).double()[order].tensor_split(bins), strict=True
+        )
+        if len(c)
+    ]
+    return [float(c.mean()) for c, _ in parts], [float(r.mean()) for _, r in parts], [len(c) for c, _ in parts]
+
+
+def calibration(logits: Float[Tensor, "count classes"], labels: Int64[Tensor, "count"]) -> Calibration:
+    """Every number on calibration, in float64."""
+    logits = logits.double()
+    probabilities = logits.softmax(1)
+    confidence, accuracy, counts = reliability(probabilities, labels)
+    return Calibration(
+        ece=expected_calibration_error(probabilities, labels, BINS),
+        nll=float(F.cross_entropy(logits, labels)),
+        brier=brier_score(probabilities, labels),
+        confidence=confidence,
+        accuracy=accuracy,
+        counts=counts,
+    )
+
+
+def fit_temperature(logits: Float[Tensor, "count classes"], labels: Int64[Tensor, "count"]) -> float:
+    """The temperature T with the least cross entropy of ``softmax(logits / T)``.
+
+    The loss is convex in ``b = 1 / T``; its slope ``mean_i (sum_c p_ic z_ic - z_iy)`` is followed to its zero.
+
+    Reference: Guo et al., "On calibration of modern neural networks", 2017, section 4.2.
+    Differs: a root of the slope instead of a gradient descent; b stays within 0.001 to 1000.
+    """
+    scores = logits.double()
+    scores = scores - scores.amax(1, keepdim=True)
+    target = scores.gather(1, labels[:, None])[:, 0]
+
+    def slope(log_b: float) -> float:
+        probabilities = (float(np.exp(log_b)) * scores).softmax(1)
+        return float(((probabilities * scores).sum(1) - target).mean())
+
+    low, high = np.log(HOTTEST), np.log(COLDEST)
+    if slope(low) >= 0:
+        return 1 / HOTTEST
+    if slope(high) <= 0:
+        return 1 / COLDEST
+    return float(np.exp(-optimize.root_scalar(slope, bracket=(low, high), method="brentq", xtol=1e-12).root))
+
+
+def judge_confidence(
+    logits: Float[Tensor, "count classes"],
+    labels: Int64[Tensor, "count"],
+    validation_logits: Float[Tensor, "held classes"] | None = None,
+    validation_labels: Int64[Tensor, "held"] | None = None,
+) -> Confidence:
+    """Calibration on test images, before and after a temperature that only validation images have decided.
+
+    Arguments:
+        logits, labels: of the test images.
+        validation_logits, validation_labels: of images that were neither trained on nor tested on; None for none.
+    """
+    before = calibration(logits, labels)
+    if validation_logits is None or validation_labels is None or not len(validation_labels):
+        return Confidence(before, None, None, 0)
+    temperature = fit_temperature(validation_logits, validation_labels)
+    after = calibration(logits.double() / temperature, labels)
+    return Confidence(before, after, temperature, len(validation_labels))

@@ -1,0 +1,278 @@
+"""Sixteen ways to spoil an image, each at five levels: noise, blur, weather and digital. Bytes in, bytes out.
+
+Every function takes ``(images, level, generator)`` with a level from 1 to 5, works on any number of channels and any
+size, and lets the same numbers decide at every level, so that a higher level is the same damage, only more of it.
+
+Reference: Hendrycks & Dietterich, "Benchmarking neural network robustness to common corruptions and perturbations",
+2019.
+Differs: drawn here, with strengths of its own (no value compares with one on CIFAR-10-C); lengths are in units of 1/32
+of the image's shorter side; snow and frost, which need pictures, are left out.
+"""
+
+import io
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from PIL import Image
+from torch import Generator, Tensor
+from torch.nn import functional as F
+
+from vit_vs_cnn.seeds import derive_seed
+
+LEVELS = (1, 2, 3, 4, 5)
+#: Images that are spoiled at a time, each such chunk from a generator of its own.
+CHUNK = 50
+Corruption = Callable[[Tensor, int, Generator], Tensor]
+
+
+def gaussian_noise(images: Tensor, level: int, generator: Generator) -> Tensor:
+    """``x + s n``, n standard normal."""
+    return images + (0.04, 0.06, 0.08, 0.10, 0.14)[level - 1] * _normal(images, generator)
+
+
+def shot_noise(images: Tensor, level: int, generator: Generator) -> Tensor:
+    """Photon noise: ``x + sqrt(x / photons) n``, Poisson's mean and variance for white = ``photons``.
+
+    Differs: a normal instead of a Poisson distribution, so that the same draw serves every level.
+    """
+    photons = (250.0, 120.0, 70.0, 45.0, 28.0)[level - 1]
+    return images + (images / photons).sqrt() * _normal(images, generator)
+
+
+def impulse_noise(images: Tensor, level: int, generator: Generator) -> Tensor:
+    """Salt and pepper: a share of the values becomes black or white."""
+    share = (0.01, 0.02, 0.04, 0.07, 0.11)[level - 1]
+    uniform = torch.rand(images.shape, generator=generator)
+    spoiled = torch.where(uniform < share / 2, 1.0, images)
+    return torch.where(uniform > 1 - share / 2, 0.0, spoiled)
+
+
+def speckle_noise(images: Tensor, level: int, generator: Generator) -> Tensor:
+    """``x + x s n``, n standard normal."""
+    return images + images * (0.08, 0.12, 0.17, 0.23, 0.30)[level - 1] * _normal(images, generator)
+
+
+def gaussian_blur(images: Tensor, level: int, generator: Generator) -> Tensor:
+    """A Gaussian of 0.5 to 1.5 units."""
+    return _gaussian(images, (0.45, 0.6, 0.8, 1.1, 1.5)[level - 1] * _unit(images))
+
+
+def defocus_blur(images: Tensor, level: int, generator: Generator) -> Tensor:
+    """The mean over a disc, soft at its edge: a lens out of focus."""
+    radius = (0.7, 0.95, 1.3, 1.7, 2.2)[level - 1] * _unit(images)
+    half = int(radius) + 1
+    place = torch.arange(-half, half + 1).float()
+    distance = torch.hypot(place[:, None], place)
+    return _filtered(images, (radius + 0.5 - distance).clamp(0, 1))
+
+
+def glass_blur(images: Tensor, level: int, generator: Generator) -> Tensor:
+    """Each pixel shows one from nearby, as through frosted glass, then a slight blur."""
+    reach = (0.7, 0.9, 1.2, 1.6, 2.1)[level - 1] * _unit(images)
+    field = 2 * torch.rand(len(images), *images.shape[-2:], 2, generator=generator) - 1
+    return _gaussian(_displaced(images, field * reach, mode="nearest"), 0.35 * _unit(images))
+
+
+def motion_blur(images: Tensor, level: int, generator: Generator) -> Tensor:
+    """The mean along a line, in a direction drawn for each image."""
+    length = (1.5, 2.5, 3.5, 5.0, 7.0)[level - 1] * _unit(images)
+    angle = torch.pi * torch.rand(len(images), generator=generator)
+    along = torch.linspace(-0.5, 0.5, 2 * int(length) + 3) * length
+    half = int(length / 2) + 1
+    place = torch.arange(-half, half + 1)
+    ends = torch.stack([angle.sin(), angle.cos()])[..., None, None] * along[:, None]
+    rows, cols = (1 - (place - ends).abs()).clamp(min=0)
+    kernels = torch.einsum("nsr,nsc->nrc", rows, cols)  # each point of the line, shared among its four pixels
+    return _filtered(images, kernels)
+
+
+def zoom_blur(images: Tensor, level: int, generator: Generator) -> Tensor:
+    """The mean over zooms from 1 to 1.06 and up to 1.4."""
+    most = (1.08, 1.14, 1.20, 1.28, 1.40)[level - 1]
+    rows, cols = _coordinates(images)
+    grid = torch.stack([cols.expand(len(rows), -1), rows[:, None].expand(-1, len(cols))], dim=-1)
+    zooms = torch.linspace(1, most, 9).tolist()
+    grids = [(grid / zoom)[None].expand(len(images), -1, -1, -1) for zoom in zooms]
+    return torch.stack([_sampled(images, g) for g in grids]).mean(0)
+
+
+def fog(images: Tensor, level: int, generator: Generator) -> Tensor:
+    """Clouds of light, ``x (1 - t) + t c``: noise of every coarseness with amplitudes in proportion to its size."""
+    thickness = (0.2, 0.3, 0.4, 0.5, 0.62)[level - 1]
+    size, clouds = images.shape[-2:], torch.zeros(len(images), 1, *images.shape[-2:])
+    side, amplitude = 2, 1.0
+    while side <= max(size):
+        noise = torch.rand(len(images), 1, side, side, generator=generator)
+        clouds = clouds + amplitude * F.interpolate(noise, size=size, mode="bilinear", align_corners=True)
+        side, amplitude = 2 * side, amplitude / 2
+    low, high = clouds.amin((2, 3), keepdim=True), clouds.amax((2, 3), keepdim=True)
+    light = 0.6 + 0.4 * (clouds - low) / (high - low)
+    return images * (1 - thickness) + thickness * light
+
+
+def brightness(images: Tensor, level: int, generator: Generator) -> Tensor:
+    """``x + b``."""
+    return images + (0.06, 0.12, 0.18, 0.25, 0.35)[level - 1]
+
+
+def contrast(images: Tensor, level: int, generator: Generator) -> Tensor:
+    """``(x - m) c + m`` with m the mean of each channel of the image."""
+    mean = images.mean((2, 3), keepdim=True)
+    return (images - mean) * (0.75, 0.55, 0.4, 0.28, 0.18)[level - 1] + mean
+
+
+def saturate(images: Tensor, level: int, generator: Generator) -> Tensor:
+    """Colours run out: a blend with the grey image; an image of one channel gets darker instead."""
+    kept = (0.7, 0.5, 0.3, 0.15, 0.0)[level - 1]
+    if images.shape[1] == 1:
+        return images * (0.4 + 0.6 * kept)
+    return kept * images + (1 - kept) * images.mean(1, keepdim=True)
+
+
+def elastic(images: Tensor, level: int, generator: Generator) -> Tensor:
+    """Smooth displacements drawn for each image, with a standard deviation of 0.4 to 1.6 units."""
+    noise = torch.randn(len(images), 2, *images.shape[-2:], generator=generator)
+    smooth = _gaussian(noise, 2.5 * _unit(images))
+    smooth = smooth / smooth.std((1, 2, 3), keepdim=True)
+    reach = (0.4, 0.6, 0.85, 1.2, 1.6)[level - 1] * _unit(images)
+    return _displaced(images, smooth.movedim(1, -1) * reach)
+
+
+def pixelate(images: Tensor, level: int, generator: Generator) -> Tensor:
+    """Blocks of one colour, the mean of what they cover: 0.75 to 0.3 times as many along a side as there are pixels."""
+    share = (0.75, 0.6, 0.5, 0.4, 0.3)[level - 1]
+    rows, cols = (_block_means(size, max(1, round(size * share))) for size in images.shape[-2:])
+    return rows @ images @ cols
+
+
+def jpeg(images: Tensor, level: int, generator: Generator) -> Tensor:
+    """Compressed as JPEG and read again, by Pillow; other channels than one or three each by itself."""
+    quality = (75, 50, 30, 18, 10)[level - 1]
+    pixels = _bytes(images)
+    if images.shape[1] not in (1, 3):
+        pixels = pixels.flatten(0, 1)[:, None]
+    return torch.stack([_compressed(image, quality) for image in pixels]).view(images.shape).float() / 255
+
+
+def _compressed(image: UInt8[Tensor, "channels rows cols"], quality: int) -> UInt8[Tensor, "channels rows cols"]:
+    values = image.movedim(0, 2).squeeze(2).numpy()  # one channel has no third axis in Pillow
+    file = io.BytesIO()
+    Image.fromarray(values).save(file, "JPEG", quality=quality)
+    again = torch.from_numpy(np.array(Image.open(file)))
+    return again.view(*image.shape[1:], len(image)).movedim(2, 0)
+
+
+CORRUPTIONS: Mapping[str, Corruption] = MappingProxyType(
+    {
+        function.__name__: function
+        for function in (
+            gaussian_noise,
+            shot_noise,
+            impulse_noise,
+            speckle_noise,
+            gaussian_blur,
+            defocus_blur,
+            glass_blur,
+            motion_blur,
+            zoom_blur,
+            fog,
+            brightness,
+            contrast,
+            saturate,
+            elastic,
+            pixelate,
+            jpeg,
+        )
+    }
+)
+
+
+#: Those that draw nothing.
+WITHOUT_CHANCE = frozenset(
+    {"gaussian_blur", "defocus_blur", "zoom_blur", "brightness", "contrast", "saturate", "pixelate", "jpeg"}
+)
+
+
+def corrupted(
+    images: UInt8[Tensor, "count channels rows cols"], name: str, level: int, *, seed: int = 0
+) -> UInt8[Tensor, "count channels rows cols"]:
+    """The images with one corruption; the same seed gives the same bytes, and image i does not depend on later ones.
+
+    Arguments:
+        images: on the CPU.
+        name: one of ``CORRUPTIONS``.
+        level: 1 to 5.
+        seed: of what is drawn; the level does not enter.
+
+    Raises:
+        ValueError: no such corruption or level.
+    """
+    if name not in CORRUPTIONS or level not in LEVELS:
+        raise ValueError(f"corruption {name!r} at level {level}: there are {', '.join(CORRUPTIONS)} at 1 to 5")
+    spoiled = [_bytes(CORRUPTIONS[name](part, level, draw)) for part, draw in _chunks(images, name, seed)]
+    return torch.cat(spoiled)[: len(images)]
+
+
+def _chunks(images: Tensor, name: str, seed: int) -> Iterator[tuple[Tensor, Generator]]:
+    for number, part in enumerate(images.split(CHUNK)):
+        filled = part  # a short chunk draws as many numbers as a full one, so that image i never depends on the count
+        if len(part) < CHUNK and name not in WITHOUT_CHANCE:
+            filled = torch.cat([part, part[-1:].expand(CHUNK - len(part), -1, -1, -1)])
+        generator = torch.Generator().manual_seed(derive_seed(seed, "corruption", name, number))
+        yield filled.float() / 255, generator
+
+
+def _bytes(images: Float[Tensor, "count channels rows cols"]) -> UInt8[Tensor, "count channels rows cols"]:
+    return images.clamp(0, 1).mul(255).round().byte()
+
+
+def _unit(images: Tensor) -> float:
+    """Pixels of one unit of length: 1 at 32 x 32."""
+    return min(images.shape[-2:]) / 32
+
+
+def _normal(images: Tensor, generator: Generator) -> Tensor:
+    return torch.randn(images.shape, generator=generator)
+
+
+def _gaussian(images: Tensor, sigma: float) -> Tensor:
+    place = torch.arange(-int(3 * sigma + 1), int(3 * sigma + 1) + 1).float()
+    line = torch.exp(-0.5 * (place / sigma) ** 2)
+    return _filtered(_filtered(images, line[None]), line[:, None])
+
+
+def _block_means(size: int, blocks: int) -> Tensor:
+    """The matrix that replaces each of ``size`` values by the mean of its block."""
+    block = (torch.arange(size) * blocks) // size
+    same = (block[:, None] == block).float()
+    return same / same.sum(1, keepdim=True)
+
+
+def _filtered(images: Tensor, kernels: Tensor) -> Tensor:
+    """Every channel with one kernel, or each image with its own, of sum 1; the border is repeated outwards."""
+    channels, (rows, cols) = images.shape[1], (size // 2 for size in kernels.shape[-2:])
+    kernels = (kernels / kernels.sum((-2, -1), keepdim=True)).expand(len(images), -1, -1)
+    padded = F.pad(images, (cols, cols, rows, rows), mode="replicate").flatten(0, 1)[None]
+    kernels = kernels.repeat_interleave(channels, dim=0)[:, None]
+    return F.conv2d(padded, kernels, groups=len(kernels)).view(images.shape)
+
+
+def _coordinates(images: Tensor) -> tuple[Tensor, Tensor]:
+    """Centres of rows and columns, -1 and 1 being the outer edges of the image."""
+    rows, cols = images.shape[-2:]
+    return (2 * torch.arange(rows) + 1) / rows - 1, (2 * torch.arange(cols) + 1) / cols - 1
+
+
+def _displaced(images: Tensor, field: Tensor, mode: str = "bilinear") -> Tensor:
+    """Each pixel shows what lies ``field`` pixels (cols, rows) away from it, ``(count, rows, cols, 2)``."""
+    rows, cols = _coordinates(images)
+    grid = torch.stack([cols.expand(len(rows), -1), rows[:, None].expand(-1, len(cols))], dim=-1)
+    scale = torch.tensor([2 / images.shape[-1], 2 / images.shape[-2]])
+    return _sampled(images, grid + field * scale, mode)
+
+
+def _sampled(images: Tensor, grid: Tensor, mode: str = "bilinear") -> Tensor:
+    return F.grid_sample(images, grid, mode=mode, padding_mode="border", align_corners=False)

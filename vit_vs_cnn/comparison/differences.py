@@ -1,0 +1,128 @@
+"""What differs between networks besides their answers: settings side by side, and what makes a comparison unfair."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vit_vs_cnn.comparison.contestants import Contestant
+
+#: Places of a config by their first words: a difference there makes another comparison than that of two models.
+UNFAIR = {
+    "train_size": "they were trained on different numbers of images",
+    "data": "they were trained on different images",
+    "budget": "they had different budgets",
+    "batch_size": "they were trained with different batch sizes",
+    "contender.augmentation": "their augmentations differ",
+    "contender.ema_half_life": "one is an average of weights and the other is not, or over another time",
+    "trainer": "they were trained with different precision, clipping or accumulation",
+    "scored_on": "one was chosen with its eyes on the test set and one was not",
+}
+#: A setting that one side lacks.
+ABSENT = "-"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A setting that is not the same for all: its place in the config, and the value of each group."""
+
+    setting: str
+    values: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Differences:
+    """What a reader must know before the numbers.
+
+    Arguments:
+        settings: those that differ, and only those.
+        training: what each group's training took: steps, images, epochs, FLOPs, seconds; always all of them together.
+        trials: recipes tried before each group's was settled on.
+        test_evaluations: how often each network's weights have been tested by now.
+        warnings: what makes the comparison unfair, one sentence for each reason.
+    """
+
+    settings: list[Difference]
+    training: dict[str, dict[str, Any]]
+    trials: dict[str, int | None]
+    test_evaluations: dict[str, int]
+    warnings: list[str]
+
+
+def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings under dotted names; what is empty stays under its own."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            flat |= flattened(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def differing_settings(configs: Mapping[str, Mapping[str, Any]]) -> list[Difference]:
+    """The settings that are not the same in all configs, in the order in which they appear."""
+    flat = {name: flattened(config) for name, config in configs.items()}
+    keys = dict.fromkeys(key for config in flat.values() for key in config)
+    return [
+        Difference(key, {name: config.get(key, ABSENT) for name, config in flat.items()})
+        for key in keys
+        if any(config.get(key, ABSENT) != next(iter(flat.values())).get(key, ABSENT) for config in flat.values())
+    ]
+
+
+def judge_differences(contestants: Sequence[Contestant], test_evaluations: Mapping[str, int]) -> Differences:
+    """Compare settings of groups; within a group only the seed differs."""
+    groups: dict[str, list[Contestant]] = {}
+    for one in contestants:
+        groups.setdefault(one.group, []).append(one)
+    known = {name: _without_seed(members[0].config) for name, members in groups.items() if members[0].config}
+    settings = differing_settings(known)
+    trials = {name: members[0].trials for name, members in groups.items()}
+    warnings = [warning for one in contestants for warning in one.warnings]
+    warnings += [f"it is not known how {name} was trained" for name in groups if name not in known]
+    warnings += _unfair(settings) + _about_seeds(groups) + _about_trials(trials)
+    if repeated := [f"{name} {times} times" for name, times in test_evaluations.items() if times > 1]:
+        warnings.append(
+            f"weights that have been tested more than once, this comparison included: {', '.join(repeated)}"
+        )
+    training = {name: members[0].training for name, members in groups.items() if members[0].training}
+    return Differences(settings, training, trials, dict(test_evaluations), list(dict.fromkeys(warnings)))
+
+
+def _without_seed(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if key != "seed"}
+
+
+def _unfair(settings: Sequence[Difference]) -> list[str]:
+    found = []
+    for start, reason in UNFAIR.items():
+        there = [d for d in settings if d.setting == start or d.setting.startswith(f"{start}.")]
+        if there:
+            found.append(f"{reason}: {'; '.join(_side_by_side(d) for d in there)}")
+    return found
+
+
+def _side_by_side(difference: Difference) -> str:
+    values = ", ".join(f"{name} {value}" for name, value in difference.values.items())
+    return f"{difference.setting} ({values})"
+
+
+def _about_seeds(groups: Mapping[str, Sequence[Contestant]]) -> list[str]:
+    seeds = {name: {c.seed for c in members} for name, members in groups.items()}
+    if len({frozenset(s) for s in seeds.values()}) > 1:
+        listed = ", ".join(f"{name} {sorted(str(s) for s in values)}" for name, values in seeds.items())
+        return [f"they were trained with different seeds, so they are not paired: {listed}"]
+    subsets: dict[int | None, set[str]] = {}
+    for members in groups.values():
+        for one in members:
+            if one.subset is not None:
+                subsets.setdefault(one.seed, set()).add(one.subset)
+    differing = sorted(str(seed) for seed, hashes in subsets.items() if len(hashes) > 1)
+    return [f"with seed {', '.join(differing)} they were trained on different subsets"] if differing else []
+
+
+def _about_trials(trials: Mapping[str, int | None]) -> list[str]:
+    if len(set(trials.values())) == 1:
+        return []
+    listed = ", ".join(f"{name} {'unknown' if count is None else count}" for name, count in trials.items())
+    return [f"their recipes had unequal trials, so no verdict on the kinds: {listed}"]

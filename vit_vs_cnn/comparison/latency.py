@@ -1,0 +1,218 @@
+"""How long networks take and how much memory, measured in turns, so that a machine that drifts is fair to all."""
+
+import gc
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from vit_vs_cnn.comparison.cost import count_macs, count_parameters
+
+BATCH_SIZES = (1, 8, 32, 128, 512)
+#: Once a batch takes this many seconds, larger ones are not tried.
+LONGEST = 3.0
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one network costs.
+
+    Arguments:
+        parameters: learned numbers.
+        macs: of one image, attention products counted; None for a network that cannot be looked into.
+        weight_bytes: of parameters and buffers as they are evaluated.
+        file_bytes: of the file, which may hold an optimizer's state besides; None without a file.
+        latency_p50, latency_p95, latency_iqr: seconds for one image: median, 95th percentile, interquartile range.
+        throughput: images a second by batch size, the median of the rounds.
+        best_batch: the batch size with the highest throughput.
+        peak_bytes: most bytes of tensors alive at a time in one pass over a batch of ``peak_batch``, weights left out.
+        device: on which all of it was measured.
+    """
+
+    parameters: int
+    macs: int | None
+    weight_bytes: int
+    file_bytes: int | None
+    latency_p50: float
+    latency_p95: float
+    latency_iqr: float
+    throughput: dict[int, float]
+    best_batch: int
+    peak_bytes: int
+    peak_batch: int
+    device: str
+
+
+def in_turns(
+    tasks: Mapping[str, Callable[[], Any]], *, rounds: int, warmup: int = 2, device: str = "cpu"
+) -> dict[str, list[float]]:
+    """Seconds of each task in every round; a round runs each once, and each round another one begins.
+
+    Arguments:
+        tasks: what to time, by name.
+        rounds: how often.
+        warmup: rounds before that are not counted.
+        device: where the work is done, which is waited for.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in tasks}
+    names = list(tasks)
+    for number in range(-warmup, rounds):
+        turn = number % len(names)
+        for name in names[turn:] + names[:turn]:
+            took = _seconds(tasks[name], device)
+            if number >= 0:
+                seconds[name].append(took)
+    return seconds
+
+
+def _seconds(task: Callable[[], Any], device: str) -> float:
+    _wait_for(device)
+    began = time.perf_counter()
+    task()
+    _wait_for(device)
+    return time.perf_counter() - began
+
+
+def _wait_for(device: str) -> None:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+
+
+def measure_cost(
+    networks: Mapping[str, nn.Module],
+    image_shape: tuple[int, int, int],
+    *,
+    file_bytes: Mapping[str, int | None],
+    rounds: int = 100,
+    batch_sizes: Sequence[int] = BATCH_SIZES,
+    batch_rounds: int = 5,
+    tell: Callable[[str], None] = lambda _: None,
+) -> dict[str, Cost]:
+    """Measure all networks in turns, where they are.
+
+    Arguments:
+        networks: by name, in evaluation mode, all on one device.
+        image_shape: (channels, rows, cols).
+        file_bytes: sizes of their files.
+        rounds: single images for the latency.
+        batch_sizes: tried for the throughput, in rising order, until one takes too long or memory runs out.
+        batch_rounds: batches of each size.
+        tell: is given a line on what is being done.
+    """
+    device = str(next(next(iter(networks.values())).parameters()).device)
+    with torch.inference_mode():
+        tell("latency of one image")
+        single = in_turns(_tasks(networks, image_shape, 1, device), rounds=rounds, warmup=5, device=device)
+        throughput = _throughput(networks, image_shape, batch_sizes, rounds=batch_rounds, device=device, tell=tell)
+    costs = {}
+    for name, network in networks.items():
+        tell(f"memory of {name}")
+        best = max(throughput[name], key=throughput[name].__getitem__)
+        p25, p50, p75, p95 = (float(q) for q in np.quantile(single[name], [0.25, 0.5, 0.75, 0.95]))
+        costs[name] = Cost(
+            parameters=count_parameters(network),
+            macs=_macs(network, image_shape),
+            weight_bytes=sum(t.numel() * t.element_size() for t in network.state_dict().values()),
+            file_bytes=file_bytes.get(name),
+            latency_p50=p50,
+            latency_p95=p95,
+            latency_iqr=p75 - p25,
+            throughput=throughput[name],
+            best_batch=best,
+            peak_bytes=peak_bytes(network, torch.zeros(32, *image_shape, device=device)),
+            peak_batch=32,
+            device=device,
+        )
+    return costs
+
+
+def _macs(network: nn.Module, image_shape: tuple[int, int, int]) -> int | None:
+    try:
+        return count_macs(network, image_shape)
+    except NotImplementedError:  # a network that runs outside of torch
+        return None
+
+
+def _tasks(
+    networks: Mapping[str, nn.Module], image_shape: tuple[int, int, int], batch: int, device: str
+) -> dict[str, Callable[[], Any]]:
+    images = torch.randn(batch, *image_shape, generator=torch.Generator().manual_seed(0)).to(device)
+    return {name: (lambda network=network: network(images)) for name, network in networks.items()}
+
+
+def _throughput(
+    networks: Mapping[str, nn.Module],
+    image_shape: tuple[int, int, int],
+    batch_sizes: Sequence[int],
+    *,
+    rounds: int,
+    device: str,
+    tell: Callable[[str], None],
+) -> dict[str, dict[int, float]]:
+    found: dict[str, dict[int, float]] = {name: {} for name in networks}
+    for batch in batch_sizes:
+        tell(f"throughput at batch {batch}")
+        try:
+            seconds = in_turns(_tasks(networks, image_shape, batch, device), rounds=rounds, warmup=1, device=device)
+        except torch.OutOfMemoryError:
+            break
+        for name in networks:
+            found[name][batch] = batch / float(np.median(seconds[name]))
+        if max(max(taken) for taken in seconds.values()) > LONGEST:
+            break
+    return found
+
+
+def peak_bytes(network: nn.Module, images: Tensor) -> int:
+    """Most bytes of tensors that one pass makes and has alive at a time; weights and the images are not among them.
+
+    On a GPU it is the allocator's peak. On a CPU, where there is no such record, every storage that an operation
+    returns is counted until it is freed; the workspace inside of an operation is not seen.
+    """
+    with torch.no_grad():
+        if images.device.type == "cuda":
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            network(images)
+            torch.cuda.synchronize()
+            return torch.cuda.max_memory_allocated() - before
+        gc.collect()
+        with _LiveBytes([*network.state_dict().values(), images]) as live:
+            network(images)
+        return live.peak
+
+
+class _LiveBytes(TorchDispatchMode):
+    """Counts the bytes of the storages that operations return, while they are alive."""
+
+    def __init__(self, known: Sequence[Tensor]) -> None:
+        super().__init__()
+        self.alive, self.peak = 0, 0
+        self._seen = {tensor.untyped_storage().data_ptr() for tensor in known}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(tensor, Tensor):
+                self._note(tensor.untyped_storage())
+        return result
+
+    def _note(self, storage: torch.UntypedStorage) -> None:
+        address, size = storage.data_ptr(), storage.nbytes()
+        if address in self._seen or not size:
+            return
+        self._seen.add(address)
+        self.alive += size
+        self.peak = max(self.peak, self.alive)
+        weakref.finalize(storage, self._free, address, size)
+
+    def _free(self, address: int, size: int) -> None:
+        self._seen.discard(address)
+        self.alive -= size

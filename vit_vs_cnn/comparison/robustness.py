@@ -1,0 +1,315 @@
+"""How accuracy holds when images are spoiled, shifted, cut to tiles, or their two cues are set against each other."""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Bool, UInt8
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from vit_vs_cnn.comparison.contestants import Contestant
+from vit_vs_cnn.comparison.corruptions import CORRUPTIONS, LEVELS, corrupted
+from vit_vs_cnn.comparison.evaluation import predict
+from vit_vs_cnn.comparison.significance import difference_over_seeds
+from vit_vs_cnn.comparison.statistics import Estimate
+from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.data.objects import draw_objects
+from vit_vs_cnn.data.shapes import SHAPE_NAMES
+from vit_vs_cnn.seeds import derive_seed
+
+TILES = (2, 4, 8)
+#: Side of a patch where no network has one.
+USUAL_PATCH = 4
+Groups = Mapping[str, Sequence[Contestant]]
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Corrupted:
+    """Accuracy on spoiled images; groups are means over their networks.
+
+    Arguments:
+        accuracy: by group and corruption, one for each level.
+        mean: over all corruptions and levels, with an interval of the images.
+        mce: mean corruption error in per cent of the reference's: ``mean_c sum_l err / sum_l err_ref``.
+        reference: the group with an mCE of 100.
+        retained: mean accuracy on spoiled images over that on clean ones.
+        differences: of ``mean`` between every two groups, on the same images.
+    """
+
+    accuracy: dict[str, dict[str, list[float]]]
+    mean: dict[str, Estimate]
+    mce: dict[str, float]
+    reference: str
+    retained: dict[str, float]
+    differences: dict[str, Estimate]
+
+
+@dataclass(frozen=True)
+class Shifts:
+    """Share of images whose class stays when the image is moved by so many pixels, along rows or columns.
+
+    Arguments:
+        consistency: by group, for each of ``pixels``.
+        patch: side of a patch; of the networks that have one the largest.
+        on_patch, off_patch: mean over shifts that are multiples of it, and over those by one pixel more or less.
+    """
+
+    pixels: list[int]
+    consistency: dict[str, list[float]]
+    patch: int
+    on_patch: dict[str, float]
+    off_patch: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """Accuracy when the image is cut into g x g tiles which change places.
+
+    Arguments:
+        tiles: the g.
+        accuracy: by group, for each g.
+        sensitivity: ``(acc - acc_g) / (acc - chance)``: 0 for a bag of tiles, 1 where all is lost; None at chance.
+    """
+
+    tiles: list[int]
+    accuracy: dict[str, list[float]]
+    sensitivity: dict[str, list[float | None]]
+
+
+@dataclass(frozen=True)
+class Cues:
+    """Shape against texture, on drawn objects of ten classes.
+
+    Arguments:
+        images: drawn for each of the three.
+        shape_only, texture_only: accuracy where only one of the two tells the class.
+        shape_share: where the two name different classes: of the answers that are one of them, the share of shape.
+        decided: share of answers that are one of them.
+    """
+
+    images: int
+    shape_only: dict[str, float]
+    texture_only: dict[str, float]
+    shape_share: dict[str, float | None]
+    decided: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Robustness:
+    """All of it, on the same ``images`` test images for everyone; a part that does not fit the images is None."""
+
+    images: int
+    clean: dict[str, float]
+    corruptions: Corrupted
+    shifts: Shifts
+    shuffled: Shuffled
+    cues: Cues | None
+
+
+def judge_robustness(
+    groups: Groups, test: LabelledImages, *, seed: int = 0, reference: str | None = None, tell: Tell = lambda _: None
+) -> Robustness:
+    """Test every network on spoiled copies of the test images; who calls this notes it in the ledgers.
+
+    Arguments:
+        groups: the networks of each group.
+        test: the images, or the part of them to be used.
+        seed: of all that is drawn.
+        reference: the group with an mCE of 100; the first if None.
+        tell: is given a line on what is being done.
+    """
+    tell("clean images")
+    clean = {name: _mean(_correct(members, test)) for name, members in groups.items()}
+    return Robustness(
+        images=len(test),
+        clean=clean,
+        corruptions=_corrupted(groups, test, clean, seed=seed, reference=reference or next(iter(groups)), tell=tell),
+        shifts=_shifts(groups, test, tell),
+        shuffled=_shuffled(groups, test, clean, seed, tell),
+        cues=_cues(groups, test, seed, tell) if test.class_names == SHAPE_NAMES else None,
+    )
+
+
+def evenly(test: LabelledImages, count: int) -> LabelledImages:
+    """About ``count`` images, spread over the whole set; all of them if there are no more."""
+    if len(test) <= count:
+        return test
+    return test.subset(torch.linspace(0, len(test) - 1, count).round().long())
+
+
+def _answers(contestant: Contestant, images: LabelledImages) -> Tensor:
+    return predict(contestant.network, images, contestant.normalise).logits.argmax(1)
+
+
+def _correct(members: Sequence[Contestant], images: LabelledImages) -> np.ndarray:
+    """Whether each network is right, ``(networks, images)``."""
+    return torch.stack([_answers(one, images) == images.labels for one in members]).numpy()
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(values.mean())
+
+
+def _corrupted(
+    groups: Groups, test: LabelledImages, clean: dict[str, float], *, seed: int, reference: str, tell: Tell
+) -> Corrupted:
+    accuracy: dict[str, dict[str, list[float]]] = {name: {} for name in groups}
+    by_image = {name: np.zeros((len(members), len(test))) for name, members in groups.items()}
+    for number, corruption in enumerate(CORRUPTIONS, start=1):
+        tell(f"{corruption} ({number}/{len(CORRUPTIONS)})")
+        for level in LEVELS:
+            spoiled = replace(test, images=corrupted(test.images, corruption, level, seed=seed))
+            for name, members in groups.items():
+                right = _correct(members, spoiled)
+                accuracy[name].setdefault(corruption, []).append(_mean(right))
+                by_image[name] += right / (len(CORRUPTIONS) * len(LEVELS))
+    zero = {name: np.zeros_like(values) for name, values in by_image.items()}
+    return Corrupted(
+        accuracy=accuracy,
+        mean={n: difference_over_seeds(v, zero[n], paired_seeds=True) for n, v in by_image.items()},
+        mce={name: mean_corruption_error(accuracy[name], accuracy[reference]) for name in groups},
+        reference=reference,
+        retained={name: _mean(by_image[name]) / clean[name] if clean[name] else 0.0 for name in groups},
+        differences={
+            f"{a} - {b}": difference_over_seeds(
+                by_image[a], by_image[b], paired_seeds=len(by_image[a]) == len(by_image[b])
+            )
+            for a, b in itertools.combinations(groups, 2)
+        },
+    )
+
+
+def mean_corruption_error(accuracy: Mapping[str, Sequence[float]], reference: Mapping[str, Sequence[float]]) -> float:
+    """``100 mean_c (sum_l 1 - acc_cl) / (sum_l 1 - ref_cl)``.
+
+    Reference: Hendrycks & Dietterich 2019, section 4.1.
+    Differs: the reference is one of the networks compared, not AlexNet; a corruption that does it no harm is left out.
+    """
+    ratios = []
+    for corruption, levels in accuracy.items():
+        errors, theirs = (sum(1 - a for a in some) for some in (levels, reference[corruption]))
+        if theirs > 0:
+            ratios.append(errors / theirs)
+    return 100 * float(np.mean(ratios)) if ratios else float("nan")
+
+
+def patch_of(network: nn.Module) -> int | None:
+    """Side of a patch of a network that cuts images into patches (its shorter one); None for others."""
+    for name in ("patch_embedding", "patch_embed"):
+        size = getattr(getattr(network, name, None), "patch_size", None)
+        if isinstance(size, int):
+            return size
+        if isinstance(size, tuple | list) and size:
+            return int(min(size))
+    return None
+
+
+def moved(
+    images: UInt8[Tensor, "count channels rows cols"], rows: int, cols: int
+) -> UInt8[Tensor, "count channels rows cols"]:
+    """The images shifted down and to the right; what comes in at the edge is the image's own reflection."""
+    margin = max(abs(rows), abs(cols))
+    padded = F.pad(images.float(), (margin,) * 4, mode="reflect").byte()
+    top, left = margin - rows, margin - cols
+    return padded[..., top : top + images.shape[-2], left : left + images.shape[-1]].contiguous()
+
+
+def _shifts(groups: Groups, test: LabelledImages, tell: Tell) -> Shifts:
+    patches = [patch for members in groups.values() for one in members if (patch := patch_of(one.network))]
+    patch = max(patches, default=USUAL_PATCH)
+    most = min(test.images.shape[-2:]) - 1
+    multiples = [distance for distance in (patch, 2 * patch) if distance + 1 <= most]
+    beside = {distance + step for distance in multiples for step in (-1, 1)} - {0}
+    pixels = sorted({1, 2, 3, patch // 2 or 1, *multiples, *beside} & {*range(1, most + 1)})
+    before = {name: torch.stack([_answers(one, test) for one in members]) for name, members in groups.items()}
+    consistency: dict[str, list[float]] = {name: [] for name in groups}
+    for distance in pixels:
+        tell(f"shift by {distance}")
+        kept: dict[str, list[float]] = {name: [] for name in groups}
+        for rows, cols in ((distance, 0), (-distance, 0), (0, distance), (0, -distance)):
+            there = replace(test, images=moved(test.images, rows, cols))
+            for name, members in groups.items():
+                after = torch.stack([_answers(one, there) for one in members])
+                kept[name].append(float((after == before[name]).double().mean()))
+        for name in groups:
+            consistency[name].append(float(np.mean(kept[name])))
+    on = [i for i, distance in enumerate(pixels) if distance in multiples]
+    off = [i for i, distance in enumerate(pixels) if distance in beside]
+
+    def over(places: list[int]) -> dict[str, float]:
+        return {name: float(np.mean([values[i] for i in places])) for name, values in consistency.items() if places}
+
+    return Shifts(pixels, consistency, patch, over(on), over(off))
+
+
+def shuffled_tiles(
+    images: UInt8[Tensor, "count channels rows cols"], tiles: int, *, seed: int
+) -> UInt8[Tensor, "count channels rows cols"]:
+    """Each image cut into ``tiles`` x ``tiles`` tiles, in an order of its own.
+
+    Raises:
+        ValueError: the image cannot be cut evenly.
+    """
+    count, channels, rows, cols = images.shape
+    if rows % tiles or cols % tiles:
+        raise ValueError(f"images of {rows} x {cols} cannot be cut into {tiles} x {tiles} tiles of one size")
+    generator = torch.Generator().manual_seed(derive_seed(seed, "tiles", tiles))
+    order = torch.rand(count, tiles * tiles, generator=generator).argsort(1)
+    cut = images.view(count, channels, tiles, rows // tiles, tiles, cols // tiles)
+    pieces = cut.permute(0, 2, 4, 1, 3, 5).flatten(1, 2)
+    placed = pieces[torch.arange(count)[:, None], order].unflatten(1, (tiles, tiles))
+    return placed.permute(0, 3, 1, 4, 2, 5).reshape(images.shape)
+
+
+def _shuffled(groups: Groups, test: LabelledImages, clean: dict[str, float], seed: int, tell: Tell) -> Shuffled:
+    rows, cols = test.images.shape[-2:]
+    sizes = [tiles for tiles in TILES if rows % tiles == 0 and cols % tiles == 0]
+    accuracy: dict[str, list[float]] = {name: [] for name in groups}
+    for tiles in sizes:
+        tell(f"{tiles} x {tiles} tiles shuffled")
+        there = replace(test, images=shuffled_tiles(test.images, tiles, seed=seed))
+        for name, members in groups.items():
+            accuracy[name].append(_mean(_correct(members, there)))
+    chance = 1 / test.num_classes
+    sensitivity = {
+        name: [(clean[name] - a) / (clean[name] - chance) if clean[name] > chance else None for a in accuracy[name]]
+        for name in groups
+    }
+    return Shuffled(sizes, accuracy, sensitivity)
+
+
+def _cues(groups: Groups, test: LabelledImages, seed: int, tell: Tell) -> Cues | None:
+    """New images, not those of the test set; None where the networks read other channels than these have."""
+    if test.images.shape[1] != 3:
+        return None
+    tell("shape against texture")
+    size, count = (int(test.images.shape[-2]), int(test.images.shape[-1])), min(len(test), 1000)
+    draw_seed = derive_seed(seed, "cues")
+
+    def drawn(shape: float, texture: float) -> tuple[LabelledImages, Bool[Tensor, "count"], Tensor]:
+        draw = draw_objects(
+            count, seed=draw_seed, split="test", image_size=size, shape_agreement=shape, texture_agreement=texture
+        )
+        return draw.images, draw.shapes != draw.textures, draw.textures
+
+    shape_only, texture_only = drawn(1.0, 0.1)[0], drawn(0.1, 1.0)[0]
+    conflict, apart, textures = drawn(1.0, 0.0)
+    assert bool(apart.all()), "with a texture agreement of 0 the cues never agree"
+    share: dict[str, float | None] = {}
+    decided: dict[str, float] = {}
+    for name, members in groups.items():
+        answers = torch.stack([_answers(one, conflict) for one in members])
+        by_shape, by_texture = (float((answers == cue).double().mean()) for cue in (conflict.labels, textures))
+        decided[name] = by_shape + by_texture
+        share[name] = by_shape / decided[name] if decided[name] else None
+    return Cues(
+        images=count,
+        shape_only={name: _mean(_correct(members, shape_only)) for name, members in groups.items()},
+        texture_only={name: _mean(_correct(members, texture_only)) for name, members in groups.items()},
+        shape_share=share,
+        decided=decided,
+    )

@@ -1,0 +1,211 @@
+"""How alike the layers of two networks are, and which frequencies their features have."""
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from vit_vs_cnn.comparison.contestants import Contestant
+from vit_vs_cnn.comparison.features import as_maps, features_of, layer_names
+from vit_vs_cnn.data.images import LabelledImages
+
+BATCH_SIZE = 128
+#: Points of a Fourier profile, from frequency 0 to that of one pixel of the map.
+FREQUENCIES = 9
+
+
+@dataclass(frozen=True)
+class LayerSimilarity:
+    """CKA between the layers of two networks, ``values[i][j]`` for layer i of the first and j of the second."""
+
+    first: str
+    second: str
+    first_layers: list[str]
+    second_layers: list[str]
+    values: list[list[float]]
+
+
+@dataclass(frozen=True)
+class FourierProfile:
+    """Amplitude of a network's feature maps over frequency.
+
+    Arguments:
+        layers: those that have maps.
+        frequencies: in units of pi radians per place of the map.
+        log_amplitude: of each layer, natural logarithm, relative to that at frequency 0.
+    """
+
+    layers: list[str]
+    frequencies: list[float]
+    log_amplitude: list[list[float]]
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """All of it, on ``images`` test images.
+
+    Arguments:
+        cka: of every two networks, one of each group, and of each with itself.
+        fourier: by network.
+        attention_distance: by network that has attention: its layers, each with the distance of every head in pixels,
+            and what attention that sees all alike would have.
+    """
+
+    images: int
+    cka: list[LayerSimilarity]
+    fourier: dict[str, FourierProfile]
+    attention_distance: dict[str, dict[str, Any]]
+
+
+def unbiased_hsic(
+    first: Float[Tensor, "layers batch batch"], second: Float[Tensor, "other_layers batch batch"]
+) -> Float[Tensor, "layers other_layers"]:
+    """Unbiased estimate of the Hilbert-Schmidt independence criterion of every two Gram matrices.
+
+    ``HSIC_1(K, L) = [tr K~L~ + (1'K~1)(1'L~1) / ((n-1)(n-2)) - 2/(n-2) 1'K~L~1] / (n (n-3))``, K~ and L~ with zero
+    diagonals.
+
+    Reference: Song et al., "Feature selection via dependence maximization", 2012, equation 5; Nguyen et al. 2021,
+    equation 3.
+
+    Raises:
+        ValueError: fewer than four images.
+    """
+    n = first.shape[-1]
+    if n < 4:
+        raise ValueError(f"the unbiased HSIC needs at least 4 images in a batch, but has {n}")
+    k, l = (gram - torch.diag_embed(gram.diagonal(dim1=-2, dim2=-1)) for gram in (first, second))  # noqa: E741
+    rows_k, rows_l = k.sum(-1), l.sum(-1)
+    traces = k.flatten(1) @ l.flatten(1).mT
+    sums = rows_k.sum(-1)[:, None] * rows_l.sum(-1) / ((n - 1) * (n - 2))
+    return (traces + sums - 2 / (n - 2) * rows_k @ rows_l.mT) / (n * (n - 3))
+
+
+def gram_matrix(features: Float[Tensor, "batch *rest"]) -> Float[Tensor, "batch batch"]:
+    """``X X'`` of flattened features in float64; the mean over images is taken off first, which HSIC does not see."""
+    flat = features.flatten(1)
+    flat = flat - flat.mean(0)
+    return (flat @ flat.mT).double()
+
+
+class MinibatchCka:
+    """CKA of every two layers, summed over batches: an estimate that does not depend on the batch size.
+
+    ``CKA = sum_b HSIC_1(K_b, L_b) / sqrt(sum_b HSIC_1(K_b, K_b) sum_b HSIC_1(L_b, L_b))``.
+
+    Reference: Nguyen, Raghu & Kornblith, "Do wide and deep networks learn the same things?", 2021, equation 2.
+    """
+
+    def __init__(self) -> None:
+        self._cross: Tensor | None = None
+        self._first: Tensor | None = None
+        self._second: Tensor | None = None
+
+    def update(
+        self, first: Float[Tensor, "layers batch batch"], second: Float[Tensor, "other_layers batch batch"]
+    ) -> None:
+        """Add a batch, given as the Gram matrices of all layers of both networks."""
+        cross = unbiased_hsic(first, second)
+        mine, other = (torch.stack([unbiased_hsic(g[None], g[None])[0, 0] for g in grams]) for grams in (first, second))
+        self._cross = cross if self._cross is None else self._cross + cross
+        self._first = mine if self._first is None else self._first + mine
+        self._second = other if self._second is None else self._second + other
+
+    def compute(self) -> Float[Tensor, "layers other_layers"]:
+        """The similarity; zero for a layer that gives the same for all images.
+
+        Raises:
+            ValueError: no batch was added.
+        """
+        if self._cross is None or self._first is None or self._second is None:
+            raise ValueError("there is no batch to compute CKA from")
+        scale = (self._first.clamp(min=0)[:, None] * self._second.clamp(min=0)).sqrt()
+        return torch.where(scale > 0, self._cross / scale, 0.0)
+
+
+def fourier_profile(
+    maps: Float[Tensor, "batch channels rows cols"], frequencies: int = FREQUENCIES
+) -> Float[Tensor, "frequencies"]:
+    """Mean over images and channels of ``log |F(f)| - log |F(0)|``, along the diagonal of the centred spectrum.
+
+    Reference: Park & Kim, "How do vision transformers work?", 2022, section 3 and figure 2.
+    Differs: the amplitude is averaged before the logarithm; between the map's own frequencies it is interpolated.
+    """
+    spectrum = torch.fft.fft2(maps.double()).abs().mean((0, 1))
+    points = min(spectrum.shape) // 2 + 1
+    rows, cols = (torch.linspace(0, size // 2, points).round().long() for size in spectrum.shape)
+    diagonal = spectrum[rows, cols].clamp(min=1e-12).log()
+    diagonal = F.interpolate(diagonal[None, None], size=frequencies, mode="linear", align_corners=True)[0, 0]
+    return diagonal - diagonal[0]
+
+
+def judge_similarity(
+    contestants: Mapping[str, Contestant],
+    test: LabelledImages,
+    *,
+    attention_distance: Callable[[Contestant, LabelledImages], dict[str, Any] | None] = lambda *_: None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Similarity:
+    """Compare the layers of every two networks on the same images; no label is looked at.
+
+    Arguments:
+        contestants: one of each group; one that cannot be looked into is left out.
+        test: the images.
+        attention_distance: gives a network's mean attention distances, or None if it has no attention.
+        tell: is given a line on what is being done.
+    """
+    layers = {name: found for name, one in contestants.items() if (found := _layers_with_features(one, test))}
+    contestants = {name: contestants[name] for name in layers}
+    meters = {pair: MinibatchCka() for pair in itertools.combinations_with_replacement(contestants, 2)}
+    profiles: dict[str, dict[str, Tensor]] = {name: {} for name in contestants}
+    batches = _batches(test)
+    for number, images in enumerate(batches, start=1):
+        tell(f"features, batch {number}/{len(batches)}")
+        grams = {}
+        for name, one in contestants.items():
+            device = next(one.network.parameters()).device
+            features = features_of(one.network, one.normalise(images.to(device)), layers[name])
+            grams[name] = torch.stack([gram_matrix(layer).cpu() for layer in features.values()])
+            _add_profiles(profiles[name], one.network, features, len(batches))
+        for (a, b), meter in meters.items():
+            meter.update(grams[a], grams[b])
+    tell("attention distances")
+    distances = {name: attention_distance(one, test) for name, one in contestants.items()}
+    return Similarity(
+        images=len(test),
+        cka=[LayerSimilarity(a, b, layers[a], layers[b], m.compute().tolist()) for (a, b), m in meters.items()],
+        fourier={name: _as_profile(found) for name, found in profiles.items() if found},
+        attention_distance={name: found for name, found in distances.items() if found is not None},
+    )
+
+
+def _layers_with_features(contestant: Contestant, test: LabelledImages) -> list[str]:
+    """Those that give tensors; none of a network that runs outside of torch."""
+    device = next(contestant.network.parameters()).device
+    names = layer_names(contestant.network)
+    return list(features_of(contestant.network, contestant.normalise(test.images[:2].to(device)), names))
+
+
+def _batches(test: LabelledImages) -> tuple[Tensor, ...]:
+    """A last batch that is too small for the estimate is left out."""
+    batches = test.images.split(BATCH_SIZE)
+    return batches[:-1] if len(batches) > 1 and len(batches[-1]) < 4 else batches
+
+
+def _add_profiles(found: dict[str, Tensor], network: nn.Module, features: Mapping[str, Tensor], batches: int) -> None:
+    extra = int(getattr(network, "extra_tokens", getattr(network, "num_prefix_tokens", 0)))
+    grid = getattr(network, "grid_size", None)
+    for name, layer in features.items():
+        maps = as_maps(layer, extra if layer.ndim == 3 else 0, grid)
+        if maps is not None and min(maps.shape[-2:]) >= 4:
+            found[name] = found.get(name, torch.zeros(())) + fourier_profile(maps).cpu() / batches
+
+
+def _as_profile(found: Mapping[str, Tensor]) -> FourierProfile:
+    places = torch.linspace(0, 1, FREQUENCIES).tolist()
+    return FourierProfile(list(found), places, [profile.tolist() for profile in found.values()])

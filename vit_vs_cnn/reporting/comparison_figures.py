@@ -1,0 +1,211 @@
+"""Figures of a comparison: what one sees at a glance, each drawn without a display."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from vit_vs_cnn.comparison.accuracy import Accuracy
+from vit_vs_cnn.comparison.compare import Comparison
+from vit_vs_cnn.comparison.confidence import Confidence
+from vit_vs_cnn.comparison.contestants import Tested, grouped
+from vit_vs_cnn.comparison.latency import Cost
+from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.reporting.comparison_style import MOST, plain_axes, style
+from vit_vs_cnn.reporting.heatmaps import COLOUR_MAP
+from vit_vs_cnn.reporting.robustness_figures import attacks_figure, corruptions_figure, cues_figure, shifts_figure
+from vit_vs_cnn.reporting.similarity_figures import similarity_figures
+
+
+def figures_of(comparison: Comparison, tested: Sequence[Tested], test: LabelledImages) -> dict[str, Figure]:
+    """Every figure that there is something to draw of, by the name of its file."""
+    drawn: dict[str, Figure] = {}
+    if comparison.accuracy is not None:
+        drawn["accuracy"] = accuracy_figure(comparison.accuracy)
+        drawn["classes"] = classes_figure(comparison.accuracy)
+        drawn["confusion"] = confusion_figure(comparison.accuracy, comparison.class_names)
+        if len(comparison.accuracy.networks) > 1:
+            drawn["disagreement"] = disagreement_figure(comparison.accuracy)
+        if comparison.pictures:
+            drawn["pictures"] = pictures_figure(comparison.pictures, tested, test)
+    if comparison.confidence:
+        drawn["reliability"] = reliability_figure(_first_of_each(comparison), comparison.confidence)
+    if comparison.robustness is not None:
+        drawn["corruptions"] = corruptions_figure(comparison.robustness)
+        drawn["shifts"] = shifts_figure(comparison.robustness)
+        if comparison.robustness.cues is not None:
+            drawn["cues"] = cues_figure(comparison.robustness.cues)
+    if comparison.attacked is not None:
+        drawn["attacks"] = attacks_figure(comparison.attacked)
+    if comparison.similarity is not None:
+        drawn |= similarity_figures(comparison.similarity)
+    if comparison.cost and comparison.accuracy is not None:
+        drawn["cost"] = cost_figure(comparison.cost, comparison.accuracy)
+    return drawn
+
+
+def _first_of_each(comparison: Comparison) -> dict[str, str]:
+    """Group to the name of its first network."""
+    names: dict[str, str] = {}
+    for network in comparison.networks:
+        names.setdefault(network.group, network.name)
+    return names
+
+
+def accuracy_figure(accuracy: Accuracy) -> Figure:
+    """Every group's top-1 accuracy with its interval, and its single networks as small marks."""
+    figure, (axis,) = plain_axes(6.4, 0.9 + 0.45 * len(accuracy.groups))
+    for number, group in enumerate(accuracy.groups):
+        value, low, high = (100 * x for x in (group.top1.value, group.top1.low, group.top1.high))
+        error = np.array([[value - low], [high - value]])
+        axis.errorbar(value, number, xerr=error, capsize=3, linestyle="none", **style(number))
+        alone = [100 * a for a in group.by_network.values()]
+        if len(alone) > 1:
+            axis.plot(alone, [number + 0.22] * len(alone), "|", color=style(number)["color"], markersize=8)
+    axis.set_yticks(range(len(accuracy.groups)), [group.name for group in accuracy.groups])
+    axis.set_ylim(len(accuracy.groups) - 0.5, -0.5)
+    axis.set_xlabel("top-1 accuracy in %, with 95 % interval", fontsize=9)
+    axis.grid(axis="x", alpha=0.3)
+    return figure
+
+
+def classes_figure(accuracy: Accuracy) -> Figure:
+    """Accuracy by class, the class where groups differ most on top; at most 30 classes."""
+    ordered = sorted(accuracy.classes, key=lambda c: max(c.accuracy.values()) - min(c.accuracy.values()), reverse=True)
+    shown = ordered[:30]
+    figure, (axis,) = plain_axes(6.4, 1.2 + 0.27 * len(shown))
+    for number, group in enumerate(accuracy.groups):
+        values = [100 * one.accuracy[group.name] for one in shown]
+        axis.plot(values, range(len(shown)), linestyle="none", label=group.name, markersize=5, **style(number))
+    for place, one in enumerate(shown):
+        ends = [100 * min(one.accuracy.values()), 100 * max(one.accuracy.values())]
+        axis.plot(ends, [place, place], color="#bbbbbb", zorder=0, linewidth=1.5)
+    names = [f"{one.name} *" if (one.p_corrected or 1) < 0.05 else one.name for one in shown]
+    axis.set_yticks(range(len(shown)), names)
+    axis.set_ylim(len(shown) - 0.5, -0.5)
+    more = f" (the {len(shown)} of {len(ordered)} where they differ most)" if len(shown) < len(ordered) else ""
+    starred = "; * they differ (p < 0.05, Holm)" if any((c.p_corrected or 1) < 0.05 for c in shown) else ""
+    axis.set_xlabel(f"accuracy in % by class{more}{starred}", fontsize=9)
+    axis.grid(axis="x", alpha=0.3)
+    figure.legend(fontsize=8, loc="outside upper center", ncols=4, frameon=False)
+    return figure
+
+
+def confusion_figure(accuracy: Accuracy, class_names: Sequence[str]) -> Figure:
+    """Confusion of each group in per cent of the true class, one panel for each."""
+    shown = dict(list(accuracy.confusion.items())[:MOST])
+    figure, axes = plain_axes(0.6 + 3.7 * len(shown), 4.0, len(shown))
+    few = len(class_names) <= 20
+    for axis, (name, counts) in zip(axes, shown.items(), strict=True):
+        matrix = np.asarray(counts, dtype=float)
+        share = 100 * matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
+        picture = axis.imshow(share, cmap=COLOUR_MAP, vmin=0, vmax=100)
+        axis.set_title(name, fontsize=10)
+        axis.set_xlabel("predicted", fontsize=9)
+        if few:
+            axis.set_xticks(range(len(class_names)), class_names, rotation=90, fontsize=7)
+            axis.set_yticks(range(len(class_names)), class_names, fontsize=7)
+            _write_in(axis, share)
+        axis.spines[:].set_visible(False)
+        if axis is axes[0]:
+            axis.set_ylabel("true class", fontsize=9)
+        if axis is axes[-1]:
+            figure.colorbar(picture, ax=axes, shrink=0.7, label="% of the true class")
+    return figure
+
+
+def _write_in(axis: Axes, values: np.ndarray, form: Callable[[float], str] = lambda v: f"{v:.0f}") -> None:
+    middle = (values.min() + values.max()) / 2
+    for (row, col), value in np.ndenumerate(values):
+        colour = "white" if value < middle else "black"
+        axis.text(col, row, form(value), ha="center", va="center", fontsize=6, color=colour)
+
+
+def disagreement_figure(accuracy: Accuracy) -> Figure:
+    """Share of test images that two networks call different names."""
+    count = len(accuracy.networks)
+    side = 2.0 + 0.5 * count
+    figure, (axis,) = plain_axes(side + 1, side)
+    values = 100 * np.asarray(accuracy.disagreement)
+    picture = axis.imshow(values, cmap=COLOUR_MAP, vmin=0)
+    axis.set_xticks(range(count), accuracy.networks, rotation=90)
+    axis.set_yticks(range(count), accuracy.networks)
+    axis.spines[:].set_visible(False)
+    if count <= 12:
+        _write_in(axis, values)
+    figure.colorbar(picture, ax=axis, shrink=0.7).set_label("% of images named differently", fontsize=8)
+    return figure
+
+
+def pictures_figure(pictures: Mapping[str, list[int]], tested: Sequence[Tested], test: LabelledImages) -> Figure:
+    """Test images that one network alone gets right, and some that all get wrong, with what each says."""
+    first = [members[0] for members in grouped(tested).values()][:MOST]
+    kinds = dict(list(pictures.items())[: MOST + 1])
+    columns = max(len(numbers) for numbers in kinds.values())
+    lines = 1 + len(first)
+    figure = Figure(figsize=(1.25 * columns + 0.3, len(kinds) * (1.45 + 0.14 * lines) + 0.1), layout="constrained")
+    axes = figure.subplots(len(kinds), columns, squeeze=False)
+    for row, (kind, numbers) in enumerate(kinds.items()):
+        for column in range(columns):
+            axis = axes[row, column]
+            axis.set_xticks([])
+            axis.set_yticks([])
+            axis.spines[:].set_visible(False)
+            if column < len(numbers):
+                _picture(axis, numbers[column], first, test)
+        axes[row, 0].set_title(
+            f"{kind}\n{axes[row, 0].get_title(loc='left')}", fontsize=6.5, loc="left", fontweight="bold"
+        )
+    return figure
+
+
+def _picture(axis: Axes, number: int, first: Sequence[Tested], test: LabelledImages) -> None:
+    pixels = test.images[number].permute(1, 2, 0).numpy()
+    axis.imshow(pixels[..., 0] if pixels.shape[2] == 1 else pixels[..., :3], cmap="gray", vmin=0, vmax=255)
+    truth = test.class_names[int(test.labels[number])]
+    says = [f"{t.group}: {test.class_names[int(t.predictions.logits[number].argmax())]}" for t in first]
+    axis.set_title(f"it is: {truth}", fontsize=6.5, loc="left")
+    axis.set_xlabel("\n".join(says), fontsize=6.5, loc="left")
+
+
+def reliability_figure(first: Mapping[str, str], confidence: Mapping[str, Confidence]) -> Figure:
+    """Accuracy over confidence in bins of equal mass, before and after the temperature; the first of each group."""
+    after = {group: confidence[name].after for group, name in first.items()}
+    panels = 2 if any(after.values()) else 1
+    figure, axes = plain_axes(3.6 * panels + 0.4, 3.6, panels)
+    for panel, axis in enumerate(axes):
+        for number, (group, name) in enumerate(first.items()):
+            judged = after[group] if panel else confidence[name].before
+            if judged is not None:
+                label = f"{group}: ECE {100 * judged.ece:.1f} %"
+                axis.plot(judged.confidence, judged.accuracy, label=label, markersize=4, **style(number))
+        axis.plot([0, 1], [0, 1], color="#999999", linestyle=":", zorder=0)
+        axis.set_xlim(0, 1)
+        axis.set_ylim(0, 1)
+        axis.set_aspect("equal")
+        axis.set_title("with a temperature fitted on validation" if panel else "as it is", fontsize=10)
+        axis.set_xlabel("confidence", fontsize=9)
+        axis.set_ylabel("accuracy", fontsize=9)
+        axis.legend(fontsize=7, frameon=False, loc="upper left")
+    return figure
+
+
+def cost_figure(cost: Mapping[str, Cost], accuracy: Accuracy) -> Figure:
+    """Accuracy over MACs, and over the time of one image."""
+    figure, axes = plain_axes(8.2, 3.0, 2)
+    groups = {group.name: group for group in accuracy.groups}
+    for number, (name, one) in enumerate(cost.items()):
+        top1 = groups[name].top1
+        error = 100 * np.array([[top1.value - top1.low], [top1.high - top1.value]])
+        for axis, x in zip(axes, (one.macs and one.macs / 1e6, 1000 * one.latency_p50), strict=True):
+            if x:
+                axis.errorbar(x, 100 * top1.value, yerr=error, capsize=3, linestyle="none", label=name, **style(number))
+    axes[0].set_xlabel("MACs of one image in millions, attention counted", fontsize=9)
+    axes[1].set_xlabel(f"median time of one image in ms ({next(iter(cost.values())).device})", fontsize=9)
+    axes[0].set_ylabel("top-1 accuracy in %", fontsize=9)
+    for axis in axes:
+        axis.margins(0.2)
+        axis.grid(alpha=0.3)
+    axes[1].legend(fontsize=7, frameon=False)
+    return figure

@@ -1,0 +1,85 @@
+"""Figures of similarity: layers beside layers, frequencies of features, and how far attention looks."""
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from vit_vs_cnn.comparison.similarity import Similarity
+from vit_vs_cnn.reporting.comparison_style import MOST, plain_axes, style
+from vit_vs_cnn.reporting.heatmaps import COLOUR_MAP
+
+
+def similarity_figures(similarity: Similarity) -> dict[str, Figure]:
+    drawn = {}
+    if similarity.cka:
+        drawn["cka"] = cka_figure(similarity)
+    if similarity.fourier:
+        drawn["fourier"] = fourier_figure(similarity)
+    if similarity.attention_distance:
+        drawn["attention_distance"] = attention_distance_figure(similarity)
+    return drawn
+
+
+def cka_figure(similarity: Similarity) -> Figure:
+    """CKA between all layers: of two networks, and of each with itself; the pairs of different ones first."""
+    ordered = sorted(similarity.cka, key=lambda one: one.first == one.second)[:MOST]
+    columns = min(3, len(ordered))
+    rows = -(-len(ordered) // columns)
+    figure = Figure(figsize=(3.6 * columns + 0.6, 3.5 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for axis in axes.flat:
+        axis.set_visible(False)
+    picture = None
+    for axis, one in zip(axes.flat, ordered, strict=False):
+        axis.set_visible(True)
+        picture = axis.imshow(np.asarray(one.values), cmap=COLOUR_MAP, vmin=0, vmax=1, origin="lower", aspect="auto")
+        axis.set_xlabel(one.second, fontsize=9)
+        axis.set_ylabel(one.first, fontsize=9)
+        for names, set_ticks in ((one.second_layers, axis.set_xticks), (one.first_layers, axis.set_yticks)):
+            every = -(-len(names) // 20)
+            set_ticks(range(0, len(names), every), names[::every], fontsize=6)
+        axis.tick_params(axis="x", labelrotation=90)
+    if picture is not None:
+        figure.colorbar(picture, ax=axes, shrink=0.7, label="CKA")
+    return figure
+
+
+def fourier_figure(similarity: Similarity) -> Figure:
+    """Amplitude over frequency of every layer's maps, from the first (dark) to the last (light)."""
+    names = list(similarity.fourier)[:MOST]
+    figure, axes = plain_axes(3.4 * len(names) + 0.6, 3.0, len(names))
+    least = min(min(map(min, similarity.fourier[name].log_amplitude)) for name in names)
+    for axis, name in zip(axes, names, strict=True):
+        profile = similarity.fourier[name]
+        colours = mpl.colormaps[COLOUR_MAP](np.linspace(0, 0.9, len(profile.layers)))
+        for layer, values, colour in zip(profile.layers, profile.log_amplitude, colours, strict=True):
+            axis.plot(profile.frequencies, values, color=colour, label=layer)
+        axis.set_title(name, fontsize=10)
+        axis.set_ylim(least - 0.2, 0.4)
+        axis.set_xlabel("frequency in units of pi", fontsize=9)
+        axis.grid(alpha=0.3)
+        if len(profile.layers) <= 12:
+            axis.legend(fontsize=6, frameon=False)
+    axes[0].set_ylabel("log amplitude, relative to frequency 0", fontsize=9)
+    return figure
+
+
+def attention_distance_figure(similarity: Similarity) -> Figure:
+    """Mean attention distance of every head by depth, with that of attention that sees all alike."""
+    found = dict(list(similarity.attention_distance.items())[:MOST])
+    figure, axes = plain_axes(3.4 * len(found) + 0.6, 2.9, len(found))
+    for number, (axis, (name, distances)) in enumerate(zip(axes, found.items(), strict=True)):
+        for layer, heads in enumerate(distances["by_layer"], start=1):
+            axis.plot([layer] * len(heads), heads, linestyle="none", markersize=4, alpha=0.7, **style(number))
+        depth = len(distances["by_layer"])
+        axis.plot(range(1, depth + 1), [np.mean(h) for h in distances["by_layer"]], color=style(number)["color"])
+        axis.axhline(distances["uniform"], color="#999999", linestyle=":")
+        axis.text(depth + 0.4, distances["uniform"], "sees all alike", fontsize=7, ha="right", va="bottom")
+        axis.set_xlim(0.5, depth + 0.5)
+        axis.set_ylim(0, 1.35 * distances["uniform"])
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axis.set_title(name, fontsize=10)
+        axis.set_xlabel("layer", fontsize=9)
+    axes[0].set_ylabel("mean attention distance in pixels", fontsize=9)
+    return figure
