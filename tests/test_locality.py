@@ -1,0 +1,99 @@
+"""``compile`` and ``locality``, as a user walks through them."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.experiments.tiny import tiny_config
+from vit_vs_cnn.cli import main
+from vit_vs_cnn.experiments.locality import images_for
+from vit_vs_cnn.experiments.subject import open_subject
+
+MEASURED = ["--images", "60", "--held_out", "24"]
+
+
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory) -> Path:
+    """A ResNet, a ViT of 4 x 4 patches, and the ResNet as attention that goes on training."""
+    root = tmp_path_factory.mktemp("locality")
+    values = tiny_config(root)
+    resnet = {**values["contenders"]["resnet"], "model": {"name": "resnet8", "width": 4, "zero_init_residual": False}}
+    released = {**resnet, "model": {**resnet["model"], "name": "attention/resnet8", "released": True}}
+    values["contenders"] = {
+        "vit": values["contenders"]["vit"],
+        "resnet": resnet,
+        "released": {**released, "starts_from": "resnet"},
+    }
+    values["protocol"] |= {"train_sizes": [80], "seeds": [3, 4], "budget": {"steps": 2}}
+    values["data"]["augmentation"] = {}
+    (root / "locality.yaml").write_text(yaml.safe_dump(values))
+    assert main(["train", "--config", str(root / "locality.yaml")]) == 0
+    return root / "tiny"
+
+
+def _cell(experiment: Path, contender: str) -> Path:
+    return next((experiment / "cells").glob(f"{contender}-*-s3-*"))
+
+
+def test_a_compiled_network_says_the_same_and_is_a_checkpoint(experiment, capsys):
+    cell = _cell(experiment, "resnet")
+    assert main(["compile", str(cell)]) == 0
+    printed = capsys.readouterr().out
+    assert "same class                     100.00 % of 60 images" in printed
+    exact = float(printed.split("float64")[0].split()[-2])
+    assert exact <= 1e-10
+    compiled = open_subject(cell / "checkpoints" / "attention.ckpt")
+    assert type(compiled.network).__name__ == "AttentionNetwork"
+    assert compiled.name == "resnet-n80-s3 (attention)"
+    assert main(["export", str(compiled.path), "--format", "safetensors", "--output", str(cell / "out")]) == 0
+
+
+def test_what_has_no_convolution_is_refused_in_one_line(experiment, capsys):
+    assert main(["compile", str(_cell(experiment, "vit"))]) == 2
+    assert "VisionTransformer has no torch.nn.Conv2d" in capsys.readouterr().err
+    assert main(["compile", str(_cell(experiment, "released"))]) == 2
+    assert "not attention/resnet8" in capsys.readouterr().err
+
+
+def test_released_networks_start_from_the_cnn_of_their_size_and_seed(experiment):
+    result = json.loads((_cell(experiment, "released") / "result.json").read_text())
+    assert result["starts_from"] == "resnet-n80-s3"
+
+
+def test_no_image_that_a_network_is_measured_on_was_trained_on_or_is_a_test_image(experiment):
+    subject = open_subject(_cell(experiment, "vit"))
+    pool = subject.pool()
+    on = images_for(subject.cell, pool, count=50, held_out=30)
+    trained = set(pool.draw(80, 3).training.sample_ids)
+    assert set(on.fitted.sample_ids) <= trained
+    assert not trained & set(on.held_out.sample_ids)
+    assert not set(pool.test.sample_ids) & set(on.held_out.sample_ids)
+    assert (len(on.fitted), len(on.held_out)) == (50, 30)
+
+
+def test_locality_of_a_cell_is_a_table_figures_and_a_page(experiment, tmp_path, capsys):
+    assert main(["locality", str(_cell(experiment, "vit")), *MEASURED, "--output", str(tmp_path)]) == 0
+    assert "R² 3" in capsys.readouterr().out
+    names = {path.name for path in tmp_path.iterdir()}
+    assert {"locality.html", "locality.json", "head_centres.png", "convolution_ladder.svg"} <= names
+    assert len(json.loads((tmp_path / "locality.json").read_text())["layers"]) == 2
+
+
+def test_the_study_stands_before_beside_after_and_is_not_measured_twice(experiment, capsys):
+    assert main(["locality", str(experiment), *MEASURED]) == 0
+    folder = experiment / "report" / "locality"
+    table = (folder / "locality.md").read_text()
+    assert "vit | 80" in table
+    assert (folder / "locality.html").exists()
+    assert (folder / "accuracy.png").exists()
+    kept = {path: path.stat().st_mtime_ns for path in folder.glob("*.json")}
+    assert len(kept) == 6
+    assert main(["locality", str(experiment), *MEASURED]) == 0
+    assert kept == {path: path.stat().st_mtime_ns for path in folder.glob("*.json")}
+
+
+def test_a_folder_that_is_neither_is_named(tmp_path, capsys):
+    assert main(["locality", str(tmp_path)]) == 2
+    assert "is not the folder of a trained cell" in capsys.readouterr().err

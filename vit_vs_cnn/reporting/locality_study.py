@@ -1,0 +1,134 @@
+"""The locality study: does it help to look nearby, and do networks that were trained look nearby?"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from vit_vs_cnn.experiments.locality import SUMMARY, StudiedLayer
+from vit_vs_cnn.reporting.heatmaps import save_figure
+from vit_vs_cnn.reporting.page import Page
+from vit_vs_cnn.reporting.tables import rows_of
+
+#: Colour-blind-safe (Okabe and Ito), one for each training size.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+
+
+def accuracy_by_contender(results: Sequence[dict[str, Any]], order: Sequence[str]) -> Figure:
+    """Accuracy with its interval for every contender, one series for each training size."""
+    rows = rows_of(results)
+    sizes = sorted({row.train_size for row in rows})
+    figure = Figure(figsize=(max(5.6, 0.75 * len(order) + 2.2), 3.8), layout="constrained")
+    axis = figure.subplots()
+    for index, size in enumerate(sizes):
+        shift = (index - (len(sizes) - 1) / 2) * 0.18
+        of_size = {row.contender: row.accuracy for row in rows if row.train_size == size}
+        places = [place + shift for place, name in enumerate(order) if name in of_size]
+        found = [of_size[name] for name in order if name in of_size]
+        errors = [[100 * (e.value - e.low) for e in found], [100 * (e.high - e.value) for e in found]]
+        values = [100 * e.value for e in found]
+        colour = COLOURS[index % len(COLOURS)]
+        axis.errorbar(
+            places, values, errors, fmt="osD^v"[index % 5], color=colour, capsize=2, ms=5, label=f"n = {size:,}"
+        )
+    axis.set_xticks(range(len(order)), [name.replace("_", "\n") for name in order], fontsize=8)
+    axis.set_ylabel("accuracy (%)")
+    axis.grid(axis="y", alpha=0.3)
+    figure.legend(loc="outside upper center", ncols=len(sizes), frameon=False, fontsize=9)
+    return figure
+
+
+def before_and_after(layers: Sequence[StudiedLayer], order: Sequence[str], measure: str) -> Figure:
+    """One measure by layer, before training (dashed) and after (solid), a panel for each contender."""
+    shown = [name for name in order if any(layer.contender == name for layer in layers)]
+    sizes = sorted({layer.train_size for layer in layers})
+    columns = min(4, len(shown))
+    rows = math.ceil(len(shown) / columns)
+    figure = Figure(figsize=(2.2 * columns + 0.8, 2.1 * rows + 0.9), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    for axis in list(axes.flat)[len(shown) :]:
+        axis.set_visible(False)
+    for axis, name in zip(axes.flat, shown, strict=False):
+        for colour, size in zip(itertools.cycle(COLOURS), sizes):
+            of_cell = [layer for layer in layers if (layer.contender, layer.train_size) == (name, size)]
+            for when, style in (("before", "--"), ("after", "o-")):
+                depths, means = _by_depth(of_cell, when, measure)
+                axis.plot(depths, means, style, color=colour, ms=3.5, lw=1.2, label=f"n = {size:,}, {when}")
+        axis.set_title(name, fontsize=9)
+        axis.grid(alpha=0.3)
+    for axis in axes[-1]:
+        axis.set_xlabel("layer")
+    handles, labels = axes.flat[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=2, frameon=False, fontsize=8)
+    figure.supylabel(measure)
+    return figure
+
+
+def _by_depth(layers: Sequence[StudiedLayer], when: str, measure: str) -> tuple[list[int], list[float]]:
+    """Layers, and the mean over seeds of a measure of each."""
+    depths = sorted({layer.layer for layer in layers})
+    return depths, [_mean([getattr(one, when)[measure] for one in layers if one.layer == depth]) for depth in depths]
+
+
+def summary_rows(layers: Sequence[StudiedLayer], order: Sequence[str]) -> list[list[str]]:
+    """Contender, size, then every measure before and after: mean over layers and seeds, and spread over seeds."""
+    rows = []
+    for size, name in itertools.product(sorted({layer.train_size for layer in layers}), order):
+        of_cell = [layer for layer in layers if (layer.contender, layer.train_size) == (name, size)]
+        if of_cell:
+            texts = [_over_seeds(of_cell, when, measure) for measure in SUMMARY for when in ("before", "after")]
+            rows.append([name, f"{size:,}", *texts])
+    return rows
+
+
+def write_study(
+    results: Sequence[dict[str, Any]], layers: Sequence[StudiedLayer], order: Sequence[str], folder: Path, *, title: str
+) -> list[Path]:
+    """``locality.html`` with its figures and a table, in a folder; returns the files.
+
+    Arguments:
+        results: of the experiment's finished cells.
+        layers: what ``study_locality`` gave.
+        order: the contenders, as they shall stand side by side.
+        folder: where the files go.
+        title: of the page.
+    """
+    page = Page(
+        title, "Does locality help, most of all where data are short? And do networks look nearby by themselves?"
+    )
+    files = save_figure(accuracy_by_contender(results, order), folder, "accuracy", ("png", "svg"))
+    page.section("Accuracy")
+    page.figure(files[-1], "Accuracy on the test images; the bars are 95 % intervals.", "Accuracy of every contender")
+    columns = ["contender", "n", *(f"{measure}, {when}" for measure in SUMMARY for when in ("before", "after"))]
+    rows = summary_rows(layers, order)
+    page.section("Before and after training")
+    page.bullets([f"{name}: {meaning}" for name, meaning in SUMMARY.items()])
+    page.table(columns, rows, "Means over layers and seeds, ± standard deviation over seeds")
+    for measure, meaning in SUMMARY.items():
+        drawn = save_figure(before_and_after(layers, order, measure), folder, f"layers_{measure}", ("png", "svg"))
+        page.figure(drawn[-1], f"{measure}: {meaning}.", f"{measure} by layer, before and after training")
+        files += drawn
+    table = folder / "locality.md"
+    lines = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
+    table.write_text("\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows), ""]))
+    return [*files, table, page.write(folder / "locality.html")]
+
+
+def _over_seeds(layers: Sequence[StudiedLayer], when: str, measure: str) -> str:
+    by_seed = [
+        _mean([getattr(layer, when)[measure] for layer in layers if layer.seed == seed])
+        for seed in sorted({layer.seed for layer in layers})
+    ]
+    if any(math.isnan(value) for value in by_seed):
+        return "-"
+    spread = f" ± {stdev(by_seed):.2f}" if len(by_seed) > 1 else ""
+    return f"{fmean(by_seed):.2f}{spread}"
+
+
+def _mean(values: Sequence[float | None]) -> float:
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    return fmean(known) if known else math.nan
