@@ -97,7 +97,7 @@ def _second_sentence(pair: Pair, called: Mapping[str, str]) -> str:
             f"{_capital(overtaker)} is ahead from about {_rounded(crossing.size)} images on{_at_most(crossing)}; "
             "whether the order is another with fewer is not shown."
         )
-    return f"No crossing up to {largest:,}; {_needed(matched, called[pair.behind])}."
+    return f"No crossing up to {largest:,}; {_needed(matched, called, largest)}."
 
 
 def _open_sentence(crossing: Crossing, overtaker: str, overtaken: str) -> str:
@@ -108,12 +108,14 @@ def _open_sentence(crossing: Crossing, overtaker: str, overtaken: str) -> str:
     )
 
 
-def _needed(multiplier: Multiplier, behind: str) -> str:
+def _needed(multiplier: Multiplier, called: Mapping[str, str], largest: int) -> str:
+    behind, ahead = called[multiplier.behind], called[multiplier.ahead]
     if multiplier.value is None:
         return f"{behind} needs more than {multiplier.more_than:.2g} times the data, beyond what was measured"
     low = "less than 1" if multiplier.low is None else f"{multiplier.low:.2g}"
     high = f"more than {multiplier.more_than:.2g}" if multiplier.high is None else f"{multiplier.high:.2g}"
-    return f"{behind} needs about {multiplier.value:.2g} times the data ({low} to {high})"
+    fewer = f"its {largest:,} images do what about {_rounded(multiplier.size)} do for {ahead}"
+    return f"{behind} needs about {multiplier.value:.2g} times the data ({low} to {high}): {fewer}"
 
 
 def _at_most(crossing: Crossing) -> str:
