@@ -1,0 +1,142 @@
+"""What the figures of an analysis show, and that what is not known is not drawn."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.experiments.regimes.tables import law_table, published, seeded
+from vit_vs_cnn.experiments.regimes import analyse
+from vit_vs_cnn.reporting.heatmaps import save_figure
+from vit_vs_cnn.reporting.regime_figures import (
+    cost_frontier,
+    data_multiplier,
+    difference,
+    learning_curves,
+    regime_figures,
+    residuals,
+)
+
+SIZES = (500, 1000, 4000, 10000)
+CROSSING = {"resnet": (0.5, 0.15, 0.0), "vit": (0.5 + 0.15 * 7.313, 0.3, 0.0)}  # at 1,500
+COSTS = {"resnet": {"flops": 3e12, "parameters": 75_000}, "vit": {"flops": 4e12, "parameters": 138_000}}
+
+
+def analysis_of(laws=CROSSING, *, sizes=SIZES, **options):
+    results = seeded(law_table(sizes, **laws), images=10_000, **options)
+    return analyse([r | COSTS.get(r["contender"], {}) for r in results], resamples=200)
+
+
+def texts(axis):
+    return [text.get_text() for text in axis.texts]
+
+
+def markers(axis, marker):
+    """Places of the lines that are drawn with a marker."""
+    return [line for line in axis.lines if line.get_marker() == marker]
+
+
+def test_curves_show_means_intervals_seeds_and_laws_to_twice_the_largest_size():
+    analysis = analysis_of()
+    (axis,) = learning_curves(analysis).axes
+    for curve, bars in zip(analysis.curves, axis.containers, strict=True):
+        means, _, spans = bars.lines
+        np.testing.assert_allclose(means.get_ydata().astype(float), [100 * p.accuracy.value for p in curve.points])
+        ends = np.array([segment[:, 1] for segment in spans[0].get_segments()])
+        np.testing.assert_allclose(ends, [[100 * p.accuracy.low, 100 * p.accuracy.high] for p in curve.points])
+    laws = [line for line in axis.lines if line.get_linestyle() in ("--", ":") and len(line.get_xdata()) > 1]
+    assert len(laws) == len(analysis.laws) == 4
+    assert [float(line.get_xdata()[-1]) for line in laws] == pytest.approx([20_000.0] * 4)
+    assert [t.get_text() for t in axis.get_legend().get_texts()][-2:] == ["ResNet", "ViT"]
+    assert len(markers(axis, ".")) == 8
+
+
+def test_contenders_differ_in_marker_as_well_as_colour():
+    table = {name: {7: 0.5} for name in "abcdefghi"}
+    (axis,) = learning_curves(analyse(seeded(table), resamples=20)).axes
+    styles = [(c.lines[0].get_marker(), c.lines[0].get_color()) for c in axis.containers]
+    assert len(set(styles)) == 9
+    assert len({marker for marker, _ in styles[:7]}) == len({colour for _, colour in styles[:7]}) == 7
+
+
+def test_the_difference_is_that_of_who_is_ahead_and_names_the_crossing():
+    (pair,) = analysis_of().pairs
+    (axis,) = difference(pair).axes
+    assert axis.get_title(loc="left") == "ViT minus ResNet, 95 % intervals"
+    (bars,) = axis.containers
+    drawn = bars.lines[0].get_ydata().astype(float)
+    assert drawn[0] < 0 < drawn[-1]
+    np.testing.assert_allclose(drawn, [-100 * c.difference.value for c in pair.comparisons])
+    assert " n*, where ViT overtakes, by" in texts(axis)
+    (interpolated,) = (text for text in texts(axis) if text.startswith(" interpolation"))
+    assert interpolated.startswith(" interpolation: 1,500 (1,")
+    crossing = markers(axis, "D")[0]
+    assert crossing.get_xdata()[0] == pytest.approx(pair.crossings[0].size)
+
+
+def test_only_verdicts_are_filled():
+    (pair,) = analysis_of(seeds=1).pairs
+    (axis,) = difference(pair).axes
+    hollow = [line for line in markers(axis, "o") if line.get_markerfacecolor() == "white"]
+    assert len(hollow) == len(SIZES)
+    (judged,) = analysis_of().pairs
+    (axis,) = difference(judged).axes
+    claims = sum(c.verdict == "ahead" for c in judged.comparisons)
+    assert claims > 0
+    hollow = [line for line in markers(axis, "o") if line.get_markerfacecolor() == "white"]
+    assert len(hollow) == len(SIZES) - claims
+
+
+def test_no_crossing_is_said_not_drawn():
+    (pair,) = analyse(published("CNN 4.9M", "ViT 5.0M"), resamples=100).pairs
+    (axis,) = difference(pair).axes
+    assert markers(axis, "D") == []
+    assert " interpolation: none up to 50,000" in texts(axis)
+    assert " power law: never" in texts(axis)
+
+
+def test_multipliers_beyond_the_range_are_arrows_and_far_extrapolations_are_hollow():
+    (pair,) = analyse(published("CNN 4.9M", "ViT 5.0M"), resamples=100).pairs
+    (axis,) = data_multiplier(pair).axes
+    (measured,) = markers(axis, "o")
+    assert (measured.get_xdata()[0], measured.get_ydata()[0]) == (pytest.approx(4800), pytest.approx(6.02, abs=0.01))
+    assert len(markers(axis, "_")) == 4  # censored at every larger size
+    by_law = {round(float(line.get_xdata()[0])): line for line in markers(axis, "s")}
+    assert sorted(by_law) == [12500, 25000, 37500, 50000]
+    faces = [line.get_markerfacecolor() for _, line in sorted(by_law.items())]
+    assert faces[0] != "white" and set(faces[1:]) == {"white"}
+    (star,) = markers(axis, "*")
+    assert star.get_ydata()[0] == pytest.approx(5.76, abs=0.01)
+
+
+def test_residuals_have_a_panel_for_each_law_and_the_sign_of_accuracy():
+    analysis = analysis_of()
+    plain, floored = residuals(analysis).axes
+    assert plain.get_title().startswith("power law: ") and floored.get_title().startswith("power law with floor: ")
+    law = next(law for law in analysis.laws if law.contender == "vit" and law.model == "power law")
+    (drawn,) = markers(plain, "s")
+    np.testing.assert_allclose(drawn.get_ydata(), [-100 * r for r in law.residuals])
+
+
+def test_the_frontier_has_a_panel_for_each_known_cost_and_rings_who_is_not_beaten():
+    figure = cost_frontier(analysis_of())
+    assert [axis.get_xlabel() for axis in figure.axes] == ["training FLOPs", "parameters"]
+    for axis in figure.axes:
+        rings = sum(len(line.get_xdata()) for line in axis.lines if line.get_markerfacecolor() == "none")
+        assert rings == 6  # the cheap one at each of four sizes, the dear one at the two where it is ahead
+
+
+def test_a_single_size_draws_what_there_is():
+    analysis = analyse(seeded(law_table((500,), **CROSSING)), resamples=50)
+    assert sorted(regime_figures(analysis)) == ["difference", "learning_curves"]
+    alone = analyse(seeded({"vit": {500: 0.5}}), resamples=50)
+    assert sorted(regime_figures(alone)) == ["learning_curves"]
+
+
+def test_all_figures_are_written_and_the_same_each_time(tmp_path):
+    drawn = [regime_figures(analysis_of(), {"vit": "Transformer"}) for _ in range(2)]
+    assert drawn[0]["difference"].axes[0].get_title(loc="left").startswith("Transformer minus ResNet")
+    assert list(drawn[0]) == ["learning_curves", "difference", "data_multiplier", "residuals", "cost_frontier"]
+    for name in drawn[0]:
+        once, again = (save_figure(f[name], tmp_path / str(i), name, ["png"]) for i, f in enumerate(drawn))
+        assert once[0].read_bytes() == again[0].read_bytes()
+        assert np.asarray(Image.open(once[0])).std() > 10
