@@ -1,15 +1,18 @@
 """The one check command: ``python -m tests.check``. Format, lint, types, tests with warnings as errors."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+#: Tests are many small pieces of work: a process for each core is nearly so many times as fast.
+PROCESSES = min(os.cpu_count() or 1, 8)
 CHECKS = (
     ("format", ["ruff", "format", "--check", "."]),
     ("lint", ["ruff", "check", "."]),
     ("types", ["pyright", "--pythonpath", sys.executable]),
-    ("tests", ["pytest"]),
+    ("tests", ["pytest", "-n", str(PROCESSES), "--dist", "loadfile"]),
 )
 
 

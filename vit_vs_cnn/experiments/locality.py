@@ -60,14 +60,26 @@ def images_for(cell: Cell, pool: Pool, *, count: int, held_out: int) -> Measured
     )
 
 
-def measure_subject(subject: Subject, on: MeasuredOn, network: nn.Module | None = None) -> LocalityReport:
-    """Every measure of a trained network, or of another one in its place, such as the one it was before training."""
+def measure_subject(
+    subject: Subject, on: MeasuredOn, network: nn.Module | None = None, *, summary_only: bool = False
+) -> LocalityReport:
+    """Every measure of a trained network, or of another one in its place, such as the one it was before training.
+
+    Arguments:
+        subject: whose network, and whose normalisation.
+        on: the images.
+        network: what is measured in place of the subject's own.
+        summary_only: only what ``SUMMARY`` names needs to be right: a fraction of the time.
+    """
     normalise, network = subject.augmenter.normalise, network or subject.network
     return measure_locality(
         network.network if isinstance(network, AttentionNetwork) else network,
         normalise(on.fitted.images),
         normalise(on.held_out.images),
         on.held_out.labels,
+        kernel_sizes=(3,) if summary_only else None,
+        replace=() if summary_only else None,
+        probes=4 if summary_only else 64,
     )
 
 
@@ -143,10 +155,10 @@ def finished_cells(folder: Path) -> list[Path]:
 
 def _study_cell(subject: Subject, pool: Pool, *, count: int, held_out: int) -> list[dict[str, Any]]:
     on = images_for(subject.cell, pool, count=count, held_out=held_out)
-    after = measure_subject(subject, on)
+    after = measure_subject(subject, on, summary_only=True)
     if not after.layers:
         return []
-    before = measure_subject(subject, on, untrained(subject, pool))
+    before = measure_subject(subject, on, untrained(subject, pool), summary_only=True)
     cell = subject.cell
     return [
         {
