@@ -17,6 +17,7 @@ COMMANDS = {
     "models": "models",
     "figures": "figures",
     "compare": "compare",
+    "inspect": "inspect",
     "compile": "compile",
     "locality": "locality",
     "export": "export",
@@ -35,7 +36,14 @@ Train a Vision Transformer and a CNN under one protocol and see which serves you
   tune --config FILE [--setting value ...]      choose recipes on validation images, protocol.trials for every
                                                 contender and size, and write a config that train takes
   status EXPERIMENT_DIR                         what is done, running, failed and waiting; the time left
-  report EXPERIMENT_DIR                         print the table of what is finished, write it as CSV and Markdown
+  report EXPERIMENT_DIR                         the answer of an experiment: a table here, and a page with curves,
+                                                the data multiplier, fits, cost and near-duplicates
+  compare PATH [PATH ...]                       networks on the same test images: checkpoints, cells, experiments,
+                                                timm models, exported files
+  inspect CHECKPOINT [CHECKPOINT ...]           where networks look, how far that can be trusted, an explorer
+  compile CHECKPOINT                            a trained CNN as multi-head attention that computes the same
+  locality PATH                                 how convolution-like a network's attention is
+  export CHECKPOINT                             safetensors, ONNX, torch.export, timm; each checked
   models                                        list the models by name, with parameters and MACs
   figures FOLDER                                draw every figure of the lesson on attention into a folder
 

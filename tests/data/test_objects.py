@@ -230,3 +230,43 @@ def test_source_draws_what_its_options_say():
 def test_impossible_option_is_refused_with_name_value_and_rule(argument, value, allowed):
     with pytest.raises(InputError, match=rf"{argument} is {value}; allowed: .*{allowed}"):
         ObjectsOptions(**{argument: value})
+
+
+@pytest.mark.parametrize("task", ["texture", "same_different"])
+def test_other_tasks_are_pinned(task):
+    source = ObjectsSource(ObjectsOptions(train_images=23, test_images=7, image_size=16, task=task))
+    pinned = {"texture": "b980540236fa09fc", "same_different": "eef5e0b93c101040"}
+    assert source.train().fingerprint() == pinned[task]
+
+
+def test_task_texture_labels_the_surface_and_the_shape_tells_nothing():
+    options = ObjectsOptions(train_images=600, image_size=8, task="texture", seed=2)
+    images = ObjectsSource(options).train()
+    drawn = draw_objects(600, seed=2, image_size=8, shape_agreement=0.1, texture_agreement=1.0)
+    assert images.class_names == TEXTURE_NAMES
+    assert torch.equal(images.images, drawn.images.images)
+    assert torch.equal(images.labels, drawn.textures)
+    agreement = (drawn.shapes == drawn.images.labels).float().mean()
+    assert abs(agreement - 0.1) < 4 * math.sqrt(0.1 * 0.9 / 600)
+
+
+def test_texture_of_the_test_images_may_contradict_the_training():
+    source = ObjectsSource(ObjectsOptions(50, 50, texture_agreement=1.0, test_texture_agreement=0.0))
+    train, test = (draw_objects(50, split=s, texture_agreement=t) for s, t in (("train", 1.0), ("test", 0.0)))
+    assert torch.equal(source.train().images, train.images.images)
+    assert torch.equal(source.test().images, test.images.images)
+    assert not (test.textures == test.images.labels).any()
+
+
+@pytest.mark.parametrize(
+    "options", [{"texture_agreement": 0.5}, {"shape_agreement": 0.5}, {"test_texture_agreement": 0.5}]
+)
+@pytest.mark.parametrize("task", ["texture", "same_different"])
+def test_agreements_belong_to_the_task_shape(task, options):
+    with pytest.raises(InputError, match=f"task {task} has no agreements"):
+        ObjectsOptions(task=task, **options)
+
+
+def test_unknown_task_is_refused():
+    with pytest.raises(InputError, match="task is 'size'; allowed: shape, texture, same_different"):
+        ObjectsOptions(task="size")

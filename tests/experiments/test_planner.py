@@ -38,7 +38,7 @@ def _grid(pool: Pool, minutes: float, **times: float):
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
 def test_sizes_are_evenly_spread_and_end_with_all_images(pool, count):
-    sizes = spread_sizes(pool, count, [0, 1])
+    sizes = spread_sizes(pool, count)
     assert len(sizes) == count
     assert sizes == sorted(set(sizes))
     assert sizes[-1] == 1300
@@ -49,8 +49,8 @@ def test_sizes_are_evenly_spread_and_end_with_all_images(pool, count):
 
 def test_few_images_give_fewer_sizes():
     few = Pool(_experiment(Path("runs"), data={"objects": {"train_images": 130, "image_size": 8}}).data)
-    assert spread_sizes(few, 5, [0]) == [130]
-    assert spread_sizes(few, 1, [0]) == [130]
+    assert spread_sizes(few, 5) == [130]
+    assert spread_sizes(few, 1) == [130]
 
 
 def test_more_minutes_never_give_a_smaller_grid(pool):
@@ -68,7 +68,7 @@ def test_the_estimate_lies_within_the_minutes(pool, minutes):
 
 
 def test_a_verdict_comes_before_longer_runs(pool):
-    grid = _grid(pool, 3)
+    grid = _grid(pool, 1)
     assert len(grid.seeds) >= 3
     assert len(grid.train_sizes) >= 2
     assert grid.steps < 100

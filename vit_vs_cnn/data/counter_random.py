@@ -57,3 +57,13 @@ def to_integers(
 def permutation(key: UInt64[np.ndarray, "1"], count: int) -> Int64[np.ndarray, "{count}"]:
     """The numbers 0 to ``count - 1`` in the order of the random words that the key gives them."""
     return np.argsort(split_keys(key, np.arange(count))[0], kind="stable").astype(np.int64)
+
+
+def balanced_labels(
+    key: UInt64[np.ndarray, "1"], numbers: Int64[np.ndarray, "count"], classes: int
+) -> Int64[np.ndarray, "count"]:
+    """The class of each of ``numbers`` (ascending, without gaps): all classes once, in a fresh random order, for every
+    ``classes`` numbers."""
+    blocks = np.arange(numbers[0] // classes, numbers[-1] // classes + 1)
+    orders = np.argsort(split_keys(split_keys(key, blocks)[0], np.arange(classes)), axis=1, kind="stable")
+    return orders.reshape(-1)[numbers - blocks[0] * classes].astype(np.int64)

@@ -1,20 +1,23 @@
 """Embedded images of shapes on clutter: drawn from a seed, bit-identical on every machine, with masks and two cues."""
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from jaxtyping import Int64, UInt64
+from jaxtyping import Int64
 from torch import Tensor
 
-from vit_vs_cnn.data.counter_random import counter_key, split_keys, to_integers
+from vit_vs_cnn.data.counter_random import balanced_labels, counter_key, split_keys, to_integers
 from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.data.relations import draw_relations
 from vit_vs_cnn.data.scenes import Purpose, Words, paint_scenes, purpose_words
 from vit_vs_cnn.data.shapes import SHAPE_NAMES
+from vit_vs_cnn.data.textures import TEXTURE_NAMES
 from vit_vs_cnn.errors import InputError
 
 Split = Literal["train", "test"]
+Task = Literal["shape", "texture", "same_different"]
 
 _SPLITS: tuple[Split, ...] = ("train", "test")
 _CHUNK_PIXELS = 1 << 16  # pixels drawn at a time: bounds the memory, and keeps the work within a processor's cache
@@ -33,13 +36,18 @@ class ObjectsOptions:
             0.1 makes shape uninformative.
         texture_agreement: probability that the object's texture is that of the label; otherwise it is another,
             uniformly. 0.1 makes texture uninformative; 0 with a shape agreement of 1 is a conflict of the two cues.
+        test_texture_agreement: the same for the test images alone; null for the one above. 1 in training and 0 here
+            makes the cues conflict: it finds out who has learned shapes.
         difficulty: from 0 to 1: more clutter and noise, weaker contrast, smaller, displaced and turned objects, and a
             growing share (0.11 at 0.5, 0.22 at 1) of objects camouflaged in the background's colours, few of which
             can be told.
         seed: the family of images; every image is a pure function of seed, split and its number.
+        task: what the label is. shape: that of the object. texture: that of its surface, which is seen locally; the
+            shape tells nothing. same_different: whether the shapes in two opposite corners are the same, which no part
+            of the image tells by itself. The agreements belong to the task shape.
 
     Raises:
-        InputError: a value is outside its range.
+        InputError: a value is outside its range, or an agreement is set for a task that has none.
     """
 
     train_images: int = 4000
@@ -49,6 +57,8 @@ class ObjectsOptions:
     texture_agreement: float = 0.1
     difficulty: float = 0.5
     seed: int = 0
+    task: Task = "shape"
+    test_texture_agreement: float | None = None
 
     def __post_init__(self) -> None:
         _check_count("train_images", self.train_images, least=1)
@@ -56,6 +66,25 @@ class ObjectsOptions:
         _check_size(self.image_size)
         for name in ("shape_agreement", "texture_agreement", "difficulty"):
             _check_fraction(name, getattr(self, name))
+        if self.test_texture_agreement is not None:
+            _check_fraction("test_texture_agreement", self.test_texture_agreement)
+        if self.task not in get_args(Task):
+            raise InputError(f"task is {self.task!r}; allowed: {', '.join(get_args(Task))}")
+        if self.task != "shape" and not self._has_default_agreements:
+            raise InputError(f"task {self.task} has no agreements; they belong to the task shape")
+
+    @property
+    def _has_default_agreements(self) -> bool:
+        return (self.shape_agreement, self.texture_agreement, self.test_texture_agreement) == (1.0, 0.1, None)
+
+    def agreements(self, split: Split) -> tuple[float, float]:
+        """Of shape and of texture with the label, in a split of the task shape or texture."""
+        if self.task == "texture":
+            return 0.1, 1.0
+        is_apart = split == "test" and self.test_texture_agreement is not None
+        texture = self.test_texture_agreement if is_apart else self.texture_agreement
+        assert texture is not None
+        return self.shape_agreement, texture
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,15 +130,22 @@ class ObjectsSource:
 
     def _draw(self, count: int, split: Split) -> LabelledImages:
         options = self.options
-        return draw_objects(
+        if options.task == "same_different":
+            key = counter_key(options.seed, _SPLITS.index(split), 2)
+            return draw_relations(
+                count, key=key, prefix=split, image_size=options.image_size, difficulty=options.difficulty
+            ).images
+        shape_agreement, texture_agreement = options.agreements(split)
+        images = draw_objects(
             count,
             seed=options.seed,
             split=split,
             image_size=options.image_size,
-            shape_agreement=options.shape_agreement,
-            texture_agreement=options.texture_agreement,
+            shape_agreement=shape_agreement,
+            texture_agreement=texture_agreement,
             difficulty=options.difficulty,
         ).images
+        return images if options.task == "shape" else replace(images, class_names=TEXTURE_NAMES)
 
 
 def draw_objects(
@@ -152,7 +188,8 @@ def draw_objects(
 
     numbers = np.arange(start, start + count, dtype=np.int64)
     stream = counter_key(seed, _SPLITS.index(split))
-    keys, labels = split_keys(stream, numbers)[0], _labels(counter_key(seed, _SPLITS.index(split), 1), numbers)
+    keys = split_keys(stream, numbers)[0]
+    labels = balanced_labels(counter_key(seed, _SPLITS.index(split), 1), numbers, len(SHAPE_NAMES))
     shapes = _agreeing(purpose_words(keys, Purpose.SHAPE, 2), labels, "shape_agreement", shape_agreement)
     textures = _agreeing(purpose_words(keys, Purpose.TEXTURE, 2), labels, "texture_agreement", texture_agreement)
 
@@ -171,14 +208,6 @@ def draw_objects(
         masks=torch.from_numpy(masks),
     )
     return ObjectsDraw(images=images, shapes=torch.from_numpy(shapes), textures=torch.from_numpy(textures))
-
-
-def _labels(key: UInt64[np.ndarray, "1"], numbers: Int64[np.ndarray, "count"]) -> Int64[np.ndarray, "count"]:
-    """Ten classes in a fresh random order for every ten numbers."""
-    classes = len(SHAPE_NAMES)
-    blocks = np.arange(numbers[0] // classes, numbers[-1] // classes + 1)
-    orders = np.argsort(split_keys(split_keys(key, blocks)[0], np.arange(classes)), axis=1, kind="stable")
-    return orders.reshape(-1)[numbers - blocks[0] * classes].astype(np.int64)
 
 
 def _agreeing(

@@ -30,6 +30,7 @@ class Purpose(IntEnum):
     FRAGMENTS = 7
     LIGHT = 8
     NOISE = 9
+    PAIR = 10
 
 
 def purpose_words(keys: UInt64[np.ndarray, "count"], purpose: Purpose, number: int) -> Words:
@@ -78,6 +79,40 @@ def paint_scenes(
     _light(canvas, purpose_words(keys, Purpose.LIGHT, 4), dial)
     _noise(canvas, keys, dial)
     return np.clip(canvas, 0, 255).astype(np.uint8), 2 * coverage >= _OBJECT_SAMPLES**2
+
+
+def paint_pairs(
+    keys: UInt64[np.ndarray, "count"], shapes: Int64[np.ndarray, "count 2"], image_size: tuple[int, int], dial: int
+) -> tuple[UInt8[np.ndarray, "count 3 rows cols"], Bool[np.ndarray, "count rows cols"]]:
+    """Two upright objects of one colour each in opposite quarters of a background; and the mask of both.
+
+    The arguments are those of ``paint_scenes``, with two shapes for each image.
+    """
+    colours = _Colours(purpose_words(keys, Purpose.COLOUR, 18), dial)
+    canvas = _background(keys, colours, image_size, dial)
+    rows, cols = image_size
+    side, reach = min(rows, cols) * PIXEL, min(rows, cols) * PIXEL * 52 // 256
+    words = purpose_words(keys, Purpose.PAIR, 1 + 2 * 6)
+    quarter, wander = to_integers(words[:, 0], 0, 3), side * _between(2, 8, dial) // 256
+    mask = np.zeros((len(keys), rows, cols), dtype=bool)
+    for number in range(2):
+        own = words[:, 1 + 6 * number : 7 + 6 * number]
+        lower, right = (quarter >> 1 ^ number) & 1, (quarter ^ number) & 1
+        placement = Placement(
+            row=rows * PIXEL * (1 + 2 * lower) // 4 + to_integers(own[:, 0], -wander, wander),
+            col=cols * PIXEL * (1 + 2 * right) // 4 + to_integers(own[:, 1], -wander, wander),
+            reach=np.full(len(keys), reach),
+            angle=np.zeros(len(keys), dtype=np.int64),
+        )
+        coverage = placement.sample(
+            shape_tables(), shapes[:, number], image_size, samples=_OBJECT_SAMPLES, periodic=False
+        )
+        paint = colours.fragment(own[:, 2:])[:, 0, :, None, None].astype(np.int32)
+        _cover(canvas, paint, coverage, _OBJECT_SAMPLES)
+        mask |= 2 * coverage >= _OBJECT_SAMPLES**2
+    _light(canvas, purpose_words(keys, Purpose.LIGHT, 4), dial)
+    _noise(canvas, keys, dial)
+    return np.clip(canvas, 0, 255).astype(np.uint8), mask
 
 
 class _Colours:

@@ -134,10 +134,11 @@ def choose_grid(experiment: Experiment, pool: Pool, times: dict[str, float], *, 
         InputError: none fits.
     """
     assert experiment.minutes is not None
-    grids = list(_grids(experiment, pool, times, fixed))
-    for grid in grids:
+    grids = []
+    for grid in _grids(experiment, pool, times, fixed):
         if grid.seconds <= 60 * experiment.minutes:
             return grid
+        grids.append(grid)
     least = min(grids, key=lambda grid: grid.seconds)
     raise InputError(
         f"minutes {experiment.minutes:g}: the least ({_grid_text(least.train_sizes, least.seeds, least.steps)}) "
@@ -154,36 +155,25 @@ def _grids(experiment: Experiment, pool: Pool, times: dict[str, float], fixed: C
         if "protocol.train_sizes" in fixed:
             sizes = sorted({pool.resolve(size) for size in protocol.train_sizes})
         else:
-            sizes = spread_sizes(pool, size_count, seeds)
+            sizes = spread_sizes(pool, size_count)
         steps = base if keeps_steps else max(1, round(base * share))
         seconds = sum(_cell_seconds(experiment, pool, times[name], n, steps) for n in sizes for name in times)
         yield Grid(tuple(sizes), tuple(seeds), steps, _MARGIN * seconds * len(seeds))
 
 
-def spread_sizes(pool: Pool, count: int, seeds: Collection[int]) -> list[int]:
+def spread_sizes(pool: Pool, count: int) -> list[int]:
     """So many sizes in even steps of log n, from all images down to ten of each class or a hundredth of all.
 
-    Sizes are rounded to two digits. There are fewer where they would come closer than a factor of 1.5, or where a class
-    would be left without an image.
+    Sizes are rounded to two digits. There are fewer where they would come closer than a factor of 1.5, or where the
+    rarest class would be left with less than two images to train on.
     """
-    largest = pool.largest
-    smallest = max(PER_CLASS * pool.images.num_classes, largest / SPAN)
+    largest, counts = pool.largest, torch.bincount(pool.images.labels, minlength=pool.images.num_classes)
+    rarest = float(counts.min()) / len(pool.images) * (1 - pool.data.validation_fraction)
+    smallest = max(PER_CLASS * len(counts), largest / SPAN, 2 / rarest if rarest else largest)
     while count > 1 and (largest / smallest) ** (1 / (count - 1)) < _LEAST_RATIO:
         count -= 1
-    if count == 1:
-        return [largest]
-    ratio = (largest / smallest) ** (1 / (count - 1))
-    below = {round(float(f"{largest / ratio**place:.2g}")) for place in range(1, count)}
-    return [*(size for size in sorted(below) if size < largest and _can_be_drawn(pool, size, seeds)), largest]
-
-
-def _can_be_drawn(pool: Pool, size: int, seeds: Collection[int]) -> bool:
-    try:
-        for seed in seeds:
-            pool.check(size, seed)
-    except InputError:
-        return False
-    return True
+    below = [largest * (smallest / largest) ** (place / (count - 1)) for place in range(1, count)]
+    return [*sorted({round(float(f"{size:.2g}")) for size in below} - {largest}), largest]
 
 
 def _cell_seconds(experiment: Experiment, pool: Pool, step: float, train_size: int, steps: int) -> float:

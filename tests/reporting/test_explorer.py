@@ -1,0 +1,252 @@
+"""The explorer: what its page holds, and what a browser makes of it."""
+
+import base64
+import json
+import re
+import time
+import zlib
+
+import numpy as np
+import pytest
+import torch
+
+from tests.browser import DESK, PHONE, assert_readable, look_at, open_browser
+from tests.reporting.inspected import COUNT, GRID, looked, resnet, shown, vit, with_plain_map
+from vit_vs_cnn.inspection.rollout import attention_rollout, fuse_heads
+from vit_vs_cnn.reporting.explorer import BUDGET, LEVELS, pack_weights, write_explorer
+
+EXTRA, PATCHES = 1, GRID[0] * GRID[1]
+TOKENS = EXTRA + PATCHES
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A page of a ViT and a CNN, with what it was made of."""
+    folder = tmp_path_factory.mktemp("explorer")
+    images = shown()
+    networks = [looked(vit(folder), images, "rollout", "relevance"), with_plain_map(resnet(folder), images)]
+    explorer = write_explorer(images, networks, folder / "explorer.html", title="Explorer of two")
+    return explorer, networks
+
+
+def _on_page(html, index, heads, levels):
+    """The weights that the page holds for an image, read as its documentation says."""
+    text = re.search(rf'id="w0-{index}">([^<]*)<', html).group(1)
+    data = zlib.decompress(base64.b64decode(text))
+    rows = sum(heads) * TOKENS
+    scales = np.frombuffer(data[: 2 * rows], "<u2").reshape(-1, TOKENS, 1) / 65535
+    weights = np.frombuffer(data[2 * rows :], np.uint8).reshape(-1, TOKENS, TOKENS) / levels * scales
+    return [torch.from_numpy(part.copy())[None] for part in np.split(weights, np.cumsum(heads)[:-1])]
+
+
+def test_weights_on_the_page_are_right_to_half_a_step_of_their_row(written):
+    explorer, (network, _) = written
+    html = explorer.page.read_text()
+    worst = 0.0
+    for index in range(COUNT):
+        for ours, theirs in zip(
+            _on_page(html, index, [2, 2, 2], explorer.levels), network.attention.weights, strict=True
+        ):
+            error = (ours[0] - theirs[index].double()).abs()
+            assert (
+                error <= (theirs[index].amax(dim=-1, keepdim=True) + 1 / 65535) / (2 * explorer.levels) + 1e-7
+            ).all()
+            worst = max(worst, float(error.max()))
+    assert explorer.error == pytest.approx(worst, rel=1e-6)
+    assert f"{explorer.error:.1e}" in html
+
+
+def test_a_row_of_one_hot_weights_is_kept_exactly():
+    weights = torch.eye(TOKENS).expand(2, -1, -1)
+    assert pack_weights([weights], 31)[1] == 0
+
+
+def test_less_room_makes_weights_coarser_and_then_images_fewer(tmp_path):
+    images = shown(11)
+    networks = [looked(vit(tmp_path), images)]
+    sizes, levels, counts = [], [], []
+    for budget in (BUDGET, 47_000, 20_000):
+        explorer = write_explorer(images, networks, tmp_path / "e.html", title="t", budget=budget)
+        levels.append(explorer.levels)
+        counts.append(explorer.images)
+        sizes.append(explorer.page.stat().st_size)
+    assert levels[0] == LEVELS[0] and levels[2] == LEVELS[-1]
+    assert levels == sorted(levels, reverse=True) and counts == sorted(counts, reverse=True)
+    assert counts[0] == 11 and 1 <= counts[2] < 11
+    assert "did not fit" in explorer.page.read_text()
+
+
+@pytest.mark.slow
+def test_32_images_of_a_vit_of_9_layers_and_12_heads_take_less_than_10_mb(tmp_path):
+    images = shown(32, (32, 32))
+    explorer = write_explorer(images, [looked(vit(tmp_path, 9, 12, (32, 32)), images)], tmp_path / "e.html", title="t")
+    assert explorer.images == 32
+    assert explorer.page.stat().st_size < 10_000_000
+
+
+def test_the_page_loads_nothing_and_no_name_of_a_user_becomes_markup(written):
+    html = written[0].page.read_text()
+    assert "default-src 'none'" in html
+    assert re.findall(r"https?://|src=.(?!data:)", re.sub(r"<script type=.text/plain.*?</script>", "", html)) == []
+    assert "<b>bee" not in html and "0 </script>" not in html
+    data = json.loads(re.search(r'id="data">(.*?)</script>', html, re.S).group(1))
+    assert data["images"][0]["name"] == "image 0 </script>"
+    assert data["images"][COUNT - 1]["label"] is None
+
+
+class _Reader:
+    """A reader's hand and eye."""
+
+    def __init__(self, browser):
+        from selenium.webdriver.common.action_chains import ActionChains
+
+        self.browser, self.actions = browser, ActionChains
+
+    def find(self, selector, panel=0):
+        return self.browser.find_elements("css selector", f'[data-panel="{panel}"] {selector}')[0]
+
+    def settle(self):
+        until = time.monotonic() + 20
+        while time.monotonic() < until:
+            time.sleep(0.05)
+            if self.browser.execute_script(
+                "return new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => "
+                "done(document.documentElement.dataset.drawn))))"
+            ):
+                return
+        raise AssertionError("the page does not come to rest")
+
+    def hover(self, row, col, panel=0):
+        canvas = self.find(".main", panel)
+        self.browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", canvas)
+        wide, high = canvas.size["width"], canvas.size["height"]
+        x, y = ((col + 0.5) / GRID[1] - 0.5) * wide, ((row + 0.5) / GRID[0] - 0.5) * high
+        self.actions(self.browser, duration=0).move_to_element_with_offset(canvas, round(x), round(y)).perform()
+        self.settle()
+
+    def keys(self, *keys):
+        actions = self.actions(self.browser, duration=0)
+        for key in keys:
+            actions = actions.send_keys(key)
+        actions.perform()
+        self.settle()
+
+    def press(self, text, panel=0):
+        script = "[...arguments[0].querySelectorAll('button')].find(b => b.textContent === arguments[1]).click()"
+        self.browser.execute_script(script, self.find(".heads", panel), str(text))
+        self.settle()
+
+    def show(self, view, panel=0):
+        script = "const s = arguments[0]; s.value = arguments[1]; s.dispatchEvent(new Event('change'))"
+        self.browser.execute_script(script, self.find('select[aria-label="Method"]', panel), view)
+        self.settle()
+
+    def numbers(self, panel=0):
+        script = "return [...arguments[0].querySelectorAll('td')].map(cell => +cell.dataset.value)"
+        return torch.tensor(self.browser.execute_script(script, self.find(".numbers", panel)), dtype=torch.float64)
+
+    def text(self, selector, panel=0):
+        return self.find(selector, panel).get_property("textContent")
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with open_browser(tmp_path_factory.mktemp("profile")) as browser:
+        yield browser
+
+
+@pytest.fixture
+def reader(browser, written):
+    """The page, freshly opened, with the weights that it holds for the first image."""
+    explorer, _ = written
+    assert_readable(look_at(browser, explorer.page))
+    reader = _Reader(browser)
+    reader.settle()
+    reader.weights = _on_page(explorer.page.read_text(), 0, [2, 2, 2], explorer.levels)
+    yield reader
+    assert browser.get_log("browser") == []
+
+
+def _row(matrix, row, col):
+    return matrix[0, EXTRA + row * GRID[1] + col, EXTRA:]
+
+
+def test_hovering_a_patch_shows_the_numbers_of_python(reader, written):
+    explorer, (network, _) = written
+    for row, col in ((0, 0), (2, 3), (1, 4)):
+        reader.hover(row, col)
+        assert f"Patch ({row}, {col}) attends to" in reader.text(".readout")
+        for choice in (0, 1):
+            reader.press(choice)
+            torch.testing.assert_close(
+                reader.numbers(), _row(reader.weights[2][:, choice], row, col), atol=1e-12, rtol=0
+            )
+            exact = _row(network.attention.weights[2][:1, choice].double(), row, col)
+            assert (reader.numbers() - exact).abs().max() <= explorer.error + 1e-7
+        for fusion in ("max", "min", "mean"):
+            reader.press(fusion)
+            expected = _row(fuse_heads(reader.weights[2], fusion), row, col)
+            torch.testing.assert_close(reader.numbers(), expected, atol=1e-12, rtol=0)
+
+
+def test_rollout_from_a_patch_and_from_what_the_classifier_reads_is_that_of_python(reader, written):
+    reader.hover(2, 1)
+    reader.show("rollout")
+    for fusion in ("max", "min", "mean"):
+        reader.press(fusion)
+        rollout = attention_rollout(reader.weights, fusion)
+        torch.testing.assert_close(reader.numbers(), _row(rollout, 2, 1), atol=1e-12, rtol=0)
+    assert f"Deletion {float(written[1][0].methods[0].deletion[0]):.2f}" in reader.text(".readout")
+    reader.keys("c")
+    torch.testing.assert_close(reader.numbers(), rollout[0, 0, EXTRA:], atol=1e-12, rtol=0)
+    assert "What the classifier reads holds" in reader.text(".readout")
+    assert "class-agnostic" in reader.text('select[aria-label="Method"]')
+
+
+def test_maps_of_other_methods_are_those_of_python_and_carry_their_score(reader, written):
+    _, (attends, convolves) = written
+    reader.show("relevance")
+    maps = attends.methods[1].maps[0].double()
+    step = float(maps.max() - maps.min()) / 255
+    torch.testing.assert_close(reader.numbers(), maps.flatten(), atol=0.51 * step, rtol=1e-4)
+    assert f"Deletion {float(attends.methods[1].deletion[0]):.2f}" in reader.text(".readout")
+    torch.testing.assert_close(reader.numbers(1), convolves.methods[0].maps[0].double().flatten(), atol=0.003, rtol=0)
+    assert "(+20 %)" in reader.text(".readout", 1)
+
+
+def test_keys_move_the_patch_the_layer_the_head_the_image_and_the_method(reader):
+    from selenium.webdriver.common.keys import Keys
+
+    reader.hover(1, 2)
+    reader.keys(Keys.ARROW_DOWN, Keys.ARROW_RIGHT, Keys.ARROW_DOWN)
+    assert "Patch (2, 3) attends to" in reader.text(".readout")
+    reader.keys("[", "[", "[", "]")
+    assert "Layer 1 of" in reader.text(".count")
+    reader.keys(";")  # before the first comes the last: head 1
+    torch.testing.assert_close(reader.numbers(), _row(reader.weights[1][:, 1], 2, 3), atol=1e-12, rtol=0)
+    reader.keys(" ")
+    reader.keys(Keys.ARROW_LEFT)
+    assert "Patch (2, 3)" in reader.text(".readout") and "To (2, 2): " in reader.text(".readout")
+    reader.keys(" ", "m")
+    torch.testing.assert_close(reader.numbers(), _row(attention_rollout(reader.weights), 2, 3), atol=1e-12, rtol=0)
+    reader.keys(",")
+    assert "class not known" in reader.browser.find_element("id", "what").text
+    assert "right" not in reader.text(".says") and "wrong" not in reader.text(".says")
+
+
+def test_a_phone_shows_it_without_scrolling_sideways_and_a_tap_is_enough(browser, written):
+    look = look_at(browser, written[0].page, width=PHONE)
+    assert_readable(look)
+    reader = _Reader(browser)
+    reader.settle()
+    canvas = reader.find(".main")
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", canvas)
+    box = browser.execute_script(
+        "const b = arguments[0].getBoundingClientRect(); return [b.x, b.y, b.width, b.height]", canvas
+    )
+    point = {"x": box[0] + 4.5 / 5 * box[2], "y": box[1] + 0.5 / 3 * box[3]}
+    browser.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [point]})
+    browser.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    reader.settle()
+    assert "Patch (0, 4) attends to" in reader.text(".readout")
+    look_at(browser, written[0].page, width=DESK)

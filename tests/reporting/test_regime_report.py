@@ -1,0 +1,204 @@
+import csv
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from tests.browser import DESK, PHONE, assert_readable, look_at, open_browser
+from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
+from vit_vs_cnn.cli import main
+from vit_vs_cnn.comparison.evaluation import Predictions
+from vit_vs_cnn.experiments.config import experiment_from_dict
+from vit_vs_cnn.experiments.contamination import Contamination
+from vit_vs_cnn.reporting.regime_report import write_report
+from vit_vs_cnn.reporting.regime_tables import duplicates_table
+
+SIZES, SEEDS, IMAGES = (50, 110, 230, 470), (0, 1, 2), 307
+CURVES = {"vit": (0.9, 0.20), "resnet": (0.8, 0.25), "a<b>": (0.95, 0.15)}
+
+
+def _made_up(folder: Path, *, contenders=("vit", "resnet"), sizes=SIZES, seeds=SEEDS, scored_on="test") -> Path:
+    """The folder of an experiment whose accuracies follow power laws; nothing was trained."""
+    values = tiny_config(folder.parent, name=folder.name)
+    values["contenders"] = {
+        name.strip("<>").replace("<", "").replace(">", ""): values["contenders"]["vit"] for name in contenders
+    }
+    values["protocol"] |= {"train_sizes": list(sizes), "seeds": list(seeds), "scored_on": scored_on}
+    folder.mkdir(parents=True)
+    (folder / "experiment.yaml").write_text(yaml.safe_dump(experiment_from_dict(values).to_dict()))
+    labels, names = torch.zeros(IMAGES, dtype=torch.int64), []
+    for n in sizes:
+        for seed in seeds:
+            for contender in contenders:
+                scale, exponent = CURVES[contender]
+                hard = np.random.default_rng(7).permutation(IMAGES) + np.random.default_rng(seed).normal(0, 9, IMAGES)
+                correct = hard > scale * IMAGES * (n / 20) ** -exponent
+                logits = torch.from_numpy(np.stack([correct, ~correct], 1)).float()
+                names.append(f"{contender.strip('<>').replace('<', '').replace('>', '')}-n{n}-s{seed}-0123456789")
+                cell = folder / "cells" / names[-1]
+                cell.mkdir(parents=True)
+                Predictions(logits, labels, [f"test-{i}" for i in range(IMAGES)]).save(cell / "predictions.npz")
+                (cell / "result.json").write_text(
+                    json.dumps(_result(names[-1], contender, n, seed, correct, scored_on))
+                )
+    (folder / "grid.json").write_text(json.dumps(names))
+    (folder / "test_ledger.jsonl").write_text("".join(json.dumps({"weights": n}) + "\n" for n in names) + '{"cut sho')
+    return folder
+
+
+def _result(name, contender, n, seed, correct, scored_on):
+    identity = {"budget": {"steps": 23}, "batch_size": 14, "contender": {"augmentation": {}}}
+    return {
+        **{"cell": name, "contender": contender, "train_size": n, "seed": seed, "subset": f"{n}-{seed}", "trials": 1},
+        **{"accuracy": float(correct.mean()), "accuracy_interval": [0.1, 0.9], "scored_images": IMAGES},
+        **{
+            "scored_on": scored_on,
+            "test_evaluations": 1,
+            "parameters": 1234,
+            "macs": 56789,
+            "steps": 23,
+            "images": 322,
+        },
+        **{"epochs": 322 / n, "flops": 109725348, "train_seconds": 1.5, "images_per_second": 214.6, "devices": 1},
+        **{"precision": "32-true", "data": {"source": "objects", "fingerprint": "f00-ba4"}, "identity": identity},
+        **{"versions": {"python": "3.11", "torch": "2.9"}, "commit": None, "began": "2026-01-01T00:00:00+00:00"},
+        **{"hardware": {"cpu": "a & b", "threads": 1, "gpus": [], "system": "Linux"}},
+    }
+
+
+def _bytes(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory) -> Path:
+    folder = _made_up(tmp_path_factory.mktemp("made") / "up")
+    write_report(folder)
+    return folder
+
+
+def test_the_report_is_the_same_bytes_when_it_is_written_again(reported):
+    before = _bytes(reported / "report")
+    shutil.rmtree(reported / "report")
+    assert sorted(str(p.relative_to(reported / "report")) for p in write_report(reported)) == sorted(before)
+    assert _bytes(reported / "report") == before
+
+
+def test_measured_times_change_nothing_but_the_files_that_name_them(reported, tmp_path):
+    other = tmp_path / "up"
+    shutil.copytree(reported, other)
+    for path in other.rglob("result.json"):
+        values = json.loads(path.read_text()) | {"train_seconds": 77.7, "began": "2027-02-03T00:00:00+00:00"}
+        path.write_text(json.dumps(values | {"images_per_second": 5.0}))
+    write_report(other)
+    one, two = _bytes(reported / "report"), _bytes(other / "report")
+    assert {name for name in one if one[name] != two[name]} == {"results.csv", "table.md"}
+
+
+def test_the_page_opens_with_the_answer_and_has_every_part(reported):
+    html = (reported / "report" / "index.html").read_text()
+    lead = re.search(r'<div class="lead"><p>(.*?)</p>', html)
+    assert lead is not None
+    assert "With 470 images" in lead.group(1)
+    assert lead.group(1).count(". ") >= 1
+    for heading in (
+        "Learning curves|What more data would change|Fits|Accuracy and cost|Near-duplicates|Protocol and budgets|Cells|"
+        "How it was measured|Files"
+    ).split("|"):
+        assert f">{heading}</h2>" in html
+    assert "opened 24 times for 24 networks, each once" in html
+    assert html.count("<img") == 5
+
+
+def test_every_file_that_the_page_names_is_there(reported):
+    html = (reported / "report" / "index.html").read_text()
+    links = [link for link in re.findall(r'href="([^"#]+)"', html) if not link.startswith("data:")]
+    assert len(links) > 15
+    assert all((reported / "report" / link).is_file() for link in links)
+    markdown = (reported / "report" / "report.md").read_text()
+    assert all((reported / "report" / name).is_file() for name in re.findall(r"\]\((figures/.+?)\)", markdown))
+
+
+def test_tables_hold_plain_numbers(reported):
+    with (reported / "report" / "tables" / "learning_curves.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 8
+    assert all(float(row["from"]) <= float(row["accuracy, %"]) <= float(row["to"]) for row in rows)
+
+
+def test_failed_and_missing_cells_are_told(reported, tmp_path):
+    folder = tmp_path / "up"
+    shutil.copytree(reported, folder)
+    failed, missing = folder / "cells" / "vit-n50-s0-0123456789", folder / "cells" / "vit-n50-s1-0123456789"
+    (failed / "result.json").unlink()
+    about = {"cell": "vit-n50-s0", "type": "TrainingDiverged", "message": "the loss <is> no number", "step": 3}
+    (failed / "failed.json").write_text(json.dumps(about | {"time": "2026-01-01T00:00:00+00:00"}))
+    shutil.rmtree(missing)
+    write_report(folder)
+    html = (folder / "report" / "index.html").read_text()
+    assert "Of 24 cells 1 failed and 1 not finished" in html
+    assert "TrainingDiverged at step 3: the loss &lt;is&gt; no number" in html
+    assert "not finished" in html
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"contenders": ("vit",), "sizes": (110,), "seeds": (0,)},
+        {"sizes": (110,)},
+        {"seeds": (0,)},
+        {"scored_on": "validation", "sizes": (50, 110)},
+        {"contenders": ("vit", "resnet", "a<b>"), "sizes": (50, 110)},
+    ],
+    ids=["one cell", "one size", "one seed", "validation", "three contenders"],
+)
+def test_a_report_is_written_of_every_kind_of_grid(kind, tmp_path):
+    folder = _made_up(tmp_path / "up", **kind)
+    written = write_report(folder)
+    assert all(path.stat().st_size for path in written)
+    assert '<div class="lead"><p>' in (folder / "report" / "index.html").read_text()
+    assert "<b>" not in (folder / "report" / "index.html").read_text()
+
+
+def test_lost_predictions_are_told_and_stop_nothing(tmp_path):
+    folder = _made_up(tmp_path / "up", sizes=(50, 110))
+    next(folder.rglob("predictions.npz")).unlink()
+    write_report(folder)
+    assert "Intervals do without the predictions" in (folder / "report" / "index.html").read_text()
+
+
+def test_the_command_prints_the_table_and_writes_the_report_of_trained_cells(tmp_path, capsys):
+    experiment = tiny_experiment(tmp_path, protocol={**tiny_config(tmp_path)["protocol"], "budget": {"steps": 2}})
+    run_quietly(experiment)
+    assert main(["report", str(experiment.folder)]) == 0
+    printed = capsys.readouterr().out
+    assert "contender" in printed
+    assert f"wrote {experiment.folder / 'report' / 'index.html'}" in printed.replace("\n", "")
+    html = (experiment.folder / "report" / "index.html").read_text()
+    assert "every image is drawn anew" in html
+
+
+def test_accuracy_without_duplicates_leaves_out_those_of_the_cells_own_subset():
+    found = Contamination("f", 5, {"a": [0, 1], "b": [4]})
+    correct = {"x": np.array([1, 1, 1, 0, 0], bool), "y": np.array([1, 1, 1, 0, 0], bool)}
+    results = [
+        {"cell": "x", "contender": "vit", "train_size": 7, "subset": "a", "accuracy": 0.6},
+        {"cell": "y", "contender": "vit", "train_size": 7, "subset": "b", "accuracy": 0.6},
+    ]
+    (row,) = duplicates_table(found, results, correct).rows
+    # 1 of 3 and 3 of 4 are right among the others; 2 and 1 are left out.
+    assert row == ["7", "ViT", "1.5", "30.00", "60.00", "54.17", "-5.83"]
+
+
+def test_a_browser_reads_the_report_on_a_desk_and_on_a_phone(reported, tmp_path):
+    page = reported / "report" / "index.html"
+    with open_browser(tmp_path / "profile") as browser:
+        for width in (DESK, PHONE):
+            look = look_at(browser, page, width=width, dark=width == PHONE)
+            assert_readable(look)
+            assert len(look.figures) == 5

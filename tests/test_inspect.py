@@ -1,0 +1,240 @@
+"""``inspect`` from the command line, and attention logged while a network trains."""
+
+import contextlib
+import csv
+import io
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from tests.experiments.tiny import run_quietly, tiny_experiment
+from vit_vs_cnn.cli import COMMANDS, main
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.attention_logging import AttentionLogger, picture_sheet
+from vit_vs_cnn.experiments.inspection_maps import look_into, maps_over_training
+from vit_vs_cnn.experiments.inspection_subjects import images_to_score, images_to_show, open_runs
+from vit_vs_cnn.experiments.subject import open_subject
+from vit_vs_cnn.inspection import attention_maps, rollout_map
+from vit_vs_cnn.inspection.perturbation import area_under, deletion_curves
+from vit_vs_cnn.reporting.inspection_figures import says, training_strip, write_training_gif
+
+STEPS = 5
+
+
+@pytest.fixture(scope="module", autouse=True)
+def command():
+    """The command under its name, also where the command line does not list it yet."""
+    COMMANDS.setdefault("inspect", "inspect")
+
+
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory) -> Path:
+    """A ViT and a CNN, with a checkpoint of every second step and attention in TensorBoard."""
+    root = tmp_path_factory.mktemp("trained")
+    callbacks = [
+        {
+            "class_path": "vit_vs_cnn.experiments.attention_logging.AttentionLogger",
+            "init_args": {"every_steps": 2, "images": 3},
+        },
+        {
+            "class_path": "lightning.pytorch.callbacks.ModelCheckpoint",
+            "init_args": {"every_n_train_steps": 2, "save_top_k": -1, "filename": "at_{step}"},
+        },
+    ]
+    protocol = {"train_sizes": [60, 120], "seeds": [3], "budget": {"steps": STEPS}, "batch_size": 14}
+    trainer = {"accelerator": "cpu", "devices": 1, "callbacks": callbacks}
+    run_quietly(tiny_experiment(root, protocol=protocol, trainer=trainer, execution={}))
+    return root / "tiny"
+
+
+def _cell(experiment: Path, name: str) -> Path:
+    (folder,) = experiment.glob(f"cells/{name}-*")
+    return folder
+
+
+def _inspect(*words) -> int:
+    return main(["inspect", *map(str, words)])
+
+
+def _error(capsys) -> str:
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+@pytest.fixture(scope="module")
+def inspected(experiment, tmp_path_factory):
+    """What the command writes and prints for a whole experiment, and the ledger before and after."""
+    pytest.importorskip("captum")
+    folder = tmp_path_factory.mktemp("inspected")
+    ledger, printed = (experiment / "test_ledger.jsonl").read_text(), io.StringIO()
+    words = ("--count", 2, "--explorer", "--score", "--score_images", 11, "--methods", "rollout", "grad_cam")
+    with contextlib.redirect_stdout(printed):
+        assert _inspect(experiment, *words, "--output", folder) == 0
+    assert (experiment / "test_ledger.jsonl").read_text() == ledger
+    return folder, " ".join(printed.getvalue().split())
+
+
+def test_an_experiment_gives_pictures_figures_a_page_and_the_explorer(inspected):
+    folder, printed = inspected
+    for text in ("vit-n120-s3: rollout (class-agnostic) beats", "resnet-n120-s3: grad_cam beats", "explorer.html (0."):
+        assert text in printed, text
+    assert sorted(path.name for path in (folder / "pictures").iterdir()) == ["0.png", "1.png"]
+    drawn = {path.name for path in (folder / "figures").iterdir()}
+    for name in ("heads_vit-n120-s3", "weights_vit-n120-s3", "attention_distance", "filters_resnet-n120-s3"):
+        assert {f"{name}.png", f"{name}.svg"} <= drawn
+    assert "sheet_0.png" in drawn and "sheet_0.svg" not in drawn
+    assert not any("heads_resnet" in name for name in drawn)
+    page = (folder / "index.html").read_text()
+    assert re.search(
+        r'alt="test/\S+, \w+\. vit-n120-s3 says \w+ \d+% \((right|wrong)\); rollout \(class-agnostic\) del', page
+    )
+    assert "no label enters them" in page and 'href="explorer.html"' in page
+
+
+def test_scores_come_with_intervals_and_with_what_has_to_be_said(inspected):
+    folder, printed = inspected
+    assert "rollout: class-agnostic" in printed and "Pointing clearly above chance" in printed
+    rows = list(csv.DictReader((folder / "scores.csv").open()))
+    assert [(row["network"][:3], row["method"]) for row in rows] == [
+        (network, method)
+        for network, own in (("vit", "rollout"), ("res", "grad_cam"))
+        for method in (own, "random", "centre")
+    ]
+    assert {row["images"] for row in rows} == {"11"}
+    for row in rows:
+        for name in ("pointing", "rank", "deletion_mean"):
+            low, value, high = (float(row[f"{name}{limit}"]) for limit in ("_low", "", "_high"))
+            assert low <= value <= high
+    assert rows[2]["moves"] == "False"
+    assert "How far the maps can be trusted" in (folder / "index.html").read_text()
+
+
+def test_predictions_and_scores_on_the_pictures_are_those_of_the_network(experiment):
+    (run,) = open_runs([_cell(experiment, "vit-n120-s3")])
+    shown = images_to_show(run.subject, ["5", "17", "2"])
+    test = run.subject.pool().test.subset(torch.tensor([5, 17, 2]))
+    assert torch.equal(shown.data.images, test.images)
+    pixels = run.subject.augmenter.normalise(test.images)
+    found = look_into(run, shown, ["rollout", "relevance"], grid_size=(4, 4), class_index=1)
+    with torch.no_grad():
+        shares = run.network(pixels).softmax(dim=1)
+        torch.testing.assert_close(found.probabilities, shares)
+        emptied = pixels.mean(dim=(2, 3), keepdim=True).expand_as(pixels)
+        ends = [run.network(images).softmax(dim=1)[:, 1] for images in (pixels, emptied)]
+    curves = deletion_curves(run.network, pixels, found.methods[1].maps, found.classes, grid_size=(4, 4))
+    torch.testing.assert_close(curves[:, 0], ends[0])
+    torch.testing.assert_close(curves[:, -1], ends[1])
+    torch.testing.assert_close(found.methods[1].deletion, area_under(curves))
+    assert found.methods[0].faster(0) == pytest.approx(
+        float(1 - found.methods[0].deletion[0] / found.methods[0].chance[0])
+    )
+    right = "right" if test.labels[0] == shares[0].argmax() else "wrong"
+    assert (
+        says(shown, found, 0)
+        == f"says {test.class_names[int(shares[0].argmax())]} {float(shares[0].max()):.0%} ({right})"
+    )
+
+
+def test_the_drawn_images_depend_on_the_seed_and_not_on_the_network(experiment):
+    one, other = (open_subject(_cell(experiment, name)) for name in ("vit-n120-s3", "resnet-n60-s3"))
+    seen = [images_to_show(subject, count=7).data.sample_ids for subject in (one, other)]
+    assert seen[0] == seen[1] != images_to_show(one, count=7, seed=1).data.sample_ids
+    assert set(seen[0]) != set(images_to_score(one, count=7).data.sample_ids)
+
+
+def test_files_have_the_class_that_their_folder_is_named_by(experiment, tmp_path):
+    subject = open_subject(_cell(experiment, "vit-n120-s3"))
+    name = subject.class_names[1]
+    for place in (name, "elsewhere"):
+        (tmp_path / place).mkdir()
+        Image.new("RGB", (50, 41), (200, 30, 90)).save(tmp_path / place / "photo.png")
+    shown = images_to_show(subject, [str(tmp_path / name), str(tmp_path / "elsewhere" / "photo.png")])
+    assert [shown.label(0), shown.label(1)] == [name, None]
+    assert shown.data.images.shape == (2, 3, 32, 32)
+    assert shown.data.images[1, :, 3, 4].tolist() == [200, 30, 90]
+
+
+def test_checkpoints_of_one_run_show_its_training_in_order(experiment, tmp_path):
+    cell = _cell(experiment, "vit-n120-s3")
+    early = sorted(cell.rglob("at_*.ckpt"))
+    assert len(early) == 2
+    (run,) = open_runs([cell, early[1], early[0], cell / "checkpoints" / "last.ckpt"])
+    assert run.steps == [2, 4, STEPS]
+    assert run.subject.path.name == "last.ckpt"
+    shown = images_to_show(run.subject, count=2)
+    stages = maps_over_training(run, shown, "rollout")
+    first = attention_maps(open_subject(early[0]).network, run.subject.augmenter.normalise(shown.data.images))
+    expected = first.to_grid(rollout_map(first.weights, query=first.query))
+    torch.testing.assert_close(stages[0][1], expected)
+    with Image.open(write_training_gif(shown, stages, tmp_path / "film.gif")) as film:
+        assert (film.n_frames, film.size) == (3, (2 * 128, 128 + 6))
+    assert len(training_strip(shown, stages, "t").axes) == 4 * 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--methods", "rollout"], "has no attention, so it cannot answer rollout; its methods are grad_cam"),
+        (["--methods", "rolout"], 'there is no method "rolout"'),
+        (["--class", "dragon"], "--class dragon: no such class; there are"),
+        (["--images", "60"], "60 is no number of the 60 test images; allowed: 0 to 59"),
+        (["--images", "1", "no.png"], "name either files or numbers"),
+        (["--images", "no.png"], "no.png: no such file or folder"),
+    ],
+)
+def test_what_cannot_be_done_is_one_clear_line(experiment, tmp_path, capsys, words, said):
+    assert _inspect(_cell(experiment, "resnet-n120-s3"), *words, "--output", tmp_path / "out") == 2
+    assert said in _error(capsys)
+    assert not (tmp_path / "out").exists()
+
+
+def test_event_files_hold_the_maps_of_the_same_images_every_so_many_steps(experiment):
+    events = EventAccumulator(
+        str(_cell(experiment, "vit-n120-s3") / "tensorboard"), size_guidance={"images": 0}
+    ).Reload()
+    logged = events.Images("attention/rollout")
+    assert [image.step for image in logged] == [0, 2, 4, STEPS]
+    assert (logged[0].width, logged[0].height) == (3 * 96, 2 * 96)
+    first, last = (_decoded(logged[i].encoded_image_string) for i in (0, -1))
+    assert torch.equal(first[:96], last[:96])  # the images above
+    assert not torch.equal(first[96:], last[96:])  # the maps below
+    other = EventAccumulator(str(_cell(experiment, "resnet-n120-s3") / "tensorboard")).Reload()
+    assert other.Tags()["images"] == []
+
+
+def test_logging_attention_changes_no_step_of_training(experiment, tmp_path):
+    protocol = {"train_sizes": [60], "seeds": [3], "budget": {"steps": STEPS}, "batch_size": 14}
+    contenders = tiny_experiment(tmp_path).to_dict()["contenders"]
+    plain = tiny_experiment(
+        tmp_path,
+        protocol=protocol,
+        trainer={"accelerator": "cpu", "devices": 1, "logger": False},
+        contenders={"vit": contenders["vit"]},
+        execution={},
+    )
+    (result,) = run_quietly(plain)
+    logged = json.loads((_cell(experiment, "vit-n60-s3") / "result.json").read_text())
+    assert result["weights"] == logged["weights"]
+
+
+def test_a_sheet_stands_images_above_maps_from_black_to_white():
+    images, maps = torch.rand(2, 3, 5, 7), torch.arange(12.0).view(2, 2, 3)
+    sheet = picture_sheet(images, maps)
+    assert sheet.shape == (3, 2 * 100, 2 * 140)
+    assert sheet[:, 100, 0].tolist() == [0, 0, 0] and sheet[:, -1, -1].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("given", [{"every_steps": 0}, {"images": 0}, {"method": "rolout"}])
+def test_a_logger_of_nothing_is_refused(given):
+    with pytest.raises(InputError, match="allowed"):
+        AttentionLogger(**given)
+
+
+def _decoded(data: bytes) -> torch.Tensor:
+    return torch.from_numpy(np.array(Image.open(io.BytesIO(data)).convert("RGB")))

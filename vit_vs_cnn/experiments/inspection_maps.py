@@ -1,0 +1,162 @@
+"""What networks say about images, where they look for it, and how much of it is there."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.inspection_subjects import InspectedRun, ShownImages
+from vit_vs_cnn.inspection.attention_weights import AttentionMaps, attention_maps
+from vit_vs_cnn.inspection.layout import layout_of
+from vit_vs_cnn.inspection.per_image import noise_of
+from vit_vs_cnn.inspection.perturbation import area_under, deletion_curves
+from vit_vs_cnn.inspection.saliency import list_methods, method_named, saliency_maps
+
+#: What is shown where nothing is asked for: attention through all layers, attention for the class; Grad-CAM.
+DEFAULT_METHODS = {True: ("rollout", "relevance"), False: ("grad_cam",)}
+#: Random maps that a picture's score is held against; one alone is a noisy yardstick for a single image.
+RANDOM_MAPS = 4
+FILL, STEPS, BATCH = "mean", 16, 32
+#: Images whose weights are kept: they are many.
+ATTENDED = 64
+
+
+@dataclass(frozen=True, eq=False)
+class MethodMaps:
+    """The maps of one method, with a score of each.
+
+    Arguments:
+        method: its name.
+        description: in one line.
+        class_specific: whether they are maps for a class.
+        maps: of each image, on the method's own grid.
+        deletion: area under the probability as the map's places are taken away, the most important first.
+        chance: the same for random maps, their mean.
+    """
+
+    method: str
+    description: str
+    class_specific: bool
+    maps: Float[Tensor, "images map_rows map_cols"]
+    deletion: Float[Tensor, "images"]
+    chance: Float[Tensor, "images"]
+
+    @property
+    def label(self) -> str:
+        """The name, and what has to be said with it."""
+        return self.method if self.class_specific else f"{self.method} (class-agnostic)"
+
+    def faster(self, index: int) -> float:
+        """How much lower than chance the area is, as a share: ``(AUC_random - AUC) / AUC_random``."""
+        return float(1 - self.deletion[index] / self.chance[index].clamp_min(1e-12))
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkMaps:
+    """What one network says and where it looks.
+
+    Arguments:
+        run: the network.
+        probabilities: of each image and class.
+        classes: the class of each image that maps and scores are for.
+        methods: the maps.
+        attention: its weights on the first images, ``ATTENDED`` at most; None for a network without.
+    """
+
+    run: InspectedRun
+    probabilities: Float[Tensor, "images classes"]
+    classes: Int64[Tensor, "images"]
+    methods: list[MethodMaps]
+    attention: AttentionMaps | None
+
+    @property
+    def predicted(self) -> Int64[Tensor, "images"]:
+        return self.probabilities.argmax(dim=1)
+
+
+def methods_for(run: InspectedRun, asked: Sequence[str] = ()) -> list[str]:
+    """Those of the methods asked for that the network can answer; of none, its default ones.
+
+    Raises:
+        InputError: there is no such method, or it can answer none of them.
+    """
+    for name in asked:
+        method_named(name)
+    able = list_methods(run.network)
+    if not asked:
+        return list(DEFAULT_METHODS[run.attends])
+    if chosen := [name for name in asked if name in able]:
+        return chosen
+    lacks = "is no CNN with feature maps" if run.attends else "has no attention"
+    raise InputError(
+        f"{run.name} ({type(run.network).__name__}) {lacks}, so it cannot answer {', '.join(asked)}; "
+        f"its methods are {', '.join(able)}"
+    )
+
+
+def grid_for(runs: Sequence[InspectedRun], image_size: tuple[int, int]) -> tuple[int, int]:
+    """The tokens that deletion takes away, the same for all: those of the first network that has any, or 8 x 8."""
+    for run in runs:
+        if run.attends:
+            return layout_of(run.network, image_size).grid_size
+    return 8, 8
+
+
+def look_into(
+    run: InspectedRun,
+    shown: ShownImages,
+    methods: Sequence[str],
+    *,
+    grid_size: tuple[int, int],
+    class_index: int | None = None,
+) -> NetworkMaps:
+    """Predictions, maps and their scores, and the attention of one network.
+
+    The probability that deletion follows is that of the class which the network says, or of ``class_index``: no label
+    is used.
+
+    Raises:
+        InputError: as ``saliency_maps``.
+    """
+    pixels = run.subject.augmenter.normalise(shown.data.images)
+    with torch.no_grad():
+        probabilities = torch.cat([run.network(batch).softmax(dim=1) for batch in pixels.split(BATCH)])
+    classes = probabilities.argmax(dim=1) if class_index is None else torch.full((len(pixels),), class_index)
+    chance = torch.stack([_areas(run, pixels, noise, classes, grid_size) for noise in _noises(pixels)]).mean(dim=0)
+    found = []
+    for name in methods:
+        method = method_named(name)
+        parts = zip(pixels.split(BATCH), classes.split(BATCH), strict=True)
+        maps = torch.cat([saliency_maps(run.network, part, method, classes=of) for part, of in parts])
+        areas = _areas(run, pixels, maps, classes, grid_size)
+        found.append(MethodMaps(name, method.description, method.class_specific, maps, areas, chance))
+    attention = attention_maps(run.network, pixels[:ATTENDED]) if run.attends else None
+    return NetworkMaps(run, probabilities, classes, found, attention)
+
+
+def maps_over_training(
+    run: InspectedRun, shown: ShownImages, method: str
+) -> list[tuple[int, Float[Tensor, "images map_rows map_cols"]]]:
+    """The maps of one method at every state of a run, each with its optimizer step."""
+    pixels = run.subject.augmenter.normalise(shown.data.images)
+    return [
+        (step, saliency_maps(state.network, pixels, method)) for step, state in zip(run.steps, run.states, strict=True)
+    ]
+
+
+def _noises(pixels: Tensor) -> Iterator[Tensor]:
+    for number in range(RANDOM_MAPS):
+        yield noise_of(pixels, "random map", number)[:, 0]
+
+
+def _areas(
+    run: InspectedRun, pixels: Tensor, maps: Tensor, classes: Int64[Tensor, "images"], grid_size: tuple[int, int]
+) -> Float[Tensor, "images"]:
+    steps = min(STEPS, grid_size[0] * grid_size[1])
+    parts = zip(pixels.split(BATCH), maps.split(BATCH), classes.split(BATCH), strict=True)
+    return torch.cat(
+        [area_under(deletion_curves(run.network, *part, fill=FILL, grid_size=grid_size, steps=steps)) for part in parts]
+    )

@@ -1,0 +1,215 @@
+"""Whom ``inspect`` looks into, and on which images."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from jaxtyping import Int64
+from torch import Tensor, nn
+
+from vit_vs_cnn.data.decoding import SUFFIXES, decode_image
+from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.cell import read_result
+from vit_vs_cnn.experiments.config import hash_of
+from vit_vs_cnn.experiments.subject import Subject, open_subject
+from vit_vs_cnn.inspection.attention_weights import has_attention
+from vit_vs_cnn.seeds import derive_seed
+from vit_vs_cnn.training.checkpoints import read_checkpoint
+
+#: The label of an image whose class is not known.
+UNKNOWN = -1
+
+
+@dataclass(frozen=True, eq=False)
+class InspectedRun:
+    """A network, and the states of it on the way there.
+
+    Arguments:
+        name: for a reader; no two of one inspection are the same.
+        subject: the last of the states.
+        steps: optimizer steps of each state, ascending.
+        states: the checkpoints of this run that were named, in that order; the last one is ``subject``.
+    """
+
+    name: str
+    subject: Subject
+    steps: list[int]
+    states: list[Subject]
+
+    @property
+    def network(self) -> nn.Module:
+        return self.subject.network
+
+    @property
+    def attends(self) -> bool:
+        """Whether it has attention to look at."""
+        return has_attention(self.network)
+
+
+@dataclass(frozen=True, eq=False)
+class ShownImages:
+    """The images that are looked at.
+
+    Arguments:
+        data: as bytes; the label of an image of unknown class is ``UNKNOWN``.
+        whence: where they come from, for a reader.
+    """
+
+    data: LabelledImages
+    whence: str
+
+    def label(self, index: int) -> str | None:
+        """The class of an image, if it is known."""
+        label = int(self.data.labels[index])
+        return None if label == UNKNOWN else self.data.class_names[label]
+
+
+def open_runs(paths: Sequence[Path]) -> list[InspectedRun]:
+    """The networks at checkpoints and in folders of cells and experiments; several states of one run are one.
+
+    Of an experiment: of the largest training size and the first seed, the first contender with attention and the first
+    without that have finished.
+
+    Raises:
+        InputError: something that cannot be opened, or networks for other classes or images of other sizes.
+    """
+    subjects: list[Subject] = []
+    for path in paths:
+        subjects += _of_experiment(path) if (path / "grid.json").exists() else [open_subject(path)]
+    for subject in subjects[1:]:
+        _check_alike(subjects[0], subject)
+    runs: dict[str, list[Subject]] = {}
+    for subject in {subject.path.resolve(): subject for subject in subjects}.values():
+        runs.setdefault(hash_of(subject.cell.identity), []).append(subject)
+    return _named([_run(states) for states in runs.values()])
+
+
+def images_to_show(
+    subject: Subject, words: Sequence[str] = (), *, count: int = 16, seed: int = 0, root: Path | None = None
+) -> ShownImages:
+    """The images that were asked for; of a network's own test images if none was.
+
+    Those are drawn from a seed before any network has seen them: what goes wrong is shown as often as it goes wrong.
+    The images of an experiment that is scored on validation images are validation images.
+
+    Arguments:
+        subject: whose images and classes they are.
+        words: files and folders of images, or numbers of test images; files in a folder that is named like a class
+            belong to it.
+        count: how many to draw, or to take of a folder at most.
+        seed: of the draw.
+        root: where the data lies, if no longer where it lay.
+
+    Raises:
+        InputError: no such file or number, or numbers beside files.
+    """
+    numbers = [int(word) for word in words if word.isdecimal()]
+    if not words or numbers:
+        if len(numbers) < len(words):
+            raise InputError("--images: name either files or numbers of test images")
+        data, whence = _scored_images(subject, root)
+        if not words:
+            return ShownImages(data.subset(_drawn(len(data), count, seed)), f"drawn from {whence} by seed {seed}")
+        if (highest := max(numbers)) >= len(data):
+            raise InputError(f"--images: {highest} is no number of {whence}; allowed: 0 to {len(data) - 1}")
+        return ShownImages(data.subset(torch.tensor(numbers)), f"chosen by number from {whence}")
+    files = [file for word in words for file in _files(Path(word), count)]
+    return ShownImages(_decoded(files, subject), "chosen files")
+
+
+def images_to_score(subject: Subject, *, count: int, seed: int = 0, root: Path | None = None) -> ShownImages:
+    """Images to score methods on, drawn as those of ``images_to_show``."""
+    return images_to_show(subject, count=count, seed=derive_seed(seed, "score"), root=root)
+
+
+def _of_experiment(folder: Path) -> list[Subject]:
+    try:
+        names = json.loads((folder / "grid.json").read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(f"{folder} is not the folder of an experiment: grid.json: {error}") from error
+    cells = [folder / "cells" / name for name in names]
+    results = {cell: read_result(cell / "result.json") for cell in cells if (cell / "result.json").exists()}
+    if not results:
+        raise InputError(f"{folder}: none of its {len(cells)} cells is finished yet")
+    size = max(result["train_size"] for result in results.values())
+    seed = min(result["seed"] for result in results.values() if result["train_size"] == size)
+    kinds: dict[bool, Subject] = {}
+    for cell, result in results.items():
+        if (result["train_size"], result["seed"]) == (size, seed) and len(kinds) < 2:
+            subject = open_subject(cell)
+            kinds.setdefault(has_attention(subject.network), subject)
+    return [kinds[kind] for kind in (True, False) if kind in kinds]
+
+
+def _check_alike(first: Subject, other: Subject) -> None:
+    if first.class_names != other.class_names:
+        raise InputError(
+            f"{first.path} and {other.path} know different classes and cannot be looked at on the same images"
+        )
+    shapes = [tuple(read_checkpoint(one.path)["vit_vs_cnn"]["image_shape"]) for one in (first, other)]
+    if shapes[0] != shapes[1]:
+        raise InputError(f"{first.path} and {other.path} are for images of different shapes: {shapes[0]}, {shapes[1]}")
+
+
+def _run(states: list[Subject]) -> InspectedRun:
+    steps = {id(state): int(read_checkpoint(state.path)["global_step"]) for state in states}
+    ordered = sorted(states, key=lambda state: steps[id(state)])
+    return InspectedRun("", ordered[-1], [steps[id(state)] for state in ordered], ordered)
+
+
+def _named(runs: list[InspectedRun]) -> list[InspectedRun]:
+    """Names as short as tells the runs apart."""
+    ways: list[Callable[[Subject], str]] = [
+        lambda subject: subject.cell.name,
+        lambda subject: f"{subject.cell.experiment.name}/{subject.cell.name}",
+        lambda subject: f"{subject.cell.name}-{hash_of(subject.cell.identity)[:6]}",
+    ]
+    for way in ways:
+        names = [way(run.subject) for run in runs]
+        if len(set(names)) == len(names):
+            break
+    else:
+        raise AssertionError("runs differ in their identity, so their hashes do")
+    return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
+
+
+def _scored_images(subject: Subject, root: Path | None) -> tuple[LabelledImages, str]:
+    """The test images, or the validation images of an experiment whose test set stays shut."""
+    pool, cell = subject.pool(root), subject.cell
+    if cell.experiment.protocol.scored_on == "test":
+        return pool.test, f"the {len(pool.test):,} test images"
+    held = pool.draw(cell.train_size, cell.seed).validation
+    return held, f"the {len(held):,} validation images"
+
+
+def _drawn(there: int, count: int, seed: int) -> Int64[Tensor, "count"]:
+    generator = torch.Generator().manual_seed(derive_seed(seed, "images to inspect"))
+    return torch.randperm(there, generator=generator)[:count]
+
+
+def _files(path: Path, count: int) -> list[Path]:
+    if not path.exists():
+        raise InputError(f"--images: {path}: no such file or folder, and no number of a test image")
+    if not path.is_dir():
+        return [path]
+    found = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES)
+    if not found:
+        raise InputError(f"--images: {path} holds no image ({', '.join(sorted(SUFFIXES))})")
+    return found[:count]
+
+
+def _decoded(files: Sequence[Path], subject: Subject) -> LabelledImages:
+    channels, rows, cols = read_checkpoint(subject.path)["vit_vs_cnn"]["image_shape"]
+    if channels != 3 or rows != cols:
+        raise InputError(
+            f"--images: {subject.path} takes images of {channels} x {rows} x {cols}; files give squares of 3"
+        )
+    data = subject.cell.experiment.data
+    resize = data.folder.resize if data.source == "folder" else "crop"
+    pixels = [torch.from_numpy(decode_image(file, rows, resize)) for file in files]
+    known = {name: number for number, name in enumerate(subject.class_names)}
+    labels = [known.get(file.resolve().parent.name, UNKNOWN) for file in files]
+    return LabelledImages(torch.stack(pixels), torch.tensor(labels), subject.class_names, [file.name for file in files])

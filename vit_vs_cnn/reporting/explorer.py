@@ -1,0 +1,257 @@
+"""The explorer: a page on which one points at a patch and sees where it attends. No server, no network."""
+
+import base64
+import io
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import torch
+from jaxtyping import Float
+from PIL import Image
+from torch import Tensor
+
+from vit_vs_cnn.experiments.inspection_maps import MethodMaps, NetworkMaps
+from vit_vs_cnn.experiments.inspection_subjects import ShownImages
+from vit_vs_cnn.inspection.attention_weights import AttentionMaps
+from vit_vs_cnn.inspection.saliency import resize_maps
+from vit_vs_cnn.reporting.explorer_style import BODY, STYLE
+from vit_vs_cnn.reporting.page import Page
+
+#: Of the whole file, in bytes; and what is left of it for the weights' other company: images, maps, script.
+BUDGET, REST = 10_000_000, 0.94
+#: Steps between nothing and the greatest weight of a row, the finest that fits.
+LEVELS = (255, 127, 63, 31, 15)
+#: Scales of rows are stored as shares of 1 in so many steps.
+SCALES = 65535
+#: Of maps of pixels, at most; larger ones are averaged.
+MAP_SIDE = 56
+COLOUR_MAPS = ("viridis", "cividis")
+#: Methods that the page computes itself, from any token and not only from what the classifier reads.
+OWN = {"raw_attention", "rollout", "rollout_max", "rollout_min"}
+
+
+@dataclass(frozen=True)
+class Explorer:
+    """What was written.
+
+    Arguments:
+        page: the file.
+        images: how many it holds.
+        levels: steps that weights are rounded to, between nothing and the greatest of their row.
+        error: the largest difference of a weight on the page from the network's own.
+    """
+
+    page: Path
+    images: int
+    levels: int
+    error: float
+
+
+def write_explorer(
+    shown: ShownImages, networks: Sequence[NetworkMaps], path: Path, *, title: str, budget: int = BUDGET
+) -> Explorer:
+    """The page, as fine as the budget allows: weights rounded more coarsely first, then fewer images.
+
+    A weight is stored as ``round(levels A / s)``, with s the greatest weight of its row (rounded up to a multiple of
+    1/65535): it is right to ``s / (2 levels)``. What the page shows is computed from these.
+
+    Arguments:
+        shown: the images.
+        networks: what was found on them.
+        path: of the file.
+        title: of the page.
+        budget: bytes that it may take; a single image is shown even so.
+    """
+    count = min([len(shown.data), *(len(n.attention.logits) for n in networks if n.attention is not None)])
+    levels, count = _fitting(networks, count, round(REST * budget) - _rest(shown, networks, count))
+    models, chunks, errors = [], [], [0.0]
+    for number, network in enumerate(networks):
+        models.append(_model(shown, network, count))
+        if network.attention is None:
+            continue
+        for index in range(count):
+            packed, error = pack_weights([layer[index] for layer in network.attention.weights], levels)
+            chunks.append(f'<script type="text/plain" id="w{number}-{index}">{_base64(packed)}</script>')
+            errors.append(error)
+    data = {
+        "images": [_image(shown, index) for index in range(count)],
+        "models": models,
+        "levels": levels,
+        "scales": SCALES,
+        "error": max(errors),
+        "colours": {name: _base64(_colours(name)) for name in COLOUR_MAPS},
+    }
+    page = Page(title, _lead(networks))
+    page.markup(f"<style>{STYLE}</style>{BODY}")
+    page.text(_honesty(shown, count, levels, max(errors), networks), note=True)
+    text = json.dumps(data).replace("<", "\\u003c")  # so that no name can end the block
+    page.markup("".join(chunks) + f'<script type="text/plain" id="data">{text}</script>')
+    page.script(resources.files("vit_vs_cnn.reporting").joinpath("explorer_script.js").read_text(encoding="utf-8"))
+    return Explorer(page.write(path), count, levels, max(errors))
+
+
+def pack_weights(weights: Sequence[Float[Tensor, "heads tokens tokens"]], levels: int) -> tuple[bytes, float]:
+    """The weights of all layers for one image, compressed; and the largest error of any.
+
+    First the scales of all rows, two bytes each (little-endian), then a byte for each weight, both layer by layer;
+    deflated as zlib does.
+    """
+    scales, bytes_, error = [], [], 0.0
+    for layer in weights:
+        values = layer.detach().cpu().double().clamp_min(0.0).numpy()
+        scale = np.ceil(np.round(values.max(axis=-1) * SCALES, 6)).clip(1, SCALES)
+        rounded = np.rint(levels * values * SCALES / scale[..., None]).clip(0, levels)
+        error = max(error, float(np.abs(rounded / levels * scale[..., None] / SCALES - values).max()))
+        scales.append(scale.astype("<u2").tobytes())
+        bytes_.append(rounded.astype(np.uint8).tobytes())
+    return zlib.compress(b"".join([*scales, *bytes_]), 9), error
+
+
+def _fitting(networks: Sequence[NetworkMaps], count: int, room: int) -> tuple[int, int]:
+    """The finest levels at which all images fit, or the coarsest and as many images as do."""
+    attentions = [network.attention for network in networks if network.attention is not None]
+    if not attentions:
+        return LEVELS[0], count
+    size = 0.0
+    for levels in LEVELS:
+        size = 1.03 * sum(_size_of_image(attention, levels) for attention in attentions)
+        if size * count <= room:
+            return levels, count
+    return LEVELS[-1], max(1, min(count, int(room / size)))
+
+
+def _size_of_image(attention: AttentionMaps, levels: int) -> float:
+    """In bytes of base64, by the first images."""
+    tried = range(min(3, len(attention.logits)))
+    sizes = [len(pack_weights([layer[i] for layer in attention.weights], levels)[0]) for i in tried]
+    return 4 / 3 * max(sizes) + 60
+
+
+def _rest(shown: ShownImages, networks: Sequence[NetworkMaps], count: int) -> int:
+    """Bytes of images and maps."""
+    pictures = sum(len(_picture(shown, index)) for index in range(count))
+    return pictures + len(json.dumps([_model(shown, network, count) for network in networks]))
+
+
+def _model(shown: ShownImages, network: NetworkMaps, count: int) -> dict[str, Any]:
+    attention = network.attention
+    return {
+        "name": network.run.name,
+        "kind": type(network.run.network).__name__,
+        "attention": None if attention is None else _attention(attention, count),
+        "says": [_says(shown, network, index) for index in range(count)],
+        "maps": [_map(found, count, shown, network) for found in network.methods if not _is_own(found, network)],
+        "scores": {found.method: _scores(found, count) for found in network.methods if _is_own(found, network)},
+    }
+
+
+def _is_own(found: MethodMaps, network: NetworkMaps) -> bool:
+    """Whether the page computes the maps itself."""
+    return network.attention is not None and found.method in OWN
+
+
+def _scores(found: MethodMaps, count: int) -> list[list[float]]:
+    """Of each image: deletion, that of random maps, and how much lower it is."""
+    return [
+        [round(float(found.deletion[i]), 3), round(float(found.chance[i]), 3), round(found.faster(i), 3)]
+        for i in range(count)
+    ]
+
+
+def _attention(attention: AttentionMaps, count: int) -> dict[str, Any]:
+    """The shape of the weights, and what the classifier reads: once where it is the same for all images."""
+    query = attention.query[:count].double().cpu()
+    same = bool((query == query[:1]).all())
+    return {
+        "grid": list(attention.grid_size),
+        "extra": attention.extra_tokens,
+        "heads": [layer.shape[1] for layer in attention.weights],
+        "query": [[round(share, 7) for share in row] for row in (query[:1] if same else query).tolist()],
+    }
+
+
+def _says(shown: ShownImages, network: NetworkMaps, index: int) -> dict[str, Any]:
+    predicted = int(network.predicted[index])
+    name = shown.data.class_names[predicted]
+    label = shown.label(index)
+    return {
+        "class": name,
+        "share": round(float(network.probabilities[index, predicted]), 4),
+        "right": None if label is None else label == name,
+    }
+
+
+def _map(found: MethodMaps, count: int, shown: ShownImages, network: NetworkMaps) -> dict[str, Any]:
+    """Maps as bytes between the least and the greatest value of each."""
+    maps = found.maps[:count].float().cpu()
+    if max(maps.shape[1:]) > MAP_SIDE:
+        rows, cols = (min(side, MAP_SIDE) for side in maps.shape[1:])
+        maps = resize_maps(maps, (rows, cols))
+    low, high = maps.amin(dim=(1, 2)), maps.amax(dim=(1, 2))
+    span = (high - low).clamp_min(1e-30)[:, None, None]
+    levels = torch.round(255 * (maps - low[:, None, None]) / span).to(torch.uint8)
+    return {
+        "method": found.method,
+        "about": found.description,
+        "specific": found.class_specific,
+        "classes": [shown.data.class_names[int(network.classes[index])] for index in range(count)],
+        "grid": list(maps.shape[1:]),
+        "low": [float(f"{value:.6g}") for value in low],
+        "high": [float(f"{value:.6g}") for value in high],
+        "score": _scores(found, count),
+        "bytes": _base64(levels.numpy().tobytes()),
+    }
+
+
+def _image(shown: ShownImages, index: int) -> dict[str, Any]:
+    rows, cols = shown.data.images.shape[2:]
+    return {
+        "name": shown.data.sample_ids[index],
+        "label": shown.label(index),
+        "size": [rows, cols],
+        "src": _picture(shown, index),
+    }
+
+
+def _picture(shown: ShownImages, index: int) -> str:
+    """As PNG where it is small, so that every pixel is right, and as JPEG else."""
+    image = shown.data.images[index]
+    colours = image[:3] if len(image) >= 3 else image[:1].expand(3, -1, -1)
+    kind = "PNG" if max(image.shape[1:]) <= 64 else "JPEG"
+    file = io.BytesIO()
+    Image.fromarray(colours.permute(1, 2, 0).contiguous().numpy()).save(file, kind, quality=88)
+    return f"data:image/{kind.lower()};base64,{_base64(file.getvalue())}"
+
+
+def _colours(name: str) -> bytes:
+    return np.rint(255 * mpl.colormaps[name](np.linspace(0, 1, 256))[:, :3]).astype(np.uint8).tobytes()
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _lead(networks: Sequence[NetworkMaps]) -> list[str]:
+    names = [network.run.name for network in networks]
+    who = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return [f"Point at a patch to see where it attends: {who}."]
+
+
+def _honesty(shown: ShownImages, count: int, levels: int, error: float, networks: Sequence[NetworkMaps]) -> str:
+    said = [f"{count} images, {shown.whence}."]
+    if count < len(shown.data):
+        said.append(f"{len(shown.data) - count} more did not fit into this file.")
+    if any(network.attention is not None for network in networks):
+        said.append(
+            f"Weights are rounded to {levels} steps between zero and the greatest of their row; the largest error "
+            f"on this page is {error:.1e}. Rollout, and everything else made of attention alone, is class-agnostic: "
+            "no change of the classifier moves it. Attention is not an explanation: see the scores beside it."
+        )
+    return " ".join(said)

@@ -1,0 +1,278 @@
+"""What was found by inspection: pictures, figures and scores in a folder, a page, and a table for the terminal."""
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from vit_vs_cnn.experiments.inspection_maps import NetworkMaps, maps_over_training
+from vit_vs_cnn.experiments.inspection_subjects import ShownImages
+from vit_vs_cnn.inspection.scores import MethodScore
+from vit_vs_cnn.reporting.heatmaps import save_figure
+from vit_vs_cnn.reporting.inspection_figures import (
+    COLUMNS,
+    card,
+    distances_by_depth,
+    filter_figure,
+    head_grid,
+    overlay_sheet,
+    position_figure,
+    says,
+    score_line,
+    training_strip,
+    weight_grid,
+    write_training_gif,
+)
+from vit_vs_cnn.reporting.page import Link, Page, Tile
+
+#: The scores of all networks: by network, the methods' in the order in which they were asked for.
+Scores = Mapping[str, Sequence[MethodScore]]
+
+NO_LABEL = (
+    "Maps and their scores are for the class that the network says: no label enters them, and nothing here is written "
+    "into the ledger of the test set. Labels stand beside the pictures only."
+)
+SCORE = (
+    "deletion: area under the probability of the class as the map's places are replaced by its mean colour, the "
+    "most important first; random: the mean of four random maps; in brackets how much lower, larger is better."
+)
+AGNOSTIC = (
+    "Maps that are called class-agnostic do not look at the class: no change of the classifier's head moves them."
+)
+SCORE_LEGEND = (
+    "Deletion, insertion: relative to a random map, larger is better. Pointing, mass, rank: share on the object, for "
+    "which chance is its area. In brackets 95 % intervals; * clearly above both chance and the centre prior. moved: "
+    "rank correlation with the maps of a network whose weights are all shuffled; near 0 is good."
+)
+
+
+def print_scores(scores: Scores, console: Console) -> None:
+    """A table for each network, and what has to be said beside it."""
+    for name, rows in scores.items():
+        columns, cells = score_table(rows)
+        table = Table(
+            title=f"{name}: {rows[0].images:,} images", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
+        )
+        table.title_justify = "left"
+        for number, column in enumerate(columns):
+            table.add_column(column, justify="right" if number else "left")
+        for row in cells:
+            table.add_row(*row)
+        console.print(table)
+        for line in score_notes(rows):
+            console.print(line, soft_wrap=True, markup=False, highlight=False)
+    console.print(SCORE_LEGEND, style="dim", markup=False, highlight=False)
+
+
+def score_table(rows: Sequence[MethodScore]) -> tuple[list[str], list[list[str]]]:
+    """Columns and cells: every measure with its interval, and how far maps move under shuffled weights."""
+    measures = list(rows[0].measures)
+    columns = ["method", *(name.replace("_", " ") for name in measures), "moved"]
+    cells = []
+    for row in rows:
+        found = [row.measures[name] for name in measures]
+        texts = [
+            f"{m.value.value:.2f} [{m.value.low:.2f}, {m.value.high:.2f}]{'*' if m.beats_both else ''}" for m in found
+        ]
+        cells.append([row.method, *texts, f"{row.sanity[-1].correlation.value:.2f}" if row.sanity else "-"])
+    return columns, cells
+
+
+def score_notes(rows: Sequence[MethodScore]) -> list[str]:
+    """What the scores say in words: what does not move, what is class-agnostic, what beats chance and the centre."""
+    lines = [f"{row.method}: {note}" for row in rows for note in row.notes]
+    if area := rows[0].area:
+        best = [row.method for row in rows if "pointing" in row.measures and row.measures["pointing"].beats_both]
+        said = ", ".join(best) if best else "no method"
+        lines.insert(0, f"Pointing clearly above chance ({area:.2f}) and the centre prior: {said}.")
+    return lines
+
+
+def write_inspection(
+    shown: ShownImages,
+    networks: Sequence[NetworkMaps],
+    folder: Path,
+    *,
+    title: str,
+    scores: Scores | None = None,
+    explorer: Path | None = None,
+) -> list[Path]:
+    """Pictures, figures, tables and ``index.html`` into a folder, which is made; returns the files, the page last."""
+    pictures = _pictures(shown, networks, folder)
+    figures, files = _figures(shown, networks, folder)
+    written = [*pictures, *files]
+    page = Page(title, _lead(shown, networks))
+    if explorer is not None:
+        page.bullets([Link("Explorer: point at a patch and see where it attends", explorer.name)])
+    page.section("Pictures")
+    page.text(NO_LABEL, SCORE, AGNOSTIC, note=True)
+    cards = [path for path in pictures if path.parent.name == "pictures"]
+    page.gallery([Tile(path, "", _in_words(shown, networks, index)) for index, path in enumerate(cards)], width=360)
+    for caption, path in figures.items():
+        page.section(caption[0])
+        page.figure(path, caption[1], f"{caption[0]}: {caption[1]}")
+    if scores:
+        written += _write_scores(scores, folder)
+        _add_scores(page, scores)
+    page.section("Every number")
+    with page.details("Predictions and scores of every picture"):
+        rows = _rows(shown, networks)
+        page.table(list(rows[0]), [list(row.values()) for row in rows], "Predictions and deletion scores")
+    (folder / "pictures.json").write_text(json.dumps(_rows(shown, networks), indent=1) + "\n")
+    return [*written, folder / "pictures.json", page.write(folder / "index.html")]
+
+
+def _lead(shown: ShownImages, networks: Sequence[NetworkMaps]) -> list[str]:
+    said = [f"Where {_listed([n.run.name for n in networks])} look: {len(shown.data)} images, {shown.whence}."]
+    for network in networks:
+        right = [shown.label(i) == shown.data.class_names[int(p)] for i, p in enumerate(network.predicted)]
+        better = [f"{m.method} {sum(m.faster(i) > 0 for i in range(len(right)))}" for m in network.methods]
+        known = any(shown.label(i) is not None for i in range(len(right)))
+        is_right = f"is right on {sum(right)} of {len(right)}; " if known else ""
+        said.append(f"{network.run.name} {is_right}maps that beat random ones in deletion: {', '.join(better)}.")
+    return said
+
+
+def _pictures(shown: ShownImages, networks: Sequence[NetworkMaps], folder: Path) -> list[Path]:
+    """A card for each image, then sheets of several; photographs, so PNG alone."""
+    count = len(shown.data)
+    digits = len(str(max(count - 1, 1)))
+    written = []
+    for index in range(count):
+        written += save_figure(card(shown, networks, index), folder / "pictures", f"{index:0{digits}}", ("png",))
+    for number, first in enumerate(range(0, count, COLUMNS)):
+        chosen = range(first, min(first + COLUMNS, count))
+        written += save_figure(overlay_sheet(shown, networks, chosen), folder / "figures", f"sheet_{number}", ("png",))
+    return written
+
+
+def _figures(
+    shown: ShownImages, networks: Sequence[NetworkMaps], folder: Path
+) -> tuple[dict[tuple[str, str], Path], list[Path]]:
+    """By heading and caption the file for the page, and all files."""
+    here = folder / "figures"
+    size = (shown.data.images.shape[2], shown.data.images.shape[3])
+    found: dict[tuple[str, str], Path] = {}
+    written: list[Path] = []
+
+    def keep(figure: Figure | None, name: str, heading: str, caption: str, *, photo: bool = False) -> None:
+        if figure is not None:
+            paths = save_figure(figure, here, name, ("png",) if photo else ("png", "svg"))
+            written.extend(paths)
+            found[(heading, caption)] = paths[0]
+
+    attending = [network for network in networks if network.attention is not None]
+    for network in attending:
+        attention, name = network.attention, network.run.name
+        assert attention is not None
+        seen = f"image 0 ({shown.label(0) or shown.data.sample_ids[0]})"
+        keep(
+            head_grid(attention, 0, f"{name}: heads by layers on {seen}"),
+            f"heads_{_slug(name)}",
+            f"Heads of {name}",
+            f"What each head of each layer gives to the patches of {seen}, on average over what the classifier reads.",
+        )
+        keep(
+            weight_grid(attention, f"{name}: mean weights of {len(attention.logits)} images"),
+            f"weights_{_slug(name)}",
+            f"Weights of {name}",
+            "Mean attention weights of each head of each layer; queries downwards, keys to the right.",
+        )
+    if attending:
+        keep(
+            distances_by_depth(attending, size),
+            "attention_distance",
+            "How far attention looks",
+            "Mean attention distance of every head by layer, and of attention that sees all patches alike (dashed).",
+        )
+    for network in networks:
+        name = network.run.name
+        keep(
+            position_figure(network.run.network, f"{name}: similarity of positions"),
+            f"positions_{_slug(name)}",
+            f"Positions of {name}",
+            "Cosine similarity of the position at (row, column) with those of all patches.",
+        )
+        keep(
+            filter_figure(network.run.network, name),
+            f"filters_{_slug(name)}",
+            f"First filters of {name}",
+            "What the first layer looks for, each filter scaled by itself, grey being zero.",
+        )
+        if len(network.run.states) > 1:
+            method = network.methods[0].method
+            stages = maps_over_training(network.run, shown, method)
+            steps = _listed([f"{step:,}" for step, _ in stages])
+            heading, caption = f"{name} over training", f"{network.methods[0].label} at steps {steps}."
+            keep(
+                training_strip(shown, stages, f"{name}: {method}"),
+                f"training_{_slug(name)}",
+                heading,
+                caption,
+                photo=True,
+            )
+            written.append(write_training_gif(shown, stages, here / f"training_{_slug(name)}.gif"))
+    return found, written
+
+
+def _add_scores(page: Page, scores: Scores) -> None:
+    page.section("How far the maps can be trusted")
+    page.text(SCORE_LEGEND, note=True)
+    for name, rows in scores.items():
+        columns, cells = score_table(rows)
+        page.table(columns, cells, f"{name}: {rows[0].images:,} images")
+        page.bullets(score_notes(rows))
+
+
+def _write_scores(scores: Scores, folder: Path) -> list[Path]:
+    rows: list[dict[str, Any]] = [{"network": name, **row.row()} for name, found in scores.items() for row in found]
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    with (folder / "scores.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(rows)
+    (folder / "scores.json").write_text(json.dumps(rows, indent=1) + "\n")
+    return [folder / "scores.csv", folder / "scores.json"]
+
+
+def _rows(shown: ShownImages, networks: Sequence[NetworkMaps]) -> list[dict[str, str | None]]:
+    return [
+        {
+            "image": shown.data.sample_ids[index],
+            "label": shown.label(index),
+            "network": network.run.name,
+            "says": shown.data.class_names[int(network.predicted[index])],
+            "confidence": f"{float(network.probabilities[index].max()):.3f}",
+            "method": maps.label,
+            "for class": shown.data.class_names[int(network.classes[index])] if maps.class_specific else None,
+            "deletion": f"{float(maps.deletion[index]):.3f}",
+            "random": f"{float(maps.chance[index]):.3f}",
+            "better by": f"{maps.faster(index):+.3f}",
+        }
+        for index in range(len(shown.data))
+        for network in networks
+        for maps in network.methods
+    ]
+
+
+def _in_words(shown: ShownImages, networks: Sequence[NetworkMaps], index: int) -> str:
+    """A picture for who cannot see it."""
+    said = [
+        f"{n.run.name} {says(shown, n, index)}; {', '.join(f'{m.label} {score_line(m, index)}' for m in n.methods)}"
+        for n in networks
+    ]
+    return f"{shown.data.sample_ids[index]}, {shown.label(index) or 'class not known'}. {'. '.join(said)}."
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _slug(name: str) -> str:
+    return "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in name)

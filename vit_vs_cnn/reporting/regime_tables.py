@@ -1,0 +1,206 @@
+"""Every table of a report on data sizes: plain numbers, the unit in the column's name."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from vit_vs_cnn.comparison.statistics import Estimate
+from vit_vs_cnn.experiments.contamination import Contamination
+from vit_vs_cnn.experiments.regimes import Analysis, Crossing, display_name
+from vit_vs_cnn.experiments.regimes.frontier import COSTS
+from vit_vs_cnn.experiments.regimes.multiplier import Multiplier
+from vit_vs_cnn.experiments.status import CellStatus
+from vit_vs_cnn.reporting.comparison_tables import Sheet
+from vit_vs_cnn.reporting.tables import in_millions
+
+Results = Sequence[Mapping[str, Any]]
+#: What a state is called where nobody knows yet who will read it, and when.
+MISSING = "not finished"
+
+
+def curves_table(analysis: Analysis) -> Sheet:
+    """Accuracy of every contender at every size."""
+    rows = [
+        [display_name(curve.contender), f"{p.size:,}", *_percent(p.accuracy), str(len(p.by_seed))]
+        for curve in analysis.curves
+        for p in curve.points
+    ]
+    title = f"Accuracy on {analysis.test_images:,} images, mean over the seeds, with its 95 % interval"
+    columns = ["contender", "n", "accuracy, %", "from", "to", "seeds"]
+    return Sheet("learning_curves", title, columns, rows, "curves")
+
+
+def differences_table(analysis: Analysis) -> Sheet:
+    """Every pair at every size, and what may be said of it."""
+    rows = []
+    for pair in analysis.pairs:
+        for c in pair.comparisons:
+            verdict = c.verdict if c.reason is None else f"{c.verdict}: {c.reason}"
+            names = [display_name(c.leader), display_name(c.follower)]
+            p = f"{c.adjusted_p_value:.2g}" if c.adjusted_p_value >= 0.001 else "< 0.001"
+            rows.append([f"{c.size:,}", *names, *_percent(c.lead, sign=True), p, str(c.seeds), verdict])
+    title = "Who has the higher accuracy, by how many points, on the same images with the same seeds"
+    columns = ["n", "higher", "lower", "points", "from", "to", "p (Holm)", "seeds", "verdict"]
+    return Sheet("differences", title, columns, rows, "curves")
+
+
+def multipliers_table(analysis: Analysis) -> Sheet:
+    """How many times the data one contender needs for the accuracy of another."""
+    found = [m for pair in analysis.pairs for m in (*pair.multipliers, *([pair.matched] if pair.matched else []))]
+    rows = [
+        [display_name(m.behind), display_name(m.ahead), f"{m.size:,.0f}", *_multiplier(m), m.method, m.state]
+        for m in found
+    ]
+    title = (
+        "The data multiplier M(n): so many times the data the first needs for what the second does with n images. The "
+        "last line of a pair is the n with which the second does what the first does with the largest size"
+    )
+    columns = ["needs", "to equal", "n", "times", "from", "to", "method", "state"]
+    return Sheet("data_multiplier", title, columns, rows, "multiplier")
+
+
+def crossings_table(analysis: Analysis) -> Sheet:
+    """At what size one contender overtakes another."""
+    rows = [
+        [display_name(c.overtaker), display_name(c.overtaken), *_crossing(c), _share(c.probability_in_range), c.method]
+        for pair in analysis.pairs
+        for c in pair.crossings
+    ]
+    title = (
+        "The size at which the first overtakes the second, with its 95 % interval; P is the share of resamples that "
+        "cross within the sizes that were run. Methods that disagree tell more of the error than their intervals do"
+    )
+    columns = ["overtakes", "whom", "n", "from", "to", "state", "P, %", "method"]
+    return Sheet("crossing", title, columns, rows, "multiplier")
+
+
+def laws_table(analysis: Analysis) -> Sheet:
+    """The fitted power laws, and how far they can be trusted."""
+    rows = []
+    for law in analysis.laws:
+        b, c = law.exponent, law.floor
+        last = _none(law.leave_last_out, lambda v: f"{100 * v:+.1f}")
+        fit = [_none(law.p_value, lambda v: f"{v:.2g}"), _none(law.aicc, lambda v: f"{v:.1f}"), last]
+        interval = f"{100 * c.value:.1f} ({100 * c.low:.1f} to {100 * c.high:.1f})" if "floor" in law.model else "0"
+        exponent = f"{b.value:.3f} ({b.low:.3f} to {b.high:.3f})"
+        chosen = "yes" if law.is_chosen else "no"
+        rows.append([display_name(law.contender), law.model, exponent, interval, *fit, chosen])
+    title = (
+        "Power laws err(n) = e^a n^-b + c fitted to the mean errors; p is that of the residuals if the law were true; "
+        "the last size is left out and foretold from the others"
+    )
+    columns = ["contender", "model", "b", "c, %", "p", "AICc", "error of the last size, points", "chosen"]
+    return Sheet("power_laws", title, columns, rows, "fits")
+
+
+def frontier_table(analysis: Analysis) -> Sheet:
+    """Accuracy against every cost."""
+    rows = [
+        [
+            COSTS[p.cost],
+            display_name(p.contender),
+            f"{p.size:,}",
+            f"{p.value:.4g}",
+            f"{100 * p.accuracy:.1f}",
+            "yes" if p.is_on_frontier else "no",
+        ]
+        for p in analysis.frontier
+    ]
+    title = "Accuracy and its cost; on the frontier is who no other beats in both with the same data"
+    columns = ["cost", "contender", "n", "value", "accuracy, %", "on the frontier"]
+    return Sheet("cost_frontier", title, columns, rows, "frontier")
+
+
+def budgets_table(results: Results) -> Sheet:
+    """What each contender was given at each size: steps, images, epochs and FLOPs side by side."""
+    first = {(r["train_size"], r["contender"]): r for r in results}
+    rows = [
+        [
+            f"{size:,}",
+            display_name(contender),
+            f"{r['steps']:,}",
+            f"{r['images']:,}",
+            f"{r['epochs']:.1f}",
+            f"{r['flops']:.3g}",
+            in_millions(r["parameters"]),
+            in_millions(r["macs"]),
+            str(r["trials"]),
+        ]
+        for (size, contender), r in sorted(first.items())
+    ]
+    title = "What one run was given. MACs are of one image, attention products counted; FLOPs are of the training"
+    columns = ["n", "contender", "steps", "images", "epochs", "FLOPs", "parameters", "MACs", "trials"]
+    return Sheet("budgets", title, columns, rows, "protocol")
+
+
+def cells_table(cells: Sequence[CellStatus], results: Results) -> Sheet:
+    """Every cell of the grid, also those that failed or are not finished."""
+    by_cell = {r["cell"]: r for r in results}
+    rows = []
+    for cell in cells:
+        r = by_cell.get(cell.folder)
+        state = cell.state if cell.state in ("done", "failed") else MISSING
+        told = f"{state}: {cell.reason}" if cell.reason else state
+        scores = ["", "", "", "", ""]
+        if r is not None:
+            low, high = r["accuracy_interval"]
+            values = [100 * r["accuracy"], 100 * low, 100 * high]
+            scores = [*(f"{v:.2f}" for v in values), str(r["test_evaluations"]), r["subset"]]
+        rows.append([display_name(cell.contender), f"{cell.train_size:,}", str(cell.seed), *scores, told])
+    title = "Every cell of the grid, with Wilson's interval for its test images; tested is how often its weights were"
+    columns = ["contender", "n", "seed", "accuracy, %", "from", "to", "tested", "subset", "state"]
+    return Sheet("cells", title, columns, rows, "cells")
+
+
+def duplicates_table(contamination: Contamination, results: Results, correct: Mapping[str, np.ndarray]) -> Sheet:
+    """Accuracy with and without the test images that have a near-duplicate in the subset that was used."""
+    groups: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
+    for result in results:
+        groups.setdefault((result["train_size"], result["contender"]), []).append(result)
+    rows = []
+    for (size, contender), group in sorted(groups.items()):
+        clean = [contamination.clean(result["subset"]) for result in group]
+        number = np.mean([(~kept).sum() for kept in clean])
+        without = np.mean([correct[r["cell"]][kept].mean() for r, kept in zip(group, clean, strict=True) if kept.any()])
+        whole = np.mean([result["accuracy"] for result in group])
+        values = [f"{100 * whole:.2f}", f"{100 * without:.2f}", f"{100 * (without - whole):+.2f}"]
+        share = f"{100 * number / contamination.test_images:.2f}"
+        rows.append([f"{size:,}", display_name(contender), f"{number:,.1f}", share, *values])
+    title = "Test images with a near-duplicate among the n images that were used, and the accuracy without them"
+    columns = ["n", "contender", "duplicates", "share, %", "accuracy, %", "without them, %", "difference, points"]
+    return Sheet("duplicates", title, columns, rows, "duplicates")
+
+
+def _percent(estimate: Estimate, *, sign: bool = False) -> list[str]:
+    first = f"{100 * estimate.value:{'+' if sign else ''}.1f}"
+    return [first, f"{100 * estimate.low:.1f}", f"{100 * estimate.high:.1f}"]
+
+
+def _multiplier(m: Multiplier) -> list[str]:
+    value = f"> {_number(m.more_than)}" if m.value is None else _number(m.value)
+    if m.value is None and m.state == "censored below":
+        value = f"< {_number(m.less_than)}"
+    low = f"< {_number(m.less_than)}" if m.low is None else _number(m.low)
+    return [value, low, f"> {_number(m.more_than)}" if m.high is None else _number(m.high)]
+
+
+def _crossing(c: Crossing) -> list[str]:
+    smallest, largest = c.range
+    beyond = f"> {largest:,}" if c.method == "interpolation" else "never"
+    found = "none" if c.size is None else _number(c.size)
+    low = f"< {smallest:,}" if c.low is None else _number(c.low)
+    return [found, low, beyond if c.high is None else _number(c.high), c.state]
+
+
+def _number(value: float) -> str:
+    """Three digits, and no power of ten."""
+    return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.0f}"
+
+
+def _none(value: float | None, text: Any) -> str:
+    return "" if value is None else text(value)
