@@ -107,5 +107,5 @@ def _first_images(trainer: lightning.Trainer) -> Tensor:
     loaders = data.val_dataloader() if data is not None else trainer.val_dataloaders
     if loaders:
         return next(iter(loaders))[0]
-    loader = data.train_dataloader() if data is not None else trainer.train_dataloader
-    return next(iter(loader))[0]  # pyright: ignore[reportArgumentType]
+    loader: Any = data.train_dataloader() if data is not None else trainer.train_dataloader
+    return next(iter(loader))[0]
