@@ -15,6 +15,7 @@ from vit_vs_cnn.data.shapes import SHAPE_NAMES, TABLE_SIDE, shape_tables
 from vit_vs_cnn.data.sources import Source
 from vit_vs_cnn.data.textures import TEXTURE_NAMES, texture_tables, value_noise
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments import typed
 
 
 @pytest.fixture(scope="module")
@@ -225,6 +226,7 @@ def test_source_draws_what_its_options_say():
         ("shape_agreement", 1.5, "0 to 1"),
         ("texture_agreement", -0.1, "0 to 1"),
         ("difficulty", float("nan"), "0 to 1"),
+        ("test_texture_agreement", 2.0, "0 to 1"),
     ],
 )
 def test_impossible_option_is_refused_with_name_value_and_rule(argument, value, allowed):
@@ -268,5 +270,7 @@ def test_agreements_belong_to_the_task_shape(task, options):
 
 
 def test_unknown_task_is_refused():
+    options = ObjectsOptions()
+    object.__setattr__(options, "task", "size")  # past the check of types, which tests alone make
     with pytest.raises(InputError, match="task is 'size'; allowed: shape, texture, same_different"):
-        ObjectsOptions(task="size")
+        options.__post_init__()

@@ -93,6 +93,15 @@ def test_a_new_subset_is_looked_at_anew(experiment):
     assert json.loads((experiment.folder / RECORD).read_text())["test_images"] == 20
 
 
+def test_what_another_method_found_is_not_taken_over(experiment):
+    results = _results(Pool(experiment.data), (8,))
+    first = contamination_of(experiment.folder, results)
+    record = json.loads((experiment.folder / RECORD).read_text())
+    made_up = {name: [0, 1, 2] for name in record["by_subset"]}
+    (experiment.folder / RECORD).write_text(json.dumps(record | {"method": 1, "by_subset": made_up}))
+    assert contamination_of(experiment.folder, results) == first
+
+
 def test_missing_or_other_images_are_told(experiment, tmp_path):
     results = _results(Pool(experiment.data))
     path = next((tmp_path / "photos" / "train" / "china").iterdir())

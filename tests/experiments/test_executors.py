@@ -73,6 +73,7 @@ def test_processes_share_the_cells_and_a_killed_one_is_replaced(tmp_path, calm):
     assert stamps == {path: path.stat().st_mtime_ns for path in tmp_path.glob("tiny/cells/*/result.json")}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*tested 2 times")  # a kill may fall between the test and the result
 def test_a_command_with_processes_that_is_killed_goes_on_without_running_a_cell_twice(tmp_path, calm):
     values = _values(tmp_path, name="processes", workers=2)

@@ -89,14 +89,16 @@ def test_the_report_is_the_same_bytes_when_it_is_written_again(reported):
     assert _bytes(reported / "report") == before
 
 
-def test_measured_times_change_nothing_but_the_files_that_name_them(reported, tmp_path):
-    other = tmp_path / "up"
-    shutil.copytree(reported, other)
+def test_measured_times_change_nothing_but_the_files_that_name_them(tmp_path):
+    folder = _made_up(tmp_path / "up", sizes=(50, 110), seeds=(0, 1))
+    write_report(folder)
+    other = tmp_path / "later" / "up"
+    shutil.copytree(folder, other)
     for path in other.rglob("result.json"):
         values = json.loads(path.read_text()) | {"train_seconds": 77.7, "began": "2027-02-03T00:00:00+00:00"}
         path.write_text(json.dumps(values | {"images_per_second": 5.0}))
     write_report(other)
-    one, two = _bytes(reported / "report"), _bytes(other / "report")
+    one, two = _bytes(folder / "report"), _bytes(other / "report")
     assert {name for name in one if one[name] != two[name]} == {"results.csv", "table.md"}
 
 
@@ -128,12 +130,12 @@ def test_tables_hold_plain_numbers(reported):
     with (reported / "report" / "tables" / "learning_curves.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 8
+    assert [row["n"] for row in rows] == ["50", "110", "230", "470"] * 2
     assert all(float(row["from"]) <= float(row["accuracy, %"]) <= float(row["to"]) for row in rows)
 
 
-def test_failed_and_missing_cells_are_told(reported, tmp_path):
-    folder = tmp_path / "up"
-    shutil.copytree(reported, folder)
+def test_failed_and_missing_cells_are_told(tmp_path):
+    folder = _made_up(tmp_path / "up", sizes=(50, 110))
     failed, missing = folder / "cells" / "vit-n50-s0-0123456789", folder / "cells" / "vit-n50-s1-0123456789"
     (failed / "result.json").unlink()
     about = {"cell": "vit-n50-s0", "type": "TrainingDiverged", "message": "the loss <is> no number", "step": 3}
@@ -141,7 +143,7 @@ def test_failed_and_missing_cells_are_told(reported, tmp_path):
     shutil.rmtree(missing)
     write_report(folder)
     html = (folder / "report" / "index.html").read_text()
-    assert "Of 24 cells 1 failed and 1 not finished" in html
+    assert "Of 12 cells 1 failed and 1 not finished" in html
     assert "TrainingDiverged at step 3: the loss &lt;is&gt; no number" in html
     assert "not finished" in html
 
@@ -151,7 +153,7 @@ def test_failed_and_missing_cells_are_told(reported, tmp_path):
     [
         {"contenders": ("vit",), "sizes": (110,), "seeds": (0,)},
         {"sizes": (110,)},
-        {"seeds": (0,)},
+        {"seeds": (0,), "sizes": (50, 110)},
         {"scored_on": "validation", "sizes": (50, 110)},
         {"contenders": ("vit", "resnet", "a<b>"), "sizes": (50, 110)},
     ],

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool
 from PIL import Image
 
-from vit_vs_cnn.comparison.duplicates import Duplicates, near_duplicates
+from vit_vs_cnn.comparison.duplicates import METHOD, Duplicates, near_duplicates
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments import typed
@@ -31,16 +31,22 @@ class Contamination:
         fingerprint: of all images.
         test_images: how many there are.
         by_subset: for each subset (its hash), the places of the test images that have a near-duplicate in it.
+        method: by which these were found.
     """
 
     fingerprint: str
     test_images: int
     by_subset: dict[str, list[int]]
+    method: int = 1
 
     def covers(self, results: Sequence[Mapping[str, Any]]) -> bool:
         """Whether it speaks of these images and of every subset that the results used."""
         fingerprints = {result["data"]["fingerprint"] for result in results}
-        return fingerprints == {self.fingerprint} and {r["subset"] for r in results} <= self.by_subset.keys()
+        return (
+            self.method == METHOD
+            and fingerprints == {self.fingerprint}
+            and {r["subset"] for r in results} <= self.by_subset.keys()
+        )
 
     def clean(self, subset: str) -> Bool[np.ndarray, "test_images"]:
         """Which test images have no near-duplicate in a subset."""
@@ -73,7 +79,8 @@ def contamination_of(folder: Path, results: Sequence[Mapping[str, Any]], pool: P
     by_subset = {
         name: torch.nonzero(found.of_subset(indices, len(test)))[:, 0].tolist() for name, indices in subsets.items()
     }
-    contamination = Contamination(results[0]["data"]["fingerprint"], len(test), dict(sorted(by_subset.items())))
+    fingerprint = results[0]["data"]["fingerprint"]
+    contamination = Contamination(fingerprint, len(test), dict(sorted(by_subset.items())), METHOD)
     _draw(found, test, used, folder / PICTURE)
     write_text(folder / RECORD, json.dumps(asdict(contamination)) + "\n")
     return contamination
@@ -114,12 +121,12 @@ def _search(
 
 
 def _draw(found: Duplicates, test: LabelledImages, used: LabelledImages, path: Path) -> None:
-    """Pairs side by side, test image on the left: evenly spread from the least alike to the most."""
+    """Pairs side by side, test image on the left: evenly spread from the least alike to the most, no image twice."""
     path.unlink(missing_ok=True)
     if not len(found.test):
         return
-    order = torch.argsort(found.similarity, stable=True)
-    chosen = order[torch.linspace(0, len(order) - 1, min(_SHOWN, len(order))).long()]
+    apart = _apart(found)
+    chosen = [apart[round(i)] for i in np.linspace(0, len(apart) - 1, min(_SHOWN, len(apart)))]
     pairs = [torch.cat([test.images[found.test[i]], used.images[found.train[i]]], dim=2) for i in chosen]
     rows, cols = pairs[0].shape[1] + _GAP, pairs[0].shape[2] + 2 * _GAP
     sheet = np.full((-(-len(pairs) // _COLUMNS) * rows, min(_COLUMNS, len(pairs)) * cols, 3), 255, dtype=np.uint8)
@@ -128,3 +135,16 @@ def _draw(found: Duplicates, test: LabelledImages, used: LabelledImages, path: P
         sheet[top : top + rows - _GAP, left : left + cols - 2 * _GAP] = pair.permute(1, 2, 0).numpy()
     with written_whole(path) as partial:
         Image.fromarray(sheet).save(partial, "PNG")
+
+
+def _apart(found: Duplicates) -> list[int]:
+    """Pairs that have no image in common, the most alike chosen first; in ascending order of likeness."""
+    seen: tuple[set[int], set[int]] = set(), set()
+    kept = []
+    for place in torch.argsort(found.similarity, descending=True, stable=True).tolist():
+        pair = int(found.test[place]), int(found.train[place])
+        if pair[0] not in seen[0] and pair[1] not in seen[1]:
+            kept.append(place)
+            seen[0].add(pair[0])
+            seen[1].add(pair[1])
+    return kept[::-1]

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from vit_vs_cnn.experiments.inspection_maps import NetworkMaps, maps_over_training
 from vit_vs_cnn.experiments.inspection_subjects import ShownImages
-from vit_vs_cnn.inspection.scores import MethodScore
+from vit_vs_cnn.inspection.scores import Measure, MethodScore
 from vit_vs_cnn.reporting.heatmaps import save_figure
 from vit_vs_cnn.reporting.inspection_figures import (
     COLUMNS,
@@ -47,27 +47,41 @@ AGNOSTIC = (
 )
 SCORE_LEGEND = (
     "Deletion, insertion: relative to a random map, larger is better. Pointing, mass, rank: share on the object, for "
-    "which chance is its area. In brackets 95 % intervals; * clearly above both chance and the centre prior. moved: "
+    "which chance is its area. With 95 % intervals; * clearly above both chance and the centre prior. moved: "
     "rank correlation with the maps of a network whose weights are all shuffled; near 0 is good."
 )
 
 
 def print_scores(scores: Scores, console: Console) -> None:
-    """A table for each network, and what has to be said beside it."""
+    """A table for each network, as wide as a terminal, and what has to be said beside it."""
     for name, rows in scores.items():
-        columns, cells = score_table(rows)
-        table = Table(
-            title=f"{name}: {rows[0].images:,} images", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
-        )
-        table.title_justify = "left"
-        for number, column in enumerate(columns):
-            table.add_column(column, justify="right" if number else "left")
-        for row in cells:
-            table.add_row(*row)
+        measures = _narrow(rows)
+        table = Table(title=f"{name}: {rows[0].images:,} images", box=box.SIMPLE_HEAD, padding=0, title_justify="left")
+        for column in ("method", *(measure.replace("_", "\n") for measure in measures), "moved"):
+            table.add_column(column, justify="left" if column == "method" else "right", overflow="fold")
+        for row in rows:
+            cells = [_stacked(row.measures[measure]) for measure in measures]
+            table.add_row(row.method, *cells, _moved(row))
         console.print(table)
         for line in score_notes(rows):
             console.print(line, soft_wrap=True, markup=False, highlight=False)
     console.print(SCORE_LEGEND, style="dim", markup=False, highlight=False)
+
+
+def _narrow(rows: Sequence[MethodScore]) -> list[str]:
+    """What a terminal has room for: all fills, or where masks are known one fill and the masks."""
+    measures = list(rows[0].measures)
+    return [name for name in measures if not name.endswith(("_blur", "_noise"))] if "pointing" in measures else measures
+
+
+def _stacked(measure: Measure) -> str:
+    """A value above its interval."""
+    value, low, high = (f"{number:.2f}" for number in measure.value)
+    return f"{value}{'*' if measure.beats_both else ' '}\n{low},{high}"
+
+
+def _moved(row: MethodScore) -> str:
+    return f"{row.sanity[-1].correlation.value:.2f}" if row.sanity else "-"
 
 
 def score_table(rows: Sequence[MethodScore]) -> tuple[list[str], list[list[str]]]:
@@ -80,7 +94,7 @@ def score_table(rows: Sequence[MethodScore]) -> tuple[list[str], list[list[str]]
         texts = [
             f"{m.value.value:.2f} [{m.value.low:.2f}, {m.value.high:.2f}]{'*' if m.beats_both else ''}" for m in found
         ]
-        cells.append([row.method, *texts, f"{row.sanity[-1].correlation.value:.2f}" if row.sanity else "-"])
+        cells.append([row.method, *texts, _moved(row)])
     return columns, cells
 
 

@@ -1,0 +1,68 @@
+"""From a folder of photographs to an answer with one command."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from vit_vs_cnn.cli import main
+from vit_vs_cnn.data.objects import draw_objects
+
+CONFIG = Path(__file__).parents[1] / "configs" / "decide.yaml"
+
+
+def _photographs(root: Path, *, classes: tuple[int, ...], of_each: int, side: int) -> None:
+    """Drawn scenes as files of many sizes and shapes, JPEG and PNG."""
+    rng, images = np.random.default_rng(0), draw_objects(10 * of_each, image_size=side, seed=5).images
+    for number, (pixels, label) in enumerate(zip(images.images, images.labels.tolist(), strict=True)):
+        if label not in classes:
+            continue
+        folder = root / images.class_names[label]
+        folder.mkdir(parents=True, exist_ok=True)
+        photo = Image.fromarray(pixels.permute(1, 2, 0).numpy())
+        photo = photo.resize(tuple(int(s) for s in rng.integers(2 * side // 3, 2 * side, 2)))
+        if number % 3:
+            photo.save(folder / f"Photo {number}.JPG", quality=int(rng.integers(60, 96)))
+        else:
+            photo.save(folder / f"img_{number}.png")
+
+
+def _decide(tmp_path: Path, *words: str) -> int:
+    given = ["--data.root", str(tmp_path / "photos"), "--data.folder.cache", str(tmp_path / "cache")]
+    return main(["train", "--config", str(CONFIG), *given, "--output", str(tmp_path / "runs"), *words])
+
+
+def test_a_folder_goes_to_a_report_and_the_same_command_keeps_its_grid(tmp_path, capsys):
+    _photographs(tmp_path / "photos", classes=(0, 3), of_each=31, side=32)
+    small = (
+        "--data.folder.image_size 16 --contenders.vit.model.patch_size 4 --protocol.batch_size 6 --trainer.logger false"
+    )
+    named = "--protocol.budget.steps 3 --protocol.seeds [5] --trainer.accelerator cpu"
+    assert _decide(tmp_path, "--minutes", "9", *small.split(), *named.split()) == 0
+    printed = capsys.readouterr().out
+    assert "s for a step of 6 images" in printed
+    assert "1 seed, 3 steps each." in printed
+    folder = tmp_path / "runs" / "decide"
+    chosen = yaml.safe_load((folder / "experiment.yaml").read_text())["protocol"]
+    assert chosen["train_sizes"] == [20, 32, 50]  # ten of each class to all that are not tested on
+    assert chosen["seeds"] == [5]
+    html = (folder / "report" / "index.html").read_text()
+    assert "With your 50 images" in html
+    assert str(folder / "report" / "index.html") in printed.replace("\n", "")
+    assert _decide(tmp_path, "--minutes", "99", *small.split(), *named.split()) == 0
+    again = capsys.readouterr().out
+    assert "Going on with the grid that was chosen before" in again
+    assert again.count("finished before") == 6
+    assert (folder / "report" / "index.html").read_text() == html
+
+
+@pytest.mark.slow
+def test_300_photographs_go_to_an_answer_with_one_command(tmp_path, capsys):
+    _photographs(tmp_path / "photos", classes=(0, 3, 4, 7), of_each=75, side=200)
+    assert len([path for path in (tmp_path / "photos").rglob("*") if path.is_file()]) == 300
+    assert _decide(tmp_path, "--minutes", "10") == 0
+    assert "one after the other" in capsys.readouterr().out
+    report = tmp_path / "runs" / "decide" / "report"
+    assert "With your 240 images" in (report / "index.html").read_text()
