@@ -81,6 +81,7 @@ def test_locality_of_a_cell_is_a_table_figures_and_a_page(experiment, tmp_path, 
     assert len(json.loads((tmp_path / "locality.json").read_text())["layers"]) == 2
 
 
+@pytest.mark.slow  # the released network attends over 1,024 tokens
 def test_the_study_stands_before_beside_after_and_is_not_measured_twice(experiment, capsys):
     assert main(["locality", str(experiment), *MEASURED]) == 0
     folder = experiment / "report" / "locality"
