@@ -123,8 +123,8 @@ class OnnxNetwork(nn.Module):
     def __init__(self, path: Path) -> None:
         super().__init__()
         try:
-            import onnx
-            import onnxruntime
+            import onnx  # pyright: ignore[reportMissingImports]
+            import onnxruntime  # pyright: ignore[reportMissingImports]
         except ImportError as error:
             raise InputError(f'{path} needs onnx and onnxruntime: pip install "vit-vs-cnn[export]"') from error
         try:

@@ -32,8 +32,8 @@ class RayTasks:
 
     def __init__(self, executor: Executor, *, console: Console) -> None:
         try:
-            import ray
-            import ray.exceptions
+            import ray  # pyright: ignore[reportMissingImports]
+            import ray.exceptions  # pyright: ignore[reportMissingImports]
         except ImportError as error:
             raise InputError(f"executor ray needs Ray: pip install '{PACKAGE}'") from error
         self._ray: Any = ray
