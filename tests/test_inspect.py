@@ -5,24 +5,34 @@ import csv
 import io
 import json
 import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
+import lightning
 import numpy as np
 import pytest
 import torch
+from lightning.pytorch.loggers import TensorBoardLogger
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import nn
 
 from tests.experiments.tiny import run_quietly, tiny_experiment
+from tests.reporting.inspected import run as inspected_run
+from tests.reporting.inspected import shown
 from vit_vs_cnn.cli import COMMANDS, main
+from vit_vs_cnn.commands.inspect import default_folder
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.attention_logging import AttentionLogger, picture_sheet
-from vit_vs_cnn.experiments.inspection_maps import look_into, maps_over_training
+from vit_vs_cnn.experiments.compilation import compile_subject
+from vit_vs_cnn.experiments.inspection_maps import answerable, grid_for, look_into, maps_over_training, methods_for
 from vit_vs_cnn.experiments.inspection_subjects import images_to_score, images_to_show, open_runs
 from vit_vs_cnn.experiments.subject import open_subject
 from vit_vs_cnn.inspection import attention_maps, rollout_map
 from vit_vs_cnn.inspection.perturbation import area_under, deletion_curves
-from vit_vs_cnn.reporting.inspection_figures import says, training_strip, write_training_gif
+from vit_vs_cnn.reporting.inspection_pictures import asked_for, card, says, training_strip, write_training_gif
 
 STEPS = 5
 
@@ -142,6 +152,68 @@ def test_predictions_and_scores_on_the_pictures_are_those_of_the_network(experim
     )
 
 
+def test_what_was_compiled_from_a_run_stands_beside_it_under_a_name_of_its_own(experiment, tmp_path):
+    subject = open_subject(_cell(experiment, "resnet-n60-s3"))
+    path = tmp_path / "attention.ckpt"
+    compile_subject(subject, {}, path, subject.pool().test.subset(torch.arange(1)))
+    runs = open_runs([subject.path, path])
+    assert [run.name for run in runs] == ["resnet-n60-s3", "resnet-n60-s3 (attention)"]
+    assert methods_for(runs[1]) == ["grad_cam"]
+    folders = [default_folder(path, run.subject.path) for run in runs]
+    assert folders == [subject.path.parents[1] / "inspection", tmp_path / "inspection"]
+    assert default_folder(experiment, subject.path) == experiment / "report" / "inspection"
+
+
+class Mixing(nn.Module):
+    """Looks like a Vision Transformer, and mixes its tokens by other means than torch's attention."""
+
+    def __init__(self):
+        super().__init__()
+        self.num_prefix_tokens, self.patch_embed, self.global_pool = 0, nn.Conv2d(3, 3, 4, stride=4), "avg"
+
+    def forward(self, images):
+        return self.patch_embed(images).mean(dim=(2, 3))
+
+
+def test_attention_that_cannot_be_had_is_said_where_no_method_needs_it_and_refused_where_one_does(tmp_path):
+    one, images = inspected_run(Mixing(), "vit", tmp_path), shown()
+    found = look_into(one, images, ["centre"], grid_size=grid_for([one], (12, 20)))
+    assert found.attention is None and "Mixing has no attention weights" in found.unseen
+    with pytest.raises(InputError, match="Mixing has no attention weights"):
+        look_into(one, images, ["rollout"], grid_size=(3, 5))
+    able, refused = answerable(one, ["rollout", "centre"], images)
+    assert able == ["centre"] and "Mixing has no attention weights" in refused["rollout"]
+
+
+def test_maps_for_a_class_that_was_asked_for_say_so_where_the_network_says_another(tmp_path):
+    one, images = inspected_run(Mixing(), "vit", tmp_path), shown()
+    found = look_into(one, images, ["centre"], grid_size=(3, 5), class_index=1)
+    said = [asked_for(images, found, index) for index in range(len(images.data))]
+    assert said == ["" if int(predicted) == 1 else " for <b>bee" for predicted in found.predicted]
+    assert " for <b>bee" in said
+
+
+def test_a_name_with_dollars_is_no_formula(tmp_path):
+    images = shown()
+    data = replace(images.data, class_names=("$\\frac$", "b", "c"), sample_ids=["$_$"] * len(images.data))
+    found = look_into(
+        inspected_run(Mixing(), "vit", tmp_path), replace(images, data=data), ["centre"], grid_size=(3, 5)
+    )
+    card(replace(images, data=data), [found], 0).savefig(tmp_path / "card.png")
+
+
+def test_a_logger_leaves_a_network_alone_whose_weights_cannot_be_had(tmp_path):
+    trainer, module = MagicMock(spec=lightning.Trainer), MagicMock(spec=lightning.LightningModule)
+    trainer.is_global_zero, trainer.loggers, trainer.global_step = True, [TensorBoardLogger(tmp_path)], 0
+    trainer.datamodule = MagicMock()
+    trainer.datamodule.val_dataloader.return_value = [(torch.rand(2, 3, 12, 20), torch.zeros(2))]
+    module.network = Mixing()
+    logger = AttentionLogger()
+    with pytest.warns(UserWarning, match="logs no rollout: Mixing has no attention weights"):
+        logger.on_train_start(trainer, module)
+    logger.on_train_end(trainer, module)
+
+
 def test_the_drawn_images_depend_on_the_seed_and_not_on_the_network(experiment):
     one, other = (open_subject(_cell(experiment, name)) for name in ("vit-n120-s3", "resnet-n60-s3"))
     seen = [images_to_show(subject, count=7).data.sample_ids for subject in (one, other)]
@@ -168,6 +240,10 @@ def test_checkpoints_of_one_run_show_its_training_in_order(experiment, tmp_path)
     (run,) = open_runs([cell, early[1], early[0], cell / "checkpoints" / "last.ckpt"])
     assert run.steps == [2, 4, STEPS]
     assert run.subject.path.name == "last.ckpt"
+    shutil.copy(early[1], again := early[1].with_name("again.ckpt"))
+    (twice,) = open_runs([early[1], again, cell])
+    assert twice.steps == [4, STEPS] and twice.states[0].path == early[1]
+    again.unlink()
     shown = images_to_show(run.subject, count=2)
     stages = maps_over_training(run, shown, "rollout")
     first = attention_maps(open_subject(early[0]).network, run.subject.augmenter.normalise(shown.data.images))
@@ -181,7 +257,10 @@ def test_checkpoints_of_one_run_show_its_training_in_order(experiment, tmp_path)
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--methods", "rollout"], "has no attention, so it cannot answer rollout; its methods are grad_cam"),
+        (
+            ["--methods", "rollout"],
+            "has no attention between all tokens of one grid, so it cannot answer rollout; its methods are grad_cam",
+        ),
         (["--methods", "rolout"], 'there is no method "rolout"'),
         (["--class", "dragon"], "--class dragon: no such class; there are"),
         (["--images", "60"], "60 is no number of the 60 test images; allowed: 0 to 59"),

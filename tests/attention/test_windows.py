@@ -14,10 +14,14 @@ GRIDS = [(17, 13), (3, 5), (1, 11), (71,)]
 WINDOWS = [1, 3, 4, (5, 2), (7, 11), 37]
 
 
-@pytest.fixture(params=["dense", "tiles"])
+#: How many tokens go the dense way: all or none.
+DENSE_TOKENS = {"dense": 10**9, "tiles": 0}
+
+
+@pytest.fixture(params=DENSE_TOKENS)
 def path(request, monkeypatch):
     """Both ways to compute it, whatever the size."""
-    monkeypatch.setattr(windows, "DENSE_TOKENS", 0 if request.param == "tiles" else 10**9)
+    monkeypatch.setattr(windows, "DENSE_TOKENS", DENSE_TOKENS[request.param])
     return request.param
 
 
@@ -39,26 +43,26 @@ def biases(window_size, extra_tokens, grid_size):
     return options
 
 
-def assert_equals_reference(tensors, options):
+def assert_both_paths_equal_the_reference(tensors, options, monkeypatch):
     """Outputs, weights and gradients, those of the biases among them."""
-    output = local_attention(*tensors, **options)
     expected, expected_weights = local_attention_reference(*tensors, **options, return_weights=True)
-    explicit, weights = local_attention(*tensors, **options, return_weights=True)
-    for ours, theirs in ((output, expected), (explicit, expected), (weights, expected_weights)):
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
     wrt = [*tensors, *(value for value in options.values() if isinstance(value, torch.Tensor))]
-    direction = torch.randn_like(output)
-    for ours, theirs in zip(
-        torch.autograd.grad(output, wrt, direction), torch.autograd.grad(expected, wrt, direction), strict=True
-    ):
-        assert ours.isfinite().all()
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
+    direction = torch.randn_like(expected)
+    gradients = torch.autograd.grad(expected, wrt, direction)
+    for dense_tokens in DENSE_TOKENS.values():
+        monkeypatch.setattr(windows, "DENSE_TOKENS", dense_tokens)
+        output = local_attention(*tensors, **options)
+        explicit, weights = local_attention(*tensors, **options, return_weights=True)
+        found = [output, explicit, weights, *torch.autograd.grad(output, wrt, direction)]
+        assert all(ours.isfinite().all() for ours in found)
+        for ours, theirs in zip(found, [expected, expected, expected_weights, *gradients], strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("grid_size", GRIDS)
 @pytest.mark.parametrize("boundary", BOUNDARIES)
 @pytest.mark.parametrize(("extra_tokens", "biased"), [(0, False), (0, True), (2, False), (1, True)])
-def test_both_paths_equal_the_reference(path, grid_size, boundary, extra_tokens, biased):
+def test_both_paths_equal_the_reference(monkeypatch, grid_size, boundary, extra_tokens, biased):
     for window_size, dilation in itertools.product(WINDOWS, [1, 2]):
         if len(grid_size) == 1 and not isinstance(window_size, int):
             continue
@@ -72,15 +76,16 @@ def test_both_paths_equal_the_reference(path, grid_size, boundary, extra_tokens,
             "extra_tokens": extra_tokens,
         }
         options |= biases(window_size, extra_tokens, grid_size) if biased else {}
-        assert_equals_reference(inputs(extra_tokens + int(torch.tensor(grid_size).prod())), options)
+        tensors = inputs(extra_tokens + int(torch.tensor(grid_size).prod()))
+        assert_both_paths_equal_the_reference(tensors, options, monkeypatch)
 
 
-def test_shifted_windows_take_a_bias_per_offset(path):
+def test_shifted_windows_take_a_bias_per_offset(monkeypatch):
     for grid_size, window_size in itertools.product([(17, 13), (3, 5)], [(3, 4), (7, 7)]):
         table = torch.randn(HEADS, 2 * window_size[0] - 1, 2 * window_size[1] - 1, dtype=torch.float64)
         options = {"grid_size": grid_size, "window_size": window_size, "dilation": (1, 2), "boundary": "shift"}
         options["bias"] = table.requires_grad_()
-        assert_equals_reference(inputs(grid_size[0] * grid_size[1]), options)
+        assert_both_paths_equal_the_reference(inputs(grid_size[0] * grid_size[1]), options, monkeypatch)
 
 
 def test_chunks_of_any_size_give_the_same(monkeypatch):

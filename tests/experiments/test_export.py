@@ -1,6 +1,7 @@
 """A trained network in the formats that others read."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.experiments.config import experiment_from_dict
+from vit_vs_cnn.experiments.export import export
 from vit_vs_cnn.experiments.networks import load_network
 from vit_vs_cnn.experiments.subject import open_subject
 
@@ -36,6 +38,18 @@ def test_exported_weights_are_a_checkpoint_again(cells, contender, tmp_path, cap
         torch.testing.assert_close(after.network(after.augmenter.normalise(images)), expected, rtol=0, atol=0)
     assert (after.class_names, after.cell.identity) == (before.class_names, before.cell.identity)
     assert isinstance(before.pool().test, LabelledImages)
+
+
+def test_a_checkpoint_that_names_no_run_is_exported_with_the_name_of_its_folders(cells, tmp_path):
+    checkpoint = tmp_path / cells["resnet"].name / "checkpoints" / "last.ckpt"
+    checkpoint.parent.mkdir(parents=True)
+    shutil.copy(cells["resnet"] / "config.yaml", checkpoint.parents[1])
+    contents = torch.load(cells["resnet"] / "checkpoints" / "last.ckpt", weights_only=True)
+    contents["vit_vs_cnn"].pop("origin", None)
+    torch.save(contents, checkpoint)
+    export(open_subject(checkpoint), ["safetensors"], tmp_path / "elsewhere")
+    again = open_subject(tmp_path / "elsewhere" / "model.safetensors")
+    assert again.cell.identity == open_subject(cells["resnet"]).cell.identity
 
 
 @pytest.mark.slow

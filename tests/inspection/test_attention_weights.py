@@ -3,6 +3,7 @@
 import pytest
 import timm
 import torch
+from timm.models.vision_transformer import ParallelThingsBlock
 from timm.models.vision_transformer import VisionTransformer as TimmVisionTransformer
 from torch import nn
 
@@ -19,7 +20,8 @@ def timm_vit(**options):
     sizes = {"img_size": (12, 20), "patch_size": 4, "embed_dim": 22, "depth": 3, "num_heads": 2, "num_classes": 7}
     model = TimmVisionTransformer(**{**sizes, **options})
     for block in model.blocks:  # timm starts at 0.02: weights would be all but uniform
-        block.attn.qkv.weight.data.mul_(30)
+        if hasattr(block, "attn"):
+            block.attn.qkv.weight.data.mul_(30)
     return model.double().eval()
 
 
@@ -105,6 +107,23 @@ def test_relatives_of_the_vision_transformer_give_weights_too(name, options):
     assert len(maps.weights) == 2
     assert rollout_map(maps.weights, query=maps.query, extra_tokens=maps.extra_tokens).shape == (2, 4)
     assert len(residual_shares(model, given)) == 2
+
+
+def test_attentions_side_by_side_in_a_block_are_one_layer_of_all_their_heads():
+    model = timm_vit(block_fn=ParallelThingsBlock, depth=2)
+    for block in model.blocks:
+        for attention in block.attns:
+            attention.attn.qkv.weight.data.mul_(30)
+    maps = attention_gradients(model, images())
+    assert (
+        [layer.shape for layer in maps.weights] == [layer.shape for layer in maps.gradients] == [(BATCH, 4, 16, 16)] * 2
+    )
+    tokens = model.patch_embed(images())
+    tokens = model._pos_embed(tokens)
+    for number, attention in enumerate(model.blocks[0].attns):
+        queries, keys, _ = attention.attn.qkv(attention.norm(tokens)).unflatten(-1, (3, 2, 11)).permute(2, 0, 3, 1, 4)
+        expected = (queries @ keys.mT / 11**0.5).softmax(dim=-1).detach()
+        torch.testing.assert_close(maps.weights[0][:, 2 * number : 2 * number + 2], expected, rtol=0.0, atol=1e-12)
 
 
 class Windowed(nn.Module):

@@ -11,6 +11,7 @@ from tests.inspection.models import images, vit
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.class_activation import feature_layer, grad_cam, grad_cam_plus_plus, integrated_gradients
 from vit_vs_cnn.models import ResNet
+from vit_vs_cnn.models.attention_network import AttentionNetwork
 
 CLASSES = torch.tensor([2, 0, 5])
 
@@ -70,6 +71,15 @@ def test_the_deepest_feature_map_of_more_than_one_place_is_found():
     assert feature_layer(network, torch.randn(2, 3, 32, 32)) is network.layer3
     assert feature_layer(_resnet(), images().float()) is not None
     assert not any(module._forward_hooks for module in network.modules())
+
+
+def test_a_network_compiled_to_attention_has_the_feature_maps_of_what_it_was():
+    pytest.importorskip("captum")
+    network, given = _resnet().eval(), images().float()
+    compiled = AttentionNetwork(network, image_size=(12, 20)).eval()
+    torch.testing.assert_close(
+        grad_cam(compiled, given, CLASSES), grad_cam(network, given, CLASSES), rtol=1e-3, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("network", [vit(), nn.Sequential(nn.Flatten(), nn.Linear(720, 3))])

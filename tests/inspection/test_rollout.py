@@ -11,6 +11,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection import attention_rollout, rollout_map
 from vit_vs_cnn.inspection.attention_weights import attention_maps
 from vit_vs_cnn.inspection.rollout import fuse_heads, raw_attention_map
+from vit_vs_cnn.models import VisionTransformer
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
 TOKENS, LAYERS, HEADS = 13, 5, 3
@@ -81,7 +82,15 @@ def claim_discarding_goes_by_row(rollout, ratio=0.4):
     assert (gone == int(ratio * (TOKENS - 1))).all()
 
 
+def claim_the_class_token_is_never_discarded(rollout, ratio=0.9):
+    (layer,) = random_weights(layers=1, heads=1)
+    layer[..., 0] = 1e-6  # less than anything else
+    result = rollout([layer], "mean", ratio, 0.5, extra_tokens=1)
+    assert (result[:, :, 0] > 0).all()
+
+
 CLAIMS = [
+    claim_the_class_token_is_never_discarded,
     claim_rows_sum_to_one,
     claim_a_batch_is_its_images,
     claim_identity_gives_identity,
@@ -128,6 +137,19 @@ def discards_in_the_flattened_matrix(weights, fusion, ratio, residual):
     return result
 
 
+def protects_the_diagonal_alone(weights, fusion, ratio, residual, *, extra_tokens):
+    return attention_rollout(weights, fusion, ratio, residual)
+
+
+def leaves_dropout_on(weights, fusion, ratio, residual):
+    generator = torch.Generator().manual_seed(0)
+    dropped = [layer * (torch.rand(layer.shape, generator=generator) > 0.1) / 0.9 for layer in weights]
+    result = torch.eye(weights[0].shape[-1]).double().expand(len(weights[0]), -1, -1)
+    for layer in dropped:
+        result = (residual * torch.eye(layer.shape[-1]) + (1 - residual) * layer.mean(dim=1)) @ result
+    return result
+
+
 def multiplies_the_first_layer_last(weights, fusion, ratio, residual):
     return attention_rollout(list(reversed(weights)), fusion, ratio, residual)
 
@@ -138,6 +160,8 @@ def multiplies_the_first_layer_last(weights, fusion, ratio, residual):
         (divides_columns, claim_rows_sum_to_one),
         (discards_in_the_flattened_matrix, claim_a_batch_is_its_images),
         (discards_in_the_flattened_matrix, claim_discarding_goes_by_row),
+        (protects_the_diagonal_alone, claim_the_class_token_is_never_discarded),
+        (leaves_dropout_on, claim_rows_sum_to_one),
         (multiplies_the_first_layer_last, claim_the_last_layer_stands_left),
     ],
 )
@@ -177,13 +201,15 @@ def test_rollout_agrees_with_loops_in_numpy(fusion, ratio, extra):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-def test_rows_of_every_layout_sum_to_one_and_the_map_is_a_row_of_the_matrix(layout):
-    maps = attention_maps(vit(**layout), images())
+def test_rows_of_every_layout_sum_to_one_a_batch_is_its_images_and_the_map_is_a_row_of_the_matrix(layout):
+    maps, one = (attention_maps(vit(**layout), given) for given in (images(), images()[1:2]))
     extra = maps.extra_tokens
     for fusion, ratio in (("mean", 0.0), ("max", 0.3), ("min", 0.3)):
         matrix = attention_rollout(maps.weights, fusion, ratio, extra_tokens=extra)
         torch.testing.assert_close(matrix.sum(dim=-1), torch.ones(BATCH, matrix.shape[-1]).double(), **EXACT)
         options = {"head_fusion": fusion, "discard_ratio": ratio, "extra_tokens": extra}
+        alone = attention_rollout(one.weights, fusion, ratio, extra_tokens=extra)
+        torch.testing.assert_close(alone, matrix[1:2], **EXACT)
         rows = {"mean": matrix[:, extra:].mean(dim=1), 7: matrix[:, 7]} | ({"class": matrix[:, 0]} if extra else {})
         for query, row in rows.items():
             torch.testing.assert_close(rollout_map(maps.weights, query=query, **options), row[:, extra:], **EXACT)
@@ -202,23 +228,30 @@ def test_a_residual_measured_per_token_enters_row_by_row():
     torch.testing.assert_close(rollout_map(weights, query=4, residual=shares), matrix[:, 4], **EXACT)
 
 
-@pytest.mark.parametrize("options", [{"window_size": 3}, {"window_size": 3, "pool": "class"}])
-def test_windows_reach_as_far_as_their_layers_add_up_to(options):
+def claim_windows_reach_as_far_as_their_layers_add_up_to(rollout, pool="mean"):
     depth, (rows, cols) = 2, (5, 7)
     torch.manual_seed(0)
-    from vit_vs_cnn.models import VisionTransformer
-
-    model = VisionTransformer((10, 14), 2, embed_dim=8, depth=depth, num_heads=2, **options).double().eval()
-    maps = attention_maps(model, torch.randn(2, 3, 10, 14).double())
+    model = VisionTransformer((10, 14), 2, embed_dim=8, depth=depth, num_heads=2, window_size=3, pool=pool)
+    maps = attention_maps(model.double().eval(), torch.randn(2, 3, 10, 14).double())
     places = torch.cartesian_prod(torch.arange(rows), torch.arange(cols))
     distance = (places[:, None] - places[None]).abs().amax(dim=-1)
-    extra = maps.extra_tokens
-    if extra:  # the class token hands everything on to everyone: without it
-        maps = [layer[:, :, extra:, extra:] for layer in maps.weights]
-        reached = attention_rollout(maps) > 0
-    else:
-        reached = attention_rollout(maps.weights) > 0
+    extra = maps.extra_tokens  # the class token hands everything on to everyone: without it
+    reached = rollout([layer[:, :, extra:, extra:] for layer in maps.weights]) > 0
     assert (reached == (distance <= depth * (3 // 2))).all()
+
+
+@pytest.mark.parametrize("pool", ["mean", "class"])
+def test_windows_reach_as_far_as_their_layers_add_up_to(pool):
+    claim_windows_reach_as_far_as_their_layers_add_up_to(attention_rollout, pool)
+
+
+def test_windows_that_are_not_scattered_over_the_tokens_are_rejected():
+    def in_the_order_of_the_window(weights):
+        """What a window gives, one column for each of its places, taken for a matrix between tokens."""
+        return attention_rollout([layer.sort(dim=-1, descending=True).values for layer in weights])
+
+    with pytest.raises(AssertionError):
+        claim_windows_reach_as_far_as_their_layers_add_up_to(in_the_order_of_the_window)
 
 
 def test_a_row_of_zeros_keeps_what_it_has():

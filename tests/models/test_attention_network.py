@@ -8,6 +8,8 @@ from torch import nn
 
 from vit_vs_cnn.attention import ConvolutionalAttention, network_to_attention
 from vit_vs_cnn.comparison.cost import count_macs, count_parameters
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.networks import build_network
 from vit_vs_cnn.models import ResNet, create_model
 from vit_vs_cnn.models.attention_network import AttentionNetwork
 
@@ -146,6 +148,8 @@ def test_released_it_starts_as_the_same_function_and_learns(window_size):
         ("resnet8", {"width": 5, "released": True, "window_size": 5, "sharpness": 5}),
         ("resnet18_w16", {"width": 5, "form": "quadratic"}),
         ("timm/resnet10t", {}),
+        ("timm/resnet10t", {"released": True, "window_size": 5}),
+        ("timm/mobilenetv3_small_050", {"released": True, "form": "quadratic", "sharpness": 46.0}),
     ],
 )
 def test_its_checkpoint_fits_the_model_of_its_name(name, options):
@@ -216,6 +220,68 @@ def test_costs_are_those_of_the_equation(options, places, heads, key_dim):
     assert count_parameters(model) == parameters
 
 
+@pytest.mark.parametrize("released", [False, True])
+def test_costs_of_the_quadratic_form_are_those_of_its_products(released):
+    """The softmax over all tokens is a product of one over the rows and one over the columns until it is released."""
+    shapes = [(3, 16, 16, 16), (16, 16, 16, 16), (16, 16, 16, 16), (16, 32, 8, 16)]
+    shapes += [(32, 32, 8, 8), (32, 64, 4, 8), (64, 64, 4, 4)]
+    heads, key_dim, macs = 9, 8, 64 * 10
+    for channels, filters, reach, size in shapes:
+        queries, tokens = reach**2, (size + 2) ** 2  # with those of padding
+        if released:
+            macs += heads * queries * key_dim * channels + tokens * channels * key_dim  # W_Q, W_K
+            macs += heads * queries * tokens * (key_dim + channels)  # Q K^T, A X
+        else:
+            macs += channels * size * size * 3 * reach + channels * 3 * reach * size * 3 * reach  # columns, rows
+        macs += heads * queries * channels * filters  # W
+    model = create_model("attention/resnet8", num_classes=10, image_size=16, form="quadratic", released=released)
+    assert count_macs(model, (3, 16, 16)) == macs
+
+
+def test_narrow_heads_are_the_network_of_the_nearest_kernels():
+    """Nearest once the norms are folded into them: a norm weighs the rows of what is left out."""
+    model = trained(width=5, zero_init_residual=False)
+    nearest = network_to_attention(model, image_size=(ROWS, COLS))
+    for layer in (module for module in nearest.modules() if isinstance(module, ConvolutionalAttention)):
+        matrices = layer.output_weight.detach().transpose(1, 2)
+        left, sizes, right = torch.linalg.svd(matrices, full_matrices=False)
+        nearest_of_four = (left[..., :4] * sizes[..., None, :4]) @ right[..., :4, :]
+        layer.output_weight.data.copy_(nearest_of_four.transpose(1, 2))
+    compiled = network_to_attention(model, image_size=(ROWS, COLS), head_dim=4)
+    assert_same_function(compiled, nearest)
+    layers = [module for module in compiled.modules() if isinstance(module, ConvolutionalAttention)]
+    assert [layer.head_dim for layer in layers] == [None, *[4] * 6]  # the stem reads three colours: rank 3
+    assert (model(images()) - compiled(images())).abs().max() > 1e-3
+    named = create_model("attention/resnet8", num_classes=CLASSES, image_size=(ROWS, COLS), width=5, head_dim=4)
+    assert isinstance(named, AttentionNetwork)
+    named.double().eval().start_from(model)
+    assert_same_function(named, nearest)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"released": "perhaps"}, "model.released: expected true or false, got perhaps"),
+        ({"sharpness": "high"}, "model.sharpness: expected a number or null, got high"),
+        ({"window_size": [3, 3]}, r"model.window_size: expected a whole number or null, got \[3, 3\]"),
+        ({"relased": True}, "model.relased: there is no such setting .*; attention has compensate, .* released, "),
+        ({"width": "wide"}, "model.width: expected a whole number or null, got wide$"),
+        ({"form": "round"}, 'form must be one of window, quadratic, but is "round"'),
+        ({"image_size": 8}, "model.image_size follows from the data"),
+    ],
+)
+def test_options_in_a_config_are_checked_as_those_of_other_models(options, says):
+    model = {"name": "attention/resnet8", **options}
+    with pytest.raises(InputError, match=says):
+        build_network(model, num_classes=3, image_size=(8, 9), in_channels=3, where="contenders.it.model")
+
+
+def test_a_whole_number_will_do_for_the_sharpness_in_a_config():
+    model = {"name": "attention/resnet8", "sharpness": 5, "width": 2}
+    network = build_network(model, num_classes=3, image_size=(8, 9), in_channels=3, where="contenders.it.model")
+    assert {m.sharpness for m in network.modules() if isinstance(m, ConvolutionalAttention)} == {5.0}
+
+
 def test_what_is_no_network_of_plain_convolutions_is_refused():
     class Functional(nn.Module):
         def __init__(self):
@@ -244,6 +310,15 @@ def test_a_network_of_one_convolution_is_attention():
     compiled = network_to_attention(conv, image_size=32)
     assert isinstance(compiled, ConvolutionalAttention)
     assert_same_function(compiled, conv)
+
+
+def test_a_released_network_of_timm_goes_on_where_the_convolutional_one_stopped():
+    source = trained("timm/resnet10t")
+    options = {"num_classes": CLASSES, "image_size": (ROWS, COLS), "released": True}
+    other = create_model("attention/timm/resnet10t", **options).double().eval()
+    assert isinstance(other, AttentionNetwork)
+    other.start_from(source)
+    assert_same_function(other, source)
 
 
 @pytest.mark.parametrize("options", [{}, {"form": "quadratic"}, {"released": True, "window_size": 5}])

@@ -67,6 +67,7 @@ def network_to_attention(
     image_size: int | Sequence[int] | None = None,
     form: str = "window",
     sharpness: float | None = None,
+    head_dim: int | None = None,
     window_size: int | None = None,
     released: bool = False,
     key_dim: int = 8,
@@ -83,6 +84,8 @@ def network_to_attention(
         example: images to send through it once, to see which batch norm follows which convolution; or
         image_size: of an image of zeros in its place, one number or (rows, cols).
         form, sharpness, released, key_dim, compensate: as in ``conv2d_to_attention``.
+        head_dim: None for the same function; fewer than the rank for the best approximation of every kernel. Layers
+            whose kernels have no higher rank keep all of theirs.
         window_size: of kernels smaller than that; larger ones keep their own size, and 1x1 kernels theirs.
 
     Raises:
@@ -114,7 +117,7 @@ def network_to_attention(
                 bias,
                 form=form,
                 sharpness=sharpness,
-                head_dim=None,
+                head_dim=_head_dim(module, head_dim),
                 window_size=_window(module, window_size),
                 released=released,
                 key_dim=key_dim,
@@ -156,6 +159,11 @@ def _example(first: nn.Conv2d, image_size: int | Sequence[int] | None) -> Tensor
         raise ValueError("an example image or an image_size must be given, to see which batch norm follows which layer")
     rows, cols = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
     return first.weight.new_zeros(1, first.in_channels, rows, cols)
+
+
+def _head_dim(conv: nn.Conv2d, head_dim: int | None) -> int | None:
+    rank = min(conv.in_channels, conv.out_channels) // conv.groups
+    return None if head_dim is None or head_dim >= rank else head_dim
 
 
 def _window(conv: nn.Conv2d, window_size: int | None) -> tuple[int, int] | None:

@@ -18,6 +18,9 @@ def run(words: list[str]) -> None:
     parser.add_argument("--output", type=Path, help="the checkpoint to write; default: attention.ckpt beside the other")
     parser.add_argument("--form", choices=("window", "quadratic"), default="window", help="how a head finds its place")
     parser.add_argument("--sharpness", type=float, help="how sharply it looks there; default: as sharply as can be")
+    parser.add_argument(
+        "--head_dim", type=positive, help="width of a head; fewer than the rank of a kernel only come near it"
+    )
     parser.add_argument("--released", action="store_true", help="make positions and content parameters, to train on")
     parser.add_argument("--window_size", type=positive, help="of released windows; default: that of the kernel")
     parser.add_argument("--images", type=positive, help="test images to compare the two on; default: all")
@@ -34,7 +37,7 @@ def run(words: list[str]) -> None:
     test = subject.pool(given.root).test
     images = test.subset(torch.arange(min(given.images or len(test), len(test))))
     options: dict[str, Any] = {"form": given.form, "released": given.released}
-    options |= {k: v for k in ("sharpness", "window_size") if (v := getattr(given, k)) is not None}
+    options |= {k: v for k in ("sharpness", "head_dim", "window_size") if (v := getattr(given, k)) is not None}
     output = given.output or subject.path.with_name("attention.ckpt")
     print(f"Compiling {subject.name}, and comparing the two on {len(images):,} test images ...", flush=True)
     result = compile_subject(subject, options, output, images)

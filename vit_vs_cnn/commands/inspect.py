@@ -9,6 +9,8 @@ from vit_vs_cnn.commands.arguments import Arguments, existing, positive
 from vit_vs_cnn.errors import InputError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from vit_vs_cnn.experiments.inspection_subjects import InspectedRun
     from vit_vs_cnn.inspection.scores import MethodScore
 
@@ -32,7 +34,7 @@ def run(words: list[str]) -> None:
     first = runs[0].subject
     methods = {run.name: methods_for(run, given.methods) for run in runs}
     class_index = _class_index(given.class_name, first.class_names)
-    folder = given.output or _folder(given.checkpoints[0], first.path)
+    folder = given.output or default_folder(given.checkpoints[0], first.path)
     with console.status("Reading images") as status:
         shown = images_to_show(first, given.images, count=given.count, seed=given.seed, root=given.root)
         grid_size = grid_for(runs, (shown.data.images.shape[2], shown.data.images.shape[3]))
@@ -47,13 +49,17 @@ def run(words: list[str]) -> None:
             explorer = write_explorer(
                 shown, looked, folder / "explorer.html", title=title.replace("Inspection", "Explorer")
             )
-        scores = {one.name: _score(given, one, grid_size, status.update) for one in runs} if given.score else None
+        scores = (
+            {one.name: _score(given, one, grid_size, status.update, console) for one in runs} if given.score else None
+        )
         written = write_inspection(
             shown, looked, folder, title=title, scores=scores, explorer=None if explorer is None else explorer.page
         )
     if scores:
         print_scores(scores, console)
     for one in looked:
+        if one.unseen is not None:
+            console.print(f"{one.run.name}: no figures of attention: {one.unseen}", soft_wrap=True, markup=False)
         for maps in one.methods:
             beaten = sum(maps.faster(index) > 0 for index in range(len(shown.data)))
             console.print(
@@ -62,9 +68,10 @@ def run(words: list[str]) -> None:
                 markup=False,
             )
     if explorer is not None:
+        attending = any(one.attention is not None for one in looked)
         console.print(
-            f"wrote {explorer.page} ({explorer.page.stat().st_size / 1e6:.1f} MB, {explorer.images} images, "
-            f"weights right to {explorer.error:.0e})",
+            f"wrote {explorer.page} ({explorer.page.stat().st_size / 1e6:.1f} MB, {explorer.images} images"
+            f"{f', weights right to {explorer.error:.0e}' if attending else ''})",
             soft_wrap=True,
         )
     console.print(f"wrote {written[-1]} and {len(written) - 1} more files beside it", soft_wrap=True)
@@ -103,7 +110,9 @@ def _parser() -> Arguments:
         "--score_images", type=positive, default=200, metavar="N", help="images that methods are scored on"
     )
     parser.add_argument("--explorer", action="store_true", help="a page to point at patches on, too: explorer.html")
-    parser.add_argument("--output", type=Path, metavar="DIR", help="default: inspection/ beside the first checkpoint")
+    parser.add_argument(
+        "--output", type=Path, metavar="DIR", help="default: inspection/ in the first cell or beside its checkpoint"
+    )
     parser.add_argument("--root", type=existing, metavar="DIR", help="where the data lies, if no longer where it lay")
     parser.add_argument("--seed", type=int, default=0, help="of the images that are drawn")
     return parser
@@ -117,27 +126,34 @@ def _class_index(name: str | None, class_names: tuple[str, ...]) -> int | None:
     return class_names.index(name)
 
 
-def _folder(path: Path, checkpoint: Path) -> Path:
-    """In the experiment's report, or in the cell's folder."""
-    return path / "report" / "inspection" if (path / "grid.json").exists() else checkpoint.parents[1] / "inspection"
+def default_folder(path: Path, checkpoint: Path) -> Path:
+    """Where to write: in the experiment's report, in the cell's folder, or beside a checkpoint that lies elsewhere."""
+    if (path / "grid.json").exists():
+        return path / "report" / "inspection"
+    return (checkpoint.parents[1] if checkpoint.parent.name == "checkpoints" else checkpoint.parent) / "inspection"
 
 
 def _score(
-    given: Namespace, one: "InspectedRun", grid_size: tuple[int, int], tell: Callable[[str], None]
+    given: Namespace, one: "InspectedRun", grid_size: tuple[int, int], tell: Callable[[str], None], console: "Console"
 ) -> list["MethodScore"]:
     """The scores of a network's methods on images of their own draw."""
-    from vit_vs_cnn.experiments.inspection_maps import methods_for
+    from vit_vs_cnn.experiments.inspection_maps import answerable, methods_for
     from vit_vs_cnn.experiments.inspection_subjects import images_to_score
     from vit_vs_cnn.inspection.faithfulness import score_methods
     from vit_vs_cnn.inspection.saliency import list_methods
 
     tell(f"Scoring the methods of {one.name}")
-    able = [name for name in list_methods(one.network) if name not in SLOW]
-    data = images_to_score(one.subject, count=given.score_images, seed=given.seed, root=given.root).data
+    shown = images_to_score(one.subject, count=given.score_images, seed=given.seed, root=given.root)
+    methods = methods_for(one, given.methods)
+    if not given.methods:
+        able = [name for name in list_methods(one.network) if name not in SLOW]
+        methods, refused = answerable(one, able, shown)
+        for name, reason in refused.items():
+            console.print(f"{one.name}: {name} is not scored: {reason}", soft_wrap=True, markup=False)
     return score_methods(
         one.network,
-        data,
-        methods_for(one, given.methods) if given.methods else able,
+        shown.data,
+        methods,
         normalise=one.subject.augmenter.normalise,
         grid_size=grid_size,
         seed=given.seed,

@@ -1,6 +1,7 @@
 """Attention over training, in TensorBoard: the maps of a fixed batch every so many steps."""
 
 import math
+import warnings
 from typing import Any
 
 import lightning
@@ -21,7 +22,8 @@ class AttentionLogger(Callback):
     """Logs the same images with their maps again and again: above the image, below it the map, the brighter the more.
 
     The images are the first of the validation set, or without one the first training batch as it is augmented: no test
-    image. Contenders that the method is not for are left alone, so one config serves a ViT and a CNN. In a config::
+    image. Contenders that the method is not for are left alone, so one config serves a ViT and a CNN; one of its kind
+    that cannot answer it is left alone with a warning, so that no experiment ends for its pictures. In a config::
 
         trainer:
           callbacks:
@@ -55,7 +57,11 @@ class AttentionLogger(Callback):
             raise InputError("AttentionLogger needs TensorBoard; the config's trainer.logger has none")
         if self.method.serves(_network_of(module)):
             self._batch = _first_images(trainer)[: self.images].detach().clone()
-            self._log(trainer, module)
+            try:
+                self._log(trainer, module)
+            except InputError as error:
+                self._batch = None
+                warnings.warn(f"AttentionLogger logs no {self.method.name}: {error}", stacklevel=2)
 
     def on_train_batch_end(self, trainer: lightning.Trainer, module: lightning.LightningModule, *_: Any) -> None:
         if trainer.global_step % self.every_steps == 0:

@@ -91,7 +91,7 @@ def export(subject: Subject, formats: list[str], folder: Path) -> list[Exported]
         if not difference <= TOLERANCE:
             raise InputError(f"{path}: its logits differ from the network's by {difference:.1e}; do not use it")
         written.append(Exported(path, difference))
-    _write_config(about, folder)
+    _write_config({**about, "origin": subject.cell.to_dict()}, folder)
     return written
 
 

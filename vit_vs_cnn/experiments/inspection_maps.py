@@ -1,5 +1,6 @@
 """What networks say about images, where they look for it, and how much of it is there."""
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,13 +11,16 @@ from torch import Tensor
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.inspection_subjects import InspectedRun, ShownImages
 from vit_vs_cnn.inspection.attention_weights import AttentionMaps, attention_maps
+from vit_vs_cnn.inspection.class_activation import feature_layer
 from vit_vs_cnn.inspection.layout import layout_of
 from vit_vs_cnn.inspection.per_image import noise_of
 from vit_vs_cnn.inspection.perturbation import area_under, deletion_curves
 from vit_vs_cnn.inspection.saliency import list_methods, method_named, saliency_maps
+from vit_vs_cnn.training.checkpoints import read_checkpoint
 
-#: What is shown where nothing is asked for: attention through all layers, attention for the class; Grad-CAM.
-DEFAULT_METHODS = {True: ("rollout", "relevance"), False: ("grad_cam",)}
+#: What is shown where nothing is asked for: attention through all layers, attention for the class; Grad-CAM, or where
+#: there is no feature map for it what any network can be asked.
+OF_ATTENTION, OF_CONVOLUTION, OF_ANY = ("rollout", "relevance"), ("grad_cam",), ("integrated_gradients",)
 #: Random maps that a picture's score is held against; one alone is a noisy yardstick for a single image.
 RANDOM_MAPS = 4
 FILL, STEPS, BATCH = "mean", 16, 32
@@ -63,7 +67,9 @@ class NetworkMaps:
         probabilities: of each image and class.
         classes: the class of each image that maps and scores are for.
         methods: the maps.
-        attention: its weights on the first images, ``ATTENDED`` at most; None for a network without.
+        attention: its weights on the first images, ``ATTENDED`` at most; None for a network without, or one whose
+            weights cannot be had.
+        unseen: why not, if it has attention.
     """
 
     run: InspectedRun
@@ -71,6 +77,7 @@ class NetworkMaps:
     classes: Int64[Tensor, "images"]
     methods: list[MethodMaps]
     attention: AttentionMaps | None
+    unseen: str | None = None
 
     @property
     def predicted(self) -> Int64[Tensor, "images"]:
@@ -87,21 +94,36 @@ def methods_for(run: InspectedRun, asked: Sequence[str] = ()) -> list[str]:
         method_named(name)
     able = list_methods(run.network)
     if not asked:
-        return list(DEFAULT_METHODS[run.attends])
+        return list(OF_ATTENTION if run.attends else OF_CONVOLUTION if _has_feature_maps(run) else OF_ANY)
     if chosen := [name for name in asked if name in able]:
         return chosen
-    lacks = "is no CNN with feature maps" if run.attends else "has no attention"
+    lacks = "is no CNN with feature maps" if run.attends else "has no attention between all tokens of one grid"
     raise InputError(
         f"{run.name} ({type(run.network).__name__}) {lacks}, so it cannot answer {', '.join(asked)}; "
         f"its methods are {', '.join(able)}"
     )
 
 
+def answerable(run: InspectedRun, names: Sequence[str], shown: ShownImages) -> tuple[list[str], dict[str, str]]:
+    """Those of the methods that the network answers for the first image, and by name why it does not the others."""
+    pixels = run.subject.augmenter.normalise(shown.data.images[:1])
+    able, refused = [], {}
+    for name in names:
+        try:
+            saliency_maps(run.network, pixels, name)
+        except InputError as error:
+            refused[name] = str(error)
+        else:
+            able.append(name)
+    return able, refused
+
+
 def grid_for(runs: Sequence[InspectedRun], image_size: tuple[int, int]) -> tuple[int, int]:
     """The tokens that deletion takes away, the same for all: those of the first network that has any, or 8 x 8."""
     for run in runs:
         if run.attends:
-            return layout_of(run.network, image_size).grid_size
+            with contextlib.suppress(InputError):  # whoever needs its tokens says so
+                return layout_of(run.network, image_size).grid_size
     return 8, 8
 
 
@@ -119,7 +141,7 @@ def look_into(
     is used.
 
     Raises:
-        InputError: as ``saliency_maps``.
+        InputError: as ``saliency_maps``; attention that cannot be had is no mistake where no method needs it.
     """
     pixels = run.subject.augmenter.normalise(shown.data.images)
     with torch.no_grad():
@@ -133,8 +155,8 @@ def look_into(
         maps = torch.cat([saliency_maps(run.network, part, method, classes=of) for part, of in parts])
         areas = _areas(run, pixels, maps, classes, grid_size)
         found.append(MethodMaps(name, method.description, method.class_specific, maps, areas, chance))
-    attention = attention_maps(run.network, pixels[:ATTENDED]) if run.attends else None
-    return NetworkMaps(run, probabilities, classes, found, attention)
+    attention, unseen = _attention(run, pixels[:ATTENDED])
+    return NetworkMaps(run, probabilities, classes, found, attention, unseen)
 
 
 def maps_over_training(
@@ -145,6 +167,25 @@ def maps_over_training(
     return [
         (step, saliency_maps(state.network, pixels, method)) for step, state in zip(run.steps, run.states, strict=True)
     ]
+
+
+def _has_feature_maps(run: InspectedRun) -> bool:
+    shape = read_checkpoint(run.subject.path)["vit_vs_cnn"]["image_shape"]
+    try:
+        feature_layer(run.network, torch.zeros(1, *shape))
+    except InputError:
+        return False
+    return True
+
+
+def _attention(run: InspectedRun, pixels: Tensor) -> tuple[AttentionMaps | None, str | None]:
+    """The weights, or why there are none."""
+    if not run.attends:
+        return None, None
+    try:
+        return attention_maps(run.network, pixels), None
+    except InputError as error:
+        return None, str(error)
 
 
 def _noises(pixels: Tensor) -> Iterator[Tensor]:

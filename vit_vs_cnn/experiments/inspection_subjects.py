@@ -81,9 +81,10 @@ def open_runs(paths: Sequence[Path]) -> list[InspectedRun]:
         subjects += _of_experiment(path) if (path / "grid.json").exists() else [open_subject(path)]
     for subject in subjects[1:]:
         _check_alike(subjects[0], subject)
-    runs: dict[str, list[Subject]] = {}
+    runs: dict[str, list[_State]] = {}
     for subject in {subject.path.resolve(): subject for subject in subjects}.values():
-        runs.setdefault(hash_of(subject.cell.identity), []).append(subject)
+        state = _State(subject, read_checkpoint(subject.path).get("global_step"))
+        runs.setdefault(state.run, []).append(state)
     return _named([_run(states) for states in runs.values()])
 
 
@@ -154,25 +155,44 @@ def _check_alike(first: Subject, other: Subject) -> None:
         raise InputError(f"{first.path} and {other.path} are for images of different shapes: {shapes[0]}, {shapes[1]}")
 
 
-def _run(states: list[Subject]) -> InspectedRun:
-    steps = {id(state): int(read_checkpoint(state.path)["global_step"]) for state in states}
-    ordered = sorted(states, key=lambda state: steps[id(state)])
-    return InspectedRun("", ordered[-1], [steps[id(state)] for state in ordered], ordered)
+@dataclass(frozen=True, eq=False)
+class _State:
+    """A checkpoint, and its optimizer step; None where no training wrote it: compiled, exported."""
+
+    subject: Subject
+    step: int | None
+
+    @property
+    def run(self) -> str:
+        """What is the same for the states of one run; what was made of one of them stands by itself."""
+        return str(self.subject.path) if self.step is None else hash_of(self.subject.cell.identity)
+
+    @property
+    def name(self) -> str:
+        return self.subject.name if self.step is None else self.subject.cell.name
+
+
+def _run(states: list[_State]) -> InspectedRun:
+    by_step = {state.step or 0: state for state in reversed(states)}  # of two at one step the first named
+    steps = sorted(by_step)
+    last = by_step[steps[-1]]
+    return InspectedRun(last.name, last.subject, steps, [by_step[step].subject for step in steps])
 
 
 def _named(runs: list[InspectedRun]) -> list[InspectedRun]:
     """Names as short as tells the runs apart."""
-    ways: list[Callable[[Subject], str]] = [
-        lambda subject: subject.cell.name,
-        lambda subject: f"{subject.cell.experiment.name}/{subject.cell.name}",
-        lambda subject: f"{subject.cell.name}-{hash_of(subject.cell.identity)[:6]}",
+    ways: list[Callable[[InspectedRun], str]] = [
+        lambda run: run.name,
+        lambda run: f"{run.subject.cell.experiment.name}/{run.name}",
+        lambda run: f"{run.name}-{hash_of(run.subject.cell.identity)[:6]}",
+        lambda run: str(run.subject.path),
     ]
     for way in ways:
-        names = [way(run.subject) for run in runs]
+        names = [way(run) for run in runs]
         if len(set(names)) == len(names):
             break
     else:
-        raise AssertionError("runs differ in their identity, so their hashes do")
+        raise AssertionError("paths differ")
     return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
 
 

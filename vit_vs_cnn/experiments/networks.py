@@ -1,18 +1,22 @@
 """The network that a contender's config names, and the one that a checkpoint holds."""
 
 import copy
+import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from vit_vs_cnn.data.augmentation import Augmentation, Augmenter
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments import typed
 from vit_vs_cnn.models import create_model
+from vit_vs_cnn.models.attention_network import AttentionNetwork
 from vit_vs_cnn.models.presets import PRESETS
+from vit_vs_cnn.models.registry import ATTENTION_PREFIX
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 
 GIVEN_BY_THE_DATA = {"image_size", "in_channels", "num_classes"}
@@ -41,15 +45,32 @@ def build_network(
     options = {key: value for key, value in model.items() if key != "name"}
     if given := GIVEN_BY_THE_DATA & options.keys():
         raise InputError(f"{where}.{min(given)} follows from the data and can't be set here")
-    if preset := PRESETS.get(model["name"]):
-        _, checked = typed.check(preset.constructor, options, where=where, skip=GIVEN_BY_THE_DATA)
-        options = {key: checked.it[key] for key in options}
+    options = _typed_options(model["name"], options, where)
     try:
         return create_model(
             model["name"], num_classes=num_classes, image_size=image_size, in_channels=in_channels, **options
         )
     except (ValueError, TypeError) as error:
         raise InputError(f"{where}: {' '.join(str(error).split())}") from error
+
+
+def _typed_options(name: str, options: dict[str, Any], where: str) -> dict[str, Any]:
+    """The options of a model by name, as its constructor's type hints want them; those of timm's as they are."""
+    if name.startswith(ATTENTION_PREFIX):
+        own = inspect.signature(AttentionNetwork).parameters.keys() - {"network", "image_size"}
+        compiling = {key: value for key, value in options.items() if key in own}
+        _, checked = typed.check(AttentionNetwork, compiling, where=where, skip={"network", "image_size"})
+        rest = {key: value for key, value in options.items() if key not in own}
+        try:
+            rest = _typed_options(name.removeprefix(ATTENTION_PREFIX), rest, where)
+        except InputError as error:
+            besides = f"; attention has {', '.join(sorted(own))} besides" if "no such setting" in str(error) else ""
+            raise InputError(f"{error}{besides}") from error
+        return {**rest, **{key: checked.it[key] for key in compiling}}
+    if preset := PRESETS.get(name):
+        _, checked = typed.check(preset.constructor, options, where=where, skip=GIVEN_BY_THE_DATA)
+        return {key: checked.it[key] for key in options}
+    return options
 
 
 def check_logits(network: nn.Module, image_shape: tuple[int, int, int], *, num_classes: int, where: str) -> None:
@@ -74,13 +95,40 @@ def start_from(network: nn.Module, trained: nn.Module, *, where: str) -> None:
     Raises:
         InputError: they do not fit; ``where`` is the place in the config that asks for it.
     """
+    if not isinstance(network, TakesOver):
+        load_weights(network, trained.state_dict(), says=f"{where}: the weights do not fit")
+        return
     try:
-        if isinstance(network, TakesOver):
-            network.start_from(trained)
-        else:
-            network.load_state_dict(trained.state_dict())
+        network.start_from(trained)
     except (RuntimeError, ValueError) as error:
-        raise InputError(f"{where}: the weights do not fit: {' '.join(str(error).split())}") from error
+        raise InputError(f"{where}: the weights do not fit: {' '.join(str(error).split())[:300]}") from error
+
+
+def load_weights(network: nn.Module, weights: Mapping[str, Tensor], *, says: str) -> None:
+    """Give a network these weights, all of them and no others.
+
+    Raises:
+        InputError: they do not fit; the line begins as ``says``, counts what is wrong and names the first of each kind.
+    """
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError as error:
+        raise InputError(f"{says}: {_misfit(network.state_dict(), weights)}") from error
+
+
+def _misfit(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str:
+    reshaped = [name for name in own if name in weights and own[name].shape != weights[name].shape]
+    wrong = {
+        "missing": [name for name in own if name not in weights],
+        "not its own": [name for name in weights if name not in own],
+        "of another shape": [f"{name}: {_size(weights[name])} for {_size(own[name])}" for name in reshaped],
+    }
+    said = [f"{len(names)} {kind} ({names[0]}{', ...' * (len(names) > 1)})" for kind, names in wrong.items() if names]
+    return f"of {len(own)} tensors {', '.join(said)}"
+
+
+def _size(tensor: Tensor) -> str:
+    return " x ".join(map(str, tensor.shape)) or "a number"
 
 
 def _custom(model: dict[str, Any], where: str) -> nn.Module:
@@ -133,8 +181,5 @@ def load_network(path: Path) -> TrainedNetwork:
     state = checkpoint["state_dict"]
     prefix = "average.network." if any(name.startswith("average.network.") for name in state) else "network."
     weights = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
-    try:
-        network.load_state_dict(weights)
-    except RuntimeError as error:
-        raise InputError(f"checkpoint {path} does not fit its own model: {' '.join(str(error).split())}") from error
+    load_weights(network, weights, says=f"checkpoint {path} does not fit its own model")
     return TrainedNetwork(network.eval(), augmenter, names)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vit_vs_cnn.comparison.evaluation import Normalise
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.networks import build_network, check_logits
+from vit_vs_cnn.experiments.networks import build_network, check_logits, load_weights
 from vit_vs_cnn.seeds import derive_seed
 
 TIMM = "timm/"
@@ -54,7 +54,7 @@ def open_timm(word: str, test: LabelledImages) -> OutsideNetwork:
         ).eval()
     warnings = (f"{word}: no weights were named, so it is untrained",)
     if file:
-        _load(network, _read_weights(Path(file)), where=word)
+        load_weights(network, _read_weights(Path(file)), says=f"{word}: the weights do not fit")
         warnings = ()
     check_logits(network, (channels, rows, cols), num_classes=test.num_classes, where=word)
     size = Path(file).stat().st_size if file else None
@@ -98,14 +98,6 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
     if not isinstance(contents, dict) or not all(isinstance(value, Tensor) for value in contents.values()):
         raise InputError(f"weights {path} holds no tensors by name")
     return contents
-
-
-def _load(network: nn.Module, weights: dict[str, Tensor], *, where: str) -> None:
-    try:
-        network.load_state_dict(weights)
-    except RuntimeError as error:
-        first = next((line.strip() for line in str(error).splitlines()[1:] if line.strip()), str(error))
-        raise InputError(f"{where}: the weights do not fit: {first[:300]}") from error
 
 
 class OnnxNetwork(nn.Module):

@@ -1,7 +1,7 @@
 """What a network attends to: every layer's weights and their gradients, of our Vision Transformer and of timm's."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -69,7 +69,7 @@ def attention_maps(
             or the logits differ.
     """
     with torch.no_grad():
-        return _maps(network, images, layout, verify)
+        return _merged(network, _maps(network, images, layout, verify))
 
 
 def attention_gradients(
@@ -104,7 +104,7 @@ def attention_gradients(
             f"{type(network).__name__}: the weights of layers {missing} are copies beside the path to the logits "
             "(torch's MultiheadAttention gives no others), so there are no gradients with respect to them"
         )
-    return AttentionMaps(
+    found = AttentionMaps(
         logits=maps.logits.detach(),
         weights=[layer.detach() for layer in maps.weights],
         query=maps.query.detach(),
@@ -113,6 +113,7 @@ def attention_gradients(
         classes=classes,
         gradients=[gradient for gradient in gradients if gradient is not None],
     )
+    return _merged(network, found)
 
 
 def chosen_classes(
@@ -158,6 +159,28 @@ def _maps(network: nn.Module, images: Tensor, layout: TokenLayout | None, verify
     )
 
 
+def _merged(network: nn.Module, maps: AttentionMaps) -> AttentionMaps:
+    """Attentions that stand side by side in a block are one layer, of all their heads."""
+    abreast = _abreast(network)
+    if set(abreast) <= {1}:
+        return maps
+
+    def merge(layers: list[Tensor]) -> list[Tensor]:
+        parts = iter(layers)
+        return [torch.cat([next(parts) for _ in range(count)], dim=1) for count in abreast]
+
+    gradients = None if maps.gradients is None else merge(maps.gradients)
+    return replace(maps, weights=merge(maps.weights), gradients=gradients)
+
+
+def _abreast(network: nn.Module) -> list[int]:
+    """How many attentions each block has: timm's parallel ones list them; none where there are no blocks."""
+    blocks: Any = getattr(_uncompiled(network), "blocks", None)
+    if not isinstance(blocks, Sequence | nn.ModuleList | nn.Sequential):
+        return []
+    return [len(getattr(block, "attns", (block,))) for block in blocks]
+
+
 def _uncompiled(network: nn.Module) -> nn.Module:
     """The module that ``torch.compile`` wraps: a graph that is compiled has fused what is asked for."""
     return getattr(network, "_orig_mod", network)
@@ -174,11 +197,10 @@ def _recorded(network: nn.Module, images: Tensor) -> tuple[Tensor, list[Tensor],
         raise InputError(f"{kind} has no attention weights: it does not call torch's attention on these images")
     if not isinstance(logits, Tensor) or logits.ndim != 2:
         raise InputError(f"{kind} does not give one row of logits for each image, so it can't be inspected")
-    blocks: Any = getattr(network, "blocks", None)
-    if isinstance(blocks, Sequence | nn.ModuleList | nn.Sequential) and len(square) != len(blocks):
+    if (abreast := _abreast(network)) and len(square) != sum(abreast):
         raise InputError(
-            f"{kind} has {len(blocks)} blocks, but {len(square)} of its attentions go from all tokens to all tokens "
-            "by torch's function; needed: one for each block"
+            f"{kind} has {len(abreast)} blocks, but {len(square)} of its attentions go from all tokens to all tokens "
+            f"by torch's function; needed: {'one for each block' if set(abreast) == {1} else sum(abreast)}"
         )
     if len({layer.shape[2] for layer in square}) != 1 or any(len(layer) != len(images) for layer in square):
         shapes = sorted({tuple(layer.shape) for layer in recorder.weights})

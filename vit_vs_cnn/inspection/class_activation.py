@@ -10,9 +10,11 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
+from vit_vs_cnn.attention.convolution import ConvolutionalAttention
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.attention_weights import chosen_classes, has_attention
 from vit_vs_cnn.inspection.recording import as_evaluated
+from vit_vs_cnn.models.attention_network import AttentionNetwork
 from vit_vs_cnn.models.resnet import ResNet
 
 
@@ -104,18 +106,20 @@ def integrated_gradients(
 
 
 def feature_layer(network: nn.Module, images: Float[Tensor, "batch channels rows cols"]) -> nn.Module:
-    """The deepest layer of a CNN that gives feature maps of more than one place.
+    """The deepest layer of a CNN, compiled to attention or not, that gives feature maps of more than one place.
 
     Raises:
         InputError: the network is a transformer, or gives none.
     """
-    if isinstance(network, ResNet):
-        return network.stages
+    trunk = network.network if isinstance(network, AttentionNetwork) else network
+    if isinstance(trunk, ResNet):
+        return trunk.stages
     kind = type(network).__name__
-    convolutions = sum(isinstance(module, nn.Conv2d) for module in network.modules())
+    convolutions = sum(isinstance(module, nn.Conv2d | ConvolutionalAttention) for module in network.modules())
     if has_attention(network) or convolutions < 2:
+        others = "the methods for attention, or " if has_attention(network) else ""
         raise InputError(
-            f"{kind} is no CNN, so it has no feature maps for Grad-CAM; allowed: the methods for attention"
+            f"{kind} is no CNN, so it has no feature maps for Grad-CAM; allowed: {others}integrated_gradients"
         )
     with torch.no_grad(), as_evaluated(network), _outputs_of(network) as seen:
         network(images[:1])

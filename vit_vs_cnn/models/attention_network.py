@@ -22,6 +22,7 @@ class AttentionNetwork(nn.Module):
         image_size: of an image to send through it once, one number or (rows, cols).
         form: "window" or "quadratic".
         sharpness: beta of the window, alpha of the quadratic form; infinity and 46 if None, 5 where released.
+        head_dim: None for the same function; fewer than the rank for the best approximation of every kernel.
         window_size: of the windows, if larger than the kernels.
         released: whether positions and content are learned from here on.
         key_dim: width of the queries and keys of the content.
@@ -38,6 +39,7 @@ class AttentionNetwork(nn.Module):
         image_size: int | Sequence[int],
         form: str = "window",
         sharpness: float | None = None,
+        head_dim: int | None = None,
         window_size: int | None = None,
         released: bool = False,
         key_dim: int = 8,
@@ -49,6 +51,7 @@ class AttentionNetwork(nn.Module):
             image_size=image_size,
             form=form,
             sharpness=None if sharpness is None else float(sharpness),
+            head_dim=head_dim,
             window_size=window_size,
             released=released,
             key_dim=key_dim,

@@ -5,6 +5,7 @@
   const FUSIONS = ["mean", "max", "min"];
   const OWN = { mean: "rollout", max: "rollout_max", min: "rollout_min" };
   const SIDE = 512;
+  const MARGIN = 28; // for the numbers beside the heads of all layers
 
   /** An element with properties, attributes (names with a dash, and role) and children. */
   const make = (tag, properties = {}, children = []) => {
@@ -289,11 +290,8 @@
       context.filter = "grayscale(0.85)";
       context.drawImage(pictures[state.image], 0, 0, width, height);
       context.filter = "none";
-      context.globalAlpha = opacity;
-      const heat = heatOf(values, grid, low, high);
       context.imageSmoothingEnabled = false;
-      context.drawImage(heat, 0, 0, width, height);
-      context.globalAlpha = 1;
+      context.drawImage(heatOf(values, grid, low, high, opacity), 0, 0, width, height);
       const outline = (place, dashed) => {
         const cells = this.grid();
         const [row, col] = cellOf(place, cells);
@@ -323,7 +321,12 @@
       const scale = Math.max(1, Math.round(640 / (columns * (cols + 1))));
       const [wide, high] = [scale * cols + 4, scale * rows + 4];
       const context = this.all.getContext("2d");
-      [this.all.width, this.all.height] = [columns * wide, heads.length * high];
+      [this.all.width, this.all.height] = [MARGIN + columns * wide, MARGIN + heads.length * high];
+      [context.fillStyle, context.textAlign, context.textBaseline] = [getComputedStyle(this.root).color, "center", "middle"];
+      context.font = "20px system-ui, sans-serif";
+      for (let head = 0; head < columns; head++) context.fillText(head, MARGIN + (head + 0.5) * wide, MARGIN / 2);
+      for (let layer = 0; layer < heads.length; layer++) context.fillText(layer, MARGIN / 2, MARGIN + (layer + 0.5) * high);
+      context.translate(MARGIN, MARGIN);
       context.imageSmoothingEnabled = false;
       heads.forEach((count, layer) => {
         for (let head = 0; head < count; head++) {
@@ -340,8 +343,10 @@
     pickHead(event) {
       const { heads } = this.about.attention;
       const box = this.all.getBoundingClientRect();
-      const layer = clamp(Math.floor(((event.clientY - box.top) / box.height) * heads.length), 0, heads.length - 1);
-      const head = Math.floor(((event.clientX - box.left) / box.width) * Math.max(...heads));
+      const along = (share, length, count) => Math.floor((count * (share * length - MARGIN)) / (length - MARGIN));
+      const [x, y] = [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height];
+      const layer = clamp(along(y, this.all.height, heads.length), 0, heads.length - 1);
+      const head = along(x, this.all.width, Math.max(...heads));
       this.layer = layer;
       this.head = clamp(head, 0, heads[layer] - 1);
       this.show("layer");
@@ -356,7 +361,7 @@
       const lines = [];
       if (map) {
         const about = `${map.about}${map.specific ? `, for “${map.classes[state.image]}”` : ""}`;
-        lines.push(`${about}. ${scored(map.score[state.image])}`);
+        lines.push(`${about[0].toUpperCase()}${about.slice(1)}. ${scored(map.score[state.image])}`);
         const [row, col] = cellOf(place, grid);
         lines.push(`At ${said(cellOf(place, this.grid()))}: ${number(values[row * grid[1] + col])}.`);
       } else {
@@ -397,23 +402,24 @@
 
   // ---------------------------------------------------------------- colours
 
-  const paintInto = (pixels, values, low, high) => {
+  /** Colours; where the map is not alone the more opaque the greater, so that the image stays to be seen. */
+  const paintInto = (pixels, values, low, high, opacity = 1) => {
     const table = tables[$("colours").value];
     const scale = high > low ? 255 / (high - low) : 0;
     values.forEach((value, i) => {
-      const colour = 3 * clamp(Math.round((value - low) * scale), 0, 255);
-      pixels[4 * i] = table[colour];
-      pixels[4 * i + 1] = table[colour + 1];
-      pixels[4 * i + 2] = table[colour + 2];
-      pixels[4 * i + 3] = 255;
+      const level = clamp(Math.round((value - low) * scale), 0, 255);
+      pixels[4 * i] = table[3 * level];
+      pixels[4 * i + 1] = table[3 * level + 1];
+      pixels[4 * i + 2] = table[3 * level + 2];
+      pixels[4 * i + 3] = opacity === 1 ? 255 : Math.round(255 * opacity * (0.3 + (0.7 * level) / 255));
     });
   };
   const scratch = make("canvas");
-  const heatOf = (values, [rows, cols], low, high) => {
+  const heatOf = (values, [rows, cols], low, high, opacity) => {
     [scratch.width, scratch.height] = [cols, rows];
     const context = scratch.getContext("2d");
     const image = context.createImageData(cols, rows);
-    paintInto(image.data, values, low, high);
+    paintInto(image.data, values, low, high, opacity);
     context.putImageData(image, 0, 0);
     return scratch;
   };

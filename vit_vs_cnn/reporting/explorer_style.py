@@ -24,7 +24,7 @@ body { max-width: 76rem; }
 .panel .row { display: flex; flex-wrap: wrap; gap: .3rem; align-items: center; margin: .45rem 0; }
 .explorer .panel button, .explorer .panel select { background: var(--ground); }
 .explorer .panel button[aria-pressed=true] { background: var(--accent); }
-.panel select { max-width: 100%; min-width: 0; flex: 1 1 8rem; }
+.panel select { max-width: 100%; min-width: 0; flex: 1 1 12rem; }
 .panel .says { margin: .4rem 0; max-width: none; min-height: 1.6em; }
 .panel canvas { display: block; max-width: 100%; }
 .panel .main { width: 100%; max-width: 32rem; margin: 0 auto; cursor: crosshair; touch-action: pan-y;

@@ -1,92 +1,28 @@
-"""Figures of what networks look at: pictures with maps, heads by layers, distances, positions, filters, training."""
+"""Figures of what networks attend to and have learned: heads by layers, weights, distances, positions, filters."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
 import torch
 from einops import rearrange
 from jaxtyping import Float
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from PIL import Image
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.positions import position_similarity
-from vit_vs_cnn.experiments.inspection_maps import MethodMaps, NetworkMaps
-from vit_vs_cnn.experiments.inspection_subjects import ShownImages
+from vit_vs_cnn.experiments.inspection_maps import NetworkMaps
 from vit_vs_cnn.inspection.attention_weights import AttentionMaps
 from vit_vs_cnn.inspection.locality.distance import attention_distance, uniform_distance
-from vit_vs_cnn.inspection.saliency import resize_maps
 from vit_vs_cnn.models.vit import VisionTransformer
 from vit_vs_cnn.reporting.attention_figures import COLOURS
 from vit_vs_cnn.reporting.heatmaps import COLOUR_MAP
 
-#: Images beside each other on a sheet.
-COLUMNS = 8
-OPACITY = 0.6
 #: Filters drawn at most, the largest first; principal components of patch filters.
 FILTERS, COMPONENTS = 64, 28
-#: Side of a picture in the strip and the GIF of training, in pixels.
-FRAME = 128
-
-
-def card(shown: ShownImages, networks: Sequence[NetworkMaps], index: int) -> Figure:
-    """One image: of every network what it says, and of every method map, overlay and score."""
-    rows = [(network, maps) for network in networks for maps in network.methods]
-    figure = Figure(figsize=(5.0, 1.62 * len(rows) + 0.3), layout="constrained")
-    axes = figure.subplots(len(rows), 3, squeeze=False)
-    pixels = _pixels(shown.data.images[index])
-    for (image, plain, overlay), (network, maps) in zip(axes, rows, strict=True):
-        _picture(image, pixels)
-        _map(plain, maps.maps[index], pixels.shape[:2])
-        _overlay(overlay, pixels, maps.maps[index])
-        image.set_title(network.run.name, fontsize=7, loc="left", fontweight="bold")
-        image.set_xlabel(says(shown, network, index), fontsize=7, loc="left")
-        plain.set_title(maps.label, fontsize=7, loc="left")
-        plain.set_xlabel(score_line(maps, index), fontsize=7, loc="left")
-    label = shown.label(index)
-    figure.suptitle(
-        f"{shown.data.sample_ids[index]}: {'class not known' if label is None else label}",
-        fontsize=8,
-        x=0.01,
-        ha="left",
-    )
-    return figure
-
-
-def overlay_sheet(shown: ShownImages, networks: Sequence[NetworkMaps], indices: Sequence[int]) -> Figure:
-    """Images side by side; below each of them the overlay of every network and method, with what it says."""
-    rows = [(network, maps) for network in networks for maps in network.methods]
-    figure = Figure(figsize=(1.32 * len(indices) + 0.5, 1.75 * len(rows) + 1.5), layout="constrained")
-    axes = figure.subplots(1 + len(rows), len(indices), squeeze=False)
-    for column, index in enumerate(indices):
-        pixels = _pixels(shown.data.images[index])
-        _picture(axes[0, column], pixels)
-        axes[0, column].set_title(shown.label(index) or "class not known", fontsize=7, loc="left", fontweight="bold")
-        for axis, (network, maps) in zip(axes[1:, column], rows, strict=True):
-            _overlay(axis, pixels, maps.maps[index])
-            lines = [says(shown, network, index), score_line(maps, index).replace(", ", "\n")]
-            axis.set_xlabel("\n".join(lines), fontsize=5.5, loc="left")
-    for axis, (network, maps) in zip(axes[1:, 0], rows, strict=True):
-        axis.set_title(f"{network.run.name}: {maps.label}", fontsize=7, loc="left", fontweight="bold")
-    return figure
-
-
-def says(shown: ShownImages, network: NetworkMaps, index: int) -> str:
-    """What a network says of an image, how surely, and whether that is right."""
-    predicted = int(network.predicted[index])
-    label = shown.label(index)
-    name = shown.data.class_names[predicted]
-    right = "" if label is None else " (right)" if label == name else " (wrong)"
-    return f"says {name} {network.probabilities[index, predicted]:.0%}{right}"
-
-
-def score_line(maps: MethodMaps, index: int) -> str:
-    """The score that is printed on a picture."""
-    own, chance = float(maps.deletion[index]), float(maps.chance[index])
-    return f"deletion {own:.2f}, random {chance:.2f} ({maps.faster(index):+.0%})"
+#: Share of the weights that the colours of the grid of weights tell apart; the rest are as bright as can be.
+BRIGHTEST = 0.998
 
 
 def head_grid(attention: AttentionMaps, index: int, title: str) -> Figure:
@@ -102,13 +38,17 @@ def head_grid(attention: AttentionMaps, index: int, title: str) -> Figure:
 
 def weight_grid(attention: AttentionMaps, title: str) -> Figure:
     """The weights of each head of each layer, the mean over the images: queries downwards, keys to the right."""
-    return _mosaic([layer.mean(dim=0) for layer in attention.weights], title, "mean attention weight")
+    means = [layer.mean(dim=0).float() for layer in attention.weights]
+    # A few weights are many times all others; drawn to them, nothing else would be seen.
+    high = float(np.quantile(torch.cat([layer.flatten() for layer in means]).cpu().numpy(), BRIGHTEST))
+    return _mosaic(means, title, "mean attention weight", high=high)
 
 
 def distances_by_depth(networks: Sequence[NetworkMaps], image_size: tuple[int, int]) -> Figure:
     """Mean attention distance of every head in pixels by layer, and that of attention which sees all alike."""
     figure = Figure(figsize=(6.4, 3.5), layout="constrained")
     axis = figure.subplots()
+    alike: dict[float, str] = {}  # by the distance the colour of its line: one line where all have the same grid
     for number, network in enumerate(networks):
         attention, colour = network.attention, COLOURS[number % len(COLOURS)]
         assert attention is not None, "of networks with attention"
@@ -118,10 +58,11 @@ def distances_by_depth(networks: Sequence[NetworkMaps], image_size: tuple[int, i
         for layer, distances in enumerate(heads):
             axis.plot([layer] * len(distances), distances, "osD^"[number % 4], color=colour, alpha=0.45, ms=4)
         axis.plot([float(d.mean()) for d in heads], "-", color=colour, label=f"{network.run.name}, mean of heads")
-        axis.axhline(
-            uniform_distance(attention.grid_size, patch), ls="--", lw=1, color=colour, label="attends to all alike"
-        )
-        axis.set_xticks(range(len(heads)))
+        uniform = uniform_distance(attention.grid_size, patch)
+        alike[uniform] = "0.4" if uniform in alike or len(networks) == 1 else colour
+    for uniform, colour in alike.items():
+        axis.axhline(uniform, ls="--", lw=1, color=colour, label="attends to all alike")
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set(xlabel="layer", ylabel="distance in pixels", title="Mean attention distance by depth")
     axis.set_ylim(0, 1.08 * axis.get_ylim()[1])
     axis.title.set_fontsize(10)
@@ -157,7 +98,8 @@ def filter_figure(network: nn.Module, title: str) -> Figure | None:
     drawn = 0.5 + 0.5 * drawn / drawn.flatten(1).abs().amax(dim=1).clamp_min(1e-12)[:, None, None, None]
     columns = min(len(drawn), 14 if not few else 16)
     rows = -(-len(drawn) // columns)
-    figure = Figure(figsize=(0.55 * columns + 0.2, 0.55 * rows + 0.5), layout="constrained")
+    layout = ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03)
+    figure = Figure(figsize=(0.55 * columns + 0.2, 0.57 * rows + 0.35), layout=layout)
     axes = figure.subplots(rows, columns, squeeze=False)
     for axis in axes.flat:
         axis.set_axis_off()
@@ -168,49 +110,14 @@ def filter_figure(network: nn.Module, title: str) -> Figure | None:
     return figure
 
 
-def training_strip(
-    shown: ShownImages, stages: Sequence[tuple[int, Float[Tensor, "images map_rows map_cols"]]], title: str
-) -> Figure:
-    """Overlays at the states of a run, one below the image for each step."""
-    count = min(COLUMNS, len(shown.data))
-    figure = Figure(figsize=(1.2 * count + 0.8, 1.22 * (1 + len(stages)) + 0.5), layout="constrained")
-    axes = figure.subplots(1 + len(stages), count, squeeze=False)
-    for column in range(count):
-        pixels = _pixels(shown.data.images[column])
-        _picture(axes[0, column], pixels)
-        axes[0, column].set_title(shown.label(column) or "class not known", fontsize=7)
-        for axis, (step, maps) in zip(axes[1:, column], stages, strict=True):
-            _overlay(axis, pixels, maps[column])
-            if column == 0:
-                axis.set_ylabel(f"step {step:,}", fontsize=7)
-    figure.suptitle(title, fontsize=9)
-    return figure
-
-
-def write_training_gif(
-    shown: ShownImages, stages: Sequence[tuple[int, Float[Tensor, "images map_rows map_cols"]]], path: Path
-) -> Path:
-    """The overlays of a run as a moving picture: images side by side, a frame for each state, a bar for the step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    count, last = min(COLUMNS, len(shown.data)), max(step for step, _ in stages)
-    frames = []
-    for step, maps in stages:
-        tiles = [_blended(_pixels(shown.data.images[i]), maps[i]) for i in range(count)]
-        row = np.concatenate([np.asarray(_enlarged(tile)) for tile in tiles], axis=1)
-        bar = np.full((6, row.shape[1], 3), 255, dtype=np.uint8)
-        bar[:, : round(row.shape[1] * step / max(last, 1))] = (0, 114, 178)
-        frames.append(Image.fromarray(np.concatenate([row, bar])))
-    frames[0].save(path, save_all=True, append_images=frames[1:], duration=[700] * (len(frames) - 1) + [2000], loop=0)
-    return path
-
-
-def _enlarged(tile: Float[np.ndarray, "rows cols 3"]) -> Image.Image:
-    image = Image.fromarray(np.rint(255 * tile).astype(np.uint8))
-    return image.resize((FRAME, round(FRAME * image.height / image.width)), Image.Resampling.NEAREST)
-
-
 def _mosaic(
-    maps: Sequence[Tensor], title: str, bar: str, *, names: tuple[str, str] = ("layer", "head"), low: float = 0.0
+    maps: Sequence[Tensor],
+    title: str,
+    bar: str,
+    *,
+    names: tuple[str, str] = ("layer", "head"),
+    low: float = 0.0,
+    high: float | None = None,
 ) -> Figure:
     """Maps as tiles under one colour scale: ``maps[row]`` is (tiles, rows, cols), all of one size."""
     rows, cols = maps[0].shape[1:]
@@ -224,7 +131,7 @@ def _mosaic(
     width = min(12.0, max(5.0, 0.75 * columns + 1.4))
     figure = Figure(figsize=(width, (width - 1.4) * sheet.shape[0] / sheet.shape[1] + 0.8), layout="constrained")
     axis = figure.subplots()
-    image = axis.imshow(sheet, cmap=COLOUR_MAP, vmin=low, interpolation="nearest")
+    image = axis.imshow(sheet, cmap=COLOUR_MAP, vmin=low, vmax=high, interpolation="nearest")
     axis.set_yticks(
         [i * (rows + gap) + rows / 2 - 0.5 for i in range(len(maps))], [str(i) for i in range(len(maps))], fontsize=8
     )
@@ -234,44 +141,12 @@ def _mosaic(
     axis.set(ylabel=names[0], xlabel=names[1])
     axis.spines[:].set_visible(False)
     axis.tick_params(length=0)
-    figure.colorbar(image, ax=axis, shrink=0.8, pad=0.02).set_label(bar, fontsize=8)
-    figure.suptitle(title, fontsize=10)
+    extend = "max" if high is not None and bool(np.nanmax(sheet) > high) else "neither"
+    colours = figure.colorbar(image, ax=axis, shrink=0.8, pad=0.02, extend=extend)
+    colours.set_label(bar, fontsize=8)
+    colours.ax.tick_params(labelsize=8)
+    figure.suptitle(title, fontsize=10, parse_math=False)
     return figure
-
-
-def _pixels(image: Tensor) -> Float[np.ndarray, "rows cols 3"]:
-    """From bytes to what a figure draws: three channels from 0 to 1."""
-    colours = image[:3] if len(image) >= 3 else image[:1].expand(3, -1, -1)
-    return colours.permute(1, 2, 0).numpy() / 255
-
-
-def _picture(axis: Axes, pixels: np.ndarray) -> None:
-    axis.imshow(pixels, interpolation="nearest")
-    axis.set_xticks([])
-    axis.set_yticks([])
-    axis.spines[:].set_visible(False)
-
-
-def _map(axis: Axes, values: Tensor, size: tuple[int, int]) -> None:
-    """The map on its own grid, stretched over the image."""
-    extent = (-0.5, size[1] - 0.5, size[0] - 0.5, -0.5)
-    axis.imshow(values.cpu().numpy(), cmap=COLOUR_MAP, interpolation="nearest", extent=extent)
-    axis.set_xticks([])
-    axis.set_yticks([])
-
-
-def _overlay(axis: Axes, pixels: np.ndarray, values: Tensor) -> None:
-    _picture(axis, _blended(pixels, values))
-
-
-def _blended(pixels: np.ndarray, values: Tensor) -> Float[np.ndarray, "rows cols 3"]:
-    """The map, from its least to its greatest value, over the image without its colours."""
-    size = (pixels.shape[0], pixels.shape[1])
-    heat = resize_maps(values[None].float(), size)[0].cpu().numpy()
-    span = heat.max() - heat.min()
-    scaled = (heat - heat.min()) / span if span > 0 else np.zeros_like(heat)
-    grey = np.repeat(pixels @ np.array([[0.299], [0.587], [0.114]]), 3, axis=2)
-    return np.clip((1 - OPACITY) * grey + OPACITY * mpl.colormaps[COLOUR_MAP](scaled)[..., :3], 0, 1)
 
 
 def _position(network: nn.Module) -> tuple[Float[Tensor, "tokens dim"], tuple[int, int]] | None:

@@ -13,20 +13,25 @@ from rich.table import Table
 
 from vit_vs_cnn.experiments.inspection_maps import NetworkMaps, maps_over_training
 from vit_vs_cnn.experiments.inspection_subjects import ShownImages
+from vit_vs_cnn.inspection.saliency import METHODS
 from vit_vs_cnn.inspection.scores import Measure, MethodScore
 from vit_vs_cnn.reporting.heatmaps import save_figure
 from vit_vs_cnn.reporting.inspection_figures import (
-    COLUMNS,
-    card,
     distances_by_depth,
     filter_figure,
     head_grid,
-    overlay_sheet,
     position_figure,
+    weight_grid,
+)
+from vit_vs_cnn.reporting.inspection_pictures import (
+    COLUMNS,
+    asked_for,
+    card,
+    card_width,
+    overlay_sheet,
     says,
     score_line,
     training_strip,
-    weight_grid,
     write_training_gif,
 )
 from vit_vs_cnn.reporting.page import Link, Page, Tile
@@ -35,12 +40,13 @@ from vit_vs_cnn.reporting.page import Link, Page, Tile
 Scores = Mapping[str, Sequence[MethodScore]]
 
 NO_LABEL = (
-    "Maps and their scores are for the class that the network says: no label enters them, and nothing here is written "
-    "into the ledger of the test set. Labels stand beside the pictures only."
+    "Maps and their scores are for {classes}: no label enters them, and nothing here is written into the ledger of the "
+    "test set. Labels stand beside the pictures only."
 )
 SCORE = (
     "deletion: area under the probability of the class as the map's places are replaced by its mean colour, the "
-    "most important first; random: the mean of four random maps; in brackets how much lower, larger is better."
+    "most important first; in brackets how much lower that is than for random maps (the mean of four), larger being "
+    "better."
 )
 AGNOSTIC = (
     "Maps that are called class-agnostic do not look at the class: no change of the classifier's head moves them."
@@ -58,7 +64,8 @@ def print_scores(scores: Scores, console: Console) -> None:
         measures = _narrow(rows)
         table = Table(title=f"{name}: {rows[0].images:,} images", box=box.SIMPLE_HEAD, padding=0, title_justify="left")
         for column in ("method", *(measure.replace("_", "\n") for measure in measures), "moved"):
-            table.add_column(column, justify="left" if column == "method" else "right", overflow="fold")
+            is_name = column == "method"
+            table.add_column(column, justify="left" if is_name else "right", overflow="fold", no_wrap=is_name)
         for row in rows:
             cells = [_stacked(row.measures[measure]) for measure in measures]
             table.add_row(row.method, *cells, _moved(row))
@@ -69,19 +76,25 @@ def print_scores(scores: Scores, console: Console) -> None:
 
 
 def _narrow(rows: Sequence[MethodScore]) -> list[str]:
-    """What a terminal has room for: all fills, or where masks are known one fill and the masks."""
+    """What a terminal has room for: two fills, or where masks are known one fill and the masks."""
     measures = list(rows[0].measures)
-    return [name for name in measures if not name.endswith(("_blur", "_noise"))] if "pointing" in measures else measures
+    left_out = ("_blur", "_noise") if "pointing" in measures else ("_noise",)
+    return [name for name in measures if not name.endswith(left_out)]
 
 
 def _stacked(measure: Measure) -> str:
     """A value above its interval."""
-    value, low, high = (f"{number:.2f}" for number in measure.value)
+    value, low, high = map(_short, measure.value)
     return f"{value}{'*' if measure.beats_both else ' '}\n{low},{high}"
 
 
+def _short(number: float) -> str:
+    """Two digits, and no minus before a zero."""
+    return f"{round(number, 2) + 0.0:.2f}"
+
+
 def _moved(row: MethodScore) -> str:
-    return f"{row.sanity[-1].correlation.value:.2f}" if row.sanity else "-"
+    return _short(row.sanity[-1].correlation.value) if row.sanity else "-"
 
 
 def score_table(rows: Sequence[MethodScore]) -> tuple[list[str], list[list[str]]]:
@@ -92,7 +105,8 @@ def score_table(rows: Sequence[MethodScore]) -> tuple[list[str], list[list[str]]
     for row in rows:
         found = [row.measures[name] for name in measures]
         texts = [
-            f"{m.value.value:.2f} [{m.value.low:.2f}, {m.value.high:.2f}]{'*' if m.beats_both else ''}" for m in found
+            f"{_short(m.value.value)} [{_short(m.value.low)}, {_short(m.value.high)}]{'*' if m.beats_both else ''}"
+            for m in found
         ]
         cells.append([row.method, *texts, _moved(row)])
     return columns, cells
@@ -100,12 +114,23 @@ def score_table(rows: Sequence[MethodScore]) -> tuple[list[str], list[list[str]]
 
 def score_notes(rows: Sequence[MethodScore]) -> list[str]:
     """What the scores say in words: what does not move, what is class-agnostic, what beats chance and the centre."""
-    lines = [f"{row.method}: {note}" for row in rows for note in row.notes]
+    by_note: dict[str, list[str]] = {}
+    for row in rows:
+        for note in row.notes:
+            by_note.setdefault(note, []).append(row.method)
+    lines = [f"{', '.join(methods)}: {note}" for note, methods in by_note.items()]
     if area := rows[0].area:
-        best = [row.method for row in rows if "pointing" in row.measures and row.measures["pointing"].beats_both]
-        said = ", ".join(best) if best else "no method"
-        lines.insert(0, f"Pointing clearly above chance ({area:.2f}) and the centre prior: {said}.")
+        beats = [row.method for row in rows if "pointing" in row.measures and row.measures["pointing"].beats_both]
+        said = f"Pointing clearly above chance ({area:.2f}) and the centre prior: {', '.join(beats) or 'no method'}."
+        attending = [row.method for row in rows if _is_of_attention(row.method)]
+        if beats and attending and not set(beats) & set(attending):
+            said += " No method of attention is."
+        lines.insert(0, said)
     return lines
+
+
+def _is_of_attention(name: str) -> bool:
+    return name in METHODS and METHODS[name].needs == "attention"
 
 
 def write_inspection(
@@ -125,9 +150,12 @@ def write_inspection(
     if explorer is not None:
         page.bullets([Link("Explorer: point at a patch and see where it attends", explorer.name)])
     page.section("Pictures")
-    page.text(NO_LABEL, SCORE, AGNOSTIC, note=True)
+    page.text(NO_LABEL.format(classes=_whose(shown, networks)), SCORE, AGNOSTIC, note=True)
     cards = [path for path in pictures if path.parent.name == "pictures"]
-    page.gallery([Tile(path, "", _in_words(shown, networks, index)) for index, path in enumerate(cards)], width=360)
+    page.gallery(
+        [Tile(path, "", _in_words(shown, networks, index)) for index, path in enumerate(cards)],
+        width=card_width(networks),
+    )
     for caption, path in figures.items():
         page.section(caption[0])
         page.figure(path, caption[1], f"{caption[0]}: {caption[1]}")
@@ -142,6 +170,13 @@ def write_inspection(
     return [*written, folder / "pictures.json", page.write(folder / "index.html")]
 
 
+def _whose(shown: ShownImages, networks: Sequence[NetworkMaps]) -> str:
+    """The class that maps are for, in words."""
+    if all(bool((network.classes == network.predicted).all()) for network in networks):
+        return "the class that the network says"
+    return f"the class {shown.data.class_names[int(networks[0].classes[0])]}, which was asked for"
+
+
 def _lead(shown: ShownImages, networks: Sequence[NetworkMaps]) -> list[str]:
     said = [f"Where {_listed([n.run.name for n in networks])} look: {len(shown.data)} images, {shown.whence}."]
     for network in networks:
@@ -150,6 +185,8 @@ def _lead(shown: ShownImages, networks: Sequence[NetworkMaps]) -> list[str]:
         known = any(shown.label(i) is not None for i in range(len(right)))
         is_right = f"is right on {sum(right)} of {len(right)}; " if known else ""
         said.append(f"{network.run.name} {is_right}maps that beat random ones in deletion: {', '.join(better)}.")
+        if network.unseen is not None:
+            said.append(f"No figures of the attention of {network.run.name}: {network.unseen}.")
     return said
 
 
@@ -277,10 +314,11 @@ def _rows(shown: ShownImages, networks: Sequence[NetworkMaps]) -> list[dict[str,
 
 def _in_words(shown: ShownImages, networks: Sequence[NetworkMaps], index: int) -> str:
     """A picture for who cannot see it."""
-    said = [
-        f"{n.run.name} {says(shown, n, index)}; {', '.join(f'{m.label} {score_line(m, index)}' for m in n.methods)}"
-        for n in networks
-    ]
+    said = []
+    for network in networks:
+        asked = asked_for(shown, network, index)
+        scores = ", ".join(f"{maps.label} {score_line(maps, index)}{asked}" for maps in network.methods)
+        said.append(f"{network.run.name} {says(shown, network, index)}; {scores}")
     return f"{shown.data.sample_ids[index]}, {shown.label(index) or 'class not known'}. {'. '.join(said)}."
 
 

@@ -1,5 +1,7 @@
 """The attention layers of a network, and what each of them does to a batch of images."""
 
+import copy
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.convolution import ConvolutionalAttention
+from vit_vs_cnn.attention.convolution_geometry import Geometry
 from vit_vs_cnn.attention.window_layers import SlidingWindow
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.locality.offsets import Reach
@@ -33,6 +36,7 @@ class AttentionLayer:
         grid_size: (rows, cols) of the tokens.
         extra_tokens: tokens before those of the grid.
         pixels: (rows, cols) of the image that a token stands for.
+        stride: (rows, cols) between the tokens that are queries; it is measured as if all of them were.
     """
 
     name: str
@@ -40,6 +44,16 @@ class AttentionLayer:
     grid_size: tuple[int, int]
     extra_tokens: int
     pixels: tuple[int, int]
+    stride: tuple[int, int] = (1, 1)
+
+    @functools.cached_property
+    def measured(self) -> nn.Module:
+        """The layer with a query at every token, sharing its parameters; itself where it has that already."""
+        if self.stride == (1, 1) or not isinstance(self.module, ConvolutionalAttention):
+            return self.module
+        twin = copy.copy(self.module)
+        twin.geometry = dense(self.module.geometry)
+        return twin
 
     @property
     def padding(self) -> str:
@@ -82,7 +96,8 @@ def attention_layers(
 ) -> tuple[list[AttentionLayer], dict[str, str]]:
     """The layers of attention, the first first, and by name those that cannot be measured and why.
 
-    A ``VisionTransformer`` has one in every block; another network those that are a ``ConvolutionalAttention``.
+    A ``VisionTransformer`` has one in every block; another network those that are a ``ConvolutionalAttention``. One
+    with a stride is measured with a query at every token, of which the network takes each s-th.
 
     Arguments:
         example: an image, as the network takes them.
@@ -99,14 +114,16 @@ def attention_layers(
         if call is None:
             refused[name] = "it takes no part in the forward pass"
             continue
-        (rows, cols), out = call.inputs.shape[2:], tuple(call.output.shape[2:])
+        rows, cols = call.inputs.shape[2:]
+        out = dense(module.geometry).counts(call.inputs)
         if module.geometry.places == 1:
             refused[name] = "a kernel of one place: every token sees itself alone"
         elif out != (rows, cols):
-            refused[name] = f"its queries ({out[0]} x {out[1]}) are not its tokens ({rows} x {cols})"
+            refused[name] = f"its queries, at stride 1 {out[0]} x {out[1]}, are not its tokens ({rows} x {cols})"
         else:
             pixels = (example.shape[2] // rows, example.shape[3] // cols)
-            found.append(AttentionLayer(name, module, (rows, cols), 0, pixels))
+            stride = (module.geometry.rows.stride, module.geometry.cols.stride)
+            found.append(AttentionLayer(name, module, (rows, cols), 0, pixels, stride))
     return found, refused
 
 
@@ -127,12 +144,17 @@ def layer_passes(
             size = max(1, WEIGHTS_AT_ONCE // (layer.module.geometry.heads * tokens**2))
             for inputs in call.inputs.split(size):
                 with torch.no_grad():
-                    output, weights = layer.module(inputs, return_weights=True)
+                    output, weights = layer.measured(inputs, return_weights=True)
                 yield index, LayerPass(inputs, output, weights)
             continue
         if call is None or not isinstance(call.output, tuple) or not isinstance(call.output[1], Tensor):
             raise InputError(f"{layer.name} ({type(layer.module).__name__}) gives no attention weights")
         yield index, LayerPass(call.inputs, *call.output)
+
+
+def dense(geometry: Geometry) -> Geometry:
+    """The same with a query at every token: a convolution of stride s is each s-th place of the one of stride 1."""
+    return Geometry(*(axis._replace(stride=1) for axis in geometry))
 
 
 def to_map(tokens: Tensor, grid_size: tuple[int, int], extra_tokens: int) -> Float[Tensor, "batch channels rows cols"]:

@@ -93,7 +93,7 @@ class LayerMeasures:
         margin = max(self.kernel_sizes) // 2
         inputs, outputs = self._map(layer.inputs), crop_map(self._map(layer.outputs), margin)
         unknown = torch.full_like(outputs, torch.nan)
-        static = static_output(self.layer.module, layer.inputs, self.mean_weights)
+        static = static_output(self.layer.measured, layer.inputs, self.mean_weights)
         predictions = {"static": unknown if static is None else crop_map(self._map(static), margin)}
         for size, fitted in self.fitted.items():
             seen = crop_map(inputs, margin - size // 2).double()

@@ -21,6 +21,7 @@ class ConvolutionOfTokens(nn.Module):
         grid_size: (rows, cols) of the patches.
         extra_tokens: how many tokens come before the patches.
         attention: what the extra tokens do; needed if there are any.
+        stride: (rows, cols) between the places that are given, where they come as maps.
 
     Raises:
         InputError: if the padding is "valid", or there are extra tokens and no attention.
@@ -33,6 +34,7 @@ class ConvolutionOfTokens(nn.Module):
         *,
         extra_tokens: int = 0,
         attention: nn.Module | None = None,
+        stride: tuple[int, int] = (1, 1),
     ) -> None:
         super().__init__()
         if fitted.padding == "valid":
@@ -42,7 +44,7 @@ class ConvolutionOfTokens(nn.Module):
         if extra_tokens and attention is None:
             raise InputError(f"attention must be given for {extra_tokens} extra tokens")
         self.convolution = fitted
-        self.grid_size, self.extra_tokens = grid_size, extra_tokens
+        self.grid_size, self.extra_tokens, self.stride = grid_size, extra_tokens, stride
         self.attention = attention if extra_tokens else None
 
     def forward(
@@ -62,7 +64,7 @@ class ConvolutionOfTokens(nn.Module):
             raise InputError("a convolution in the place of attention has no weights, and takes no mask and no bias")
         convolved = self.convolution(to_map(queries, self.grid_size, self.extra_tokens))
         if queries.ndim == 4:
-            return convolved
+            return convolved[:, :, :: self.stride[0], :: self.stride[1]]
         tokens = rearrange(convolved, "b d rows cols -> b (rows cols) d")
         if self.attention is None:
             return tokens
@@ -81,6 +83,7 @@ def replace_attention(network: nn.Module, layer: AttentionLayer, fitted: FittedC
         layer.grid_size,
         extra_tokens=layer.extra_tokens,
         attention=replaced.get_submodule(layer.name),
+        stride=layer.stride,
     )
     replaced.set_submodule(layer.name, convolution.to(next(network.parameters())))
     return replaced
