@@ -1,6 +1,8 @@
 """``compare`` from the command line: what it prints and writes, what it takes, and what it refuses."""
 
+import csv
 import json
+import pickle
 import shutil
 import warnings
 from pathlib import Path
@@ -67,6 +69,11 @@ def test_two_cells_give_every_part_a_page_and_tables(experiment, tmp_path, capsy
     assert len(list((tmp_path / "out" / "figures").glob("*.png"))) == page.count("<img")
     table = (tmp_path / "out" / "tables" / "accuracy.csv").read_text().splitlines()
     assert table[0].startswith(",seeds,top-1 %")
+    (pair,) = result["accuracy"]["pairs"]
+    classes = list(csv.DictReader((tmp_path / "out" / "tables" / "classes.csv").read_text().splitlines()))
+    for row in classes:  # of the sign that the pair has
+        points = float(row[f"{pair['first']} %"]) - float(row[f"{pair['second']} %"])
+        assert float(row[f"{pair['first']} - {pair['second']}"]) == pytest.approx(points, abs=0.11)
     markdown = (tmp_path / "out" / "comparison.md").read_text()
     assert "## Robustness" in markdown
     assert "(figures/cka.png)" in markdown
@@ -163,6 +170,7 @@ def test_exported_weights_answer_as_the_checkpoint_does(experiment, tmp_path, ca
     assert _compare(cell, tmp_path / "out" / "model.safetensors", "--only", "accuracy", "--json") == 0
     result = json.loads(capsys.readouterr().out)
     assert result["accuracy"]["disagreement"] == [[0.0] * 2] * 2
+    assert result["conclusions"][0].startswith("vit and vit (model) are 0.0 points apart")
     assert [n["group"] for n in result["networks"]] == ["vit", "vit (model)"]
 
 
@@ -202,6 +210,7 @@ def refused(capsys, monkeypatch, tmp_path):
         lines = [line for line in printed.err.strip().splitlines() if not line.endswith("...")]
         assert len(lines) == 1, printed.err
         assert lines[0].startswith("error: ")
+        assert len(lines[0]) < 500, "a line that nobody reads to its end"
         assert printed.out == ""
         assert not (tmp_path / "executed").exists()
         return lines[0]
@@ -223,7 +232,9 @@ def _rewritten(checkpoint: Path, change) -> Path:
         ("truncated", "is damaged or no checkpoint"),
         ("text", "checkpoint"),
         ("foreign", "was not written by vit_vs_cnn"),
-        ("architecture", "does not fit its own model"),
+        ("architecture", "does not fit its own model: of "),
+        ("pickle", "holds more than tensors and plain values"),
+        ("empty", "is damaged or no checkpoint: EOFError"),
         ("nonsense", "lacks what is needed"),
     ],
 )
@@ -234,6 +245,10 @@ def test_a_checkpoint_that_cannot_be_trusted_is_refused_and_runs_nothing(refused
             torch.save({"vit_vs_cnn": {}, "state_dict": _Evil()}, checkpoint)
         case "truncated":
             checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
+        case "pickle":
+            checkpoint.write_bytes(pickle.dumps(_Evil()))
+        case "empty":
+            checkpoint.write_bytes(b"")
         case "text":
             checkpoint.write_text("not a checkpoint")
         case "foreign":

@@ -58,8 +58,8 @@ def test_the_same_picture_is_found_however_it_was_changed(pictures, change):
     _, train = pictures
     found = near_duplicates(CHANGES[change](train[:41]), train)
     own = found.test == found.train
-    # Half a pixel of 32 both ways: the finest detail of a few is another.
-    assert own.sum() >= (30 if change == "shifted both ways" else 37)
+    # Half a pixel of 32 both ways: the finest detail of a few is another. JPEG takes the faint colours of a few.
+    assert own.sum() >= {"shifted both ways": 30, "re-encoded": 35}.get(change, 37)
     assert len(found.test) - own.sum() <= 2
 
 
@@ -75,6 +75,12 @@ def test_pictures_that_differ_in_detail_alone_are_no_duplicates():
     blurred = F.avg_pool2d(grain, 3, 1, 1)
     images = (scene + 40 + blurred).clamp(0, 255).byte()
     assert len(near_duplicates(images[:1], images[1:]).test) == 0
+
+
+def test_objects_of_one_outline_in_one_place_are_no_duplicates_of_each_other():
+    drawn = draw_objects(500, image_size=41).images
+    rings = drawn.images[drawn.labels == 5]
+    assert len(near_duplicates(rings[:11], rings[11:]).test) == 0
 
 
 def test_images_of_one_colour_have_no_duplicates(pictures):

@@ -201,8 +201,10 @@ def _concluded(pair: Pair, corrected: float, groups: dict[str, list[Tested]], pa
     interval = f"95 % {100 * pair.difference.low:+.1f} to {100 * pair.difference.high:+.1f}"
     p = f"p = {corrected:.2g}" if corrected >= 1e-4 else "p < 0.0001"
     how = f"{pair.test}, {p}{f', Holm over {pairs} pairs' if pairs > 1 else ''}"
-    text = f"{pair.first} is {points} above {pair.second} ({interval}; {how})"
-    text += "; " + _what_it_says(pair, significant=significant, equal_trials=equal_trials)
+    ahead = f"{pair.first} is {points} above {pair.second}"
+    if points == "0.0 points":
+        ahead = f"{pair.first} and {pair.second} are {points} apart"
+    text = f"{ahead} ({interval}; {how}); " + _what_it_says(pair, significant=significant, equal_trials=equal_trials)
     return replace(pair, p_corrected=corrected, significant=significant, verdict=verdict, text=text)
 
 

@@ -110,7 +110,7 @@ def _side_by_side(difference: Difference) -> str:
 def _about_seeds(groups: Mapping[str, Sequence[Contestant]]) -> list[str]:
     seeds = {name: {c.seed for c in members} for name, members in groups.items()}
     if len({frozenset(s) for s in seeds.values()}) > 1:
-        listed = ", ".join(f"{name} {sorted(str(s) for s in values)}" for name, values in seeds.items())
+        listed = "; ".join(f"{name} {', '.join(map(_seed, sorted(v, key=_seed)))}" for name, v in seeds.items())
         return [f"they were trained with different seeds, so they are not paired: {listed}"]
     subsets: dict[int | None, set[str]] = {}
     for members in groups.values():
@@ -119,6 +119,10 @@ def _about_seeds(groups: Mapping[str, Sequence[Contestant]]) -> list[str]:
                 subsets.setdefault(one.seed, set()).add(one.subset)
     differing = sorted(str(seed) for seed, hashes in subsets.items() if len(hashes) > 1)
     return [f"with seed {', '.join(differing)} they were trained on different subsets"] if differing else []
+
+
+def _seed(seed: int | None) -> str:
+    return "unknown" if seed is None else str(seed)
 
 
 def _about_trials(trials: Mapping[str, int | None]) -> list[str]:

@@ -61,15 +61,31 @@ class Predictions:
         same_labels = self.labels.shape == other.labels.shape and bool((self.labels == other.labels).all())
         return same_labels and list(self.sample_ids) == list(other.sample_ids)
 
-    def save(self, path: Path) -> None:
-        """Write ``logits``, ``labels`` and ``sample_ids`` as an .npz file, whole or not at all."""
+    def save(self, path: Path, *, of: str = "") -> None:
+        """Write ``logits``, ``labels`` and ``sample_ids`` as an .npz file, whole or not at all.
+
+        Arguments:
+            path: the file.
+            of: which weights on which images, for ``load_of``.
+        """
         with written_whole(path) as partial, partial.open("wb") as file:
             np.savez_compressed(
                 file,
                 logits=self.logits.float().numpy(),
                 labels=self.labels.numpy(),
                 sample_ids=np.array([str(i) for i in self.sample_ids]),
+                of=np.array(of),
             )
+
+    @classmethod
+    def load_of(cls, path: Path, of: str) -> "Predictions | None":
+        """Read what ``save`` wrote of the same weights and images; None where there is no such file."""
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                known = "of" in arrays and arrays["of"].item() == of
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+            return None
+        return cls.load(path) if known else None
 
     @classmethod
     def load(cls, path: Path) -> "Predictions":
@@ -150,9 +166,18 @@ def predict(network: nn.Module, data: LabelledImages, normalise: Normalise, *, b
 
 
 def evaluate(
-    network: nn.Module, test: LabelledImages, normalise: Normalise, *, ledger: TestLedger, what: str
+    network: nn.Module,
+    test: LabelledImages,
+    normalise: Normalise,
+    *,
+    ledger: TestLedger,
+    what: str,
+    keep: Path | None = None,
 ) -> tuple[Predictions, int]:
     """Test a network, once, on the record.
+
+    Where predictions are kept, that is done before the ledger notes them. If those of the same weights and images are
+    there already, a run was killed behind its test: they are taken, and the ledger notes what it lacks.
 
     Arguments:
         network: images to logits.
@@ -160,12 +185,17 @@ def evaluate(
         normalise: bytes to what the network was trained on.
         ledger: where the evaluation is noted.
         what: a name for the network in the ledger.
+        keep: the file for the predictions, if they are to be kept.
 
     Returns:
         the predictions, and how often these weights have been tested by now.
     """
-    predictions = predict(network, test, normalise)
-    times = ledger.record(
-        weights=hash_weights(network), test_set=test.fingerprint(), accuracy=predictions.accuracy, what=what
-    )
-    return predictions, times
+    weights, test_set = hash_weights(network), test.fingerprint()
+    predictions = None if keep is None else Predictions.load_of(keep, f"{weights} {test_set}")
+    if predictions is not None and (times := ledger.count(weights)):
+        return predictions, times
+    if predictions is None:
+        predictions = predict(network, test, normalise)
+        if keep is not None:
+            predictions.save(keep, of=f"{weights} {test_set}")
+    return predictions, ledger.record(weights=weights, test_set=test_set, accuracy=predictions.accuracy, what=what)

@@ -65,7 +65,15 @@ def _rich(sheet: Sheet) -> Table:
     table = Table(title=sheet.title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title_justify="left")
     shown = [number for number, column in enumerate(sheet.columns) if column not in sheet.aside]
     for number in shown:
-        table.add_column(sheet.columns[number], justify="right" if number else "left", no_wrap=bool(number))
+        right = number > 0
+        # Names of settings are long, and of no use cut off after three letters: they are folded instead.
+        table.add_column(
+            sheet.columns[number],
+            justify="right" if right else "left",
+            no_wrap=right,
+            overflow="ellipsis" if right else "fold",
+            min_width=None if right else 12,
+        )
     for row in sheet.rows:
         table.add_row(*(row[number] for number in shown))
     return table

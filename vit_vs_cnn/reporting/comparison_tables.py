@@ -135,17 +135,18 @@ def p_text(p: float | None) -> str:
 def _classes(accuracy: Accuracy) -> Sheet:
     names = [group.name for group in accuracy.groups]
     tested = len(names) == 2
+    pair = [accuracy.pairs[0].first, accuracy.pairs[0].second] if tested else []
     rows = [
         [
             one.name,
             str(one.images),
             *(percent(one.accuracy[name]) for name in names),
-            *([f"{100 * (one.accuracy[names[0]] - one.accuracy[names[1]]):+.1f}"] if tested else []),
+            *([f"{100 * (one.accuracy[pair[0]] - one.accuracy[pair[1]]):+.1f}"] if tested else []),
             *([p_text(one.p_corrected)] if tested else []),
         ]
         for one in accuracy.classes
     ]
-    columns = ["class", "images", *(f"{name} %" for name in names), *(["points", "p"] if tested else [])]
+    columns = ["class", "images", *(f"{name} %" for name in names), *([" - ".join(pair), "p"] if tested else [])]
     title = "By class" + ("; p is corrected for the number of classes (Holm)" if tested else "")
     return Sheet("classes", title, columns, rows, "accuracy")
 

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -36,13 +37,16 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     if path.suffix == ".safetensors":
         return _read_exported(path)
     try:
-        contents = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's, about pickles that it refuses in the next moment
+            contents = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
         raise InputError(f"checkpoint {path}: no such file") from error
     except pickle.UnpicklingError as error:
         raise InputError(f"checkpoint {path} holds more than tensors and plain values; it was not loaded") from error
     except _UNREADABLE as error:
-        raise InputError(f"checkpoint {path} is damaged or no checkpoint: {' '.join(str(error).split())}") from error
+        why = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputError(f"checkpoint {path} is damaged or no checkpoint: {why}") from error
     if not isinstance(contents, dict) or "vit_vs_cnn" not in contents:
         raise InputError(f"checkpoint {path} was not written by vit_vs_cnn")
     return contents
