@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vit_vs_cnn.comparison.evaluation import Predictions
-from vit_vs_cnn.comparison.statistics import accuracy_over_seeds
+from vit_vs_cnn.experiments.regimes import Analysis, analyse, load_correct
 from vit_vs_cnn.reporting.tables import comparison_lines, rows_of, write_tables
 
 COUNT = 1009
@@ -47,48 +47,63 @@ def _both(folder: Path, seeds: int, gap: float = 0.1, **changes) -> list[dict]:
     return a + [_result(folder, "b", seed, 0.5 + gap, **changes) for seed in range(seeds)]
 
 
-def test_seeds_are_one_row_with_their_joint_interval(tmp_path):
+def _analysis(folder: Path, results: list[dict]) -> Analysis:
+    return analyse(results, load_correct(folder, results), resamples=500)
+
+
+def _lines(folder: Path, results: list[dict]) -> list[str]:
+    return comparison_lines(_analysis(folder, results))
+
+
+def test_seeds_are_one_row_with_the_interval_of_the_report(tmp_path):
     results = _both(tmp_path, 3)
-    (row, _) = rows_of(results)
-    assert row.accuracy == accuracy_over_seeds([r["accuracy"] for r in results[:3]], COUNT)
+    analysis = _analysis(tmp_path, results)
+    (row, _) = rows_of(results, analysis)
+    assert row.accuracy == analysis.curves[0].points[0].accuracy
+    assert row.accuracy.value == pytest.approx(sum(r["accuracy"] for r in results[:3]) / 3)
     assert row.cells()[:2] == ("a", "50")
     assert row.cells()[4:6] == ("1.23M", "12M")
 
 
 def test_three_seeds_give_a_verdict_with_the_better_one_first(tmp_path):
-    (line,) = comparison_lines(tmp_path, _both(tmp_path, 3))
-    assert line.startswith("n = 50: b is 9.9 points above a (+8.1 to ")
-    assert line.endswith(")")
+    results = _both(tmp_path, 3)
+    (line,) = _lines(tmp_path, results)
+    lead = _analysis(tmp_path, results).pairs[0].at_largest.lead
+    assert line == f"n = 50: b is 9.9 points above a ({100 * lead.low:+.1f} to {100 * lead.high:+.1f})"
+    assert 0.07 < lead.low < 0.099 < lead.high < 0.13
 
 
-@pytest.mark.parametrize("seeds", [1, 2])
-def test_fewer_seeds_describe_and_do_not_judge(tmp_path, seeds):
-    (line,) = comparison_lines(tmp_path, _both(tmp_path, seeds))
-    assert "no verdict" in line
+@pytest.mark.parametrize(("seeds", "says"), [(1, "one seed describes"), (2, "2 seeds describe")])
+def test_fewer_seeds_describe_and_do_not_judge(tmp_path, seeds, says):
+    (line,) = _lines(tmp_path, _both(tmp_path, seeds))
+    assert f"no verdict: {says} these" in line
 
 
 def test_unequal_trials_give_no_verdict(tmp_path):
-    (line,) = comparison_lines(tmp_path, _both(tmp_path, 3, trials=12))
-    assert "unequal trials (1, 12), so no verdict" in line
+    (line,) = _lines(tmp_path, _both(tmp_path, 3, trials=12))
+    assert "no verdict: their recipes had unequal trials (1, 12)" in line
 
 
 def test_equal_networks_show_no_difference(tmp_path):
-    (line,) = comparison_lines(tmp_path, _both(tmp_path, 3, gap=0.0))
-    assert "no difference is shown" in line
+    (line,) = _lines(tmp_path, _both(tmp_path, 3, gap=0.0))
+    assert line.endswith("no difference is shown")
 
 
-def test_other_test_images_are_not_compared(tmp_path):
-    others = [f"other/{i}" for i in range(COUNT)]
-    (line,) = comparison_lines(tmp_path, _both(tmp_path, 3, sample_ids=others))
-    assert "were not tested on the same images" in line
+def test_other_test_images_give_no_verdict(tmp_path):
+    others = {"sample_ids": [f"other/{i}" for i in range(COUNT)], "data": {"fingerprint": "others"}}
+    (line,) = _lines(tmp_path, _both(tmp_path, 3, **others))
+    assert "no verdict: they were trained or tested on different images" in line
 
 
-def test_several_pairs_come_with_a_warning_of_their_number(tmp_path):
+def test_several_pairs_come_with_a_word_on_their_number(tmp_path):
     results = _both(tmp_path, 3) + [_result(tmp_path, "c", seed, 0.9) for seed in range(3)]
-    assert "of 3, some exclude zero by chance" in comparison_lines(tmp_path, results)[-1]
+    lines = _lines(tmp_path, results)
+    assert len(lines) == 4
+    assert "corrected for all 3 pairs of a size (Holm)" in lines[-1]
 
 
 def test_files_hold_a_line_for_each_cell_and_a_row_for_each_contender(tmp_path):
-    table, markdown = write_tables(_both(tmp_path, 2), tmp_path / "report")
+    results = _both(tmp_path, 2)
+    table, markdown = write_tables(results, _analysis(tmp_path, results), tmp_path / "report")
     assert len(list(csv.DictReader(table.read_text().splitlines()))) == 4
     assert sum(line.startswith("| a |") or line.startswith("| b |") for line in markdown.read_text().splitlines()) == 2

@@ -7,6 +7,14 @@ from typing import NoReturn
 from vit_vs_cnn.errors import InputError
 
 
+class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
+    """Help with those defaults that say something: not that a switch is off or nothing was given."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        silent = action.default is None or action.default is False or action.default == []
+        return action.help if silent else super()._get_help_string(action)
+
+
 class Arguments(argparse.ArgumentParser):
     """A parser whose complaints are an ``InputError``: one line, exit code 2.
 
@@ -20,7 +28,7 @@ class Arguments(argparse.ArgumentParser):
             prog=f"vit-vs-cnn {command}",
             description=description,
             allow_abbrev=False,
-            formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+            formatter_class=_Formatter,
         )
 
     def error(self, message: str) -> NoReturn:

@@ -55,18 +55,18 @@ def _study(given: Namespace) -> None:
     from rich.progress import track
 
     from vit_vs_cnn.experiments.locality import finished_cells, study_locality
+    from vit_vs_cnn.experiments.regimes import findings_of
     from vit_vs_cnn.experiments.runner import read_results
     from vit_vs_cnn.reporting.locality_study import write_study
     from vit_vs_cnn.reporting.tables import print_table
 
     console, folder = Console(), given.path
-    results = read_results(folder)
+    found = findings_of(folder)
     studied = study_locality(folder, count=given.images, held_out=given.held_out, root=given.root)
     cells = track(studied, "Measuring", total=len(finished_cells(folder)), console=console, transient=True)
-    layers = [layer for found in cells for layer in found]
-    print_table(results, title=folder.name, console=console)
-    order = list(dict.fromkeys(result["contender"] for result in results))
-    for path in write_study(
-        results, layers, order, given.output or folder / "report" / "locality", title=f"Locality study: {folder.name}"
-    ):
+    layers = [layer for of_cell in cells for layer in of_cell]
+    print_table(found.results, found.analysis, title=folder.name, console=console)
+    order = list(dict.fromkeys(result["contender"] for result in read_results(folder)))  # the config's
+    output = given.output or folder / "report" / "locality"
+    for path in write_study(found.analysis, layers, order, output, title=f"Locality study: {folder.name}"):
         console.print(f"wrote {path}", soft_wrap=True)

@@ -11,13 +11,13 @@ def run(words: list[str]) -> None:
         return
     from rich.console import Console
 
-    from vit_vs_cnn.experiments.runner import read_results
+    from vit_vs_cnn.experiments.regimes import findings_of
     from vit_vs_cnn.reporting.regime_report import write_report
     from vit_vs_cnn.reporting.tables import comparison_lines, print_table
 
-    results, console = read_results(given.experiment), Console()
-    print_table(results, title=given.experiment.resolve().name, console=console)
-    for line in comparison_lines(given.experiment, results):
+    found, console = findings_of(given.experiment), Console()
+    print_table(found.results, found.analysis, title=given.experiment.resolve().name, console=console)
+    for line in comparison_lines(found.analysis):
         console.print(line, soft_wrap=True)
-    for path in write_report(given.experiment):
+    for path in write_report(given.experiment, findings=found):
         console.print(f"wrote {path}", soft_wrap=True)

@@ -25,6 +25,7 @@ def run(words: list[str]) -> None:
     from rich.console import Console
 
     from vit_vs_cnn.experiments.planner import planned
+    from vit_vs_cnn.experiments.regimes import findings_of
     from vit_vs_cnn.experiments.runner import finished_results, run_experiment
     from vit_vs_cnn.reporting.regime_report import write_report
     from vit_vs_cnn.reporting.tables import comparison_lines, print_table
@@ -39,10 +40,11 @@ def run(words: list[str]) -> None:
     if failed is None and not results:  # a process that trained beside the first one, which prints
         return
     if results:
-        print_table(results, title=experiment.name, console=console)
-        for line in comparison_lines(experiment.folder, results):
+        found = findings_of(experiment.folder)
+        print_table(found.results, found.analysis, title=experiment.name, console=console)
+        for line in comparison_lines(found.analysis):
             console.print(line, soft_wrap=True)
-        write_report(experiment.folder)
+        write_report(experiment.folder, findings=found)
     if failed is not None:
         raise failed
     console.print(f"The report is {experiment.folder / 'report' / 'index.html'}", soft_wrap=True)

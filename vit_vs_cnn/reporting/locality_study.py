@@ -5,28 +5,25 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
 
 from matplotlib.figure import Figure
 
 from vit_vs_cnn.experiments.locality import SUMMARY, StudiedLayer
+from vit_vs_cnn.experiments.regimes import Analysis
 from vit_vs_cnn.reporting.heatmaps import save_figure
 from vit_vs_cnn.reporting.page import Page
-from vit_vs_cnn.reporting.tables import rows_of
 
 #: Colour-blind-safe (Okabe and Ito), one for each training size.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 
-def accuracy_by_contender(results: Sequence[dict[str, Any]], order: Sequence[str]) -> Figure:
+def accuracy_by_contender(analysis: Analysis, order: Sequence[str]) -> Figure:
     """Accuracy with its interval for every contender, one series for each training size."""
-    rows = rows_of(results)
-    sizes = sorted({row.train_size for row in rows})
     figure = Figure(figsize=(max(5.6, 0.75 * len(order) + 2.2), 3.8), layout="constrained")
     axis = figure.subplots()
-    for index, size in enumerate(sizes):
-        shift = (index - (len(sizes) - 1) / 2) * 0.18
-        of_size = {row.contender: row.accuracy for row in rows if row.train_size == size}
+    for index, size in enumerate(analysis.sizes):
+        shift = (index - (len(analysis.sizes) - 1) / 2) * 0.18
+        of_size = {c.contender: point.accuracy for c in analysis.curves for point in c.points if point.size == size}
         places = [place + shift for place, name in enumerate(order) if name in of_size]
         found = [of_size[name] for name in order if name in of_size]
         errors = [[100 * (e.value - e.low) for e in found], [100 * (e.high - e.value) for e in found]]
@@ -38,7 +35,7 @@ def accuracy_by_contender(results: Sequence[dict[str, Any]], order: Sequence[str
     axis.set_xticks(range(len(order)), [name.replace("_", "\n") for name in order], fontsize=8)
     axis.set_ylabel("accuracy (%)")
     axis.grid(axis="y", alpha=0.3)
-    figure.legend(loc="outside upper center", ncols=len(sizes), frameon=False, fontsize=9)
+    figure.legend(loc="outside upper center", ncols=len(analysis.sizes), frameon=False, fontsize=9)
     return figure
 
 
@@ -86,12 +83,12 @@ def summary_rows(layers: Sequence[StudiedLayer], order: Sequence[str]) -> list[l
 
 
 def write_study(
-    results: Sequence[dict[str, Any]], layers: Sequence[StudiedLayer], order: Sequence[str], folder: Path, *, title: str
+    analysis: Analysis, layers: Sequence[StudiedLayer], order: Sequence[str], folder: Path, *, title: str
 ) -> list[Path]:
     """``locality.html`` with its figures and a table, in a folder; returns the files.
 
     Arguments:
-        results: of the experiment's finished cells.
+        analysis: of the experiment's finished cells.
         layers: what ``study_locality`` gave.
         order: the contenders, as they shall stand side by side.
         folder: where the files go.
@@ -100,7 +97,7 @@ def write_study(
     page = Page(
         title, "Does locality help, most of all where data are short? And do networks look nearby by themselves?"
     )
-    files = save_figure(accuracy_by_contender(results, order), folder, "accuracy", ("png", "svg"))
+    files = save_figure(accuracy_by_contender(analysis, order), folder, "accuracy", ("png", "svg"))
     page.section("Accuracy")
     page.figure(files[-1], "Accuracy on the test images; the bars are 95 % intervals.", "Accuracy of every contender")
     columns = ["contender", "n", *(f"{measure}, {when}" for measure in SUMMARY for when in ("before", "after"))]

@@ -15,8 +15,7 @@ from vit_vs_cnn.experiments.config import read_config
 from vit_vs_cnn.experiments.contamination import PICTURE, Contamination, contamination_of
 from vit_vs_cnn.experiments.lineup import LEDGER
 from vit_vs_cnn.experiments.pool import Pool
-from vit_vs_cnn.experiments.regimes import Analysis, analyse, load_correct
-from vit_vs_cnn.experiments.runner import read_results
+from vit_vs_cnn.experiments.regimes import Analysis, Findings, findings_of
 from vit_vs_cnn.experiments.status import ExperimentStatus, read_status
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.reporting import regime_tables
@@ -29,7 +28,7 @@ from vit_vs_cnn.reporting.tables import write_tables
 _NUMBER = re.compile(r"[-+<>~ ]*[\d,]+(\.\d+)?")
 
 
-def write_report(folder: Path, pool: Pool | None = None) -> list[Path]:
+def write_report(folder: Path, pool: Pool | None = None, *, findings: Findings | None = None) -> list[Path]:
     """Everything into the experiment's ``report/``: index.html, report.md, analysis.json, tables and figures.
 
     A pure function of the finished cells and of what is known of the others: run twice, it writes the same bytes.
@@ -38,12 +37,13 @@ def write_report(folder: Path, pool: Pool | None = None) -> list[Path]:
     Arguments:
         folder: of the experiment.
         pool: its images, where they are at hand already; they are looked at for near-duplicates.
+        findings: ``findings_of(folder)``, where they are at hand already.
 
     Raises:
         InputError: no experiment there, or none of its cells is finished.
     """
-    report, target = read_report(folder, pool), folder / "report"
-    written = write_tables(report.results, target)
+    report, target = read_report(folder, pool, findings=findings), folder / "report"
+    written = write_tables(report.results, report.analysis, target)
     for sheet in report.sheets:
         path = target / "tables" / f"{sheet.name}.csv"
         write_text(path, _with_plain_numbers(sheet).to_csv())
@@ -64,33 +64,28 @@ def write_report(folder: Path, pool: Pool | None = None) -> list[Path]:
     return written
 
 
-def read_report(folder: Path, pool: Pool | None = None) -> Report:
+def read_report(folder: Path, pool: Pool | None = None, *, findings: Findings | None = None) -> Report:
     """What there is to say of an experiment.
+
+    Arguments:
+        folder, pool, findings: as in ``write_report``.
 
     Raises:
         InputError: no experiment there, or none of its cells is finished.
     """
-    results = sorted(read_results(folder), key=lambda r: (r["train_size"], r["seed"], r["contender"]))
-    status, notes = read_status(folder), []
-    correct = None
-    try:
-        correct = load_correct(folder, results)
-    except InputError as error:
-        notes.append(f"Intervals do without the predictions: {error}.")
-    analysis = analyse(results, correct)
+    found, status = findings or findings_of(folder), read_status(folder)
     contamination: Contamination | str
     try:
-        contamination = contamination_of(folder, results, pool)
+        contamination = contamination_of(folder, found.results, pool)
     except (InputError, OSError) as error:
         contamination = f"Not looked for: {' '.join(str(error).split())}."
-    notes = [*_unfinished(status), *analysis.warnings, *notes]
     return Report(
         config=read_config(folder / "experiment.yaml"),
-        results=results,
+        results=found.results,
         status=status,
-        analysis=analysis,
-        sheets=_sheets(analysis, results, status, contamination, correct),
-        notes=notes,
+        analysis=found.analysis,
+        sheets=_sheets(found.analysis, found.results, status, contamination, found.correct),
+        notes=[*_unfinished(status), *found.analysis.warnings, *found.notes],
         contamination=contamination,
         ledger=_ledger(folder / LEDGER),
     )

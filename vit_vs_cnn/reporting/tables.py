@@ -13,8 +13,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from vit_vs_cnn.comparison.evaluation import Predictions
-from vit_vs_cnn.comparison.statistics import Estimate, accuracy_over_seeds, paired_difference
+from vit_vs_cnn.comparison.statistics import Estimate
+from vit_vs_cnn.experiments.regimes import Analysis, Comparison
 
 # Nine columns that fit a terminal 80 wide.
 COLUMNS = ("contender", "n", "accuracy", "95 % CI", "params", "MACs", "steps", "images/s", "time")
@@ -48,19 +48,26 @@ class Row:
         )
 
 
-def rows_of(results: Iterable[dict[str, Any]]) -> list[Row]:
-    """Results grouped by training size and contender; time is that of one run, on average."""
+def rows_of(results: Iterable[dict[str, Any]], analysis: Analysis) -> list[Row]:
+    """Results grouped by training size and contender; time is that of one run, on average.
+
+    Arguments:
+        results: of the finished cells.
+        analysis: of these results; the intervals are its.
+    """
+    accuracies = {(c.contender, point.size): point.accuracy for c in analysis.curves for point in c.points}
     keys = ("train_size", "contender")
     ordered = sorted(results, key=lambda r: tuple(r[k] for k in keys))
-    return [_row(list(group)) for _, group in itertools.groupby(ordered, key=lambda r: tuple(r[k] for k in keys))]
+    groups = itertools.groupby(ordered, key=lambda r: tuple(r[k] for k in keys))
+    return [_row(list(group), accuracies[contender, size]) for (size, contender), group in groups]
 
 
-def _row(results: Sequence[dict[str, Any]]) -> Row:
+def _row(results: Sequence[dict[str, Any]], accuracy: Estimate) -> Row:
     first = results[0]
     return Row(
         contender=first["contender"],
         train_size=first["train_size"],
-        accuracy=accuracy_over_seeds([r["accuracy"] for r in results], first["scored_images"]),
+        accuracy=accuracy,
         parameters=first["parameters"],
         macs=first["macs"],
         steps=first["steps"],
@@ -69,12 +76,12 @@ def _row(results: Sequence[dict[str, Any]]) -> Row:
     )
 
 
-def print_table(results: Sequence[dict[str, Any]], *, title: str, console: Console) -> None:
+def print_table(results: Sequence[dict[str, Any]], analysis: Analysis, *, title: str, console: Console) -> None:
     """The table on the terminal, with what a reader must know to read it."""
     table = Table(title=title, box=box.SIMPLE_HEAD, padding=0, pad_edge=False, title_justify="left")
     for column in COLUMNS:
         table.add_column(column, justify="left" if column == "contender" else "right", no_wrap=True)
-    for _, rows in itertools.groupby(rows_of(results), key=lambda row: row.train_size):
+    for _, rows in itertools.groupby(rows_of(results, analysis), key=lambda row: row.train_size):
         for row in rows:
             table.add_row(*row.cells())
         table.add_section()
@@ -82,7 +89,7 @@ def print_table(results: Sequence[dict[str, Any]], *, title: str, console: Conso
     console.print(_caption(results))
 
 
-def write_tables(results: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
+def write_tables(results: Sequence[dict[str, Any]], analysis: Analysis, folder: Path) -> list[Path]:
     """``results.csv`` (one line for each cell) and ``table.md`` in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     columns = [key for key, value in results[0].items() if not isinstance(value, dict | list)]
@@ -91,7 +98,7 @@ def write_tables(results: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
     writer.writeheader()
     writer.writerows(results)
     lines = ["| " + " | ".join(COLUMNS) + " |", "|" + " --- |" * len(COLUMNS)]
-    lines += ["| " + " | ".join(row.cells()) + " |" for row in rows_of(results)]
+    lines += ["| " + " | ".join(row.cells()) + " |" for row in rows_of(results, analysis)]
     written = {
         folder / "results.csv": text.getvalue(),
         folder / "table.md": "\n".join([*lines, "", _caption(results), ""]),
@@ -101,45 +108,25 @@ def write_tables(results: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
     return list(written)
 
 
-def comparison_lines(folder: Path, results: Sequence[dict[str, Any]]) -> list[str]:
+def comparison_lines(analysis: Analysis) -> list[str]:
     """For each training size and pair of contenders: who is ahead, by how much, on the same images and seeds."""
-    lines = []
-    results = [result for result in results if result["scored_on"] == "test"]  # validation images differ between seeds
-    for size, group in itertools.groupby(sorted(results, key=lambda r: r["train_size"]), key=lambda r: r["train_size"]):
-        by_contender: dict[str, dict[int, dict[str, Any]]] = {}
-        for result in group:
-            by_contender.setdefault(result["contender"], {})[result["seed"]] = result
-        for a, b in itertools.combinations(by_contender, 2):
-            seeds = sorted(by_contender[a].keys() & by_contender[b].keys())
-            if seeds:
-                pairs = {c: [by_contender[c][s] for s in seeds] for c in (a, b)}
-                lines.append(f"n = {size:,}: {_comparison(folder, pairs)}")
-    if len({result["contender"] for result in results}) > 2:
-        lines.append(f"Each interval is of its pair by itself: of {len(lines)}, some exclude zero by chance")
+    found = sorted((c for pair in analysis.pairs for c in pair.comparisons), key=lambda c: c.size)
+    lines = [f"n = {comparison.size:,}: {_in_words(comparison)}" for comparison in found]
+    if len(analysis.pairs) > 1:
+        lines.append(
+            f"Each interval is of its pair by itself; whether a difference is shown is corrected for all "
+            f"{len(analysis.pairs)} pairs of a size (Holm)"
+        )
     return lines
 
 
-def _comparison(folder: Path, pairs: dict[str, list[dict[str, Any]]]) -> str:
-    ahead, behind = pairs
-    loaded = [
-        [Predictions.load(folder / "cells" / r["cell"] / "predictions.npz") for r in results]
-        for results in pairs.values()
-    ]
-    if any(not p.is_of_the_images_of(loaded[0][0]) for predictions in loaded for p in predictions):
-        return f"{ahead} and {behind} were not tested on the same images and cannot be compared"
-    first, second = ([p.correct.tolist() for p in predictions] for predictions in loaded)
-    difference = paired_difference(first, second)
-    if difference.value < 0:
-        ahead, behind = behind, ahead
-        difference = Estimate(-difference.value, -difference.high, -difference.low)
-    interval = f"{100 * difference.low:+.1f} to {100 * difference.high:+.1f}"
-    text = f"{ahead} is {100 * difference.value:.1f} points above {behind} ({interval})"
-    seeds, trials = len(first), {r["trials"] for results in pairs.values() for r in results}
-    if seeds < 3:
-        return text + f"; {seeds} seed{'s' * (seeds > 1)}, so this describes these runs and is no verdict"
-    if len(trials) > 1:
-        return text + f"; their recipes had unequal trials ({', '.join(map(str, sorted(trials)))}), so no verdict"
-    return text + ("" if difference.low > 0 else "; no difference is shown")
+def _in_words(comparison: Comparison) -> str:
+    lead = comparison.lead
+    interval = f"{100 * lead.low:+.1f} to {100 * lead.high:+.1f}"
+    text = f"{comparison.leader} is {100 * lead.value:.1f} points above {comparison.follower} ({interval})"
+    if comparison.why_no_verdict is not None:
+        return f"{text}; no verdict: {comparison.why_no_verdict}"
+    return text if comparison.verdict == "ahead" else f"{text}; no difference is shown"
 
 
 def _caption(results: Sequence[dict[str, Any]]) -> str:

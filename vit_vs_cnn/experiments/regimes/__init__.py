@@ -5,6 +5,7 @@ from vit_vs_cnn.experiments.regimes.answer import answer, display_name, headline
 from vit_vs_cnn.experiments.regimes.comparison import Comparison
 from vit_vs_cnn.experiments.regimes.crossing import Crossing
 from vit_vs_cnn.experiments.regimes.curves import CurvePoint, LearningCurve
+from vit_vs_cnn.experiments.regimes.findings import Findings, findings_of
 from vit_vs_cnn.experiments.regimes.frontier import FrontierPoint
 from vit_vs_cnn.experiments.regimes.measurements import load_correct, results_of_table
 from vit_vs_cnn.experiments.regimes.multiplier import Multiplier
@@ -15,6 +16,7 @@ __all__ = [
     "Comparison",
     "Crossing",
     "CurvePoint",
+    "Findings",
     "FrontierPoint",
     "LearningCurve",
     "Multiplier",
@@ -23,6 +25,7 @@ __all__ = [
     "analyse",
     "answer",
     "display_name",
+    "findings_of",
     "headline",
     "load_correct",
     "results_of_table",

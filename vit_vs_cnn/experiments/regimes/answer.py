@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from vit_vs_cnn.comparison.statistics import Estimate
 from vit_vs_cnn.experiments.regimes.analysis import Analysis, Pair
-from vit_vs_cnn.experiments.regimes.comparison import SEEDS_FOR_A_VERDICT, Comparison
+from vit_vs_cnn.experiments.regimes.comparison import SEEDS_FOR_A_VERDICT
 from vit_vs_cnn.experiments.regimes.crossing import Crossing
 from vit_vs_cnn.experiments.regimes.multiplier import Multiplier
 
@@ -63,21 +63,14 @@ def _first_sentence(analysis: Analysis, pair: Pair, called: Mapping[str, str], o
         return f"{place} no difference is shown: {ahead} is {lead} above {behind} ({interval})."
     if comparison.verdict != "ahead":
         return (
-            f"{place} {ahead} came out {lead} above {behind} ({interval}), which is no verdict: {_reason(comparison)}."
+            f"{place} {ahead} came out {lead} above {behind} ({interval}), which is no verdict: "
+            f"{comparison.why_no_verdict}."
         )
     if len(analysis.contenders) > 2:
         return (
             f"{place} {ahead} is ahead, by {lead} over {behind}, the next of {len(analysis.contenders)} ({interval})."
         )
     return f"{place} {ahead} is ahead by {lead} ({interval})."
-
-
-def _reason(comparison: Comparison) -> str:
-    if comparison.seeds == 1:
-        return "one seed describes these networks only"
-    if comparison.seeds < SEEDS_FOR_A_VERDICT:
-        return f"{comparison.seeds} seeds describe these runs only"
-    return str(comparison.reason)
 
 
 def _second_sentence(pair: Pair, called: Mapping[str, str]) -> str:

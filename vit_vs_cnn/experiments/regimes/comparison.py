@@ -58,6 +58,17 @@ class Comparison:
         d = self.difference
         return d if d.value >= 0 else Estimate(-d.value, -d.high, -d.low)
 
+    @property
+    def why_no_verdict(self) -> str | None:
+        """What stands in the way of a verdict, for a reader; None where there is one."""
+        if self.verdict in ("ahead", "no difference shown"):
+            return None
+        if self.seeds == 1:
+            return "one seed describes these networks only"
+        if self.seeds < SEEDS_FOR_A_VERDICT:
+            return f"{self.seeds} seeds describe these runs only"
+        return self.reason
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
         return dataclasses.asdict(self)

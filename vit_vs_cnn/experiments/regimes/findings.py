@@ -1,0 +1,44 @@
+"""The analysis of an experiment's folder: the one that its table, its report and its answer stand on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.regimes.analysis import Analysis, analyse
+from vit_vs_cnn.experiments.regimes.measurements import load_correct
+from vit_vs_cnn.experiments.runner import read_results
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """The finished cells of an experiment, and what they say.
+
+    Arguments:
+        results: of each, by size, seed and contender.
+        analysis: of these.
+        correct: whether each network was right on each image, by cell; None if unknown or of different images.
+        notes: what weakens the intervals, a sentence each.
+    """
+
+    results: list[dict[str, Any]]
+    analysis: Analysis
+    correct: Mapping[str, np.ndarray] | None
+    notes: tuple[str, ...]
+
+
+def findings_of(folder: Path) -> Findings:
+    """Read and analyse what is finished; predictions that can't be read weaken the intervals and stop nothing.
+
+    Raises:
+        InputError: no experiment there, or none of its cells is finished.
+    """
+    results = sorted(read_results(folder), key=lambda r: (r["train_size"], r["seed"], r["contender"]))
+    try:
+        correct, notes = load_correct(folder, results), ()
+    except InputError as error:
+        correct, notes = None, (f"Intervals do without the predictions: {error}.",)
+    return Findings(results, analyse(results, correct), correct, notes)
