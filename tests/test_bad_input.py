@@ -1,6 +1,8 @@
 """Whatever a user gets wrong: one clear line, exit code 2, no traceback, nothing damaged."""
 
+import contextlib
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,13 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 from PIL import Image
 
-from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
+from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.experiments.config import experiment_from_dict
 
 CIFAR10 = "cifar-10-batches-py"
+FEW = (
+    "--data.objects.train_images 60 --data.objects.test_images 10 --protocol.train_sizes [all] "
+    "--trainer.accelerator cpu"
+).split()
 
 
 @pytest.fixture
@@ -82,6 +89,7 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
         (["train", "--trainer.devices", "2", "--protocol.batch_size", "7"], "batch_size 7 must be a multiple of"),
         (["train", "--data.validation_fraction", "0", "--protocol.scored_on", "validation"], "none to validate with"),
         (["train", "--trainer.devices", "[[", "--name", "x"], "is not a YAML value"),
+        (["train", "--protocol.budget.flops", ".nan"], "budget must be a number above 0"),
         (["report", "no/such/folder"], "EXPERIMENT_DIR: no/such/folder: no such file or folder"),
         (["report", "."], ". is not the folder of an experiment"),
         (["report"], "the following arguments are required: EXPERIMENT_DIR"),
@@ -89,15 +97,14 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
     ],
 )
 def test_a_wrong_word_on_the_command_line(refused, tmp_path, words, says):
-    few = ["--data.objects.train_images", "60", "--data.objects.test_images", "10", "--protocol.train_sizes", "[all]"]
-    output = ["--output", str(tmp_path), *few] if words[0] == "train" and words != ["train", "--config"] else []
+    output = ["--output", str(tmp_path), *FEW] if words[0] == "train" and words != ["train", "--config"] else []
     assert says in refused(words[0], *output, *words[1:])
     assert not list(tmp_path.rglob("*.ckpt"))
 
 
 def test_an_optimizer_is_looked_up_before_anything_trains(refused, tmp_path):
     assert "contenders.resnet.optimizer" in refused(
-        "train", "--output", tmp_path, "--contenders.resnet.optimizer.name", "adamww"
+        "train", *FEW, "--output", tmp_path, "--contenders.resnet.optimizer.name", "adamww"
     )
     assert not list(tmp_path.rglob("result.json"))
 
@@ -114,6 +121,32 @@ def test_a_class_with_one_image(refused, photos, tmp_path):
 
 def test_a_folder_without_classes(refused, photos, tmp_path):
     assert "ant" in refused(*_train_on(photos / "ant", tmp_path))
+
+
+@pytest.mark.parametrize("command", ["status", "report"])
+@pytest.mark.parametrize(
+    ("file", "content", "says"),
+    [
+        ("grid.json", "3", "expected the names of cells' folders"),
+        ("grid.json", "[", "has no readable grid.json"),
+        ("experiment.yaml", "name: x", "has no protocol.budget"),
+        ("experiment.yaml", "- 1", "expected settings as `name: value`, got list"),
+        ("cells/vit-n3-s1-ab/result.json", "[1]", "is not that of a cell: it is a list"),
+        ("cells/vit-n3-s1-ab/result.json", '{"seed": 1}', "is not that of a cell: it has no cell"),
+        ("cells/vit-n3-s1-ab/result.json", "{", "delete it to have the cell run again"),
+    ],
+)
+def test_a_damaged_experiment(refused, tmp_path, command, file, content, says):
+    whole = {"grid.json": '["vit-n3-s1-ab"]', "experiment.yaml": "protocol: {budget: {steps: 2}}"}
+    for name, text in {**whole, file: content}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    if command == "status" and "result" in file:  # a result that cannot be read is not there, for the status
+        assert main(["status", str(tmp_path)]) == 0
+    elif command == "report" and "experiment" in file:
+        assert "none of its cells is finished yet" in refused(command, tmp_path)
+    else:
+        assert says in refused(command, tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["truncated", "empty", "text", "folder of text"])
@@ -156,14 +189,26 @@ class _Evil:
         return os.system, ("touch executed",)
 
 
+@pytest.fixture(scope="module")
+def unfinished(tmp_path_factory) -> Path:
+    """A run without its result, so that it goes on from its checkpoint; its config lies beside it."""
+    root = tmp_path_factory.mktemp("unfinished")
+    values = tiny_config(Path("runs"), protocol={"budget": {"steps": 2}, "batch_size": 14})
+    values["contenders"].pop("vit")
+    (root / "tiny.yaml").write_text(yaml.safe_dump(values))
+    with contextlib.chdir(root):
+        run_quietly(experiment_from_dict(values))
+    next(root.rglob("result.json")).unlink()
+    return root
+
+
 @pytest.mark.parametrize("kind", ["code", "foreign", "truncated", "text"])
-def test_a_checkpoint_that_is_not_ours_runs_nothing_and_is_left_as_it_was(refused, tmp_path, monkeypatch, kind):
+def test_a_checkpoint_that_is_not_ours_runs_nothing_and_is_left_as_it_was(
+    refused, unfinished, tmp_path, monkeypatch, kind
+):
+    shutil.copytree(unfinished, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    values = tiny_config(tmp_path / "runs", contenders={"resnet": tiny_config(tmp_path)["contenders"]["resnet"]})
-    run_quietly(tiny_experiment(tmp_path / "runs", contenders=values["contenders"]))
     (checkpoint,) = tmp_path.rglob("last.ckpt")
-    (result,) = tmp_path.rglob("result.json")
-    result.unlink()  # so that the cell goes on from its checkpoint
     if kind == "code":
         torch.save({"vit_vs_cnn": {}, "state_dict": _Evil()}, checkpoint)
     elif kind == "foreign":
@@ -173,18 +218,12 @@ def test_a_checkpoint_that_is_not_ours_runs_nothing_and_is_left_as_it_was(refuse
     else:
         checkpoint.write_text("not a checkpoint")
     before = checkpoint.read_bytes()
-
-    import yaml
-
-    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(values))
     assert "last.ckpt" in refused("train", "--config", tmp_path / "tiny.yaml")
     assert checkpoint.read_bytes() == before
     assert not (tmp_path / "executed").exists()
 
 
 def test_a_checkpoint_of_another_run_is_not_taken_for_this_ones(refused, tmp_path):
-    import yaml
-
     values = tiny_config(tmp_path / "runs", protocol={"budget": {"steps": 2}, "batch_size": 14})
     run_quietly(experiment_from_dict(values))
     vit, resnet = (next(tmp_path.glob(f"runs/tiny/cells/{name}-*")) for name in ("vit", "resnet"))
@@ -196,17 +235,17 @@ def test_a_checkpoint_of_another_run_is_not_taken_for_this_ones(refused, tmp_pat
 
 def test_a_place_that_cannot_be_written_to(refused, tmp_path):
     (tmp_path / "file").write_text("")
-    assert "file" in refused("train", "--output", tmp_path / "file", "--protocol.train_sizes", "[all]")
+    assert "file" in refused("train", *FEW, "--output", tmp_path / "file")
 
 
 def test_a_network_with_another_number_of_classes(refused, tmp_path):
     model = "{class_path: vit_vs_cnn.models.ResNet, init_args: {depth: 8, num_classes: 7}}"
-    says = refused("train", "--output", tmp_path, "--contenders.vit.model", model)
+    says = refused("train", *FEW, "--output", tmp_path, "--contenders.vit.model", model)
     assert "gives logits of shape (2, 7) for 2 images of 10 classes" in says
 
 
 def test_a_network_of_a_class_that_cannot_be_imported(refused, tmp_path):
-    words = ["--output", tmp_path, "--contenders.vit.model", "{class_path: no.such.Network}"]
+    words = [*FEW, "--output", tmp_path, "--contenders.vit.model", "{class_path: no.such.Network}"]
     assert "contenders.vit.model" in refused("train", *words)
 
 

@@ -53,7 +53,7 @@ def test_the_head_of_every_config_gives_command_time_and_expectation(path):
         ("protocol.train_sizes", [], "train_sizes and seeds must each name at least one"),
         ("protocol.seeds", [1, 1], "must not name a value twice"),
         ("protocol.budget", {"steps": 5, "epochs": 1}, "exactly one of steps, epochs, flops"),
-        ("protocol.budget", {"steps": 0}, "budget must be above 0"),
+        ("protocol.budget", {"steps": 0}, "budget must be a number above 0"),
         ("protocol.batch_size", 0, "batch_size 0 must be at least 1"),
         ("trainer.precision", "float8", "trainer.precision: expected"),
         ("trainer.max_epochs", 3, "trainer.max_epochs is decided by protocol.budget.epochs"),

@@ -88,6 +88,32 @@ def test_too_few_minutes_are_refused_with_what_it_takes(pool):
         _grid(pool, 0.01)
 
 
+def _seconds(pool: Pool, **changes) -> float:
+    experiment = _experiment(Path("runs"), minutes=500.0, **changes)
+    fixed = ["protocol.seeds", "protocol.train_sizes", "protocol.budget.steps"]
+    return choose_grid(experiment, pool, {"vit": 0.4, "resnet": 1.2}, fixed=fixed).seconds
+
+
+@pytest.mark.parametrize(("cores", "gain"), [(8, 2.0), (6, 2.0), (4, 4 / 3), (2, 1.0)])
+def test_processes_save_time_as_far_as_there_are_cores(pool, monkeypatch, cores, gain):
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    protocol = {"seeds": [1, 2, 3, 4], "budget": {"steps": 100}, "batch_size": 14}
+    executor = {"name": "processes", "workers": 2, "threads": 3}
+    alone, beside = _seconds(pool, protocol=protocol), _seconds(pool, protocol=protocol, executor=executor)
+    assert beside - 12 == pytest.approx(alone / gain)
+    assert _seconds(pool, protocol=protocol, executor="ray") == pytest.approx(alone + 12)
+
+
+def test_the_runs_that_choose_recipes_take_their_time(pool):
+    protocol = {"seeds": [1, 2, 3], "budget": {"steps": 100}, "batch_size": 14}
+    search = {"optimizer.lr": {"low": 0.01, "high": 0.1}}
+    contenders = {name: {**one, "search": search} for name, one in tiny_config(Path("runs"))["contenders"].items()}
+    tuned = {"protocol": {**protocol, "trials": 6}, "contenders": contenders}
+    once = _seconds(pool, protocol=protocol)
+    assert _seconds(pool, **tuned) == pytest.approx(3 * once)
+    assert _seconds(pool, **tuned, tuning={"seeds": [8, 9]}) == pytest.approx(5 * once)
+
+
 def test_what_the_user_named_is_kept(pool):
     experiment = _experiment(Path("runs"), minutes=100.0)
     protocol = replace(experiment.protocol, seeds=[5, 7], train_sizes=[60, "all"])
@@ -124,6 +150,16 @@ def test_the_folder_wins_over_other_minutes(tmp_path):
     again = planned(_experiment(tmp_path, minutes=999.0), console=Console(file=text, width=200))
     assert again.protocol == begun.protocol
     assert "Going on with the grid that was chosen before: 120 images, 1 seed, 100 steps each" in text.getvalue()
+
+
+def test_what_the_user_names_wins_over_the_folder(tmp_path):
+    begun = _experiment(tmp_path)
+    begun.folder.mkdir()
+    (begun.folder / "experiment.yaml").write_text(yaml.safe_dump(begun.to_dict()))
+    more = replace(begun, protocol=replace(begun.protocol, seeds=[3, 4, 5]))
+    again = planned(more, fixed=["protocol.seeds"], console=Console(quiet=True))
+    assert again.protocol == more.protocol
+    assert planned(more, console=Console(quiet=True)).protocol == begun.protocol
 
 
 def test_a_folder_of_other_images_is_refused(tmp_path):

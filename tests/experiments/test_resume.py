@@ -10,6 +10,9 @@ import pytest
 import torch
 
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
+from vit_vs_cnn.comparison.evaluation import Predictions, TestLedger
+from vit_vs_cnn.experiments.cell import Cell
+from vit_vs_cnn.experiments.config import experiment_from_dict
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 
 HOOKS = (
@@ -22,8 +25,6 @@ HOOKS = (
 
 
 def _run(values: dict[str, Any]) -> None:
-    from vit_vs_cnn.experiments.config import experiment_from_dict
-
     torch.set_num_threads(1)
     run_quietly(experiment_from_dict(values))
 
@@ -96,6 +97,42 @@ def test_two_processes_share_the_cells_of_an_experiment(tmp_path):
     assert [child.exitcode for child in children] == [0, 0]
     ledger = (tmp_path / "tiny" / "test_ledger.jsonl").read_text().splitlines()
     assert len(ledger) == len(list(tmp_path.glob("tiny/cells/*/result.json"))) == 6
+
+
+@pytest.mark.parametrize("moment", [(TestLedger, "record"), (Cell, "write_result")], ids=lambda moment: moment[1])
+def test_a_run_killed_behind_its_test_is_not_tested_again(tmp_path, moment):
+    values = tiny_config(tmp_path, protocol={"seeds": [3], "budget": {"steps": 2}, "batch_size": 14})
+    values["contenders"].pop("vit")
+    experiment = experiment_from_dict(values)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(*moment, _strike)
+        run_quietly(experiment)
+    (predictions,) = tmp_path.glob("tiny/cells/*/predictions.npz")
+    before = predictions.read_bytes(), predictions.stat().st_mtime_ns
+    (result,) = run_quietly(experiment)  # a second test would warn
+    assert (predictions.read_bytes(), predictions.stat().st_mtime_ns) == before
+    assert result["test_evaluations"] == 1
+    assert len((tmp_path / "tiny" / "test_ledger.jsonl").read_text().splitlines()) == 1
+
+
+def _strike(*_, **__):
+    raise KeyboardInterrupt
+
+
+def test_predictions_of_other_weights_are_tested_anew(tmp_path):
+    values = tiny_config(tmp_path, protocol={"seeds": [3], "budget": {"steps": 2}, "batch_size": 14})
+    values["contenders"].pop("vit")
+    run_quietly(experiment_from_dict(values))
+    (folder,) = tmp_path.glob("tiny/cells/*")
+    stale = Predictions.load(folder / "predictions.npz")
+    Predictions(torch.zeros_like(stale.logits), stale.labels, stale.sample_ids).save(
+        folder / "predictions.npz", of="other"
+    )
+    (folder / "result.json").unlink()
+    with pytest.warns(UserWarning, match="tested 2 times"):
+        (result,) = run_quietly(experiment_from_dict(values))
+    assert torch.equal(Predictions.load(folder / "predictions.npz").logits, stale.logits)
+    assert result["test_evaluations"] == 2
 
 
 def test_a_finished_cell_is_not_run_again(tmp_path):

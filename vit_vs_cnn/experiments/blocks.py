@@ -1,6 +1,7 @@
 """The blocks of a config: images, protocol, contenders, and how the work is done."""
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -58,8 +59,8 @@ class Budget:
         given = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
         if len(given) != 1:
             raise InputError(f"budget takes exactly one of steps, epochs, flops; given: {', '.join(given) or 'none'}")
-        if min(given.values()) <= 0:
-            raise InputError(f"budget must be above 0, got {given}")
+        if not all(0 < value < math.inf for value in given.values()):
+            raise InputError(f"budget must be a number above 0, got {given}")
 
     def to_steps(self, *, batch_size: int, train_images: int, macs: int) -> int:
         """Optimizer steps that use the budget up, at least one."""

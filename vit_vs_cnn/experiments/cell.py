@@ -15,6 +15,9 @@ from vit_vs_cnn.experiments.config import Contender, Experiment, experiment_from
 from vit_vs_cnn.experiments.pool import Pool
 from vit_vs_cnn.files import write_text
 
+#: What every result has; a file that lacks one of these is not a result.
+RESULT_KEYS = ("cell", "contender", "train_size", "seed", "scored_on", "scored_images", "accuracy", "data")
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -145,12 +148,17 @@ def read_result(path: Path) -> dict[str, Any]:
     """What ``Cell.write_result`` wrote.
 
     Raises:
-        InputError: the file can't be read.
+        InputError: the file can't be read, or is not a cell's result.
     """
+    again = "delete it to have the cell run again"
     try:
-        return json.loads(path.read_text())
+        result = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise InputError(f"result {path}: {error}; delete it to have the cell run again") from error
+        raise InputError(f"result {path}: {error}; {again}") from error
+    if not isinstance(result, dict) or (missing := [key for key in RESULT_KEYS if key not in result]):
+        lacks = f"it has no {missing[0]}" if isinstance(result, dict) else f"it is a {type(result).__name__}"
+        raise InputError(f"result {path} is not that of a cell: {lacks}; {again}")
+    return result
 
 
 def grid(experiment: Experiment, pool: Pool, *, world_size: int) -> list[Cell]:

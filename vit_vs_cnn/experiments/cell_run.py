@@ -71,11 +71,13 @@ def _run(cell: Cell, pool: Pool, *, console: Console) -> None:
     validation = predict(network, trained.images.validation, normalise) if len(trained.images.validation) else None
     if cell.experiment.protocol.scored_on == "test":
         ledger = TestLedger(cell.experiment.folder / "test_ledger.jsonl")
-        predictions, times = evaluate(network, pool.test, normalise, ledger=ledger, what=cell.name)
+        predictions, times = evaluate(
+            network, pool.test, normalise, ledger=ledger, what=cell.name, keep=cell.predictions
+        )
     else:
         assert validation is not None, "the pool refuses to draw such a cell"
         predictions, times = validation, 0
-    predictions.save(cell.predictions)
+        predictions.save(cell.predictions)
     result = {
         **_identity_of(cell, trained, pool),
         "scored_on": cell.experiment.protocol.scored_on,

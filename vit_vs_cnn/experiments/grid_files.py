@@ -24,9 +24,12 @@ def read_grid(folder: Path) -> list[str]:
         InputError: no experiment there.
     """
     try:
-        return json.loads((folder / "grid.json").read_text())
+        names = json.loads((folder / "grid.json").read_text())
     except (OSError, ValueError) as error:
         if (folder / "tuning" / "grid.json").exists():
             message = f"{folder} is still choosing its recipes; what it runs for that is in {folder / 'tuning'}"
             raise InputError(message) from error
         raise InputError(f"{folder} is not the folder of an experiment: it has no readable grid.json") from error
+    if not (isinstance(names, list) and names and all(isinstance(name, str) for name in names)):
+        raise InputError(f"{folder / 'grid.json'}: expected the names of cells' folders; train writes it anew")
+    return names

@@ -1,23 +1,15 @@
 """A grid that fits into so many minutes: sizes from the number of images, seeds and steps from what a step takes."""
 
-import statistics
-import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 import torch
-from lightning.fabric import Fabric
-from lightning.fabric.utilities.exceptions import MisconfigurationException
 from rich.console import Console
-from torch.nn import functional as F
 
-from vit_vs_cnn.data.datamodule import TrainingData
-from vit_vs_cnn.data.loading import TrainingBatches
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.cell import Cell
 from vit_vs_cnn.experiments.config import Budget, Experiment, experiment_from_dict, read_config
-from vit_vs_cnn.experiments.plan import make_plan
-from vit_vs_cnn.experiments.pool import CellImages, Pool
+from vit_vs_cnn.experiments.pool import Pool
+from vit_vs_cnn.experiments.step_time import seconds_per_step, side_by_side
 from vit_vs_cnn.experiments.trainer import is_helper_process, is_launched_from_outside, quiet_lightning
 
 #: Sizes, seeds and share of the config's steps, the best first. Three seeds allow a verdict and three sizes a trend;
@@ -32,9 +24,9 @@ PER_CLASS, SPAN = 10, 100
 STEPS = 600
 #: Neighbouring sizes closer than this tell nothing new.
 _LEAST_RATIO = 1.5
-_WARM_UP, _TIMED, _SECONDS = 2, 8, 6.0
 _VALIDATIONS = 6  # of a run: five on the way and one at its end
 _START = 2.0  # seconds that a cell takes beside its steps and evaluations
+_PROCESS = 12.0  # seconds until a process of its own has read the images and begins
 _MARGIN = 1.15  # other work on the machine, and the report
 
 
@@ -46,13 +38,17 @@ class Grid:
         train_sizes: labelled images, ascending.
         seeds: of every contender and size.
         steps: of every run.
-        seconds: estimated, for one cell after the other.
+        runs: of all contenders, those included that choose recipes.
+        at_a_time: how many of them go side by side.
+        seconds: estimated, for all of them.
     """
 
     train_sizes: tuple[int, ...]
     seeds: tuple[int, ...]
     steps: int
-    seconds: float
+    runs: int = 0
+    at_a_time: float = 1.0
+    seconds: float = 0.0
 
 
 def planned(
@@ -73,9 +69,11 @@ def planned(
     """
     if experiment.minutes is None:
         return experiment
-    if (begun := _begun(experiment)) is not None:
+    if (begun := _begun(experiment, fixed)) is not None:
         told = _grid_text(begun.protocol.train_sizes, begun.protocol.seeds, begun.protocol.budget.steps)
-        console.print(f"Going on with the grid that was chosen before: {told}; another --name begins anew")
+        console.print(
+            f"Going on with the grid that was chosen before: {told}; another --name begins anew", soft_wrap=True
+        )
         return begun
     if is_helper_process() or is_launched_from_outside():
         raise InputError(
@@ -88,16 +86,15 @@ def planned(
     grid = choose_grid(experiment, pool, times, fixed=fixed)
     for name, seconds in times.items():
         console.print(f"  {name}: {seconds:.3g} s for a step of {experiment.protocol.batch_size} images")
-    cells = len(grid.train_sizes) * len(grid.seeds) * len(times)
     told = _grid_text(grid.train_sizes, grid.seeds, grid.steps)
     console.print(
-        f"Chosen: {told}. {cells} runs in about {_minutes(grid.seconds)}, one after the other", soft_wrap=True
+        f"Chosen: {told}. {grid.runs} runs in about {_minutes(grid.seconds)}, {_how(grid, experiment)}", soft_wrap=True
     )
     return _with_grid(experiment, grid)
 
 
-def _begun(experiment: Experiment) -> Experiment | None:
-    """The experiment with the grid of its folder, where there is one.
+def _begun(experiment: Experiment, fixed: Collection[str]) -> Experiment | None:
+    """The experiment with the grid of its folder, where there is one; what the user names now is kept, nevertheless.
 
     Raises:
         InputError: that is about other images.
@@ -110,9 +107,16 @@ def _begun(experiment: Experiment) -> Experiment | None:
         raise InputError(
             f"{experiment.folder} is about {there.data.source} in {there.data.root}; give this experiment a --name"
         )
-    protocol = there.protocol
-    chosen = {"train_sizes": protocol.train_sizes, "seeds": protocol.seeds, "budget": protocol.budget}
+    chosen = {name: getattr(there.protocol, name) for name in _free(fixed)}
     return replace(experiment, protocol=replace(experiment.protocol, **chosen))
+
+
+def _free(fixed: Collection[str]) -> list[str]:
+    """What of the grid the user did not name."""
+    names = {
+        "budget" if name == "trainer.max_steps" else name.removeprefix("protocol.").split(".")[0] for name in fixed
+    }
+    return [name for name in ("train_sizes", "seeds", "budget") if name not in names]
 
 
 def _with_grid(experiment: Experiment, grid: Grid) -> Experiment:
@@ -149,16 +153,28 @@ def choose_grid(experiment: Experiment, pool: Pool, times: dict[str, float], *, 
 def _grids(experiment: Experiment, pool: Pool, times: dict[str, float], fixed: Collection[str]) -> Iterator[Grid]:
     protocol = experiment.protocol
     base = protocol.budget.steps or STEPS
-    keeps_steps = any(name.startswith("protocol.budget") or name == "trainer.max_steps" for name in fixed)
+    free = _free(fixed)
     for size_count, seed_count, share in LADDER:
-        seeds = protocol.seeds if "protocol.seeds" in fixed else list(range(seed_count))
-        if "protocol.train_sizes" in fixed:
-            sizes = sorted({pool.resolve(size) for size in protocol.train_sizes})
-        else:
+        seeds = list(range(seed_count)) if "seeds" in free else protocol.seeds
+        if "train_sizes" in free:
             sizes = spread_sizes(pool, size_count)
-        steps = base if keeps_steps else max(1, round(base * share))
-        seconds = sum(_cell_seconds(experiment, pool, times[name], n, steps) for n in sizes for name in times)
-        yield Grid(tuple(sizes), tuple(seeds), steps, _MARGIN * seconds * len(seeds))
+        else:
+            sizes = sorted({pool.resolve(size) for size in protocol.train_sizes})
+        steps = max(1, round(base * share)) if "budget" in free else base
+        yield _estimated(experiment, pool, times, Grid(tuple(sizes), tuple(seeds), steps))
+
+
+def _estimated(experiment: Experiment, pool: Pool, times: dict[str, float], grid: Grid) -> Grid:
+    """A grid with its time. Every contender and size has a run for each seed, and for each of those of each trial."""
+    trials = (experiment.protocol.trials or 0) * len(experiment.tuning.seeds or grid.seeds[:1])
+    each = len(grid.seeds) + trials
+    once = [_cell_seconds(experiment, pool, times[name], n, grid.steps) for n in grid.train_sizes for name in times]
+    runs = each * len(once)
+    at_a_time = side_by_side(experiment, runs)
+    seconds = _MARGIN * max(each * sum(once) / at_a_time, *once)
+    if experiment.executor.name != "local":
+        seconds += _PROCESS
+    return replace(grid, runs=runs, at_a_time=at_a_time, seconds=seconds)
 
 
 def spread_sizes(pool: Pool, count: int) -> list[int]:
@@ -183,62 +199,16 @@ def _cell_seconds(experiment: Experiment, pool: Pool, step: float, train_size: i
     return steps * step + (validation + test) * step / (3 * experiment.protocol.batch_size) + _START
 
 
-def seconds_per_step(experiment: Experiment, contender: str, pool: Pool) -> float:
-    """The median time of a training step, over a few that are thrown away.
-
-    Raises:
-        InputError: a network that cannot be built, or devices that are not there.
-    """
-    size = min(pool.largest, max(1000, 2 * experiment.protocol.batch_size))
-    images = pool.draw(size, 0)
-    cell = Cell(experiment, contender, size, 0, "timed")
-    network = make_plan(cell, images).network
-    trainer = experiment.trainer
-    try:
-        fabric = Fabric(
-            accelerator=trainer.get("accelerator", "auto"), devices=1, precision=trainer.get("precision", "32-true")
-        )
-    except (MisconfigurationException, ValueError, RuntimeError) as error:
-        raise InputError(f"trainer: {' '.join(str(error).split())}") from error
-    recipe = experiment.recipe(contender, size)
-    model, optimizer = fabric.setup(network, recipe.optimizer.build(network))
-    times = []
-    batches = _batches(experiment, contender, images, fabric.device)
-    for position in range(len(batches)):
-        began = time.perf_counter()
-        inputs, targets = batches.batch(position)
-        fabric.backward(F.cross_entropy(model(inputs), targets))
-        optimizer.step()
-        optimizer.zero_grad()
-        _wait(fabric.device)
-        times.append(time.perf_counter() - began)
-        if len(times) > _WARM_UP and sum(times) > _SECONDS:
-            break
-    return statistics.median(times[_WARM_UP:] or times)
-
-
-def _batches(experiment: Experiment, contender: str, images: CellImages, device: torch.device) -> TrainingBatches:
-    steps = _WARM_UP + _TIMED
-    data = TrainingData(
-        images.training,
-        None,
-        augmentation=experiment.augmentation(experiment.recipe(contender, len(images.training))),
-        batch_size=experiment.protocol.batch_size,
-        steps=steps,
-    )
-    batch_size = experiment.protocol.batch_size
-    return TrainingBatches(images.training, data.augmenter, batch_size=batch_size, length=steps, seed=0, device=device)
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
 def _grid_text(sizes: Collection[int | str], seeds: Collection[int], steps: int | None) -> str:
     named = ", ".join(size if isinstance(size, str) else f"{size:,}" for size in sizes)
     budget = "" if steps is None else f", {steps:,} steps each"
     return f"{named} images, {len(seeds)} seed{'s' * (len(seeds) != 1)}{budget}"
+
+
+def _how(grid: Grid, experiment: Experiment) -> str:
+    if experiment.executor.name == "ray":
+        return "one after the other; Ray runs as many at a time as the cluster has room for"
+    return "one after the other" if grid.at_a_time == 1 else f"{grid.at_a_time:.2g} at a time"
 
 
 def _minutes(seconds: float) -> str:

@@ -81,7 +81,10 @@ def read_status(folder: Path) -> ExperimentStatus:
     """
     names = read_grid(folder)
     values = read_config(folder / "experiment.yaml")
-    budget = values["protocol"]["budget"]
+    try:
+        budget = dict(values["protocol"]["budget"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{folder / 'experiment.yaml'} has no protocol.budget; train writes it anew") from error
     cells = [_read_cell(folder / "cells" / name, steps=budget.get("steps")) for name in names]
     workers = (values.get("executor") or {}).get("workers") or 1
     running = sum(cell.state == "running" for cell in cells)
@@ -113,9 +116,10 @@ def _read_cell(folder: Path, *, steps: int | None) -> CellStatus:
 
 def _read_json(path: Path) -> Mapping[str, Any]:
     try:
-        return json.loads(path.read_text())
+        values = json.loads(path.read_text())
     except (OSError, ValueError):  # not there, or about to be
         return {}
+    return values if isinstance(values, dict) else {}
 
 
 def _last_step(path: Path) -> int | None:

@@ -27,7 +27,7 @@ def run_cells(cells: list[Cell], pool: Pool, *, console: Console) -> None:
     experiment = cells[0].experiment
     executor, missing = experiment.executor, [cell for cell in cells if not cell.is_finished]
     if executor.name == "local" or not missing:
-        with _threads(executor.threads):
+        with threads_set(executor.threads):
             run_here(cells, pool, console=console)
         return
     if is_launched_from_outside():
@@ -47,7 +47,7 @@ def run_cells(cells: list[Cell], pool: Pool, *, console: Console) -> None:
 
 
 @contextmanager
-def _threads(count: int | None) -> Iterator[None]:
+def threads_set(count: int | None) -> Iterator[None]:
     """PyTorch with so many threads, and with as many as before behind the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)

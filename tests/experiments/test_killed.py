@@ -1,0 +1,101 @@
+"""Killed anywhere and run again, an experiment ends in the report of an undisturbed run."""
+
+import multiprocessing
+import random
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from tests.experiments.tiny import tiny_config
+from vit_vs_cnn.experiments.runner import read_results
+
+#: What holds measured times.
+TIMED = {"results.csv", "table.md"}
+
+
+def _train(config: Path) -> None:
+    from vit_vs_cnn.cli import main
+
+    torch.set_num_threads(1)
+    raise SystemExit(main(["train", "--config", str(config)]))
+
+
+def _start(config: Path) -> Any:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["lightning", "timm.optim", "vit_vs_cnn.experiments.cell_run"])
+    child = context.Process(target=_train, args=(config,))
+    child.start()
+    return child
+
+
+def _changes(folder: Path) -> Iterator[int]:
+    """How often a file has come, gone or been written so far, looked at again and again."""
+    seen, count = _stamps(folder), 0
+    while True:
+        now = _stamps(folder)
+        count += len(set(now.items()) ^ set(seen.items()))
+        seen = now
+        yield count
+
+
+def _stamps(folder: Path) -> dict[Path, int]:
+    stamps = {}
+    for path in folder.rglob("*"):
+        try:
+            stamps[path] = path.stat().st_mtime_ns
+        except FileNotFoundError:  # gone between the two
+            continue
+    return stamps
+
+
+def _config(folder: Path) -> Path:
+    values = tiny_config(folder / "runs")
+    values["data"]["objects"] |= {"image_size": 16}
+    values["protocol"] |= {"train_sizes": [60, 120], "seeds": [3, 4], "budget": {"steps": 20}}
+    values["contenders"]["resnet"]["model"]["width"] = 2
+    folder.mkdir()
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(values))
+    return folder / "tiny.yaml"
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments_an_experiment_ends_in_the_same_report(tmp_path):
+    calm, killed = _config(tmp_path / "calm"), _config(tmp_path / "killed")
+    child = _start(calm)
+    child.join(300)
+    assert child.exitcode == 0
+    chance, finished, deaths = random.Random(7), {}, 0
+    while len(finished) < 5:
+        child, strike = _start(killed), chance.randrange(5, 150)
+        for changes in _changes(killed.parent):
+            if changes >= strike or not child.is_alive():
+                break
+            time.sleep(0.005)
+        child.kill()
+        child.join()
+        assert child.exitcode == -signal.SIGKILL
+        deaths += 1
+        now = {path: path.stat().st_mtime_ns for path in killed.parent.glob("runs/tiny/cells/*/result.json")}
+        assert finished.items() <= now.items()  # what is done is not done again
+        finished = now
+    assert deaths >= 4
+    child = _start(killed)
+    child.join(300)
+    assert child.exitcode == 0
+
+    folders = [config.parent / "runs" / "tiny" for config in (calm, killed)]
+    first, second = ({p.relative_to(f): p.read_bytes() for p in f.glob("report/**/*.*")} for f in folders)
+    assert first.keys() == second.keys()
+    assert [str(name) for name in first if first[name] != second[name] and name.name not in TIMED] == []
+    ours, theirs = (
+        {r["cell"]: (r["weights"], r["accuracy"], r["loss"], r["test_evaluations"]) for r in read_results(f)}
+        for f in folders
+    )
+    assert ours == theirs
+    assert len((folders[1] / "test_ledger.jsonl").read_text().splitlines()) == 8
