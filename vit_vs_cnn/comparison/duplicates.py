@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 #: Changes with what is found, so that an outcome that was kept is not taken for another's.
-METHOD = 3
+METHOD = 4
 
 _SIDE = 32  # pixels that images are compared at
 _FREQUENCIES = 8  # along each axis, of the cosine transform that finds candidates
@@ -21,6 +21,7 @@ _NOISE = 5.0  # grey levels of detail that encoding alone may make
 _CANDIDATES = 64  # training images looked at closely for one test image, at most
 _FAINT = 3.0  # grey levels of colour that a picture may be called grey with
 _ALIKE, _SAME, _SAME_DETAIL, _SAME_COLOUR = 0.8, 0.9, 0.6, 0.8
+_SURE_DETAIL = 0.8  # as much as no two pictures share by chance, whatever their colours
 _CHUNK = 500
 
 Images = UInt8[Tensor, "_ _ _ _"]
@@ -58,7 +59,7 @@ def near_duplicates(test: Images, train: Images) -> Duplicates:
     up to two pixels, mirrored or not,
 
         corr(test, train) > 0.9    and    corr(detail of test, detail of train) > 0.6
-        and    corr(colour of test, colour of train) > 0.8, as far as both have any,
+        and    corr(colour of test, colour of train) > 0.8, as far as both have any; or the detail's is above 0.8,
 
     detail being (pixel - mean) / (deviation + 5) over the 5 x 5 neighbourhood, in all colours, so that a faint
     background counts as much as a strong outline; and colour what the three channels differ by from their mean, with a
@@ -143,7 +144,8 @@ def _compared(first: Images, second: Images) -> tuple[Float32[Tensor, "pairs"], 
     detail = _correlation(_detail(one), _detail(other))
     one, other = _colour(one), _colour(other)
     faint = torch.minimum(one.square().mean((1, 2, 3)), other.square().mean((1, 2, 3))) < _FAINT**2
-    return detail, (detail > _SAME_DETAIL) & (faint | (_correlation(one, other) > _SAME_COLOUR))
+    known = faint | (detail > _SURE_DETAIL) | (_correlation(one, other) > _SAME_COLOUR)
+    return detail, (detail > _SAME_DETAIL) & known
 
 
 def _planes(images: Images) -> Planes:
