@@ -15,8 +15,8 @@ Timed are images to maps, and weights to maps alone (the weights at hand, so wit
 the process's own CPU time are given. On a processor both ways do the same work in the network, so images to maps cannot
 gain more than what a forward pass of one image wastes; ``--device cuda`` is where batches pay.
 
-Peak memory is what torch's allocator hands out at once while so many images are streamed, the network aside, as its
-profiler records every allocation; given for ``--images`` and for a quarter of them.
+Peak memory is what torch's allocator hands out at once while so many images are streamed, the network aside (on a
+processor as its profiler records every allocation); given for ``--images`` and for a quarter of them.
 """
 
 import argparse
@@ -146,11 +146,13 @@ def compare(network: Network, name: str, count: int) -> None:
 
 def peak_megabytes(network: Network, count: int) -> float:
     """The most that is allocated at once while so many images are streamed, above what was before."""
-    total = torch.zeros((), device=network.device)
+    if network.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        _stream(network, count)
+        return (torch.cuda.max_memory_allocated() - before) / 1e6
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
-        for maps in stream_maps(network.ours, batches(network, count), "rollout"):
-            total += maps.sum()
-    assert bool(total.isfinite())
+        _stream(network, count)
     assert profiled.profiler is not None
     assert profiled.profiler.kineto_results is not None
     records: list[Any] = profiled.profiler.kineto_results.events()  # torch declares only some of their methods
@@ -160,6 +162,13 @@ def peak_megabytes(network: Network, count: int) -> float:
         held += event.nbytes()
         peak = max(peak, held)
     return peak / 1e6
+
+
+def _stream(network: Network, count: int) -> None:
+    total = torch.zeros((), device=network.device)
+    for maps in stream_maps(network.ours, batches(network, count), "rollout"):
+        total += maps.sum()
+    assert bool(total.isfinite())
 
 
 def main() -> None:
