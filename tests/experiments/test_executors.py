@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.errors import CellsFailed, InputError
 from vit_vs_cnn.experiments.cell import grid
 from vit_vs_cnn.experiments.config import experiment_from_dict
+from vit_vs_cnn.experiments.executors.on_ray import knock
 from vit_vs_cnn.experiments.executors.outcome import Outcome
 from vit_vs_cnn.experiments.executors.schedule import Schedule
 from vit_vs_cnn.experiments.failures import read_failure
@@ -107,6 +109,17 @@ def test_a_ray_cluster_of_two_nodes_survives_the_death_of_a_worker(tmp_path, cal
     assert done.stdout.count("lost its process (WorkerCrashedError)") == 1
     assert len(list(tmp_path.glob("*.node"))) == 2
     assert _weights(tmp_path) == calm
+
+
+def test_an_address_where_nobody_listens_is_told_at_once():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        for listens in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}", "auto", "local"):
+            knock(listens)
+    with pytest.raises(
+        InputError, match=rf"executor.address 127.0.0.1:{port}: there is no Ray cluster to join: .*refused"
+    ):
+        knock(f"127.0.0.1:{port}")
 
 
 @pytest.mark.skipif(HAS_RAY, reason="Ray is installed")

@@ -1,5 +1,6 @@
 """The executor that is a Ray cluster: one task for each cell."""
 
+import socket
 import sys
 import time
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from vit_vs_cnn.experiments.config import Executor
 from vit_vs_cnn.experiments.executors.outcome import Outcome, run_remotely
 
 PATIENCE = 60.0  # seconds that tasks have to save their state
+KNOCK_SECONDS = 5.0
 PACKAGE = "vit-vs-cnn[ray]"
 
 
@@ -95,11 +97,27 @@ def _connect(ray: Any, address: str) -> None:
     Raises:
         InputError: there is no cluster at the address.
     """
+    knock(address)
     try:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise InputError(f"executor.address {address}: there is no Ray cluster to join: {reason}") from error
+
+
+def knock(address: str) -> None:
+    """Ray asks an address that does not answer for many minutes; whether anyone listens takes seconds.
+
+    Raises:
+        InputError: nobody does.
+    """
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise InputError(f"executor.address {address}: there is no Ray cluster to join: {error}") from error
 
 
 def _options(resources: Mapping[str, float]) -> dict[str, Any]:
