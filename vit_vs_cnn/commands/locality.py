@@ -54,7 +54,8 @@ def _study(given: Namespace) -> None:
     from rich.console import Console
     from rich.progress import track
 
-    from vit_vs_cnn.experiments.locality import finished_cells, study_locality
+    from vit_vs_cnn.experiments.grid_files import finished_cells
+    from vit_vs_cnn.experiments.locality import study_locality
     from vit_vs_cnn.experiments.regimes import findings_of
     from vit_vs_cnn.experiments.runner import read_results
     from vit_vs_cnn.reporting.locality_study import write_study

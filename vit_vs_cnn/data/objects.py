@@ -11,7 +11,7 @@ from torch import Tensor
 from vit_vs_cnn.data.counter_random import balanced_labels, counter_key, split_keys, to_integers
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.relations import draw_relations
-from vit_vs_cnn.data.scenes import Purpose, Words, paint_scenes, purpose_words
+from vit_vs_cnn.data.scenes import Purpose, Words, paint_in_chunks, paint_scenes, purpose_words
 from vit_vs_cnn.data.shapes import SHAPE_NAMES
 from vit_vs_cnn.data.textures import TEXTURE_NAMES
 from vit_vs_cnn.errors import InputError
@@ -20,7 +20,6 @@ Split = Literal["train", "test"]
 Task = Literal["shape", "texture", "same_different"]
 
 _SPLITS: tuple[Split, ...] = ("train", "test")
-_CHUNK_PIXELS = 1 << 16  # pixels drawn at a time: bounds the memory, and keeps the work within a processor's cache
 _SMALLEST, _LARGEST = 8, 1024
 
 
@@ -193,13 +192,10 @@ def draw_objects(
     shapes = _agreeing(purpose_words(keys, Purpose.SHAPE, 2), labels, "shape_agreement", shape_agreement)
     textures = _agreeing(purpose_words(keys, Purpose.TEXTURE, 2), labels, "texture_agreement", texture_agreement)
 
-    pixels = np.empty((count, 3, rows, cols), dtype=np.uint8)
-    masks = np.empty((count, rows, cols), dtype=bool)
-    chunk = max(1, _CHUNK_PIXELS // (rows * cols))
     dial = round(difficulty * 256)
-    for first in range(0, count, chunk):
-        part = slice(first, first + chunk)
-        pixels[part], masks[part] = paint_scenes(keys[part], shapes[part], textures[part], (rows, cols), dial)
+    pixels, masks = paint_in_chunks(
+        count, (rows, cols), lambda part: paint_scenes(keys[part], shapes[part], textures[part], (rows, cols), dial)
+    )
     images = LabelledImages(
         images=torch.from_numpy(pixels),
         labels=torch.from_numpy(labels),

@@ -9,13 +9,12 @@ from torch import Tensor
 
 from vit_vs_cnn.data.counter_random import balanced_labels, split_keys, to_integers
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.data.scenes import Purpose, paint_pairs, purpose_words
+from vit_vs_cnn.data.scenes import Purpose, paint_in_chunks, paint_pairs, purpose_words
 from vit_vs_cnn.data.shapes import SHAPE_NAMES
 
 #: The shapes that may stand in a pair: told apart where they are small.
 KINDS = ("disc", "triangle", "cross", "ring")
 RELATIONS = ("different", "same")
-_CHUNK_PIXELS = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,12 +59,8 @@ def draw_relations(
     kinds = np.stack([first, np.where(labels == 1, first, other)], axis=1)
     shapes = np.array([SHAPE_NAMES.index(kind) for kind in KINDS])[kinds]
 
-    pixels = np.empty((count, 3, image_size, image_size), dtype=np.uint8)
-    masks = np.empty((count, image_size, image_size), dtype=bool)
-    chunk, dial = max(1, _CHUNK_PIXELS // image_size**2), round(difficulty * 256)
-    for start in range(0, count, chunk):
-        part = slice(start, start + chunk)
-        pixels[part], masks[part] = paint_pairs(keys[part], shapes[part], (image_size, image_size), dial)
+    dial, size = round(difficulty * 256), (image_size, image_size)
+    pixels, masks = paint_in_chunks(count, size, lambda part: paint_pairs(keys[part], shapes[part], size, dial))
     images = LabelledImages(
         images=torch.from_numpy(pixels),
         labels=torch.from_numpy(labels),

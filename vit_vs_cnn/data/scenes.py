@@ -1,6 +1,8 @@
 """A scene: one object on a textured, cluttered background, painted in whole numbers alone."""
 
+from collections.abc import Callable
 from enum import IntEnum
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Int32, Int64, UInt8, UInt64
@@ -10,11 +12,16 @@ from vit_vs_cnn.data.placements import PIXEL, TURN, Placement
 from vit_vs_cnn.data.shapes import FRAGMENT_NAMES, fragment_tables, shape_tables
 from vit_vs_cnn.data.textures import TEXTURE_NAMES, TILE_PERIODS, texture_tables, value_noise
 
+_CHUNK_PIXELS = 1 << 16  # pixels drawn at a time: bounds the memory, and keeps the work within a processor's cache
 _OBJECT_SAMPLES, _OTHER_SAMPLES = 4, 2  # points along a pixel's side: edges in 16 steps, clutter and surfaces in 4
 
 Words = UInt64[np.ndarray, "count words"]
 Canvas = Int32[np.ndarray, "count 3 rows cols"]
 Surface = Int32[np.ndarray, "count rows cols"]
+
+
+#: Images, and in each where its objects cover at least half of the pixel.
+Painted: TypeAlias = tuple[UInt8[np.ndarray, "count 3 rows cols"], Bool[np.ndarray, "count rows cols"]]
 
 
 class Purpose(IntEnum):
@@ -36,6 +43,17 @@ class Purpose(IntEnum):
 def purpose_words(keys: UInt64[np.ndarray, "count"], purpose: Purpose, number: int) -> Words:
     """``number`` random words of each image for one purpose, ``(count, number)``."""
     return split_keys(split_keys(keys, np.array([purpose]))[:, 0], np.arange(number))
+
+
+def paint_in_chunks(count: int, image_size: tuple[int, int], paint: Callable[[slice], Painted]) -> Painted:
+    """Images and masks of all scenes, a slice of them at a time painted by ``paint``."""
+    pixels = np.empty((count, 3, *image_size), dtype=np.uint8)
+    masks = np.empty((count, *image_size), dtype=bool)
+    chunk = max(1, _CHUNK_PIXELS // (image_size[0] * image_size[1]))
+    for first in range(0, count, chunk):
+        part = slice(first, first + chunk)
+        pixels[part], masks[part] = paint(part)
+    return pixels, masks
 
 
 def _between(easy: int, hard: int, dial: int) -> int:

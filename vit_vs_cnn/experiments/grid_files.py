@@ -2,11 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.cell import Cell
+from vit_vs_cnn.experiments.cell import Cell, read_result
 from vit_vs_cnn.experiments.config import Experiment
 from vit_vs_cnn.files import write_text
 
@@ -33,3 +34,26 @@ def read_grid(folder: Path) -> list[str]:
     if not (isinstance(names, list) and names and all(isinstance(name, str) for name in names)):
         raise InputError(f"{folder / 'grid.json'}: expected the names of cells' folders; train writes it anew")
     return names
+
+
+def finished_cells(folder: Path) -> dict[Path, dict[str, Any]]:
+    """The results of the finished cells of that grid, by the cell's folder, in the grid's order.
+
+    Cells of an earlier config that lie beside them are left out: they answer another question.
+
+    Raises:
+        InputError: no experiment there, or none of its cells is finished.
+    """
+    if finished := cells_so_far(folder):
+        return finished
+    raise InputError(f"{folder}: none of its cells is finished yet")
+
+
+def cells_so_far(folder: Path) -> dict[Path, dict[str, Any]]:
+    """As ``finished_cells``, but possibly none.
+
+    Raises:
+        InputError: no experiment there.
+    """
+    cells = [folder / "cells" / name for name in read_grid(folder)]
+    return {cell: read_result(path) for cell in cells if (path := cell / "result.json").exists()}

@@ -1,6 +1,5 @@
 """Whom ``inspect`` looks into, and on which images."""
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,8 +11,8 @@ from torch import Tensor, nn
 from vit_vs_cnn.data.decoding import SUFFIXES, decode_image
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.cell import read_result
 from vit_vs_cnn.experiments.config import hash_of
+from vit_vs_cnn.experiments.grid_files import finished_cells
 from vit_vs_cnn.experiments.subject import Subject, open_subject
 from vit_vs_cnn.inspection.attention_weights import has_attention
 from vit_vs_cnn.seeds import derive_seed
@@ -127,14 +126,7 @@ def images_to_score(subject: Subject, *, count: int, seed: int = 0, root: Path |
 
 
 def _of_experiment(folder: Path) -> list[Subject]:
-    try:
-        names = json.loads((folder / "grid.json").read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(f"{folder} is not the folder of an experiment: grid.json: {error}") from error
-    cells = [folder / "cells" / name for name in names]
-    results = {cell: read_result(cell / "result.json") for cell in cells if (cell / "result.json").exists()}
-    if not results:
-        raise InputError(f"{folder}: none of its {len(cells)} cells is finished yet")
+    results = finished_cells(folder)
     size = max(result["train_size"] for result in results.values())
     seed = min(result["seed"] for result in results.values() if result["train_size"] == size)
     kinds: dict[bool, Subject] = {}

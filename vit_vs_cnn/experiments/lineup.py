@@ -1,6 +1,5 @@
 """From paths to contestants: checkpoints, cells, whole experiments, exported files and models of timm."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,7 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.cell import Cell, read_result
 from vit_vs_cnn.experiments.config import hash_of
+from vit_vs_cnn.experiments.grid_files import finished_cells, read_grid
 from vit_vs_cnn.experiments.networks import check_logits
 from vit_vs_cnn.experiments.outside import TIMM, open_onnx, open_timm
 from vit_vs_cnn.experiments.pool import Pool
@@ -108,14 +108,7 @@ def _expanded(words: Sequence[str], train_size: int | None) -> tuple[list[str], 
 
 def _cells_of(experiment: Path, train_size: int | None) -> tuple[list[Path], int]:
     """The finished cells of one training size; if none is named, the largest of which every cell is finished."""
-    try:
-        names = json.loads((experiment / "grid.json").read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(f"{experiment} is not the folder of an experiment: grid.json: {error}") from error
-    folders = [experiment / "cells" / name for name in names]
-    results = {f: read_result(f / "result.json") for f in folders if (f / "result.json").exists()}
-    if not results:
-        raise InputError(f"{experiment}: none of its {len(folders)} cells is finished yet")
+    names, results = read_grid(experiment), finished_cells(experiment)
     by_size: dict[int, set[str]] = {}
     for folder, result in results.items():
         by_size.setdefault(result["train_size"], set()).add(folder.name)

@@ -11,7 +11,8 @@ from torch import nn
 
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.cell import Cell, read_result
+from vit_vs_cnn.experiments.cell import Cell
+from vit_vs_cnn.experiments.grid_files import finished_cells
 from vit_vs_cnn.experiments.networks import load_network, start_from
 from vit_vs_cnn.experiments.plan import make_plan
 from vit_vs_cnn.experiments.pool import Pool
@@ -122,12 +123,12 @@ def study_locality(
         InputError: no experiment there, none of its cells is finished, or its images are not there.
     """
     pool = None
-    for cell_folder in finished_cells(folder):
+    for cell_folder, result in finished_cells(folder).items():
         kept = folder / "report" / "locality" / f"{cell_folder.name}.json"
         settings = {
             "images": count,
             "held_out": held_out,
-            "weights": read_result(cell_folder / "result.json")["weights"],
+            "weights": result["weights"],
         }
         if (rows := _kept(kept, settings)) is None:
             subject = open_subject(cell_folder)
@@ -135,22 +136,6 @@ def study_locality(
             rows = _study_cell(subject, pool, count=count, held_out=held_out)
             write_text(kept, json.dumps({"settings": settings, "layers": rows}, indent=1) + "\n")
         yield [StudiedLayer(**row) for row in rows]
-
-
-def finished_cells(folder: Path) -> list[Path]:
-    """The folders of the finished cells of the grid that was last run in an experiment's folder.
-
-    Raises:
-        InputError: no experiment there, or none of its cells is finished.
-    """
-    try:
-        names = json.loads((folder / "grid.json").read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(f"{folder} is not the folder of an experiment: it has no readable grid.json") from error
-    finished = [cell for name in names if ((cell := folder / "cells" / name) / "result.json").exists()]
-    if not finished:
-        raise InputError(f"{folder}: none of its {len(names)} cells is finished yet")
-    return finished
 
 
 def _study_cell(subject: Subject, pool: Pool, *, count: int, held_out: int) -> list[dict[str, Any]]:

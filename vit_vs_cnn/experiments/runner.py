@@ -5,12 +5,11 @@ from typing import Any
 
 from rich.console import Console
 
-from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.cell import Cell, grid, read_result
 from vit_vs_cnn.experiments.config import Experiment
 from vit_vs_cnn.experiments.executors.choose import run_cells
 from vit_vs_cnn.experiments.failures import raise_failures
-from vit_vs_cnn.experiments.grid_files import read_grid, write_grid
+from vit_vs_cnn.experiments.grid_files import cells_so_far, finished_cells, write_grid
 from vit_vs_cnn.experiments.plan import make_plan
 from vit_vs_cnn.experiments.pool import Pool
 from vit_vs_cnn.experiments.trainer import is_helper_process, quiet_lightning, world_size
@@ -63,16 +62,12 @@ def _check_all(cells: list[Cell], pool: Pool) -> None:
 
 
 def read_results(folder: Path) -> list[dict[str, Any]]:
-    """The results of the finished cells of the grid that was last run in an experiment's folder.
-
-    Cells of an earlier config that lie beside them are left out: they answer another question.
+    """The results of ``finished_cells``.
 
     Raises:
         InputError: no experiment there, or none of its cells is finished.
     """
-    if finished := finished_results(folder):
-        return finished
-    raise InputError(f"{folder}: none of its cells is finished yet")
+    return list(finished_cells(folder).values())
 
 
 def finished_results(folder: Path) -> list[dict[str, Any]]:
@@ -81,5 +76,4 @@ def finished_results(folder: Path) -> list[dict[str, Any]]:
     Raises:
         InputError: no experiment there.
     """
-    finished = [path for name in read_grid(folder) if (path := folder / "cells" / name / "result.json").exists()]
-    return [read_result(path) for path in finished]
+    return list(cells_so_far(folder).values())
