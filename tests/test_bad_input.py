@@ -89,7 +89,7 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
         (["train", "--trainer.devices", "2", "--protocol.batch_size", "7"], "batch_size 7 must be a multiple of"),
         (["train", "--data.validation_fraction", "0", "--protocol.scored_on", "validation"], "none to validate with"),
         (["train", "--trainer.devices", "[[", "--name", "x"], "is not a YAML value"),
-        (["train", "--protocol.budget.flops", ".nan"], "budget must be a number above 0"),
+        (["train", "--protocol.budget.flops", ".nan"], "protocol.budget.flops: '.nan': nan is not a finite number"),
         (["report", "no/such/folder"], "EXPERIMENT_DIR: no/such/folder: no such file or folder"),
         (["report", "."], ". is not the folder of an experiment"),
         (["report"], "the following arguments are required: EXPERIMENT_DIR"),

@@ -29,7 +29,7 @@ ALLOWED = {
         "reporting",
     },
 }
-EVERYWHERE = {"errors", "files", "seeds"}
+EVERYWHERE = {"errors", "files", "plain", "seeds"}
 LIBRARIES = {
     "attention": {"torch", "einops", "jaxtyping"},
     "models": {"torch", "einops", "jaxtyping", "timm"},

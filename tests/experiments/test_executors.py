@@ -47,7 +47,7 @@ def _weights(folder: Path) -> dict[str, str]:
 
 def _kills_once(values: dict[str, Any], mark: Path) -> dict[str, Any]:
     killer = {"class_path": "tests.experiments.killer.KillOnce", "init_args": {"step": 5, "mark": str(mark)}}
-    return {**values, "trainer": {**values["trainer"], "callbacks": [killer]}}
+    return {**values, "execution": {**values["execution"], "watchers": [killer]}}
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_a_ray_cluster_of_two_nodes_survives_the_death_of_a_worker(tmp_path, cal
     """In a program of its own: a cluster leaves threads and sockets behind."""
     values = _kills_once(_values(tmp_path, name="ray", address="CLUSTER"), tmp_path / "struck")
     noting = {"class_path": "tests.experiments.ray_cluster.NoteNode", "init_args": {"folder": str(tmp_path)}}
-    values["trainer"]["callbacks"].append(noting)
+    values["execution"]["watchers"].append(noting)
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
     command = [sys.executable, "-m", "tests.experiments.ray_cluster", str(tmp_path / "config.yaml")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=500)

@@ -27,14 +27,14 @@ def test_a_loaded_network_gives_the_logits_of_the_result(finished, contender):
     assert hash_weights(loaded.network) == json.loads((cell / "result.json").read_text())["weights"]
     predictions = predict(loaded.network, Pool(finished.data).test, loaded.augmenter.normalise)
     torch.testing.assert_close(predictions.logits, Predictions.load(cell / "predictions.npz").logits)
-    assert len(loaded.class_names) == predictions.logits.shape[1]
+    assert len(loaded.about.class_names) == predictions.logits.shape[1]
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"class_names": ["a", "b"]}, "does not fit its own model"),
-        ({"model": {"class_path": "os.system"}}, "only named models are rebuilt"),
+        ({"model": {"class_path": "os.system"}}, "os.system is not imported unless --trust"),
         ({"model": {"name": "vit_giga"}}, "there is no model"),
         ({"image_shape": [3, 33, 32]}, "patch_size"),
         ({"mean": None}, "lacks what is needed"),

@@ -31,7 +31,7 @@ def _run(values: dict[str, Any]) -> None:
 
 def _run_and_die(values: dict[str, Any], *, step: int, hook: str) -> int | None:
     killer = {"class_path": "tests.experiments.killer.KillAtStep", "init_args": {"step": step, "hook": hook}}
-    values = values | {"trainer": values["trainer"] | {"callbacks": [killer]}}
+    values = values | {"execution": values["execution"] | {"watchers": [killer]}}
     return _in_child(values)
 
 

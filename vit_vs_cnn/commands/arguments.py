@@ -6,6 +6,9 @@ from typing import NoReturn
 
 from vit_vs_cnn.errors import InputError
 
+#: Help of the option that lets a file's own classes be imported. No file can say it.
+TRUST = "import the classes of their own that these files name, which runs their code: for files of your own"
+
 
 class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
     """Help with those defaults that say something: not that a switch is off or nothing was given."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from vit_vs_cnn.commands.arguments import Arguments, existing, positive
+from vit_vs_cnn.commands.arguments import TRUST, Arguments, existing, positive
 from vit_vs_cnn.errors import InputError
 
 
@@ -34,6 +34,7 @@ def run(words: list[str]) -> None:
             train_size=given.size,
             open_test_set=given.open_test_set,
             device=_device(given.device),
+            trust=given.trust,
         )
         comparison, tested = compare(
             lineup.contestants, lineup.test, settings, attention_distance=attention_reach, tell=tell
@@ -76,6 +77,7 @@ def _parser() -> Arguments:
     parser.add_argument(
         "--open-test-set", action="store_true", help="test also what was scored on validation images so far"
     )
+    parser.add_argument("--trust", action="store_true", help=TRUST)
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of all that is drawn")
     parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu, cuda, cuda:1, ...")
     return parser

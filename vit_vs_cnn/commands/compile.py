@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from vit_vs_cnn.commands.arguments import Arguments, existing, positive
+from vit_vs_cnn.commands.arguments import TRUST, Arguments, existing, positive
 
 
 def run(words: list[str]) -> None:
@@ -25,6 +25,7 @@ def run(words: list[str]) -> None:
     parser.add_argument("--window_size", type=positive, help="of released windows; default: that of the kernel")
     parser.add_argument("--images", type=positive, help="test images to compare the two on; default: all")
     parser.add_argument("--root", type=Path, help="where the images lie, if no longer where they lay in training")
+    parser.add_argument("--trust", action="store_true", help=TRUST)
     if (given := parser.parse(words)) is None:
         return
     import torch
@@ -33,7 +34,7 @@ def run(words: list[str]) -> None:
     from vit_vs_cnn.experiments.subject import open_subject
     from vit_vs_cnn.reporting.tables import in_millions
 
-    subject = open_subject(given.checkpoint)
+    subject = open_subject(given.checkpoint, trust=given.trust)
     test = subject.pool(given.root).test
     images = test.subset(torch.arange(min(given.images or len(test), len(test))))
     options: dict[str, Any] = {"form": given.form, "released": given.released}

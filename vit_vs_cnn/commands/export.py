@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from vit_vs_cnn.commands.arguments import Arguments, existing
+from vit_vs_cnn.commands.arguments import TRUST, Arguments, existing
 
 
 def run(words: list[str]) -> None:
@@ -22,12 +22,13 @@ def run(words: list[str]) -> None:
         help="safetensors, onnx, torch (torch.export) or timm",
     )
     parser.add_argument("--output", type=Path, help="where the files go; default: export/ in the cell's folder")
+    parser.add_argument("--trust", action="store_true", help=TRUST)
     if (given := parser.parse(words)) is None:
         return
     from vit_vs_cnn.experiments.export import export
     from vit_vs_cnn.experiments.subject import open_subject
 
-    subject = open_subject(given.checkpoint)
+    subject = open_subject(given.checkpoint, trust=given.trust)
     folder = given.output or subject.path.parents[1] / "export"
     for exported in export(subject, given.format, folder):
         print(f"wrote {exported.path}  (largest difference of a logit {exported.difference:.1e})")

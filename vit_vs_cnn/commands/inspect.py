@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vit_vs_cnn.commands.arguments import Arguments, existing, positive
+from vit_vs_cnn.commands.arguments import TRUST, Arguments, existing, positive
 from vit_vs_cnn.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def run(words: list[str]) -> None:
     from vit_vs_cnn.reporting.inspection_report import print_scores, write_inspection
 
     console = Console()
-    runs = open_runs(given.checkpoints)
+    runs = open_runs(given.checkpoints, trust=given.trust)
     first = runs[0].subject
     methods = {run.name: methods_for(run, given.methods) for run in runs}
     class_index = _class_index(given.class_name, first.class_names)
@@ -114,6 +114,7 @@ def _parser() -> Arguments:
         "--output", type=Path, metavar="DIR", help="default: inspection/ in the first cell or beside its checkpoint"
     )
     parser.add_argument("--root", type=existing, metavar="DIR", help="where the data lies, if no longer where it lay")
+    parser.add_argument("--trust", action="store_true", help=TRUST)
     parser.add_argument("--seed", type=int, default=0, help="of the images that are drawn")
     return parser
 

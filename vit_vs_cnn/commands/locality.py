@@ -4,7 +4,7 @@ import json
 from argparse import Namespace
 from pathlib import Path
 
-from vit_vs_cnn.commands.arguments import Arguments, existing, positive
+from vit_vs_cnn.commands.arguments import TRUST, Arguments, existing, positive
 
 
 def run(words: list[str]) -> None:
@@ -22,6 +22,7 @@ def run(words: list[str]) -> None:
         "--output", type=Path, help="default: locality/ in the cell's folder, or the experiment's report"
     )
     parser.add_argument("--root", type=Path, help="where the images lie, if no longer where they lay in training")
+    parser.add_argument("--trust", action="store_true", help=TRUST)
     if (given := parser.parse(words)) is None:
         return
     if (given.path / "grid.json").exists():
@@ -38,7 +39,7 @@ def _measure(given: Namespace) -> None:
     from vit_vs_cnn.reporting.locality_report import print_locality, write_locality
 
     console = Console()
-    subject = open_subject(given.path)
+    subject = open_subject(given.path, trust=given.trust)
     on = images_for(subject.cell, subject.pool(given.root), count=given.images, held_out=given.held_out)
     with console.status(f"Measuring {subject.name} on {len(on.fitted):,} and {len(on.held_out):,} images"):
         report = measure_subject(subject, on)
@@ -63,7 +64,7 @@ def _study(given: Namespace) -> None:
 
     console, folder = Console(), given.path
     found = findings_of(folder)
-    studied = study_locality(folder, count=given.images, held_out=given.held_out, root=given.root)
+    studied = study_locality(folder, count=given.images, held_out=given.held_out, root=given.root, trust=given.trust)
     cells = track(studied, "Measuring", total=len(finished_cells(folder)), console=console, transient=True)
     layers = [layer for of_cell in cells for layer in of_cell]
     print_table(found.results, found.analysis, title=folder.name, console=console)

@@ -6,6 +6,7 @@ from typing import Any
 import yaml
 
 from vit_vs_cnn.errors import CellsFailed, InputError
+from vit_vs_cnn.plain import read_yaml
 
 
 def run(words: list[str]) -> None:
@@ -89,6 +90,6 @@ def _pairs(words: list[str]) -> list[tuple[str, str]]:
 
 def _value(text: str, key: str) -> Any:
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InputError(f"argument --{key}: {text!r} is not a YAML value") from error
+        return read_yaml(text, where=f"argument --{key}: {text[:80]!r}")
+    except InputError as error:
+        raise InputError(str(error).replace(" is not YAML: ", " is not a YAML value: ")) from error

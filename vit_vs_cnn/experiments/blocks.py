@@ -3,13 +3,14 @@
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from vit_vs_cnn.data.augmentation import Augmentation
 from vit_vs_cnn.data.cifar import CifarOptions
 from vit_vs_cnn.data.folder_layout import FolderOptions
 from vit_vs_cnn.data.objects import ObjectsOptions
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.plain import Plain
 from vit_vs_cnn.training.optimizers import Optimizer
 from vit_vs_cnn.training.schedules import Schedule
 
@@ -124,7 +125,7 @@ class Contender:
             {optimizer.lr: {low: 1e-3, high: 3e-2, log: true}, model.depth: [4, 6]}.
     """
 
-    model: dict[str, Any]
+    model: Plain
     optimizer: Optimizer = field(default_factory=Optimizer)
     schedule: Schedule = field(default_factory=Schedule)
     label_smoothing: float = 0.0
@@ -132,12 +133,15 @@ class Contender:
     augmentation: Augmentation | None = None
     trials: int = 1
     starts_from: str | None = None
-    by_size: dict[str, dict[str, Any]] = field(default_factory=dict)
-    search: dict[str, Any] = field(default_factory=dict)
+    by_size: Plain = field(default_factory=Plain)
+    search: Plain = field(default_factory=Plain)
 
     def __post_init__(self) -> None:
         if ("name" in self.model) == ("class_path" in self.model):
             raise InputError("model takes either name (with options) or class_path (with init_args)")
+        for key in ("name", "class_path"):
+            if not isinstance(self.model.get(key, ""), str):
+                raise InputError(f"model.{key} must be a text, got {self.model[key]!r}")
         if not 0 <= self.label_smoothing < 1:
             raise InputError(f"label_smoothing {self.label_smoothing} must be at least 0 and below 1")
         if self.ema_half_life is not None and not 0 < self.ema_half_life <= 1:
@@ -155,12 +159,15 @@ class Execution:
         channels_last: Keep images and convolutions in channels-last layout; quicker on most hardware.
         checkpoint_interval: Steps between checkpoints, the most that a kill can lose; null for a twentieth of the run.
         validation_interval: Steps between validations; null for a fifth of the run.
+        watchers: Callbacks of your own that leave training as it is, each as {class_path, init_args}. Those in
+            trainer.callbacks are taken to change a result, and rename its cell, but for Lightning's that only watch.
     """
 
     compile: bool = False
     channels_last: bool = False
     checkpoint_interval: int | None = None
     validation_interval: int | None = None
+    watchers: list[Plain] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for name in ("checkpoint_interval", "validation_interval"):
@@ -192,9 +199,9 @@ class Executor:
     def __post_init__(self) -> None:
         if self.workers is not None and self.name != "processes":
             raise InputError(f"workers {self.workers} are of the executor processes; this one is {self.name}")
-        for name, least in (("workers", 1), ("threads", 1), ("retries", 0)):
-            if (value := getattr(self, name)) is not None and value < least:
-                raise InputError(f"{name} {value} must be at least {least}")
+        for name, least, most in (("workers", 1, 4096), ("threads", 1, 1024), ("retries", 0, 1000)):
+            if (value := getattr(self, name)) is not None and not least <= value <= most:
+                raise InputError(f"{name} {value} must be from {least} to {most}")
         if wrong := [name for name, amount in self.resources.items() if amount < 0]:
             raise InputError(f"resources: {wrong[0]} {self.resources[wrong[0]]} must be 0 or more")
 

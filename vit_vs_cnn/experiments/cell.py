@@ -1,8 +1,8 @@
 """A cell: one contender, one training size, one seed. Its folder is named by all that decides its result."""
 
+import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,9 +11,11 @@ from typing import Any
 import yaml
 
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments import typed
 from vit_vs_cnn.experiments.config import Contender, Experiment, experiment_from_dict, hash_of, read_config
 from vit_vs_cnn.experiments.pool import Pool
 from vit_vs_cnn.files import write_text
+from vit_vs_cnn.plain import check_plain
 
 #: What every result has; a file that lacks one of these is not a result.
 RESULT_KEYS = ("cell", "contender", "train_size", "seed", "scored_on", "scored_images", "accuracy", "data")
@@ -123,25 +125,55 @@ class Cell:
         write_text(self.folder / "result.json", json.dumps(result, indent=1) + "\n")
 
 
-def cell_from_dict(values: Mapping[str, Any], *, where: str) -> Cell:
+def cell_from_dict(values: Any, *, where: str, trusted: bool = False) -> Cell:
     """The cell that ``Cell.to_dict`` describes.
 
+    Arguments:
+        values: of a file, or of another process.
+        where: names the file.
+        trusted: whether the classes that it names may be imported.
+
     Raises:
-        InputError: something is missing or not allowed; ``where`` names the file.
+        InputError: something is missing or not allowed.
     """
     try:
-        return Cell(experiment_from_dict(values["experiment"]), **values["cell"])
+        experiment, said = values["experiment"], values["cell"]
+        check_plain(said, where=where)
+        cell = typed.build(_Said, said, where=f"{where}: cell")
     except (KeyError, TypeError) as error:
         raise InputError(f"{where} is not the config of a cell: {error!r}") from error
+    try:
+        built = experiment_from_dict(experiment, trusted=trusted)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+    if cell.contender not in built.contenders:
+        raise InputError(f"{where} is not the config of a cell: {cell.contender!r} is none of its contenders")
+    return Cell(built, **dataclasses.asdict(cell))
 
 
-def read_cell(folder: Path) -> Cell:
+@dataclass(frozen=True)
+class _Said:
+    """What a file says of a cell beside its experiment."""
+
+    contender: str
+    train_size: int
+    seed: int
+    fingerprint: str
+    world_size: int = 1
+
+    def __post_init__(self) -> None:
+        if self.train_size < 1 or self.world_size < 1:
+            raise InputError("train_size and world_size must be at least 1")
+
+
+def read_cell(folder: Path, *, trusted: bool = False) -> Cell:
     """The cell whose config.yaml lies in a folder.
 
     Raises:
         InputError: no such file, or not of a cell.
     """
-    return cell_from_dict(read_config(folder / "config.yaml"), where=str(folder / "config.yaml"))
+    where = folder / "config.yaml"
+    return cell_from_dict(read_config(where), where=str(where), trusted=trusted)
 
 
 def read_result(path: Path) -> dict[str, Any]:

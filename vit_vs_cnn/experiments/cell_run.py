@@ -19,10 +19,11 @@ from vit_vs_cnn.data.datamodule import TrainingData
 from vit_vs_cnn.errors import InputError, Interrupted
 from vit_vs_cnn.experiments import provenance
 from vit_vs_cnn.experiments.cell import Cell
-from vit_vs_cnn.experiments.networks import load_network, start_from
-from vit_vs_cnn.experiments.plan import Plan, make_plan
+from vit_vs_cnn.experiments.networks import start_from
+from vit_vs_cnn.experiments.plan import Plan, make_plan, starting_network
 from vit_vs_cnn.experiments.pool import CellImages, Pool
 from vit_vs_cnn.experiments.trainer import is_helper_process, make_trainer, quiet_lightning, trainer_arguments
+from vit_vs_cnn.experiments.trainer_block import listed
 from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.training.callbacks import LastCheckpoint, StopOnSignal, Stopwatch
 from vit_vs_cnn.training.checkpoints import read_checkpoint
@@ -137,7 +138,7 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Trained:
         "identity": cell.identity,
         "origin": cell.to_dict(),
         "contender": cell.contender,
-        "model": contender.model,
+        "model": dict(contender.model),
         "class_names": list(images.training.class_names),
         "image_shape": list(images.training.images.shape[1:]),
         "mean": data.mean.tolist(),
@@ -145,9 +146,8 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Trained:
     }
     trainer = _make_trainer(cell, plan, stopwatch, contents, console)
     resume = cell.checkpoint if cell.checkpoint.exists() else None
-    if resume is None and cell.start is not None:
-        start = cell.start.checkpoint if isinstance(cell.start, Cell) else cell.start
-        start_from(plan.network, load_network(start).network, where=f"contenders.{cell.contender}.starts_from")
+    if resume is None and (start := starting_network(cell)) is not None:
+        start_from(plan.network, start, where=f"contenders.{cell.contender}.starts_from")
     metrics = next(logger for logger in trainer.loggers if isinstance(logger, MetricsCsv))
     metrics.resume(_step_of(cell, resume) if resume else 0)
     try:
@@ -189,7 +189,7 @@ def _make_trainer(
             "log_every_n_steps": max(1, min(50, plan.steps // 20)),
             "enable_model_summary": False,
             **given,
-            "callbacks": [*own, *_listed(given.get("callbacks"))],
+            "callbacks": [*own, *listed(given.get("callbacks"))],
             "logger": _loggers(cell, given.get("logger", True)),
             "max_epochs": 1,
             "max_steps": plan.steps,
@@ -210,14 +210,7 @@ def _loggers(cell: Cell, given: Any) -> list[Logger]:
         return [*loggers, TensorBoardLogger(cell.folder, name="tensorboard", version="")]
     if not given:
         return loggers
-    return [*loggers, *_listed(given)]
-
-
-def _listed(given: Any) -> list[Any]:
-    """None, one or several, as a list."""
-    if given is None:
-        return []
-    return list(given) if isinstance(given, list | tuple) else [given]
+    return [*loggers, *listed(given)]
 
 
 def _identity_of(cell: Cell, trained: Trained, pool: Pool) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from vit_vs_cnn.experiments.networks import build_network, start_from
 from vit_vs_cnn.experiments.subject import Subject
 from vit_vs_cnn.files import written_whole
 from vit_vs_cnn.models.registry import ATTENTION_PREFIX
-from vit_vs_cnn.training.checkpoints import read_checkpoint
 
 #: Images that the float64 difference is measured on: on a CPU they cost as much as many times the number in float32.
 EXACT_IMAGES = 256
@@ -60,13 +59,12 @@ def compile_subject(subject: Subject, options: Mapping[str, Any], output: Path, 
     Raises:
         InputError: a network without convolutions, or options that do not go together.
     """
-    about = read_checkpoint(subject.path)["vit_vs_cnn"]
-    model = _attention_model(about["model"], options, where=f"checkpoint {subject.path}")
-    channels, rows, cols = about["image_shape"]
+    model = _attention_model(subject.about.model, options, where=f"checkpoint {subject.path}")
+    channels, rows, cols = subject.about.image_shape
     shape = {"num_classes": len(subject.class_names), "image_size": (rows, cols), "in_channels": channels}
     compiled = build_network(model, **shape, where=f"checkpoint {subject.path}").eval()
     start_from(compiled, subject.network, where=f"checkpoint {subject.path}")
-    _write(about, model, subject, compiled, output)
+    _write(model, subject, compiled, output)
     normalise = subject.augmenter.normalise
     before, after = (predict(network, images, normalise).logits for network in (subject.network, compiled))
     return Compilation(
@@ -90,8 +88,8 @@ def _attention_model(model: Mapping[str, Any], options: Mapping[str, Any], *, wh
     return {**model, "name": f"{ATTENTION_PREFIX}{name}", **options}
 
 
-def _write(about: dict[str, Any], model: dict[str, Any], subject: Subject, compiled: nn.Module, output: Path) -> None:
-    kept = {key: value for key, value in about.items() if key != "identity"}  # it is no longer the run's own network
+def _write(model: dict[str, Any], subject: Subject, compiled: nn.Module, output: Path) -> None:
+    kept = asdict(subject.about)
     origin = {"origin": subject.cell.to_dict(), "compiled_from": hash_weights(subject.network)}
     contents = {
         "vit_vs_cnn": {**kept, **origin, "model": model},

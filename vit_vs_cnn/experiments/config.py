@@ -10,16 +10,15 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from vit_vs_cnn.data.augmentation import Augmentation
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments import recipes, typed
 from vit_vs_cnn.experiments.blocks import Budget, Contender, Data, Execution, Executor, Protocol, Tuning
 from vit_vs_cnn.experiments.merging import merge, override, with_executor_named
+from vit_vs_cnn.experiments.trainer_block import decisive, read_trainer
+from vit_vs_cnn.plain import Plain, check_plain, read_yaml, refuse_classes
 
 __all__ = [
-    "DECIDED_BY_PROTOCOL",
     "Budget",
     "Contender",
     "Data",
@@ -36,32 +35,13 @@ __all__ = [
     "read_config",
 ]
 
-# Arguments of lightning.Trainer that the protocol decides, and where it does.
-DECIDED_BY_PROTOCOL = {
-    "max_epochs": "protocol.budget.epochs",
-    "min_epochs": "protocol.budget.epochs",
-    "min_steps": "protocol.budget.steps",
-    "max_time": "protocol.budget.steps (a budget in seconds would depend on the machine)",
-    "limit_train_batches": "protocol.budget.steps",
-    "overfit_batches": "protocol.train_sizes",
-    "fast_dev_run": "protocol.budget.steps",
-    "use_distributed_sampler": "nothing: batches are shared out already",
-    "reload_dataloaders_every_n_epochs": "nothing: a run is one pass over a stream of batches",
-    "check_val_every_n_epoch": "execution.validation_interval",
-    "val_check_interval": "execution.validation_interval",
-    "default_root_dir": "output",
-    "enable_checkpointing": "execution.checkpoint_interval",
-    "num_sanity_val_steps": "execution.validation_interval",
-    "inference_mode": "nothing: evaluation always runs without gradients",
-}
-# Arguments of lightning.Trainer that change a result and so are part of a cell's name.
-# Callbacks, loggers, profilers and plugins are taken to watch only.
-DECISIVE_TRAINER_ARGUMENTS = (
-    "precision",
-    "gradient_clip_val",
-    "gradient_clip_algorithm",
-    "accumulate_grad_batches",
-    "sync_batchnorm",
+# Where a config may name a class of the user's own.
+CLASSES_STAND = (
+    ("contenders", "*", "model"),
+    ("contenders", "*", "by_size", "*", "model"),
+    ("contenders", "*", "search", "model", "*"),
+    ("trainer",),
+    ("execution", "watchers"),
 )
 
 
@@ -80,6 +60,8 @@ class Experiment:
         executor: Who does it: this process, several, or a Ray cluster.
         tuning: How recipes are looked for where protocol.trials asks for it.
         minutes: Choose sizes, seeds and steps such that the grid takes about so long; null for those of the protocol.
+        trusted: Whether its classes may be imported: they were named by who gave the command, not by a file that was
+            trained elsewhere. No setting.
     """
 
     name: str
@@ -87,11 +69,12 @@ class Experiment:
     contenders: dict[str, Contender]
     output: str = "runs"
     data: Data = field(default_factory=Data)
-    trainer: dict[str, Any] = field(default_factory=dict)
+    trainer: Plain = field(default_factory=Plain)
     execution: Execution = field(default_factory=Execution)
     executor: Executor = field(default_factory=Executor)
     tuning: Tuning = field(default_factory=Tuning)
     minutes: float | None = None
+    trusted: bool = field(default=True, compare=False)
 
     @property
     def folder(self) -> Path:
@@ -120,7 +103,7 @@ class Experiment:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, from which ``experiment_from_dict`` makes an equal experiment."""
-        return _plain(self)
+        return {name: value for name, value in _plain(self).items() if name != "trusted"}
 
     def cell_identity(
         self,
@@ -155,7 +138,7 @@ class Experiment:
             "scored_on": self.protocol.scored_on,
             "contender": mine,
             "world_size": world_size,
-            "trainer": {k: self.trainer[k] for k in DECISIVE_TRAINER_ARGUMENTS if self.trainer.get(k) is not None},
+            "trainer": decisive(self.trainer),
             **({} if starts_from is None else {"starts_from": starts_from}),
         }
 
@@ -183,49 +166,70 @@ def hash_of(identity: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
 
 
-def experiment_from_dict(values: Mapping[str, Any]) -> Experiment:
-    """An experiment from plain values, every one checked.
+def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> Experiment:
+    """An experiment from plain values, every one checked. No class that it names is made.
+
+    Arguments:
+        values: of a config.
+        trusted: whether the user wrote them; of a file that was trained elsewhere nothing is imported.
 
     Raises:
         InputError: what is wrong, where in the config, and what is allowed.
     """
-    names = [f.name for f in dataclasses.fields(Experiment)]
+    check_plain(values, where="")
+    refuse_classes(values, but_in=CLASSES_STAND)
+    names = [f.name for f in dataclasses.fields(Experiment) if f.name != "trusted"]
     if unknown := [key for key in values if key not in names]:
         raise InputError(f"{unknown[0]}: there is no such setting (there are: {', '.join(names)})")
+    values = with_executor_named(values)
     if not isinstance(values.get("name"), str) or not _is_file_name(values["name"]):
         raise InputError(f"name: expected a text that can name a folder, got {values.get('name')!r}")
-    contenders = values.get("contenders")
-    if not isinstance(contenders, Mapping) or not contenders:
-        raise InputError("contenders: expected at least one, as `name: {model: {name: vit_nano}}`")
-    for name in contenders:
-        if not isinstance(name, str) or not _is_file_name(name):
-            raise InputError(f"contenders.{name}: a contender's name is part of a folder's: letters, digits, . _ -")
-    _check_starts(contenders)
-    given, trainer = _budget_from_trainer(values.get("protocol") or {}, values.get("trainer") or {})
-    protocol = typed.build(Protocol, given, where="protocol")
+    output = values.get("output", "runs")
+    if not isinstance(output, str) or not output:
+        raise InputError(f"output: expected the path of a folder, got {output!r}")
+    protocol_values, trainer = _budget_from_trainer(_block(values, "protocol"), _block(values, "trainer"))
+    protocol = typed.build(Protocol, protocol_values, where="protocol")
+    built = {name: typed.build(class_, _block(values, name), where=name) for name, class_ in BLOCKS.items()}
     return Experiment(
         name=values["name"],
-        output=str(values.get("output", "runs")),
-        data=typed.build(Data, values.get("data") or {}, where="data"),
+        output=output,
         protocol=protocol,
-        contenders={
-            name: recipes.read_contender(contender, protocol, where=f"contenders.{name}")
-            for name, contender in contenders.items()
-        },
-        trainer=trainer,
-        execution=typed.build(Execution, values.get("execution") or {}, where="execution"),
-        executor=typed.build(Executor, with_executor_named(values).get("executor") or {}, where="executor"),
-        tuning=typed.build(Tuning, values.get("tuning") or {}, where="tuning"),
+        contenders=_contenders(values.get("contenders"), protocol),
+        trainer=Plain(read_trainer(trainer, built["execution"].watchers, trusted=trusted)),
         minutes=_minutes(values.get("minutes")),
+        trusted=trusted,
+        **built,
     )
 
 
-def _check_starts(contenders: Mapping[str, Any]) -> None:
+#: Blocks that are read by their class alone.
+BLOCKS: dict[str, Any] = {"data": Data, "execution": Execution, "executor": Executor, "tuning": Tuning}
+
+
+def _block(values: Mapping[str, Any], name: str) -> Any:
+    return {} if values.get(name) is None else values[name]
+
+
+def _contenders(given: Any, protocol: Protocol) -> dict[str, Contender]:
+    if not isinstance(given, Mapping) or not given:
+        raise InputError("contenders: expected at least one, as `name: {model: {name: vit_nano}}`")
+    for name in given:
+        if not isinstance(name, str) or not _is_file_name(name):
+            raise InputError(f"contenders.{name}: a contender's name is part of a folder's: letters, digits, . _ -")
+    contenders = {
+        name: recipes.read_contender(contender, protocol, where=f"contenders.{name}")
+        for name, contender in given.items()
+    }
+    _check_starts(contenders)
+    return contenders
+
+
+def _check_starts(contenders: Mapping[str, Contender]) -> None:
     """A start is another contender, by a way that does not lead back, or a file that is there."""
-    starts = {name: c.get("starts_from") for name, c in contenders.items() if isinstance(c, Mapping)}
+    starts = {name: contender.starts_from for name, contender in contenders.items()}
     for name, start in starts.items():
         where = f"contenders.{name}.starts_from"
-        if start is not None and start not in contenders and not Path(str(start)).is_file():
+        if start is not None and start not in contenders and not Path(start).is_file():
             others = ", ".join(other for other in contenders if other != name)
             raise InputError(f"{where}: {start!r} is neither another contender ({others}) nor the file of a checkpoint")
     try:
@@ -243,39 +247,31 @@ def _minutes(given: Any) -> float | None:
     return float(given)
 
 
+def _budget_from_trainer(protocol: Any, trainer: Any) -> tuple[Any, Any]:
+    """``trainer.max_steps`` is Lightning's word for a budget in steps: it takes the place of the protocol's."""
+    if not isinstance(trainer, Mapping) or trainer.get("max_steps") is None or not isinstance(protocol, Mapping):
+        return protocol, trainer
+    rest = {name: value for name, value in trainer.items() if name != "max_steps"}
+    return {**protocol, "budget": {"steps": trainer["max_steps"]}}, rest
+
+
 def _is_file_name(name: str) -> bool:
     return bool(name) and name[0] not in ".-" and all(c.isalnum() or c in "._-" for c in name)
-
-
-def _budget_from_trainer(protocol: Any, trainer: Any) -> tuple[Any, dict[str, Any]]:
-    """``trainer.max_steps`` is Lightning's word for a budget in steps: it takes the place of the protocol's."""
-    if not isinstance(trainer, Mapping):
-        raise InputError(f"trainer: expected names with values, got {trainer!r}")
-    for name, instead in DECIDED_BY_PROTOCOL.items():
-        if name in trainer:
-            raise InputError(f"trainer.{name} is decided by {instead}; set that instead")
-    from lightning import Trainer
-
-    typed.check(Trainer, trainer, where="trainer")
-    trainer = dict(trainer)
-    steps = trainer.pop("max_steps", None)
-    if steps is not None and isinstance(protocol, Mapping):
-        protocol = {**protocol, "budget": {"steps": steps}}
-    return protocol, trainer
 
 
 def read_config(path: Path) -> dict[str, Any]:
     """The plain values of a YAML file.
 
     Raises:
-        InputError: no such file, not YAML, or not a mapping.
+        InputError: no such file, not YAML, a name that stands twice, or not a mapping.
     """
     try:
-        values = yaml.safe_load(path.read_text())
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(f"config {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"config {path} is not YAML: {' '.join(str(error).split())}") from error
+    except ValueError as error:
+        raise InputError(f"config {path} is not YAML: it is no text in UTF-8") from error
+    values = read_yaml(text, where=f"config {path}")
     if not isinstance(values, dict):
         raise InputError(f"config {path}: expected settings as `name: value`, got {type(values).__name__}")
     return with_executor_named(values)

@@ -4,7 +4,7 @@ import copy
 import json
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.subject import Subject
 from vit_vs_cnn.models.timm_export import vision_transformer_to_timm
 from vit_vs_cnn.models.vit import VisionTransformer
-from vit_vs_cnn.training.checkpoints import read_checkpoint
 
 #: Logits of an exported file may differ by this much, the error of another order of summation in float32.
 TOLERANCE = 1e-4
@@ -77,11 +76,11 @@ def export(subject: Subject, formats: list[str], folder: Path) -> list[Exported]
     if unknown := [name for name in formats if name not in FORMATS]:
         raise InputError(f"format {unknown[0]!r} is none of {', '.join(FORMATS)}")
     folder.mkdir(parents=True, exist_ok=True)
-    about = read_checkpoint(subject.path)["vit_vs_cnn"]
+    about = subject.about
     network = copy.deepcopy(subject.network).cpu().float().eval()
-    deployable = Deployable(network, mean=about["mean"], std=about["std"]).eval()
+    deployable = Deployable(network, mean=about.mean, std=about.std).eval()
     generator = torch.Generator().manual_seed(0)
-    images = torch.rand(CHECKED_IMAGES, *about["image_shape"], generator=generator)
+    images = torch.rand(CHECKED_IMAGES, *about.image_shape, generator=generator)
     with torch.no_grad():
         expected = deployable(images)
     written = []
@@ -91,15 +90,13 @@ def export(subject: Subject, formats: list[str], folder: Path) -> list[Exported]
         if not difference <= TOLERANCE:
             raise InputError(f"{path}: its logits differ from the network's by {difference:.1e}; do not use it")
         written.append(Exported(path, difference))
-    _write_config({**about, "origin": subject.cell.to_dict()}, folder)
+    _write_config({**asdict(about), "origin": subject.cell.to_dict()}, folder)
     return written
 
 
 def _write_config(about: dict[str, Any], folder: Path) -> None:
     """What a reader of the weights must know."""
-    keys = ("model", "class_names", "image_shape", "mean", "std", "origin")
-    text = json.dumps({"vit_vs_cnn": {key: about[key] for key in keys if key in about}}, indent=1)
-    (folder / "config.json").write_text(text + "\n")
+    (folder / "config.json").write_text(json.dumps({"vit_vs_cnn": about}, indent=1) + "\n", encoding="utf-8")
 
 
 def _safetensors(deployable: Deployable, images: Tensor, folder: Path) -> tuple[Path, Tensor]:

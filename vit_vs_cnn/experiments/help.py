@@ -3,16 +3,16 @@
 import contextlib
 import io
 
-from jsonargparse import ArgumentParser
-
-from vit_vs_cnn.experiments.config import DECIDED_BY_PROTOCOL, Contender, Data, Execution, Executor, Protocol, Tuning
+from vit_vs_cnn.experiments.config import Contender, Data, Execution, Executor, Protocol, Tuning
+from vit_vs_cnn.experiments.trainer_block import DECIDED_BY_PROTOCOL
+from vit_vs_cnn.experiments.typed import new_parser
 
 
 def settings_help() -> str:
     """The text of ``train --help``."""
     from lightning import Trainer
 
-    parser = ArgumentParser(
+    parser = new_parser(
         prog="train.py",
         usage="train.py [--config FILE ...] [--setting value ...] [--print_config]",
         description="Train the contenders of a config under one protocol and print the table. Every setting of the "

@@ -16,7 +16,6 @@ from vit_vs_cnn.inspection.layout import layout_of
 from vit_vs_cnn.inspection.per_image import noise_of
 from vit_vs_cnn.inspection.perturbation import area_under, deletion_curves
 from vit_vs_cnn.inspection.saliency import list_methods, method_named, saliency_maps
-from vit_vs_cnn.training.checkpoints import read_checkpoint
 
 #: What is shown where nothing is asked for: attention through all layers, attention for the class; Grad-CAM, or where
 #: there is no feature map for it what any network can be asked.
@@ -170,7 +169,7 @@ def maps_over_training(
 
 
 def _has_feature_maps(run: InspectedRun) -> bool:
-    shape = read_checkpoint(run.subject.path)["vit_vs_cnn"]["image_shape"]
+    shape = run.subject.about.image_shape
     try:
         feature_layer(run.network, torch.zeros(1, *shape))
     except InputError:

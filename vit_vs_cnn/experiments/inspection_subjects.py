@@ -16,7 +16,6 @@ from vit_vs_cnn.experiments.grid_files import finished_cells
 from vit_vs_cnn.experiments.subject import Subject, open_subject
 from vit_vs_cnn.inspection.attention_weights import has_attention
 from vit_vs_cnn.seeds import derive_seed
-from vit_vs_cnn.training.checkpoints import read_checkpoint
 
 #: The label of an image whose class is not known.
 UNKNOWN = -1
@@ -66,24 +65,30 @@ class ShownImages:
         return None if label == UNKNOWN else self.data.class_names[label]
 
 
-def open_runs(paths: Sequence[Path]) -> list[InspectedRun]:
+def open_runs(paths: Sequence[Path], *, trust: bool = False) -> list[InspectedRun]:
     """The networks at checkpoints and in folders of cells and experiments; several states of one run are one.
 
     Of an experiment: of the largest training size and the first seed, the first contender with attention and the first
     without that have finished.
+
+    Arguments:
+        paths: of checkpoints, cells and experiments.
+        trust: whether the class of a model that is not the package's own may be imported.
 
     Raises:
         InputError: something that cannot be opened, or networks for other classes or images of other sizes.
     """
     subjects: list[Subject] = []
     for path in paths:
-        subjects += _of_experiment(path) if (path / "grid.json").exists() else [open_subject(path)]
+        whole = (path / "grid.json").exists()
+        subjects += _of_experiment(path, trust) if whole else [open_subject(path, trust=trust)]
     for subject in subjects[1:]:
         _check_alike(subjects[0], subject)
-    runs: dict[str, list[_State]] = {}
+    runs: dict[str, list[Subject]] = {}
     for subject in {subject.path.resolve(): subject for subject in subjects}.values():
-        state = _State(subject, read_checkpoint(subject.path).get("global_step"))
-        runs.setdefault(state.run, []).append(state)
+        # What was made of a run's network, and by no training, stands by itself.
+        run = str(subject.path) if subject.step is None else hash_of(subject.cell.identity)
+        runs.setdefault(run, []).append(subject)
     return _named([_run(states) for states in runs.values()])
 
 
@@ -125,14 +130,14 @@ def images_to_score(subject: Subject, *, count: int, seed: int = 0, root: Path |
     return images_to_show(subject, count=count, seed=derive_seed(seed, "score"), root=root)
 
 
-def _of_experiment(folder: Path) -> list[Subject]:
+def _of_experiment(folder: Path, trust: bool) -> list[Subject]:
     results = finished_cells(folder)
     size = max(result["train_size"] for result in results.values())
     seed = min(result["seed"] for result in results.values() if result["train_size"] == size)
     kinds: dict[bool, Subject] = {}
     for cell, result in results.items():
         if (result["train_size"], result["seed"]) == (size, seed) and len(kinds) < 2:
-            subject = open_subject(cell)
+            subject = open_subject(cell, trust=trust)
             kinds.setdefault(has_attention(subject.network), subject)
     return [kinds[kind] for kind in (True, False) if kind in kinds]
 
@@ -142,33 +147,17 @@ def _check_alike(first: Subject, other: Subject) -> None:
         raise InputError(
             f"{first.path} and {other.path} know different classes and cannot be looked at on the same images"
         )
-    shapes = [tuple(read_checkpoint(one.path)["vit_vs_cnn"]["image_shape"]) for one in (first, other)]
+    shapes = [one.about.image_shape for one in (first, other)]
     if shapes[0] != shapes[1]:
         raise InputError(f"{first.path} and {other.path} are for images of different shapes: {shapes[0]}, {shapes[1]}")
 
 
-@dataclass(frozen=True, eq=False)
-class _State:
-    """A checkpoint, and its optimizer step; None where no training wrote it: compiled, exported."""
-
-    subject: Subject
-    step: int | None
-
-    @property
-    def run(self) -> str:
-        """What is the same for the states of one run; what was made of one of them stands by itself."""
-        return str(self.subject.path) if self.step is None else hash_of(self.subject.cell.identity)
-
-    @property
-    def name(self) -> str:
-        return self.subject.name if self.step is None else self.subject.cell.name
-
-
-def _run(states: list[_State]) -> InspectedRun:
+def _run(states: list[Subject]) -> InspectedRun:
     by_step = {state.step or 0: state for state in reversed(states)}  # of two at one step the first named
     steps = sorted(by_step)
     last = by_step[steps[-1]]
-    return InspectedRun(last.name, last.subject, steps, [by_step[step].subject for step in steps])
+    name = last.name if last.step is None else last.cell.name
+    return InspectedRun(name, last, steps, [by_step[step] for step in steps])
 
 
 def _named(runs: list[InspectedRun]) -> list[InspectedRun]:
@@ -214,7 +203,7 @@ def _files(path: Path, count: int) -> list[Path]:
 
 
 def _decoded(files: Sequence[Path], subject: Subject) -> LabelledImages:
-    channels, rows, cols = read_checkpoint(subject.path)["vit_vs_cnn"]["image_shape"]
+    channels, rows, cols = subject.about.image_shape
     if channels != 3 or rows != cols:
         raise InputError(
             f"--images: {subject.path} takes images of {channels} x {rows} x {cols}; files give squares of 3"

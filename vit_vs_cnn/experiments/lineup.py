@@ -46,6 +46,7 @@ def open_lineup(
     train_size: int | None = None,
     open_test_set: bool = False,
     device: str = "cpu",
+    trust: bool = False,
 ) -> Lineup:
     """Open everything and see that it can be compared, before anything is computed.
 
@@ -55,13 +56,14 @@ def open_lineup(
         train_size: which cells of whole experiments; the largest that all of its contenders have finished if None.
         open_test_set: test also those whose experiment was scored on validation images, to keep the test set shut.
         device: where the networks go.
+        trust: whether the class of a model that is not the package's own may be imported.
 
     Raises:
         InputError: something that cannot be opened, or cannot be compared with the others: other classes, other test
             images, other sizes of images.
     """
     places, notes = _expanded(words, train_size)
-    subjects = {place: open_subject(Path(place)) for place in places if not _is_outside(place)}
+    subjects = {place: open_subject(Path(place), trust=trust) for place in places if not _is_outside(place)}
     if not subjects:
         raise InputError("nothing here says what the test images are: name at least one checkpoint or cell of ours")
     pools = _Pools(root)
@@ -237,11 +239,8 @@ def _is_folder_of(cell: Cell, folder: Path) -> bool:
 
 
 def _ledger(subject: Subject, folder: Path) -> TestLedger:
-    """That of the experiment around the cell; else of the experiment where it was trained; else beside the file."""
-    if folder.parent.name == "cells":
-        return TestLedger(folder.parents[1] / LEDGER)
-    trained_in = subject.cell.experiment.folder
-    return TestLedger((trained_in if trained_in.exists() else subject.path.parent) / LEDGER)
+    """That of the experiment around the cell; else beside the file, whatever the file says of where it was trained."""
+    return TestLedger((folder.parents[1] if folder.parent.name == "cells" else subject.path.parent) / LEDGER)
 
 
 def _of_outside(place: str, first: Subject, test: LabelledImages, pools: _Pools) -> Contestant:

@@ -13,8 +13,8 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.cell import Cell
 from vit_vs_cnn.experiments.grid_files import finished_cells
-from vit_vs_cnn.experiments.networks import load_network, start_from
-from vit_vs_cnn.experiments.plan import make_plan
+from vit_vs_cnn.experiments.networks import start_from
+from vit_vs_cnn.experiments.plan import make_plan, starting_network
 from vit_vs_cnn.experiments.pool import Pool
 from vit_vs_cnn.experiments.subject import Subject, open_subject
 from vit_vs_cnn.files import write_text
@@ -88,9 +88,8 @@ def untrained(subject: Subject, pool: Pool) -> nn.Module:
     """The network as it was before its first step: as drawn from its seed, or as it started."""
     cell = subject.cell
     network = make_plan(cell, pool.draw(cell.train_size, cell.seed)).network
-    if cell.start is not None:
-        start = cell.start.checkpoint if isinstance(cell.start, Cell) else cell.start
-        start_from(network, load_network(start).network, where=f"contenders.{cell.contender}.starts_from")
+    if (start := starting_network(cell)) is not None:
+        start_from(network, start, where=f"contenders.{cell.contender}.starts_from")
     return network.eval()
 
 
@@ -107,7 +106,7 @@ class StudiedLayer:
 
 
 def study_locality(
-    folder: Path, *, count: int, held_out: int, root: Path | None = None
+    folder: Path, *, count: int, held_out: int, root: Path | None = None, trust: bool = False
 ) -> Iterator[list[StudiedLayer]]:
     """Measure the attention of every finished cell of an experiment, before and after training; cell by cell.
 
@@ -118,6 +117,7 @@ def study_locality(
         count: images to fit on.
         held_out: images to judge the fits by.
         root: where the images lie now, if not where they lay.
+        trust: whether the class of a model that is not the package's own may be imported.
 
     Raises:
         InputError: no experiment there, none of its cells is finished, or its images are not there.
@@ -131,7 +131,7 @@ def study_locality(
             "weights": result["weights"],
         }
         if (rows := _kept(kept, settings)) is None:
-            subject = open_subject(cell_folder)
+            subject = open_subject(cell_folder, trust=trust)
             pool = pool or subject.pool(root)
             rows = _study_cell(subject, pool, count=count, held_out=held_out)
             write_text(kept, json.dumps({"settings": settings, "layers": rows}, indent=1) + "\n")

@@ -17,7 +17,7 @@ from vit_vs_cnn.models import create_model
 from vit_vs_cnn.models.attention_network import AttentionNetwork
 from vit_vs_cnn.models.presets import PRESETS
 from vit_vs_cnn.models.registry import ATTENTION_PREFIX
-from vit_vs_cnn.training.checkpoints import read_checkpoint
+from vit_vs_cnn.training.checkpoints import About, read_about, read_checkpoint
 
 GIVEN_BY_THE_DATA = {"image_size", "in_channels", "num_classes"}
 
@@ -32,15 +32,26 @@ class TakesOver(Protocol):
 
 
 def build_network(
-    model: dict[str, Any], *, num_classes: int, image_size: tuple[int, int], in_channels: int, where: str
+    model: Mapping[str, Any],
+    *,
+    num_classes: int,
+    image_size: tuple[int, int],
+    in_channels: int,
+    where: str,
+    trust: bool = False,
 ) -> nn.Module:
     """The network of a ``model`` block, for the images at hand.
 
+    Arguments:
+        trust: whether a class that the block names may be imported: it was named by who gave the command.
+
     Raises:
-        InputError: an unknown name or option, a value of the wrong type, one that the network refuses; ``where`` is
-            the block's place in the config.
+        InputError: an unknown name or option, a value of the wrong type, one that the network refuses, a class without
+            ``trust``; ``where`` is the block's place in the config.
     """
     if "class_path" in model:
+        if not trust:
+            raise InputError(f"{where}: the class {model['class_path']} is not imported unless --trust says so")
         return _custom(model, where)
     options = {key: value for key, value in model.items() if key != "name"}
     if given := GIVEN_BY_THE_DATA & options.keys():
@@ -50,8 +61,9 @@ def build_network(
         return create_model(
             model["name"], num_classes=num_classes, image_size=image_size, in_channels=in_channels, **options
         )
-    except (ValueError, TypeError) as error:
-        raise InputError(f"{where}: {' '.join(str(error).split())}") from error
+    except Exception as error:  # timm's models refuse settings in many ways, memory that is not there among them
+        said = " ".join(str(error).split())[:500] or type(error).__name__
+        raise InputError(f"{where}: {said}") from error
 
 
 def _typed_options(name: str, options: dict[str, Any], where: str) -> dict[str, Any]:
@@ -113,10 +125,12 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor], *, says: str
     try:
         network.load_state_dict(weights)
     except RuntimeError as error:
-        raise InputError(f"{says}: {_misfit(network.state_dict(), weights)}") from error
+        why = _misfit(network.state_dict(), weights) or " ".join(str(error).split())[:300]
+        raise InputError(f"{says}: {why}") from error
 
 
 def _misfit(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str:
+    """What does not fit, in words; nothing where all does."""
     reshaped = [name for name in own if name in weights and own[name].shape != weights[name].shape]
     wrong = {
         "missing": [name for name in own if name not in weights],
@@ -124,21 +138,19 @@ def _misfit(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str:
         "of another shape": [f"{name}: {_size(weights[name])} for {_size(own[name])}" for name in reshaped],
     }
     said = [f"{len(names)} {kind} ({names[0]}{', ...' * (len(names) > 1)})" for kind, names in wrong.items() if names]
-    return f"of {len(own)} tensors {', '.join(said)}"
+    return f"of {len(own)} tensors {', '.join(said)}" if said else ""
 
 
 def _size(tensor: Tensor) -> str:
     return " x ".join(map(str, tensor.shape)) or "a number"
 
 
-def _custom(model: dict[str, Any], where: str) -> nn.Module:
+def _custom(model: Mapping[str, Any], where: str) -> nn.Module:
     """A class of the user's own: imported because the user's config names it."""
-    from jsonargparse import ArgumentParser
-
-    parser = ArgumentParser(exit_on_error=False)
+    parser = typed.new_parser()
     parser.add_subclass_arguments(nn.Module, "it", required=True)
     try:
-        return parser.instantiate(parser.parse_object({"it": model})).it
+        return parser.instantiate(parser.parse_object({"it": copy.deepcopy(dict(model))})).it
     except Exception as error:
         raise InputError(f"{where}: {' '.join(str(error).split())}") from error
 
@@ -150,36 +162,64 @@ class TrainedNetwork:
     Arguments:
         network: images to logits, in evaluation mode; the averaged weights where an average was kept.
         augmenter: ``augmenter.normalise(bytes)`` gives what the network was trained on.
-        class_names: the classes, in the order of the logits.
+        about: what its file says of it: classes, image shape, normalisation.
+        step: the optimizer step that the file was saved at; None where no training wrote it: compiled, exported.
     """
 
     network: nn.Module
     augmenter: Augmenter
-    class_names: tuple[str, ...]
+    about: About
+    step: int | None
 
 
-def load_network(path: Path) -> TrainedNetwork:
+def load_network(path: Path, *, trust: bool = False) -> TrainedNetwork:
     """The evaluated network of a checkpoint. Nothing that the file carries is executed.
 
+    Arguments:
+        path: a checkpoint, or weights that ``export`` wrote.
+        trust: whether a class that the file names may be imported, which is running what it asks for.
+
     Raises:
-        InputError: no checkpoint of ours, damaged, or of a class that is not the package's own: importing what a file
-            names would be running what it asks for.
+        InputError: no checkpoint of ours, damaged, or of a class that is not the package's own, without ``trust``.
     """
-    checkpoint = read_checkpoint(path)
-    about = checkpoint["vit_vs_cnn"]
+    return network_of(read_checkpoint(path), path, trust=trust)
+
+
+def network_of(checkpoint: Mapping[str, Any], path: Path, *, trust: bool = False) -> TrainedNetwork:
+    """As ``load_network``, of a checkpoint that was read already."""
+    about = read_about(checkpoint, path)
+    where, (channels, rows, cols) = f"checkpoint {path}", about.image_shape
+    shape = {"num_classes": len(about.class_names), "image_size": (rows, cols), "in_channels": channels}
+    weights = _evaluated(checkpoint["state_dict"])
+    _check_fit(about.model, weights, where, shape, trust)
+    network = build_network(about.model, **shape, where=where, trust=trust)
+    load_weights(network, weights, says=f"{where} does not fit its own model")
+    augmenter = Augmenter(Augmentation(), mean=about.mean, std=about.std, num_classes=len(about.class_names))
+    step = checkpoint.get("global_step")
+    return TrainedNetwork(network.eval(), augmenter, about, step if isinstance(step, int) else None)
+
+
+def _check_fit(
+    model: Mapping[str, Any], weights: Mapping[str, Tensor], where: str, shape: dict[str, Any], trust: bool
+) -> None:
+    """Tell what does not fit before memory is taken for it: on the meta device a network costs nothing.
+
+    Raises:
+        InputError: more layers than weights, or weights of other names and shapes.
+    """
+    for name, value in model.items():
+        if ("depth" in name or "layers" in name) and isinstance(value, int) and value > len(weights):
+            raise InputError(f"{where} does not fit its own model: {name} is {value}, of {len(weights)} tensors")
     try:
-        channels, rows, cols = about["image_shape"]
-        model, names = about["model"], tuple(about["class_names"])
-        augmenter = Augmenter(Augmentation(), mean=about["mean"], std=about["std"], num_classes=len(names))
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"checkpoint {path} lacks what is needed to rebuild its network: {error!r}") from error
-    if "class_path" in model:
-        raise InputError(f"checkpoint {path} is of the class {model['class_path']}; only named models are rebuilt")
-    network = build_network(
-        model, num_classes=len(names), image_size=(rows, cols), in_channels=channels, where=f"checkpoint {path}"
-    )
-    state = checkpoint["state_dict"]
+        with torch.device("meta"):
+            shadow = build_network(model, **shape, where=where, trust=trust)
+    except InputError:  # it is told by the real one, unless only the meta device was refused
+        return
+    if misfit := _misfit(shadow.state_dict(), weights):
+        raise InputError(f"{where} does not fit its own model: {misfit}")
+
+
+def _evaluated(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The averaged weights where there are any, else the last ones."""
     prefix = "average.network." if any(name.startswith("average.network.") for name in state) else "network."
-    weights = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
-    load_weights(network, weights, says=f"checkpoint {path} does not fit its own model")
-    return TrainedNetwork(network.eval(), augmenter, names)
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}

@@ -8,9 +8,10 @@ from torch import nn
 from vit_vs_cnn.comparison.cost import count_macs, count_parameters
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.cell import Cell
-from vit_vs_cnn.experiments.networks import build_network, check_logits
+from vit_vs_cnn.experiments.networks import build_network, check_logits, network_of
 from vit_vs_cnn.experiments.pool import CellImages
 from vit_vs_cnn.seeds import derive_seed
+from vit_vs_cnn.training.checkpoints import read_checkpoint
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ def make_plan(cell: Cell, images: CellImages) -> Plan:
         image_size=(rows, cols),
         in_channels=channels,
         where=f"contenders.{cell.contender}.model",
+        trust=cell.experiment.trusted,
     )
     try:
         contender.optimizer.build(network)  # before anything trains, not after the first contender has
@@ -49,3 +51,19 @@ def make_plan(cell: Cell, images: CellImages) -> Plan:
     protocol = cell.experiment.protocol
     steps = protocol.budget.to_steps(batch_size=protocol.batch_size, train_images=len(images.training), macs=macs)
     return Plan(network, count_parameters(network), macs, steps)
+
+
+def starting_network(cell: Cell) -> nn.Module | None:
+    """The trained network that a cell begins with, by ``starts_from``; None where its weights are drawn.
+
+    A class of the user's own is imported for another contender's cell alone, and only if the config names it there.
+
+    Raises:
+        InputError: its checkpoint is not there, damaged, or not what the config says.
+    """
+    if cell.start is None:
+        return None
+    path = cell.start.checkpoint if isinstance(cell.start, Cell) else cell.start
+    contents = read_checkpoint(path)
+    is_known = isinstance(cell.start, Cell) and contents["vit_vs_cnn"].get("model") == dict(cell.start.recipe.model)
+    return network_of(contents, path, trust=cell.experiment.trusted and is_known).network

@@ -102,7 +102,7 @@ def _begun(experiment: Experiment, fixed: Collection[str]) -> Experiment | None:
     path = experiment.folder / "experiment.yaml"
     if not path.exists():
         return None
-    there = experiment_from_dict(read_config(path))
+    there = experiment_from_dict(read_config(path), trusted=False)
     if (there.data.source, there.data.root) != (experiment.data.source, experiment.data.root):
         raise InputError(
             f"{experiment.folder} is about {there.data.source} in {there.data.root}; give this experiment a --name"

@@ -10,6 +10,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments import typed
 from vit_vs_cnn.experiments.blocks import Contender, Protocol
 from vit_vs_cnn.experiments.merging import merge, override
+from vit_vs_cnn.plain import Plain
 
 #: What a contender is at every size.
 OF_ALL_SIZES = ("by_size", "search", "starts_from")
@@ -25,8 +26,9 @@ def read_contender(values: Any, protocol: Protocol, *, where: str) -> Contender:
         return typed.build(Contender, values, where=where)
     plain = {key: value for key, value in values.items() if key not in ("by_size", "search")}
     contender = typed.build(Contender, plain, where=where)
-    by_size = _by_size(values.get("by_size") or {}, protocol, where=f"{where}.by_size")
-    search = dict(_flat(values.get("search") or {}, where=f"{where}.search"))
+    over_all, searched = ({} if values.get(name) is None else values[name] for name in ("by_size", "search"))
+    by_size = _by_size(over_all, protocol, where=f"{where}.by_size")
+    search = dict(_flat(searched, where=f"{where}.search"))
     for size, over in by_size.items():
         at_size(contender, over, where=f"{where}.by_size.{size}")
     for name, space in read_spaces(search, where=f"{where}.search").items():
@@ -34,7 +36,7 @@ def read_contender(values: Any, protocol: Protocol, *, where: str) -> Contender:
             with_values(contender, {name: value}, where=f"{where}.search.{name}")
     if protocol.trials is not None and not search:
         raise InputError(f"{where}.search: protocol.trials is {protocol.trials}, so every contender needs one")
-    return dataclasses.replace(contender, by_size=by_size, search=search)
+    return dataclasses.replace(contender, by_size=Plain(by_size), search=Plain(search))
 
 
 def at_size(contender: Contender, over: Any, *, where: str) -> Contender:

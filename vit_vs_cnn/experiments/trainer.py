@@ -13,6 +13,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments import typed
 from vit_vs_cnn.experiments.config import Experiment
+from vit_vs_cnn.experiments.trainer_block import listed
 
 WHO_TRAINS = ("accelerator", "devices", "num_nodes", "strategy", "precision", "plugins", "accumulate_grad_batches")
 
@@ -21,9 +22,14 @@ def trainer_arguments(experiment: Experiment) -> dict[str, Any]:
     """The arguments that the config's ``trainer`` block names, objects made where it names classes.
 
     Raises:
-        InputError: an argument that the Trainer lacks, or a value that it refuses.
+        InputError: an argument that the Trainer lacks, a value that it refuses, or an experiment that is not trusted.
     """
-    return typed.instantiate_arguments(lightning.Trainer, experiment.trainer, where="trainer")
+    if not experiment.trusted:
+        raise InputError("trainer: what a file names is not imported unless --trust says so")
+    given = dict(experiment.trainer)
+    if watchers := experiment.execution.watchers:
+        given["callbacks"] = [*listed(given.get("callbacks")), *watchers]
+    return typed.instantiate_arguments(lightning.Trainer, given, where="trainer")
 
 
 def make_trainer(arguments: dict[str, Any]) -> lightning.Trainer:

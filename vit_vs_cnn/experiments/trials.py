@@ -11,6 +11,7 @@ from vit_vs_cnn.experiments.config import Experiment, hash_of
 from vit_vs_cnn.experiments.failures import read_failure
 from vit_vs_cnn.experiments.pruning import PruneTrial, import_optuna, open_study
 from vit_vs_cnn.experiments.recipes import Space, read_spaces, with_values
+from vit_vs_cnn.plain import Plain
 from vit_vs_cnn.seeds import derive_seed
 
 if TYPE_CHECKING:
@@ -133,16 +134,15 @@ class Search:
         recipe = with_values(self.base.recipe(self.contender, self.train_size), self.values(number), where=where)
         trial = replace(self.base, contenders={**self.base.contenders, self.contender: replace(recipe, by_size={})})
         if self.experiment.tuning.pruner == "asha":
-            watched = replace(trial, trainer={**trial.trainer, "callbacks": self._callbacks(number)})
+            watchers = [*trial.execution.watchers, self._pruning(number)]
+            watched = replace(trial, execution=replace(trial.execution, watchers=watchers))
             return [self._cell(watched if seed == self.seeds[0] else trial, seed) for seed in self.seeds]
         return [self._cell(trial, seed) for seed in self.seeds]
 
-    def _callbacks(self, number: int) -> list[Any]:
-        given = self.experiment.trainer.get("callbacks")
-        listed = given if isinstance(given, list) else [] if given is None else [given]
+    def _pruning(self, number: int) -> Plain:
         arguments = {"journal": str(self.journal), "study": self.study.study_name, "trial": number}
         class_path = f"{PruneTrial.__module__}.{PruneTrial.__name__}"
-        return [*listed, {"class_path": class_path, "init_args": arguments}]
+        return Plain({"class_path": class_path, "init_args": arguments})
 
     def _cell(self, experiment: Experiment, seed: int) -> Cell:
         return Cell(experiment, self.contender, self.train_size, seed, self.fingerprint, self.world_size)

@@ -102,8 +102,9 @@ def _with_starts(cells: Iterable[Cell]) -> Iterable[Cell]:
 
     def behind_its_start(cell: Cell) -> Iterable[Cell]:
         if isinstance(cell.start, Cell):
-            callbacks = {name: value for name, value in cell.experiment.trainer.items() if name != "callbacks"}
-            yield from behind_its_start(replace(cell.start, experiment=replace(cell.experiment, trainer=callbacks)))
+            unwatched = replace(cell.experiment.execution, watchers=[])
+            experiment = replace(cell.experiment, execution=unwatched)
+            yield from behind_its_start(replace(cell.start, experiment=experiment))
         if cell.folder not in seen:
             seen.add(cell.folder)
             yield cell

@@ -1,12 +1,12 @@
 """The optimizer of a contender: any of timm's, by name."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import nn
 
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.plain import Plain
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,16 @@ class Optimizer:
     weight_decay: float = 0.05
     momentum: float = 0.9
     betas: tuple[float, float] | None = None
-    options: dict[str, Any] = field(default_factory=dict)
+    options: Plain = field(default_factory=Plain)
 
     def __post_init__(self) -> None:
         if not self.lr > 0:
             raise InputError(f"lr {self.lr} must be above 0")
         if self.weight_decay < 0:
             raise InputError(f"weight_decay {self.weight_decay} must be 0 or more")
+        rates = {"momentum": [self.momentum], "betas": self.betas or ()}
+        if wrong := [name for name, values in rates.items() if not all(0 <= value < 1 for value in values)]:
+            raise InputError(f"{wrong[0]} {getattr(self, wrong[0])} must be at least 0 and below 1")
 
     def build(self, network: nn.Module) -> torch.optim.Optimizer:
         """The optimizer over the network's parameters, in a decayed and an undecayed group.
@@ -50,8 +53,9 @@ class Optimizer:
             return create_optimizer_v2(
                 network, opt=self.name, lr=self.lr, weight_decay=self.weight_decay, momentum=self.momentum, **options
             )
-        except (ValueError, TypeError) as error:
+        except Exception as error:  # some need a GPU or a library that is not there, and say so in many ways
             known = [str(name) for name in list_optimizers()]
             if self.name not in known:
                 raise InputError(f"optimizer name {self.name!r}: timm knows {', '.join(known)}") from error
-            raise InputError(f"optimizer {self.name}: {error}") from error
+            said = " ".join(str(error).split())[:300] or type(error).__name__
+            raise InputError(f"optimizer {self.name} can't be made with these settings here: {said}") from error

@@ -35,7 +35,7 @@ def _run_in_own_process(cell: Cell) -> None:
     Lightning starts the processes of a shared run by calling the program again: so the cell must be the program.
     """
     cell.write_config()
-    program = subprocess.Popen([sys.executable, "-m", "vit_vs_cnn", "cell", str(cell.folder)])
+    program = subprocess.Popen([sys.executable, "-m", "vit_vs_cnn", "cell", str(cell.folder), "--trust"])
     is_main = threading.current_thread() is threading.main_thread()
     previous = signal.signal(signal.SIGTERM, lambda *_: program.terminate()) if is_main else None
     try:

@@ -1,0 +1,261 @@
+"""A file that was trained elsewhere is data: whatever it names, looking at it imports nothing and makes nothing."""
+
+import contextlib
+import copy
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from tests.experiments.tiny import run_quietly, tiny_config
+from vit_vs_cnn.cli import main
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.cell import read_cell
+from vit_vs_cnn.experiments.config import experiment_from_dict
+from vit_vs_cnn.experiments.subject import open_subject
+from vit_vs_cnn.training.checkpoints import read_checkpoint
+
+KINDS = ("call", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("import", "text", "name")))
+COMMANDS = ("inspect", "compare", "locality", "export", "compile")
+#: Places in an experiment where jsonargparse would make an object of what looks like one.
+PLACES = (
+    "contenders.vit.model",
+    "contenders.vit.model.position",
+    "contenders.vit.optimizer",
+    "contenders.vit.optimizer.options",
+    "contenders.vit.optimizer.options.fused",
+    "contenders.vit.schedule",
+    "contenders.vit.augmentation",
+    "contenders.vit.by_size.120",
+    "contenders.vit.by_size.120.model",
+    "contenders.vit.search.model",
+    "contenders.resnet.model",
+    "data",
+    "data.augmentation",
+    "data.objects",
+    "data.folder",
+    "protocol",
+    "protocol.budget",
+    "execution",
+    "execution.watchers",
+    "executor.resources",
+    "tuning",
+    "trainer",
+    "trainer.callbacks",
+    "trainer.logger",
+    "trainer.plugins",
+    "trainer.profiler",
+    "trainer.strategy",
+)
+
+
+class Marked:
+    """Where a hostile spec leaves its mark, and the specs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.mark = folder / "executed"
+        (folder / "evil_module.py").write_text(f"open({str(self.mark)!r}, 'w').close()\nclass Evil: pass\n")
+
+    def specs(self) -> dict[str, Any]:
+        """By kind: a call, an import, and both as the texts that YAML would read as such."""
+        call = {"class_path": "subprocess.Popen", "init_args": {"args": ["touch", str(self.mark)]}}
+        importing = {"class_path": "evil_module.Evil"}
+        return {"call": call, "import": importing, "text": json.dumps(call), "name": "evil_module.Evil"}
+
+
+@pytest.fixture
+def marked(tmp_path, monkeypatch) -> Iterator[Marked]:
+    """A module on the path that tells when it is imported; nothing may have left its mark in the end."""
+    monkeypatch.syspath_prepend(tmp_path)
+    one = Marked(tmp_path)
+    yield one
+    assert not one.mark.exists()
+    assert "evil_module" not in sys.modules
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """The folder of a finished cell of a ViT."""
+    root = tmp_path_factory.mktemp("trained")
+    values = tiny_config(root, protocol={"budget": {"steps": 1}, "batch_size": 14})
+    run_quietly(experiment_from_dict(values))
+    (cell,) = root.glob("tiny/cells/vit-*")
+    return cell
+
+
+def _put(values: dict[str, Any], place: str, spec: Any) -> dict[str, Any]:
+    """The values with a spec at a dotted place; in a list where the place takes several."""
+    values = copy.deepcopy(values)
+    *levels, last = place.split(".")
+    here = values
+    for level in levels:
+        if not isinstance(here.get(level), dict):
+            here[level] = {}
+        here = here[level]
+    here[last] = [spec] if last in ("watchers", "callbacks") or place.endswith("search.model") else spec
+    return values
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("place", PLACES)
+def test_what_a_checkpoint_names_is_not_made(trained, marked, tmp_path, place, kind):
+    contents = read_checkpoint(trained / "checkpoints" / "last.ckpt")
+    origin = contents["vit_vs_cnn"]["origin"]
+    origin["experiment"] = _put(origin["experiment"], place, marked.specs()[kind])
+    torch.save(contents, tmp_path / "changed.ckpt")
+    with contextlib.suppress(InputError):
+        assert open_subject(tmp_path / "changed.ckpt").cell.recipe is not None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("place", PLACES)
+def test_what_the_config_of_a_cell_names_is_not_made(trained, marked, tmp_path, place, kind):
+    values = yaml.safe_load((trained / "config.yaml").read_text())
+    values["experiment"] = _put(values["experiment"], place, marked.specs()[kind])
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
+    with contextlib.suppress(InputError):
+        assert read_cell(tmp_path).contender == "vit"
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "cell"])
+@pytest.mark.parametrize("file", ["checkpoint", "safetensors"])
+@pytest.mark.parametrize("kind", ["call", "import"])
+def test_no_command_makes_the_model_that_a_file_names(trained, marked, tmp_path, capsys, command, file, kind):
+    cell = tmp_path / "cells" / trained.name
+    shutil.copytree(trained, cell)
+    path = _with_model(cell, file, marked.specs()[kind])
+    if command == "cell":
+        (cell / "result.json").unlink()
+        path = cell
+    assert main([command, str(path)]) == 2
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    assert "--trust" in said.splitlines()[-1]
+
+
+def _with_model(cell: Path, file: str, spec: Any) -> Path:
+    """A checkpoint or an exported file whose description names a class."""
+    checkpoint = cell / "checkpoints" / "last.ckpt"
+    contents = read_checkpoint(checkpoint)
+    contents["vit_vs_cnn"]["model"] = spec
+    contents["vit_vs_cnn"]["origin"]["experiment"]["contenders"]["vit"]["model"] = spec
+    values = yaml.safe_load((cell / "config.yaml").read_text())
+    values["experiment"]["contenders"]["vit"]["model"] = spec
+    (cell / "config.yaml").write_text(yaml.safe_dump(values))
+    if file == "checkpoint":
+        torch.save(contents, checkpoint)
+        return checkpoint
+    safetensors = pytest.importorskip("safetensors.torch")
+    weights = {key.removeprefix("network."): v for key, v in contents["state_dict"].items() if key[:8] == "network."}
+    safetensors.save_file(weights, cell / "model.safetensors")
+    about = contents["vit_vs_cnn"]
+    kept = {key: about[key] for key in ("model", "class_names", "image_shape", "mean", "std", "origin")}
+    (cell / "config.json").write_text(json.dumps({"vit_vs_cnn": kept}))
+    return cell / "model.safetensors"
+
+
+@pytest.mark.parametrize("place", ["trainer.callbacks", "trainer.logger", "execution.watchers"])
+def test_a_cell_trains_with_classes_of_its_folder_only_if_trusted(trained, marked, tmp_path, capsys, place):
+    cell = tmp_path / "cells" / trained.name
+    shutil.copytree(trained, cell)
+    (cell / "result.json").unlink()
+    values = yaml.safe_load((cell / "config.yaml").read_text())
+    values["experiment"] = _put(values["experiment"], place, marked.specs()["import"])
+    (cell / "config.yaml").write_text(yaml.safe_dump(values))
+    assert main(["cell", str(cell)]) == 2
+    assert "--trust" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_print_config_makes_none_of_the_classes_of_a_users_own_config(marked, tmp_path, capsys, place):
+    values = _put(tiny_config(tmp_path), place, marked.specs()["call"])
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(values))
+    assert main(["train", "--config", str(tmp_path / "own.yaml"), "--print_config"]) in (0, 2)
+    assert capsys.readouterr().err.count("\n") <= 1
+
+
+@pytest.mark.parametrize("place", [p for p in PLACES if p.split(".")[0] in ("data", "protocol", "tuning")])
+def test_a_class_where_none_may_stand_is_refused_by_its_place(tmp_path, place):
+    values = _put(tiny_config(tmp_path), place, {"class_path": "tests.nothing.Here"})
+    with pytest.raises(InputError, match=r"no class is made here, as 'tests\.nothing\.Here'") as caught:
+        experiment_from_dict(values)
+    assert str(caught.value).startswith(f"{place}: ")
+
+
+def test_a_file_with_a_model_of_ones_own_is_opened_if_trusted(tmp_path):
+    values = tiny_config(tmp_path, protocol={"budget": {"steps": 1}, "batch_size": 14})
+    own = {"class_path": "vit_vs_cnn.models.ResNet", "init_args": {"depth": 8, "num_classes": 10}}
+    values["contenders"] = {"own": {"model": own}}
+    run_quietly(experiment_from_dict(values))
+    (checkpoint,) = tmp_path.rglob("last.ckpt")
+    with pytest.raises(InputError, match=r"vit_vs_cnn\.models\.ResNet is not imported unless --trust says so"):
+        open_subject(checkpoint)
+    assert type(open_subject(checkpoint, trust=True).network).__name__ == "ResNet"
+
+
+def test_a_contender_of_ones_own_class_may_be_started_from(tmp_path):
+    values = tiny_config(tmp_path, protocol={"budget": {"steps": 1}, "batch_size": 14})
+    own = {"class_path": "vit_vs_cnn.models.ResNet", "init_args": {"depth": 8, "num_classes": 10}}
+    values["contenders"] = {"first": {"model": own}, "second": {"model": own, "starts_from": "first"}}
+    assert len(run_quietly(experiment_from_dict(values))) == 2
+
+
+def test_nothing_in_a_file_says_where_to_write_or_what_to_fetch(trained, tmp_path, monkeypatch):
+    contents = read_checkpoint(trained / "checkpoints" / "last.ckpt")
+    experiment = contents["vit_vs_cnn"]["origin"]["experiment"]
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "tiny").mkdir(parents=True)
+    experiment |= {"output": str(elsewhere)}
+    experiment["data"]["cifar"] |= {"download": True, "mirror": f"file://{tmp_path}"}
+    experiment["data"]["folder"] |= {"cache": str(elsewhere / "cache")}
+    contents["vit_vs_cnn"]["model"] |= {"pretrained": True, "checkpoint_path": str(tmp_path / "other.pth")}
+    (tmp_path / "here").mkdir()
+    torch.save(contents, tmp_path / "here" / "changed.ckpt")
+    subject = open_subject(tmp_path / "here" / "changed.ckpt")
+    data = subject.pool().data
+    assert (data.cifar.download, data.cifar.mirror, data.folder.cache) == (False, None, None)
+    assert main(["compare", str(tmp_path / "here" / "changed.ckpt"), "--only", "accuracy"]) == 0
+    assert not list((elsewhere / "tiny").iterdir())
+    assert (tmp_path / "here" / "test_ledger.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"image_shape": [3, 10**9, 10**9]}, "image_shape"),
+        ({"image_shape": [0, 32, 32]}, "image_shape"),
+        ({"image_shape": "abc"}, "image_shape"),
+        ({"class_names": []}, "class_names"),
+        ({"class_names": [1] * 10}, "class_names"),
+        ({"std": [0.0, 1.0, 1.0]}, "mean and std"),
+        ({"mean": [float("nan")] * 3}, "not a finite number"),
+        ({"model": {"name": ["vit_nano"]}}, "the name of its model"),
+        ({"model": {"name": "vit_nano", "depth": 10**6}}, "depth is 1000000"),
+        ({"model": {"name": "vit_nano", "embed_dim": 2**20, "num_heads": 1}}, "does not fit its own model"),
+        ({"model": {"name": "resnet8", "width": 10**7}}, "does not fit its own model"),
+        ({"origin": 3}, "is not the config of a cell"),
+        ({"origin": {"experiment": {}, "cell": {}}}, "cell"),
+    ],
+)
+def test_a_malformed_checkpoint_ends_in_one_line_and_takes_no_memory(trained, tmp_path, change, says):
+    contents = read_checkpoint(trained / "checkpoints" / "last.ckpt")
+    contents["vit_vs_cnn"] |= change
+    torch.save(contents, tmp_path / "changed.ckpt")
+    with pytest.raises(InputError) as caught:
+        open_subject(tmp_path / "changed.ckpt")
+    assert says in str(caught.value)
+    assert "changed.ckpt" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("contents", [{"vit_vs_cnn": 3}, {"vit_vs_cnn": {}, "state_dict": {"a": 1}}, [1], None])
+def test_a_checkpoint_without_weights_or_description_is_told_from_one(tmp_path, contents):
+    torch.save(contents, tmp_path / "changed.ckpt")
+    with pytest.raises(InputError, match=r"changed\.ckpt"):
+        open_subject(tmp_path / "changed.ckpt")

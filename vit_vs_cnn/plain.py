@@ -1,0 +1,148 @@
+"""Plain values, as a config holds them: YAML read strictly, within bounds, and no class where none may stand."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from vit_vs_cnn.errors import InputError
+
+#: The largest whole number; more digits fit into no tensor.
+LARGEST = 2**63 - 1
+#: Levels of a config, and values in it with every alias written out; configs of people have 6 and 300.
+DEEPEST, MOST = 32, 100_000
+_Place = tuple[Any, ...]
+
+
+class Plain(dict[str, Any]):
+    """Names with values whose types somebody else knows: a model's options, an optimizer's.
+
+    Of ``dict[str, Any]``, jsonargparse would make an object wherever a value looks like ``{class_path, init_args}``.
+    Of this it makes nothing.
+    """
+
+    __slots__ = ()  # jsonargparse copies what has a __dict__ by that alone
+
+    @classmethod
+    def of(cls, values: Any) -> "Plain":
+        """The mapping ``values``.
+
+        Raises:
+            ValueError: it is none.
+        """
+        if not isinstance(values, Mapping):
+            raise ValueError(f"expected names with values, got {values!r}")
+        return cls(values)
+
+
+class _Strict(yaml.SafeLoader):
+    """YAML's plain values. A name that stands twice in one place is an error, and a date is a text."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key_node.tag != "tag:yaml.org,2002:merge" and isinstance(key, str | int):
+                if key in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"{key!r} stands twice, the second time", key_node.start_mark
+                    )
+                seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+_Strict.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def read_yaml(text: str, *, where: str) -> Any:
+    """The plain values of a YAML text.
+
+    Raises:
+        InputError: no YAML, or values that no config can hold (``check_plain``); the line begins with ``where``.
+    """
+    try:
+        values = yaml.load(text, _Strict)
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        raise InputError(f"{where} is not YAML: {' '.join(str(error).split())[:300]}") from error
+    check_plain(values, where=where)
+    return values
+
+
+def check_plain(values: Any, *, where: str) -> None:
+    """See that values are those of YAML and JSON, and bounded: texts, numbers, true, false, null, lists, mappings.
+
+    Raises:
+        InputError: another kind of value, a number that is not finite or too large, a text that no file can hold, too
+            many levels or values; the line begins with ``where``.
+    """
+    for count, (path, value) in enumerate(_walk(values, ())):
+        if count > MOST:
+            raise InputError(f"{where}: holds more than {MOST:,} values")
+        if len(path) > DEEPEST:
+            raise InputError(f"{where}: has more than {DEEPEST} levels, or leads back into itself")
+        if fault := _fault(value):
+            raise InputError(f"{': '.join(part for part in (where, dotted(path)) if part)}: {fault}")
+
+
+def refuse_classes(values: Any, *, but_in: Sequence[_Place]) -> None:
+    """See that no class is named but where one may stand.
+
+    Arguments:
+        values: of a config.
+        but_in: the places where a class may stand; ``*`` is any one name or number. What a class is given is its own.
+
+    Raises:
+        InputError: a ``class_path`` elsewhere, by its place.
+    """
+
+    def may_stand(path: _Place, value: Any) -> bool:
+        return any(_matches(path, place) for place in but_in)
+
+    for path, value in _walk(values, (), stop=may_stand):
+        if isinstance(value, Mapping) and "class_path" in value and not may_stand(path, value):
+            places = ", ".join(dotted(place).replace("*", "NAME") for place in but_in)
+            raise InputError(f"{dotted(path)}: no class is made here, as {value['class_path']!r}; only in {places}")
+
+
+def _matches(path: _Place, place: _Place) -> bool:
+    return len(path) == len(place) and all(p in ("*", str(n)) for p, n in zip(place, path, strict=True))
+
+
+def dotted(path: tuple[Any, ...]) -> str:
+    """``("data", "root")`` as ``data.root``."""
+    return ".".join(map(str, path))
+
+
+def _walk(value: Any, path: _Place, stop: Callable[[_Place, Any], bool] | None = None) -> Iterator[tuple[_Place, Any]]:
+    """Every value with its place, a mapping before what it holds; nothing below a place where ``stop`` says so."""
+    yield path, value
+    if (stop is not None and stop(path, value)) or len(path) > DEEPEST:
+        return
+    if isinstance(value, Mapping):
+        for name, inside in value.items():
+            if stop is None:
+                yield (*path, name), name  # names are values, too
+            yield from _walk(inside, (*path, name), stop)
+    elif isinstance(value, list | tuple):
+        for number, inside in enumerate(value):
+            yield from _walk(inside, (*path, number), stop)
+
+
+def _fault(value: Any) -> str | None:
+    """What a value has that no config can hold."""
+    match value:
+        case None | bool() | Mapping() | list() | tuple():
+            return None
+        case str():
+            whole = "\0" not in value and value == value.encode("utf-8", "ignore").decode()
+            return None if whole else f"{value[:80]!r} holds a character that no file name or text has"
+        case int():
+            short = value if abs(value) < 10**40 else f"a number of about {value.bit_length() * 3 // 10} digits"
+            return None if abs(value) <= LARGEST else f"{short} is too large; whole numbers go up to {LARGEST}"
+        case float():
+            return None if math.isfinite(value) else f"{value} is not a finite number"
+    return f"expected a text, a number, true, false, null, a list or names with values, got a {type(value).__name__}"
