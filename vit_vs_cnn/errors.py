@@ -16,6 +16,10 @@ class TrainingDiverged(InputError):
     """The loss stopped being a number. The message says at which step, and what the likely cause is."""
 
 
+class DamagedFile(InputError):
+    """A file of one cell cannot be used; the other cells can. The message names the file and says what helps."""
+
+
 class CellsFailed(Exception):
     """Some cells have no result; the others were run all the same. The same command tries these again.
 

@@ -1,4 +1,4 @@
-"""Files that are whole at any moment: written beside their place, then moved there."""
+"""Files that are whole at any moment: written beside their place, then moved there. Texts are in UTF-8."""
 
 import os
 from collections.abc import Iterator
@@ -31,16 +31,34 @@ def written_whole(path: Path, *, contested: bool = False) -> Iterator[Path]:
         path: the file's own place; folders that are missing are made.
         contested: whether several processes may write it at a time.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = partial_of(path, contested=contested)
+    with naming(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = partial_of(path, contested=contested)
+        try:
+            yield partial
+            put_in_place(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """What cannot be written in this block names the file: a full disk or a limit on sizes raises without a name."""
     try:
-        yield partial
-        put_in_place(partial, path)
-    finally:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+def remove_partials(folder: Path) -> None:
+    """Remove what writers left that were killed. For a folder that nobody else writes to."""
+    for partial in folder.rglob("*.partial"):
         partial.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a file whole or not at all, also where several processes write it at a time."""
     with written_whole(path, contested=True) as partial:
-        partial.write_text(text)
+        partial.write_text(text, encoding="utf-8")

@@ -25,7 +25,8 @@ def folder(tmp_path):
     (root / "experiment.yaml").write_text(yaml.safe_dump(tiny_config(tmp_path)))
     for name in NAMES[:3]:
         (root / "cells" / name).mkdir()
-    result = {"steps": 23, "train_seconds": 30.0, "accuracy": 0.5}
+    result = {"steps": 23, "train_seconds": 30.0, "accuracy": 0.5, "cell": NAMES[0], "contender": "vit", "seed": 0}
+    result |= {"train_size": 50, "scored_on": "test", "scored_images": 60, "data": {}}
     (root / "cells" / NAMES[0] / "result.json").write_text(json.dumps(result))
     failure = {"cell": "resnet-n50-s0", "type": "RuntimeError", "message": "no memory", "step": 4, "time": "2020"}
     (root / "cells" / NAMES[1] / "failed.json").write_text(json.dumps(failure))

@@ -5,7 +5,7 @@ import gc
 import torch
 from rich.console import Console
 
-from vit_vs_cnn.errors import InputError, Interrupted, TrainingDiverged
+from vit_vs_cnn.errors import DamagedFile, InputError, Interrupted, TrainingDiverged
 from vit_vs_cnn.experiments.cell import Cell
 from vit_vs_cnn.experiments.cell_run import run_cell
 from vit_vs_cnn.experiments.failures import write_failure
@@ -16,7 +16,8 @@ from vit_vs_cnn.experiments.trainer import is_helper_process, is_launched_from_o
 def attempt(cell: Cell, pool: Pool, *, console: Console, wait: bool = True) -> None:
     """Run a cell; an error of its own ends in ``failed.json`` in its folder instead of being raised.
 
-    Its own are: a loss that is not a number, memory that does not suffice, whatever a network of the user's raises.
+    Its own are: a loss that is not a number, a file of its own that is damaged, memory that does not suffice,
+    whatever a network of the user's raises.
 
     Arguments:
         cell: what to run.
@@ -35,7 +36,7 @@ def attempt(cell: Cell, pool: Pool, *, console: Console, wait: bool = True) -> N
         return
     try:
         run_cell(cell, pool, console=console, wait=wait)
-    except TrainingDiverged as error:
+    except (DamagedFile, TrainingDiverged) as error:
         write_failure(cell, type(error).__name__, str(error))
     except (InputError, OSError, Interrupted):  # filelock.Timeout is an OSError
         raise

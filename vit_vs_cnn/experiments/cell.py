@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.experiments import typed
 from vit_vs_cnn.experiments.config import Contender, Experiment, experiment_from_dict, hash_of, read_config
 from vit_vs_cnn.experiments.pool import Pool
@@ -100,8 +100,17 @@ class Cell:
         return self.folder / ".lock"
 
     @property
-    def is_finished(self) -> bool:
+    def has_result(self) -> bool:
+        """Whether there is a result, be it damaged."""
         return (self.folder / "result.json").exists()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there is a result that can be read."""
+        try:
+            return self.has_result and bool(read_result(self.folder / "result.json"))
+        except DamagedFile:
+            return False
 
     def write_config(self) -> None:
         """What this cell is, for a reader and for ``read_cell``."""
@@ -180,16 +189,16 @@ def read_result(path: Path) -> dict[str, Any]:
     """What ``Cell.write_result`` wrote.
 
     Raises:
-        InputError: the file can't be read, or is not a cell's result.
+        DamagedFile: the file can't be read, or is not a cell's result.
     """
     again = "delete it to have the cell run again"
     try:
-        result = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(f"result {path}: {error}; {again}") from error
+        result = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DamagedFile(f"result {path}: {error}; {again}") from error
     if not isinstance(result, dict) or (missing := [key for key in RESULT_KEYS if key not in result]):
         lacks = f"it has no {missing[0]}" if isinstance(result, dict) else f"it is a {type(result).__name__}"
-        raise InputError(f"result {path} is not that of a cell: {lacks}; {again}")
+        raise DamagedFile(f"result {path} is not that of a cell: {lacks}; {again}")
     return result
 
 

@@ -1,31 +1,32 @@
 """One cell from start to result: train (or go on training), test once, write down."""
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import lightning
 import torch
 from filelock import FileLock
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from rich.console import Console
 
 from vit_vs_cnn.comparison.evaluation import Predictions, TestLedger, evaluate, hash_weights, predict
 from vit_vs_cnn.comparison.statistics import wilson_interval
 from vit_vs_cnn.data.datamodule import TrainingData
-from vit_vs_cnn.errors import InputError, Interrupted
+from vit_vs_cnn.errors import DamagedFile, InputError, Interrupted
 from vit_vs_cnn.experiments import provenance
-from vit_vs_cnn.experiments.cell import Cell
+from vit_vs_cnn.experiments.cell import Cell, read_result
+from vit_vs_cnn.experiments.loggers import begin, end, ending, loggers_of, named_after
 from vit_vs_cnn.experiments.networks import start_from
 from vit_vs_cnn.experiments.plan import Plan, make_plan, starting_network
 from vit_vs_cnn.experiments.pool import CellImages, Pool
 from vit_vs_cnn.experiments.trainer import is_helper_process, make_trainer, quiet_lightning, trainer_arguments
 from vit_vs_cnn.experiments.trainer_block import listed
+from vit_vs_cnn.files import remove_partials
 from vit_vs_cnn.seeds import derive_seed
-from vit_vs_cnn.training.callbacks import LastCheckpoint, StopOnSignal, Stopwatch
+from vit_vs_cnn.training.callbacks import ENDED_EARLY, LOGGED, ImagesSeen, LastCheckpoint, StopOnSignal, Stopwatch
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 from vit_vs_cnn.training.classifier import Classifier
 from vit_vs_cnn.training.heartbeat import Heartbeat
@@ -45,6 +46,7 @@ def run_cell(cell: Cell, pool: Pool, *, console: Console, wait: bool = True) -> 
     Raises:
         InputError: what the user gave cannot be used.
         filelock.Timeout: another process runs this cell, and ``wait`` is false.
+        DamagedFile: a file that an earlier piece of this run left cannot be used.
         TrainingDiverged: the loss stopped being a number.
         Interrupted: the user asked to stop; the state is saved.
     """
@@ -55,6 +57,9 @@ def run_cell(cell: Cell, pool: Pool, *, console: Console, wait: bool = True) -> 
     with FileLock(cell.lock, timeout=-1 if wait else 0):
         if cell.is_finished:
             return
+        if cell.has_result:
+            read_result(cell.folder / "result.json")  # it can't be read: says why, and is left as it is
+        remove_partials(cell.folder)
         for left_over in (cell.failure, cell.progress):
             left_over.unlink(missing_ok=True)
         cell.write_config()
@@ -66,6 +71,14 @@ def run_cell(cell: Cell, pool: Pool, *, console: Console, wait: bool = True) -> 
 def _run(cell: Cell, pool: Pool, *, console: Console) -> None:
     began = datetime.now(UTC)
     trained = _train(cell, pool, console=console)
+    with ending(trained.trainer.loggers) as tell:
+        result = _result(cell, trained, pool, began)
+        tell(result)
+    cell.write_result(result)
+
+
+def _result(cell: Cell, trained: "Trained", pool: Pool, began: datetime) -> dict[str, Any]:
+    """What the trained network gives: tested once, on the record, with what it took."""
     # In float32 whatever it was trained in: bf16-true and the like leave weights that images do not fit.
     network = trained.module.evaluated_network.float().to(trained.trainer.strategy.root_device)
     normalise = trained.data.augmenter.normalise
@@ -79,7 +92,7 @@ def _run(cell: Cell, pool: Pool, *, console: Console) -> None:
         assert validation is not None, "the pool refuses to draw such a cell"
         predictions, times = validation, 0
         predictions.save(cell.predictions)
-    result = {
+    return {
         **_identity_of(cell, trained, pool),
         "scored_on": cell.experiment.protocol.scored_on,
         **_scores(predictions, times),
@@ -90,7 +103,6 @@ def _run(cell: Cell, pool: Pool, *, console: Console) -> None:
         "commit": provenance.commit(),
         "hardware": provenance.hardware(),
     }
-    cell.write_result(result)
 
 
 @dataclass(frozen=True)
@@ -103,6 +115,7 @@ class Trained:
     images: CellImages
     plan: Plan
     stopwatch: Stopwatch
+    seen: ImagesSeen
 
 
 def _train(cell: Cell, pool: Pool, *, console: Console) -> Trained:
@@ -133,7 +146,7 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Trained:
         module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if experiment.execution.compile:
         plan.network.compile()  # in place: the names of the weights stay as they are
-    stopwatch = Stopwatch()
+    stopwatch, seen = Stopwatch(), ImagesSeen(experiment.protocol.batch_size)
     contents = {
         "identity": cell.identity,
         "origin": cell.to_dict(),
@@ -144,55 +157,98 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Trained:
         "mean": data.mean.tolist(),
         "std": data.std.tolist(),
     }
-    trainer = _make_trainer(cell, plan, stopwatch, contents, console)
-    resume = cell.checkpoint if cell.checkpoint.exists() else None
+    resume = _Resumed.of(cell) if cell.checkpoint.exists() else None
+    # A run that ended early is not trained on, only tested, where it was killed behind its end.
+    steps = resume.step if resume is not None and resume.ended_early else plan.steps
+    trainer = _make_trainer(cell, steps, [stopwatch, seen], contents, console)
     if resume is None and (start := starting_network(cell)) is not None:
         start_from(plan.network, start, where=f"contenders.{cell.contender}.starts_from")
     metrics = next(logger for logger in trainer.loggers if isinstance(logger, MetricsCsv))
-    metrics.resume(_step_of(cell, resume) if resume else 0)
+    metrics.resume(0 if resume is None else resume.step, None if resume is None else resume.logged)
+    begin(cell, trainer.loggers)
     try:
         with warnings.catch_warnings():
             quiet_lightning()
-            trainer.fit(module, datamodule=data, ckpt_path=resume, weights_only=True)
+            trainer.fit(module, datamodule=data, ckpt_path=resume and cell.checkpoint, weights_only=True)
     except SystemExit as error:  # what Lightning makes of a second Ctrl-C, and of SIGTERM in the middle of a step
+        end(trainer.loggers, None)
         raise Interrupted(f"stopped in {cell.name}") from error
-    return Trained(module, trainer, data, images, plan, stopwatch)
+    except BaseException:
+        end(trainer.loggers, None)
+        raise
+    return Trained(module, trainer, data, images, plan, stopwatch, seen)
 
 
-def _step_of(cell: Cell, checkpoint: Path) -> int:
-    """The step that a checkpoint was saved at.
+@dataclass(frozen=True)
+class _Resumed:
+    """Where a run goes on.
 
-    Raises:
-        InputError: it is no checkpoint, or of a run with another recipe.
+    Arguments:
+        step: optimizer steps that are done.
+        ended_early: whether it had come to its end before its budget did.
+        logged: what the last step logged.
     """
-    contents = read_checkpoint(checkpoint)
-    if contents["vit_vs_cnn"].get("identity") != cell.identity:
-        raise InputError(f"checkpoint {checkpoint} is of another run; move it away to have this one start anew")
-    return contents["global_step"]
+
+    step: int
+    ended_early: bool
+    logged: dict[str, float]
+
+    @classmethod
+    def of(cls, cell: Cell) -> "_Resumed":
+        """By the cell's checkpoint.
+
+        Raises:
+            DamagedFile: it is no checkpoint, lacks what a run needs to go on, or is of a run with another recipe.
+        """
+        again = "move it away to have this one start anew"
+        try:
+            contents = read_checkpoint(cell.checkpoint)
+        except InputError as error:
+            raise DamagedFile(f"{error}; {again}") from error
+        about = contents["vit_vs_cnn"]
+        if about.get("identity") != cell.identity:
+            raise DamagedFile(f"checkpoint {cell.checkpoint} is of another run; {again}")
+        step = contents.get("global_step")
+        if not isinstance(step, int) or any(not contents.get(name) for name in TO_GO_ON) or not _has_moments(contents):
+            raise DamagedFile(f"checkpoint {cell.checkpoint} lacks the state of the optimizer or of the run; {again}")
+        return cls(step, bool(about.get(ENDED_EARLY)), dict(about.get(LOGGED) or {}))
+
+
+#: What a checkpoint must have for a run to go on as if it had not been interrupted.
+TO_GO_ON = ("optimizer_states", "lr_schedulers", "loops", "callbacks")
+
+
+def _has_moments(contents: Mapping[str, Any]) -> bool:
+    """Whether an optimizer that keeps something of each parameter has kept it; plain SGD keeps nothing."""
+    states = contents["optimizer_states"]
+    groups = [group for state in states for group in state.get("param_groups", [])]
+    keeps = any(group.get("momentum") or "betas" in group for group in groups)
+    return bool(groups) and (not keeps or contents["global_step"] == 0 or all(state.get("state") for state in states))
 
 
 def _make_trainer(
-    cell: Cell, plan: Plan, stopwatch: Stopwatch, contents: dict[str, Any], console: Console
+    cell: Cell, steps: int, counting: list[Callback], contents: dict[str, Any], console: Console
 ) -> lightning.Trainer:
     execution = cell.experiment.execution
     checkpoint = LastCheckpoint(
-        cell.checkpoint, interval=execution.checkpoint_interval or max(1, plan.steps // 20), contents=contents
+        cell.checkpoint, interval=execution.checkpoint_interval or max(1, steps // 20), contents=contents
     )
     progress = RunProgress(cell.name, batch_size=cell.experiment.protocol.batch_size, console=console)
-    given = trainer_arguments(cell.experiment)
-    own: list[Callback] = [stopwatch, checkpoint, StopOnSignal(checkpoint), Heartbeat(cell.progress)]
+    logger = named_after(cell, cell.experiment.trainer.get("logger", True))
+    given = trainer_arguments(cell.experiment, logger=logger)
+    own: list[Callback] = [*counting, checkpoint, StopOnSignal(checkpoint), Heartbeat(cell.progress)]
     if given.get("enable_progress_bar", True):
         own.append(progress)
-    validation_interval = min(plan.steps, execution.validation_interval or max(1, plan.steps // 5))
+    validation_interval = min(steps, execution.validation_interval or max(1, steps // 5))
     return make_trainer(
         {
-            "log_every_n_steps": max(1, min(50, plan.steps // 20)),
+            "log_every_n_steps": max(1, min(50, steps // 20)),
             "enable_model_summary": False,
             **given,
             "callbacks": [*own, *listed(given.get("callbacks"))],
-            "logger": _loggers(cell, given.get("logger", True)),
+            "logger": loggers_of(cell, given["logger"]),
             "max_epochs": 1,
-            "max_steps": plan.steps,
+            "max_steps": steps,
             "check_val_every_n_epoch": None,
             "val_check_interval": validation_interval * given.get("accumulate_grad_batches", 1),
             "num_sanity_val_steps": 0,
@@ -201,16 +257,6 @@ def _make_trainer(
             "default_root_dir": cell.folder,
         }
     )
-
-
-def _loggers(cell: Cell, given: Any) -> list[Logger]:
-    """metrics.csv always; TensorBoard beside it unless the config names other loggers or none."""
-    loggers: list[Logger] = [MetricsCsv(cell.folder / "metrics.csv")]
-    if given is True:
-        return [*loggers, TensorBoardLogger(cell.folder, name="tensorboard", version="")]
-    if not given:
-        return loggers
-    return [*loggers, *listed(given)]
 
 
 def _identity_of(cell: Cell, trained: Trained, pool: Pool) -> dict[str, Any]:
@@ -244,17 +290,19 @@ def _scores(predictions: Predictions, times: int) -> dict[str, Any]:
 
 
 def _cost(cell: Cell, trained: Trained, began: datetime) -> dict[str, Any]:
-    plan, batch_size = trained.plan, cell.experiment.protocol.batch_size
-    images = plan.steps * batch_size
+    plan = trained.plan
+    steps, images = trained.trainer.global_step, trained.seen.count or 0
     return {
         "parameters": plan.parameters,
         "macs": plan.macs,
-        "steps": plan.steps,
+        "steps": steps,
+        "planned_steps": plan.steps,
+        "ended_early": steps < plan.steps,
         "images": images,
         "epochs": images / len(trained.images.training),
         "flops": 3 * 2 * plan.macs * images,
         "train_seconds": trained.stopwatch.seconds,
-        "images_per_second": images / trained.stopwatch.seconds,
+        "images_per_second": images / max(trained.stopwatch.seconds, 1e-9),
         "devices": trained.trainer.world_size,
         "precision": str(trained.trainer.precision),
         "began": began.isoformat(timespec="seconds"),

@@ -39,8 +39,8 @@ class Failure:
 def write_failure(cell: Cell, kind: str, message: str) -> None:
     """Note why a cell has no result, with the step that it was at."""
     step = None
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        step = json.loads(cell.progress.read_text())["step"]
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        step = json.loads(cell.progress.read_text(encoding="utf-8"))["step"]
     lines = message.strip().splitlines() or ["no message"]
     failure = Failure(cell.name, kind, " ".join(lines[0].split()), step, datetime.now(UTC).isoformat())
     write_text(cell.failure, json.dumps(asdict(failure), indent=1) + "\n")
@@ -49,7 +49,7 @@ def write_failure(cell: Cell, kind: str, message: str) -> None:
 def read_failure(folder: Path) -> Failure | None:
     """Why the cell of a folder has no result, if it failed when it was last run."""
     with contextlib.suppress(OSError, ValueError, TypeError):
-        return Failure(**json.loads((folder / "failed.json").read_text()))
+        return Failure(**json.loads((folder / "failed.json").read_text(encoding="utf-8")))
     return None
 
 
@@ -68,6 +68,8 @@ def is_being_run(folder: Path) -> bool:
             return False
     except Timeout:
         return True
+    except OSError:  # nobody runs anything on a disk that can't be written to
+        return False
 
 
 def raise_failures(cells: list[Cell]) -> None:

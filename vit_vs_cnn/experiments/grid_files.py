@@ -1,12 +1,13 @@
 """What an experiment's folder says of its grid: the config, and which cells."""
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.experiments.cell import Cell, read_result
 from vit_vs_cnn.experiments.config import Experiment
 from vit_vs_cnn.files import write_text
@@ -25,7 +26,7 @@ def read_grid(folder: Path) -> list[str]:
         InputError: no experiment there.
     """
     try:
-        names = json.loads((folder / "grid.json").read_text())
+        names = json.loads((folder / "grid.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         if (folder / "tuning" / "grid.json").exists():
             message = f"{folder} is still choosing its recipes; what it runs for that is in {folder / 'tuning'}"
@@ -46,14 +47,27 @@ def finished_cells(folder: Path) -> dict[Path, dict[str, Any]]:
     """
     if finished := cells_so_far(folder):
         return finished
+    for path in _results(folder).values():
+        read_result(path)  # damaged, as none can be read: says why
     raise InputError(f"{folder}: none of its cells is finished yet")
 
 
 def cells_so_far(folder: Path) -> dict[Path, dict[str, Any]]:
-    """As ``finished_cells``, but possibly none.
+    """As ``finished_cells``, but possibly none; a result that is damaged is left out with a warning.
 
     Raises:
         InputError: no experiment there.
     """
+    found = {}
+    for cell, path in _results(folder).items():
+        try:
+            found[cell] = read_result(path)
+        except DamagedFile as error:
+            warnings.warn(str(error), stacklevel=2)
+    return found
+
+
+def _results(folder: Path) -> dict[Path, Path]:
+    """The results that there are, by the cell's folder."""
     cells = [folder / "cells" / name for name in read_grid(folder)]
-    return {cell: read_result(path) for cell in cells if (path := cell / "result.json").exists()}
+    return {cell: path for cell in cells if (path := cell / "result.json").exists()}

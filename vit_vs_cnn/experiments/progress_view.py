@@ -43,7 +43,8 @@ def _remark(cell: CellStatus) -> str:
     match cell.state:
         case "done":
             accuracy = "" if cell.accuracy is None else f"{100 * cell.accuracy:.1f} %"
-            return accuracy if cell.seconds is None else f"{accuracy} in {duration(cell.seconds)}"
+            early = ", ended early" if cell.step is not None and cell.step < (cell.steps or 0) else ""
+            return accuracy + ("" if cell.seconds is None else f" in {duration(cell.seconds)}") + early
         case "failed":
             return cell.reason or ""
         case "running":

@@ -1,6 +1,5 @@
 """How far an experiment is, read from its folder while it runs, or after."""
 
-import csv
 import json
 import re
 from collections.abc import Mapping
@@ -9,10 +8,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.cell import read_result
 from vit_vs_cnn.experiments.config import read_config
 from vit_vs_cnn.experiments.failures import is_being_run, read_failure
 from vit_vs_cnn.experiments.grid_files import read_grid
 from vit_vs_cnn.experiments.time_left import seconds_left
+from vit_vs_cnn.training.metrics_csv import read_rows
 
 STATES = ("running", "failed", "waiting", "done")
 
@@ -26,7 +27,7 @@ class CellStatus:
         contender, train_size, seed: which cell of the grid.
         state: done; running, by a process that lives; failed, when it was last run; waiting, begun or not.
         step: optimizer steps done; None if it has not begun.
-        steps: how many there will be; None while that is not known.
+        steps: how many there will be, or were to be; None while that is not known.
         steps_per_second: of the process that runs it.
         seconds: that its training took, for a cell that is done.
         accuracy: its result, as a share.
@@ -98,11 +99,14 @@ def _read_cell(folder: Path, *, steps: int | None) -> CellStatus:
         raise InputError(f"{folder}: this is not the name of a cell's folder")
     about: dict[str, Any] = {"folder": folder.name, "contender": match[1], "train_size": int(match[2])}
     about |= {"seed": int(match[3]), "steps": steps}
-    if result := _read_json(folder / "result.json"):
-        keys = {"step": "steps", "steps": "steps", "seconds": "train_seconds", "accuracy": "accuracy"}
+    if (result := _result(folder / "result.json")) is not None:
+        if isinstance(result, str):
+            return CellStatus(**about, state="failed", reason=result)
+        keys = {"step": "steps", "steps": "planned_steps", "seconds": "train_seconds", "accuracy": "accuracy"}
         about |= {name: result.get(key) for name, key in keys.items()}
+        about["steps"] = about["steps"] or about["step"]
         return CellStatus(**about, state="done")
-    about |= {"step": _last_step(folder / "metrics.csv")}
+    about |= {"step": max((int(row[0]) for row in read_rows(folder / "metrics.csv")), default=None)}
     progress = _read_json(folder / "progress.json")
     about |= {name: progress[name] for name in ("step", "steps") if name in progress}
     if is_being_run(folder):
@@ -114,19 +118,19 @@ def _read_cell(folder: Path, *, steps: int | None) -> CellStatus:
     return CellStatus(**about, state="waiting")
 
 
+def _result(path: Path) -> Mapping[str, Any] | str | None:
+    """The result; why it can't be read; None where there is none."""
+    if not path.exists():
+        return None
+    try:
+        return read_result(path)
+    except InputError as error:
+        return f"DamagedFile: {error}"
+
+
 def _read_json(path: Path) -> Mapping[str, Any]:
     try:
-        values = json.loads(path.read_text())
+        values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):  # not there, or about to be
         return {}
     return values if isinstance(values, dict) else {}
-
-
-def _last_step(path: Path) -> int | None:
-    """The step of the last row of a metrics.csv: of runs that leave no progress.json."""
-    try:
-        with path.open(newline="") as file:
-            steps = [int(row[0]) for row in csv.reader(file) if row and row[0].isdigit()]
-    except OSError:
-        return None
-    return max(steps, default=None)

@@ -18,16 +18,21 @@ from vit_vs_cnn.experiments.trainer_block import listed
 WHO_TRAINS = ("accelerator", "devices", "num_nodes", "strategy", "precision", "plugins", "accumulate_grad_batches")
 
 
-def trainer_arguments(experiment: Experiment) -> dict[str, Any]:
+def trainer_arguments(experiment: Experiment, **instead: Any) -> dict[str, Any]:
     """The arguments that the config's ``trainer`` block names, objects made where it names classes.
+
+    Arguments:
+        experiment: whose block.
+        instead: values that stand in for those of the block.
 
     Raises:
         InputError: an argument that the Trainer lacks, a value that it refuses, or an experiment that is not trusted.
     """
     if not experiment.trusted:
         raise InputError("trainer: what a file names is not imported unless --trust says so")
-    given = dict(experiment.trainer)
-    if watchers := experiment.execution.watchers:
+    given = {**experiment.trainer, **instead}
+    watchers = experiment.execution.watchers
+    if watchers and "callbacks" not in instead:
         given["callbacks"] = [*listed(given.get("callbacks")), *watchers]
     return typed.instantiate_arguments(lightning.Trainer, given, where="trainer")
 
@@ -50,7 +55,8 @@ def world_size(experiment: Experiment) -> int:
     Raises:
         InputError: Lightning refuses the devices, or the batch cannot be shared out evenly.
     """
-    given = {name: value for name, value in trainer_arguments(experiment).items() if name in WHO_TRAINS}
+    unmade = dict.fromkeys(("callbacks", "logger", "profiler"))
+    given = {name: value for name, value in trainer_arguments(experiment, **unmade).items() if name in WHO_TRAINS}
     silent = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
     trainer = make_trainer({**given, **silent, "enable_model_summary": False})
     launcher = type(trainer.strategy.launcher).__name__

@@ -11,7 +11,10 @@ import torch
 from lightning.pytorch.callbacks import Callback, Checkpoint
 
 from vit_vs_cnn.errors import Interrupted
-from vit_vs_cnn.files import partial_of, put_in_place
+from vit_vs_cnn.files import naming, partial_of, put_in_place
+
+#: Keys of what a checkpoint says of itself: that its run ended before its budget, what its last step logged.
+ENDED_EARLY, LOGGED = "ended_early", "logged"
 
 
 class LastCheckpoint(Checkpoint):
@@ -43,19 +46,31 @@ class LastCheckpoint(Checkpoint):
             self.save(trainer)
 
     def on_train_end(self, trainer: lightning.Trainer, *_: Any) -> None:
-        if trainer.global_step != self._saved_step or not self.path.exists():
-            self.save(trainer)
+        if trainer.global_step < trainer.max_steps:
+            self.contents = {**self.contents, ENDED_EARLY: True}
+        elif trainer.global_step == self._saved_step and self.path.exists():
+            return
+        self.save(trainer)
 
     def on_save_checkpoint(self, trainer: lightning.Trainer, module: Any, checkpoint: dict[str, Any]) -> None:
-        checkpoint["vit_vs_cnn"] = self.contents
+        checkpoint["vit_vs_cnn"] = {**self.contents, LOGGED: _logged_now(trainer)}
 
     def save(self, trainer: lightning.Trainer) -> None:
         """Write the state as it is now."""
         partial = partial_of(self.path)  # the same for all processes of a run: some strategies write it together
-        trainer.save_checkpoint(partial)
-        if trainer.is_global_zero:
-            put_in_place(partial, self.path)
+        with naming(self.path):
+            trainer.save_checkpoint(partial)
+            if trainer.is_global_zero:
+                put_in_place(partial, self.path)
         self._saved_step = trainer.global_step
+
+
+def _logged_now(trainer: lightning.Trainer) -> dict[str, float]:
+    """What the step that has just been made logs, which loggers are told only behind the checkpoint; else nothing."""
+    interval = trainer.log_every_n_steps  # pyright: ignore[reportAttributeAccessIssue]
+    if not interval or trainer.global_step % interval:
+        return {}
+    return {name: float(value) for name, value in trainer.logged_metrics.items() if name.startswith("train/")}
 
 
 class StopOnSignal(Callback):
@@ -137,3 +152,28 @@ class Stopwatch(Callback):
 
     def load_state_dict(self, state_dict: dict[str, float]) -> None:
         self.seconds = state_dict["seconds"]
+
+
+class ImagesSeen(Callback):
+    """Counts the training images that a run has taken, over all devices and over all pieces of an interrupted run.
+
+    Arguments:
+        batch_size: images of one optimizer step, for a run that goes on from before they were counted.
+    """
+
+    def __init__(self, batch_size: int) -> None:
+        self.batch_size = batch_size
+        self.count: int | None = None
+
+    def on_train_start(self, trainer: lightning.Trainer, *_: Any) -> None:
+        if self.count is None:
+            self.count = trainer.global_step * self.batch_size
+
+    def on_train_batch_end(self, trainer: lightning.Trainer, module: Any, outputs: Any, batch: Any, *_: Any) -> None:
+        self.count = (self.count or 0) + len(batch[0]) * trainer.world_size
+
+    def state_dict(self) -> dict[str, int]:
+        return {"count": self.count or 0}
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        self.count = state_dict["count"]

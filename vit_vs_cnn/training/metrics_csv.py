@@ -1,13 +1,16 @@
 """A logger that goes on where an interrupted run stopped."""
 
 import csv
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 from lightning.pytorch.loggers.logger import Logger
 
-from vit_vs_cnn.files import written_whole
+from vit_vs_cnn.files import naming, written_whole
+
+HEADER = ("step", "metric", "value")
 
 
 class MetricsCsv(Logger):
@@ -40,19 +43,38 @@ class MetricsCsv(Logger):
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         rows = [(step, name, value) for name, value in metrics.items() if name != "epoch"]
         is_new = not self.path.exists()
-        with self.path.open("a", newline="") as file:
+        with naming(self.path), self.path.open("a", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             if is_new:
-                writer.writerow(("step", "metric", "value"))
+                writer.writerow(HEADER)
             writer.writerows(rows)
 
     @rank_zero_only
-    def resume(self, step: int) -> None:
-        """Drop what was logged at or behind optimizer step ``step``; 0 starts anew."""
-        if not self.path.exists():
+    def resume(self, step: int, last: Mapping[str, float] | None = None) -> None:
+        """Drop what was logged at or behind optimizer step ``step`` and what is damaged; 0 starts anew.
+
+        Arguments:
+            step: that the run goes on from.
+            last: what the step before it logged. A run that is killed behind a checkpoint has not written it yet.
+        """
+        rows = read_rows(self.path)
+        if not rows and not self.path.exists():
             return
-        with self.path.open(newline="") as file:
-            header, *rows = list(csv.reader(file)) or [["step", "metric", "value"]]
-        kept = [row for row in rows if len(row) == len(header) and row[0].isdigit() and int(row[0]) < step]
-        with written_whole(self.path) as partial, partial.open("w", newline="") as file:
-            csv.writer(file).writerows([header, *kept])
+        kept = [row for row in rows if int(row[0]) < step]
+        there = {row[1] for row in kept if int(row[0]) == step - 1}
+        kept += [[str(step - 1), name, str(value)] for name, value in (last or {}).items() if name not in there]
+        with written_whole(self.path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([HEADER, *kept])
+
+
+def read_rows(path: Path) -> list[list[str]]:
+    """The whole rows of a metrics.csv, without its header; none where there is no file.
+
+    Whatever befell the file, what can be read of it is given: a run does not depend on what it logged.
+    """
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace").replace("\0", "")
+    except OSError:
+        return []
+    rows = (next(csv.reader([line]), []) for line in text.splitlines())
+    return [row for row in rows if len(row) == len(HEADER) and row[0].isascii() and row[0].isdigit()]

@@ -1,0 +1,272 @@
+"""What a folder says of a run is what happened: how far it came, who logged it, what is damaged."""
+
+import contextlib
+import csv
+import json
+import multiprocessing
+import os
+import resource
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
+from vit_vs_cnn.cli import main
+from vit_vs_cnn.errors import CellsFailed
+from vit_vs_cnn.experiments.config import experiment_from_dict
+from vit_vs_cnn.experiments.pool import Pool
+from vit_vs_cnn.experiments.runner import finished_results
+from vit_vs_cnn.experiments.status import read_status
+from vit_vs_cnn.experiments.trainer import trainer_arguments
+from vit_vs_cnn.files import write_text
+from vit_vs_cnn.training.checkpoints import read_checkpoint
+from vit_vs_cnn.training.metrics_csv import MetricsCsv, read_rows
+
+SHORT = {"budget": {"steps": 2}, "batch_size": 14}
+STOPPING = {
+    "class_path": "EarlyStopping",
+    "init_args": {"monitor": "val/accuracy", "mode": "max", "patience": 1, "min_delta": 2.0},
+}
+SCHEDULED = {"class_path": "lightning.pytorch.callbacks.GradientAccumulationScheduler", "init_args": {}}
+
+
+def _resnet(output: Path, *, steps: int = 12, trainer: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    """One ResNet on 120 images."""
+    values = tiny_config(output, protocol={"budget": {"steps": steps}, "batch_size": 14}, **changes)
+    values["contenders"] = {"resnet": values["contenders"]["resnet"]}
+    values["trainer"] = {"accelerator": "cpu", "devices": 1, "logger": False, **(trainer or {})}
+    values["execution"] = {"checkpoint_interval": 3, "validation_interval": 3} | values["execution"]
+    return values
+
+
+def _run(values: dict[str, Any]) -> dict[str, Any]:
+    (result,) = run_quietly(experiment_from_dict(values))
+    return result
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory) -> tuple[Path, dict[str, Any]]:
+    """The folder and the result of a run of twelve steps that stopped by itself before."""
+    root = tmp_path_factory.mktemp("stopped")
+    with contextlib.chdir(root):
+        return root, _run(_resnet(Path("runs"), trainer={"callbacks": STOPPING}))
+
+
+def test_a_run_that_stops_early_is_recorded_by_what_it_took(stopped):
+    root, result = stopped
+    checkpoint = read_checkpoint(root / "runs" / "tiny" / "cells" / result["cell"] / "checkpoints" / "last.ckpt")
+    assert result["steps"] == checkpoint["global_step"] < result["planned_steps"] == 12
+    assert result["ended_early"] is True
+    assert result["images"] == 14 * result["steps"]
+    assert result["flops"] == 6 * result["macs"] * result["images"]
+    assert result["epochs"] == result["images"] / result["training_images"]
+    status = read_status(root / "runs" / "tiny")
+    assert (status.cells[0].state, status.cells[0].step, status.cells[0].steps) == ("done", result["steps"], 12)
+
+
+def test_a_run_that_stopped_early_and_was_killed_behind_it_is_not_trained_on(stopped, tmp_path, monkeypatch):
+    root, result = stopped
+    shutil.copytree(root, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    next(tmp_path.rglob("result.json")).unlink()
+    again = _run(_resnet(Path("runs"), trainer={"callbacks": STOPPING}))
+    assert {key: again[key] for key in ("steps", "images", "weights", "ended_early", "cell")} == {
+        key: result[key] for key in ("steps", "images", "weights", "ended_early", "cell")
+    }
+
+
+def test_gradients_accumulated_by_a_schedule_are_fewer_steps_of_as_many_images(tmp_path):
+    result = _run(_resnet(tmp_path, trainer={"callbacks": {**SCHEDULED, "init_args": {"scheduling": {"0": 2}}}}))
+    assert (result["steps"], result["planned_steps"], result["ended_early"]) == (6, 12, True)
+    assert result["images"] == 12 * 14
+
+
+@pytest.mark.parametrize(
+    ("trainer", "decides"),
+    [
+        ({"callbacks": {"class_path": "LearningRateMonitor"}}, False),
+        ({"callbacks": ["lightning.pytorch.callbacks.ModelCheckpoint"]}, False),
+        ({"callbacks": {"class_path": "vit_vs_cnn.experiments.attention_logging.AttentionLogger"}}, False),
+        ({"callbacks": [{"class_path": "LearningRateMonitor"}, STOPPING]}, True),
+        ({"callbacks": {"class_path": "Timer"}}, True),
+        ({"strategy": "ddp"}, False),
+        ({"strategy": "deepspeed_stage_2"}, True),
+        ({"plugins": {"class_path": "lightning.pytorch.plugins.environments.SLURMEnvironment"}}, False),
+        ({"plugins": {"class_path": "lightning.pytorch.plugins.DoublePrecision"}}, True),
+    ],
+)
+def test_what_can_change_training_is_part_of_a_cells_identity(tmp_path, trainer, decides):
+    def identity(more: dict[str, Any]) -> dict[str, Any]:
+        experiment = experiment_from_dict(_resnet(tmp_path, trainer=more))
+        return experiment.cell_identity("resnet", 120, 3, fingerprint="f")["trainer"]
+
+    assert (identity(trainer) != identity({})) is decides
+    if decides:  # a short name and a full one are the same class
+        assert all("." in str(spec) or "strategy" in trainer for spec in identity(trainer).values())
+
+
+def test_watchers_of_ones_own_leave_the_identity_as_it_is(tmp_path):
+    watcher = {"class_path": "tests.experiments.killer.KillAtStep", "init_args": {"step": 99, "hook": "none"}}
+    watched = experiment_from_dict(_resnet(tmp_path, execution={"watchers": [watcher]}))
+    assert len(trainer_arguments(watched)["callbacks"]) == 1
+    plain = experiment_from_dict(_resnet(tmp_path))
+    assert plain.cell_identity("resnet", 120, 3, fingerprint="f") == watched.cell_identity(
+        "resnet", 120, 3, fingerprint="f"
+    )
+
+
+def _damage(path: Path, kind: str) -> None:
+    content = {"cut short": path.read_bytes()[:40], "nul": b"\0\xff,\0\n" + path.read_bytes(), "list": b"[1]"}
+    path.write_bytes(content[kind])
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """Both contenders of two steps, finished."""
+    root = tmp_path_factory.mktemp("finished")
+    with contextlib.chdir(root):
+        run_quietly(tiny_experiment(Path("runs"), protocol=SHORT))
+    return root
+
+
+@pytest.fixture
+def pair(finished, tmp_path, monkeypatch) -> dict[str, Any]:
+    """The same, in a folder of the test's own, and its config."""
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tiny_config(Path("runs"), protocol=SHORT)
+
+
+@pytest.mark.parametrize("kind", ["cut short", "list"])
+def test_a_damaged_result_fails_its_cell_and_no_other(tmp_path, pair, kind):
+    (damaged,) = tmp_path.glob("runs/tiny/cells/vit-*/result.json")
+    _damage(damaged, kind)
+    next(tmp_path.glob("runs/tiny/cells/resnet-*/result.json")).unlink()
+    before = damaged.read_bytes()
+    with pytest.raises(CellsFailed, match=r"result.*result\.json.*delete it to have the cell run again"):
+        run_quietly(experiment_from_dict(pair))
+    assert damaged.read_bytes() == before
+    with pytest.warns(UserWarning, match="delete it to have the cell run again"):
+        assert [result["contender"] for result in finished_results(tmp_path / "runs" / "tiny")] == ["resnet"]
+    assert [cell.state for cell in read_status(tmp_path / "runs" / "tiny").cells] == ["failed", "done"]
+
+
+@pytest.mark.parametrize("kind", ["foreign", "cut short", "without the optimizer", "without its moments"])
+def test_a_damaged_checkpoint_fails_its_cell_and_no_other(tmp_path, pair, kind, capsys):
+    vit, resnet = (next(tmp_path.glob(f"runs/tiny/cells/{name}-*")) for name in ("vit", "resnet"))
+    for cell in (vit, resnet):
+        (cell / "result.json").unlink()
+    checkpoint = vit / "checkpoints" / "last.ckpt"
+    contents = read_checkpoint(checkpoint)
+    if kind == "foreign":
+        checkpoint.write_bytes((resnet / "checkpoints" / "last.ckpt").read_bytes())
+    elif kind == "cut short":
+        _damage(checkpoint, kind)
+    else:
+        contents["optimizer_states"] = (
+            [] if kind == "without the optimizer" else [{**contents["optimizer_states"][0], "state": {}}]
+        )
+        torch.save(contents, checkpoint)
+    write_text(tmp_path / "pair.yaml", json.dumps(pair))
+    assert main(["train", "--config", str(tmp_path / "pair.yaml")]) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith("failed: vit-n120-s0: DamagedFile: checkpoint")
+    assert "move it away to have this one start anew" in said[0]
+    assert (resnet / "result.json").exists()
+    assert [cell.state for cell in read_status(tmp_path / "runs" / "tiny").cells] == ["failed", "done"]
+    checkpoint.unlink()
+    assert len(run_quietly(experiment_from_dict(pair))) == 2
+
+
+@pytest.mark.parametrize("kind", ["cut short", "nul"])
+def test_a_damaged_metrics_csv_stops_no_run(tmp_path, pair, kind):
+    (cell,) = tmp_path.glob("runs/tiny/cells/vit-*")
+    (cell / "result.json").unlink()
+    _damage(cell / "metrics.csv", kind)
+    assert len(run_quietly(experiment_from_dict(pair))) == 2
+    assert all(float(row[2]) >= 0 for row in read_rows(cell / "metrics.csv"))
+
+
+def test_what_killed_writers_left_is_removed_when_the_cell_goes_on(tmp_path, pair):
+    (cell,) = tmp_path.glob("runs/tiny/cells/vit-*")
+    (cell / "result.json").unlink()
+    for name in ("result.json.4711.partial", "checkpoints/last.ckpt.partial", "metrics.csv.partial"):
+        (cell / name).write_text("half of it")
+    run_quietly(experiment_from_dict(pair))
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+def _run_and_die_before_it_logs(values: dict[str, Any], step: int) -> None:
+    def log_metrics(self: MetricsCsv, metrics: dict[str, float], step_: int | None = None, **named: Any) -> None:
+        if named.get("step", step_) == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        plain(self, metrics, named.get("step", step_))
+
+    plain, MetricsCsv.log_metrics = MetricsCsv.log_metrics, log_metrics
+    run_quietly(experiment_from_dict(values))
+
+
+def test_a_kill_between_a_checkpoint_and_its_line_of_the_log_loses_no_line(tmp_path):
+    (calm, killed) = (_resnet(tmp_path / name) for name in ("calm", "killed"))
+    _run(calm)
+    child = multiprocessing.get_context("spawn").Process(target=_run_and_die_before_it_logs, args=(killed, 5))
+    child.start()
+    child.join(120)
+    assert child.exitcode == -signal.SIGKILL
+    (checkpoint,) = tmp_path.glob("killed/tiny/cells/*/checkpoints/last.ckpt")
+    assert read_checkpoint(checkpoint)["global_step"] == 6  # the step that logs as number 5
+    _run(killed)
+    logs = [sorted(map(tuple, read_rows(next(tmp_path.glob(f"{name}/tiny/cells/*/metrics.csv")))))
+            for name in ("calm", "killed")]  # fmt: skip
+    assert logs[0] == logs[1]
+
+
+def test_a_file_that_grows_too_large_is_named(tmp_path):
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limit[1]))
+    try:
+        with pytest.raises(OSError, match="too large") as caught:
+            write_text(tmp_path / "table.csv", "x" * 10_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert caught.value.filename == str(tmp_path / "table.csv")
+    assert not list(tmp_path.iterdir())
+
+
+def test_each_cell_has_a_run_of_its_own_in_each_logger(tmp_path):
+    logger = [{"class_path": "CSVLogger", "init_args": {"save_dir": str(tmp_path / "logs")}}]
+    values = tiny_config(tmp_path, protocol=SHORT)
+    values["trainer"]["logger"] = [*logger, {"class_path": "tests.experiments.services.Service"}]
+    results = run_quietly(experiment_from_dict(values))
+    for result in results:
+        folder = tmp_path / "logs" / "tiny" / result["cell"]
+        with (folder / "metrics.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        assert float(rows[-1]["result/accuracy"]) == pytest.approx(result["accuracy"])
+        assert f"contender: {result['contender']}" in (folder / "hparams.yaml").read_text()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_services_run_is_named_told_and_ended_before_the_next_cell(tmp_path, monkeypatch, fails):
+    from tests.experiments import services
+
+    monkeypatch.setattr(services, "RUNS", [])
+    monkeypatch.setattr(services, "ACTIVE", [])
+    values = tiny_config(tmp_path, protocol=SHORT)
+    values["trainer"]["logger"] = {"class_path": "tests.experiments.services.WandbLogger"}
+    if fails:
+        monkeypatch.setattr(Pool, "test", property(lambda pool: 1 / 0))
+        with pytest.raises((CellsFailed, ZeroDivisionError)):
+            run_quietly(experiment_from_dict(values))
+    else:
+        run_quietly(experiment_from_dict(values))
+        assert [run.name for run in services.RUNS] == ["vit-n120-s0", "resnet-n120-s0"]
+        assert [run.config["contender"] for run in services.RUNS] == ["vit", "resnet"]
+        assert all("result/accuracy" in run.metrics for run in services.RUNS)
+        assert len({run.id for run in services.RUNS}) == 2
+    assert all(run.is_over for run in services.RUNS)

@@ -1,0 +1,140 @@
+"""The loggers of a cell: one run of theirs for each cell, named after it, with its config and its result, and ended."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch.loggers import Logger, TensorBoardLogger
+
+from vit_vs_cnn.experiments.cell import Cell
+from vit_vs_cnn.experiments.trainer_block import listed
+from vit_vs_cnn.files import write_text
+from vit_vs_cnn.training.metrics_csv import MetricsCsv
+
+#: Of a result, what loggers are told.
+RESULT = ("accuracy", "loss", "calibration_error", "validation_accuracy", "steps", "train_seconds")
+#: How a run of these services is ended, by what they call it.
+ENDINGS = ("finish", "end", "stop")
+
+
+def named_after(cell: Cell, given: Any) -> Any:
+    """``trainer.logger`` with every logger of Lightning's told which cell it is for.
+
+    A logger without a name of its own gets the cell's; one that has a name keeps it, as the group of its cells.
+
+    Arguments:
+        given: the config's value: true, false, null, or one or several specs ``{class_path, init_args}``.
+    """
+    if not isinstance(given, Mapping | list | tuple):
+        return given
+    return [_named(cell, one) for one in listed(given)]
+
+
+def _named(cell: Cell, spec: Any) -> Any:
+    if not isinstance(spec, Mapping):
+        return spec
+    kind, own = str(spec.get("class_path", "")).rpartition(".")[2], dict(spec.get("init_args") or {})
+    if (arguments := NAMED.get(kind)) is None:
+        return spec
+    return {**spec, "init_args": {**own, **arguments(cell, own)}}
+
+
+def _in_files(cell: Cell, own: dict[str, Any]) -> dict[str, Any]:
+    return {"name": own.get("name") or cell.experiment.name, "version": cell.folder.name}
+
+
+def _in_wandb(cell: Cell, own: dict[str, Any]) -> dict[str, Any]:
+    group = own.get("group") or own.get("name") or cell.experiment.name
+    identifier = f"{cell.experiment.name}-{cell.folder.name}"[-128:]  # a run that was killed goes on in its own
+    return {"name": cell.name, "group": group, "id": identifier, "save_dir": own.get("save_dir") or str(cell.folder)}
+
+
+def _in_mlflow(cell: Cell, own: dict[str, Any]) -> dict[str, Any]:
+    experiment = own.get("experiment_name") or cell.experiment.name
+    return {"run_name": cell.name, "experiment_name": experiment, "run_id": _known(cell).get("MLFlowLogger")}
+
+
+def _by_name(cell: Cell, own: dict[str, Any]) -> dict[str, Any]:
+    return {"name": cell.name}
+
+
+#: What a logger is given for a cell, by the name of its class.
+NAMED: dict[str, Callable[[Cell, dict[str, Any]], dict[str, Any]]] = {
+    "CSVLogger": _in_files,
+    "TensorBoardLogger": _in_files,
+    "WandbLogger": _in_wandb,
+    "MLFlowLogger": _in_mlflow,
+    "CometLogger": _by_name,
+    "NeptuneLogger": _by_name,
+}
+
+
+def loggers_of(cell: Cell, given: Any) -> list[Logger]:
+    """metrics.csv always; TensorBoard beside it unless the config names other loggers or none.
+
+    Arguments:
+        given: the value of ``trainer.logger``, its loggers made.
+    """
+    loggers: list[Logger] = [MetricsCsv(cell.folder / "metrics.csv")]
+    if given is True:
+        return [*loggers, TensorBoardLogger(cell.folder, name="tensorboard", version="")]
+    return [*loggers, *listed(given)] if given else loggers
+
+
+def begin(cell: Cell, loggers: Sequence[Logger]) -> None:
+    """Tell the loggers that the config named what they log, and keep the names that a service gave its runs."""
+    for logger in _of_the_config(loggers):
+        logger.log_hyperparams({key: value for key, value in cell.to_dict().items() if key == "cell"} | cell.identity)
+    known = {
+        type(logger).__name__: identifier
+        for logger in _of_the_config(loggers)
+        if type(logger).__name__ == "MLFlowLogger" and (identifier := getattr(logger, "run_id", None))
+    }
+    if known:
+        write_text(_book(cell), json.dumps(known) + "\n")
+
+
+def end(loggers: Sequence[Logger], result: Mapping[str, Any] | None) -> None:
+    """Tell the loggers that the config named how it ended, and end their runs, so that the next cell has its own.
+
+    Arguments:
+        result: of the cell; None where it has none.
+    """
+    for logger in _of_the_config(loggers):
+        if result is not None:
+            values = {f"result/{key}": float(result[key]) for key in RESULT if result.get(key) is not None}
+            logger.log_metrics(values, step=int(result["steps"]))
+            logger.save()
+        logger.finalize("failed" if result is None else "success")
+        run = getattr(logger, "experiment", None)
+        if ending := next((method for name in ENDINGS if callable(method := getattr(run, name, None))), None):
+            ending()
+
+
+@contextmanager
+def ending(loggers: Sequence[Logger]) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """A block in which a cell gets its result, which it is to tell; the loggers' runs end with the block."""
+    told: list[Mapping[str, Any]] = []
+    try:
+        yield told.append
+    finally:
+        end(loggers, told[0] if told else None)
+
+
+def _of_the_config(loggers: Sequence[Logger]) -> list[Logger]:
+    return [one for one in loggers if not isinstance(one, MetricsCsv | TensorBoardLogger)]
+
+
+def _book(cell: Cell) -> Path:
+    return cell.folder / "loggers.json"
+
+
+def _known(cell: Cell) -> dict[str, str]:
+    """The names of runs that an earlier piece of this cell's run began."""
+    try:
+        values = json.loads(_book(cell).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return values if isinstance(values, dict) else {}
