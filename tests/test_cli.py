@@ -216,3 +216,23 @@ def test_a_stop_saves_and_the_same_command_goes_on(tmp_path, capsys, number):
     assert "the same command goes on" in capsys.readouterr().err
     assert main(words) == 0
     assert json.loads(next(tmp_path.rglob("result.json")).read_text())["steps"] == 100
+
+
+def test_a_fault_of_the_program_is_one_line_that_says_where_its_trace_is(monkeypatch, capsys):
+    monkeypatch.setattr("vit_vs_cnn.commands.models.run", lambda words: {}["no such key"])
+    assert main(["models", "now"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: models met a fault of this program, KeyError: 'no such key'; the full trace is in ")
+    assert said.count("\n") == 1
+    trace = Path(said.split(" is in ")[1].strip())
+    assert trace.read_text().startswith("models now\nTraceback")
+    trace.unlink()
+
+
+def test_memory_that_does_not_suffice_is_no_fault_of_the_program(monkeypatch, capsys):
+    def fills(words):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+
+    monkeypatch.setattr("vit_vs_cnn.commands.models.run", fills)
+    assert main(["models"]) == 2
+    assert "models needs more memory than there is" in capsys.readouterr().err

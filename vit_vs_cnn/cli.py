@@ -1,7 +1,10 @@
 """The command line: finds the command, and turns what goes wrong into one line and an exit code."""
 
 import importlib
+import shlex
 import sys
+import tempfile
+import traceback
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -25,6 +28,8 @@ COMMANDS = {
 }
 #: What ``train`` starts by itself; not for users.
 INTERNAL = {"cell"}
+#: What PyTorch and NumPy say where memory does not suffice.
+NO_MEMORY = ("not enough memory", "can't allocate memory", "Unable to allocate", "out of memory")
 USAGE = """usage: vit-vs-cnn COMMAND ...   (or: python -m vit_vs_cnn COMMAND ...)
 
 Train a Vision Transformer and a CNN under one protocol and see which serves your images better.
@@ -52,7 +57,11 @@ vit-vs-cnn COMMAND --help explains the arguments of a command.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit code: 0, 1 where cells failed, 2 for unusable input, 130 for a run asked to stop."""
+    """Run a command, and tell what goes wrong in one line.
+
+    Returns:
+        0; 1 where cells failed or the program did; 2 for unusable input; 130 for a run that was asked to stop.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help"):
         print(USAGE, end="")
@@ -60,21 +69,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings.showwarning = _print_warning
     try:
         _run(words[0], words[1:])
-    except CellsFailed as error:
-        for line in error.failures:
-            print(f"failed: {line}", file=sys.stderr)
-        print("the same command tries these again", file=sys.stderr)
-        return SOME_FAILED
-    except InputError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return BAD_INPUT
-    except OSError as error:  # a full disk, a folder that may not be written to
-        print(f"error: {error.filename or 'input or output'}: {error.strerror or error}", file=sys.stderr)
-        return BAD_INPUT
-    except (Interrupted, KeyboardInterrupt) as error:
-        print(f"{str(error) or 'stopped'}; the same command goes on from the last checkpoint", file=sys.stderr)
-        return INTERRUPTED
+    except (Exception, KeyboardInterrupt) as error:
+        code, lines = _told(error, words)
+        print("\n".join(lines), file=sys.stderr)
+        return code
     return 0
+
+
+def _told(error: BaseException, words: list[str]) -> tuple[int, list[str]]:
+    """What went wrong, for who typed the words: the exit code and the lines."""
+    match error:
+        case CellsFailed():
+            return SOME_FAILED, [*(f"failed: {line}" for line in error.failures), "the same command tries these again"]
+        case InputError():
+            return BAD_INPUT, [f"error: {' '.join(str(error).split())}"]
+        case Interrupted() | KeyboardInterrupt():
+            return INTERRUPTED, [f"{str(error) or 'stopped'}; the same command goes on from the last checkpoint"]
+        case OSError():  # a full disk, a folder that may not be written to
+            return BAD_INPUT, [f"error: {error.filename or 'input or output'}: {error.strerror or error}"]
+    said = " ".join(str(error).split())[:300] or "no message"
+    if isinstance(error, MemoryError) or any(part in said for part in NO_MEMORY):
+        return BAD_INPUT, [f"error: {words[0]} needs more memory than there is: {said}"]
+    what, trace = f"{type(error).__name__}: {said}", _kept_trace(error, words)
+    return SOME_FAILED, [f"error: {words[0]} met a fault of this program, {what}; the full trace {trace}"]
+
+
+def _kept_trace(error: BaseException, words: list[str]) -> str:
+    """Where the trace of a fault was put, to be read when it is reported."""
+    try:
+        handle, name = tempfile.mkstemp(prefix="vit-vs-cnn-", suffix=".txt")
+        with open(handle, "w", encoding="utf-8") as file:
+            file.write(f"{shlex.join(words)}\n")
+            traceback.print_exception(error, file=file)
+    except OSError as failed:
+        return f"could not be kept: {failed.strerror}"
+    return f"is in {name}"
 
 
 def _run(command: str, words: list[str]) -> None:

@@ -1,6 +1,7 @@
 """What the command line says to a user instead of a traceback, and the exit codes that go with it."""
 
-# Exit codes of the command line: some cells failed and the others have run; nothing could be run; asked to stop.
+# Exit codes of the command line: some cells failed and the others have run (or the program failed); nothing could be
+# run; asked to stop.
 SOME_FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 

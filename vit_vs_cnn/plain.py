@@ -42,13 +42,16 @@ class _Strict(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
         for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue
             key = self.construct_object(key_node, deep=True)
-            if key_node.tag != "tag:yaml.org,2002:merge" and isinstance(key, str | int):
-                if key in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"{key!r} stands twice, the second time", key_node.start_mark
-                    )
-                seen.add(key)
+            if not isinstance(key, str | int):
+                continue
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{key!r} stands twice, the second time", key_node.start_mark
+                )
+            seen.add(key)
         return super().construct_mapping(node, deep)
 
 
@@ -93,14 +96,16 @@ def refuse_classes(values: Any, *, but_in: Sequence[_Place]) -> None:
 
     Arguments:
         values: of a config.
-        but_in: the places where a class may stand; ``*`` is any one name or number. What a class is given is its own.
+        but_in: the places where a class, or a list of them, may stand; ``*`` is any one name or number. What a class is
+            given is its own.
 
     Raises:
         InputError: a ``class_path`` elsewhere, by its place.
     """
 
     def may_stand(path: _Place, value: Any) -> bool:
-        return any(_matches(path, place) for place in but_in)
+        is_one = not isinstance(value, Mapping) or "class_path" in value
+        return is_one and any(_matches(path, place) for place in but_in)
 
     for path, value in _walk(values, (), stop=may_stand):
         if isinstance(value, Mapping) and "class_path" in value and not may_stand(path, value):

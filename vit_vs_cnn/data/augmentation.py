@@ -55,8 +55,8 @@ class Augmentation:
     def __post_init__(self) -> None:
         if self.policy not in get_args(Policy):
             raise InputError(f"augmentation.policy = {self.policy!r}: must be one of {', '.join(get_args(Policy))}")
-        for name in ("crop_padding", "num_ops", "cutout"):
-            self._check(name, whole=True)
+        for name, most in (("crop_padding", 4096), ("num_ops", 64), ("cutout", 4096)):
+            self._check(name, whole=True, highest=most)
         self._check("magnitude", highest=NUM_BINS - 1)
         for name in ("erasing", "mix_probability"):
             self._check(name, highest=1)

@@ -21,6 +21,8 @@ Task = Literal["shape", "texture", "same_different"]
 
 _SPLITS: tuple[Split, ...] = ("train", "test")
 _SMALLEST, _LARGEST = 8, 1024
+#: They are held in memory.
+MOST_IMAGES = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,10 @@ class ObjectsOptions:
     test_texture_agreement: float | None = None
 
     def __post_init__(self) -> None:
-        _check_count("train_images", self.train_images, least=1)
-        _check_count("test_images", self.test_images, least=1)
+        for name in ("train_images", "test_images"):
+            _check_count(name, getattr(self, name), least=1)
+            if getattr(self, name) > MOST_IMAGES:
+                raise InputError(f"{name} is {getattr(self, name)}; allowed: up to {MOST_IMAGES}")
         _check_size(self.image_size)
         for name in ("shape_agreement", "texture_agreement", "difficulty"):
             _check_fraction(name, getattr(self, name))

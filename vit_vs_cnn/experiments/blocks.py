@@ -14,6 +14,9 @@ from vit_vs_cnn.plain import Plain
 from vit_vs_cnn.training.optimizers import Optimizer
 from vit_vs_cnn.training.schedules import Schedule
 
+#: Images of one step, and trials of one contender and size: more are a slip of the pen.
+MOST_AT_ONCE, MOST_TRIALS = 2**20, 10_000
+
 
 @dataclass(frozen=True)
 class Data:
@@ -99,10 +102,10 @@ class Protocol:
             raise InputError("train_sizes and seeds must each name at least one value")
         if len(set(self.train_sizes)) < len(self.train_sizes) or len(set(self.seeds)) < len(self.seeds):
             raise InputError("train_sizes and seeds must not name a value twice")
-        if self.batch_size < 1:
-            raise InputError(f"batch_size {self.batch_size} must be at least 1")
-        if self.trials is not None and self.trials < 1:
-            raise InputError(f"trials {self.trials} must be at least 1")
+        if not 1 <= self.batch_size <= MOST_AT_ONCE:
+            raise InputError(f"batch_size {self.batch_size} must be at least 1, and at most {MOST_AT_ONCE}")
+        if self.trials is not None and not 1 <= self.trials <= MOST_TRIALS:
+            raise InputError(f"trials {self.trials} must be at least 1, and at most {MOST_TRIALS}")
 
 
 @dataclass(frozen=True)

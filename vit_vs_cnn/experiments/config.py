@@ -40,7 +40,7 @@ CLASSES_STAND = (
     ("contenders", "*", "model"),
     ("contenders", "*", "by_size", "*", "model"),
     ("contenders", "*", "search", "model", "*"),
-    ("trainer",),
+    ("trainer", "*"),
     ("execution", "watchers"),
 )
 

@@ -2,6 +2,8 @@
 
 import copy
 import inspect
+import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,8 @@ from vit_vs_cnn.models.presets import PRESETS
 from vit_vs_cnn.models.registry import ATTENTION_PREFIX
 from vit_vs_cnn.training.checkpoints import About, read_about, read_checkpoint
 
+#: Widths and numbers of classes up to this are usual; more layers than these nobody trains.
+USUAL, MOST_LAYERS = 4096, 2000
 GIVEN_BY_THE_DATA = {"image_size", "in_channels", "num_classes"}
 
 
@@ -57,13 +61,44 @@ def build_network(
     if given := GIVEN_BY_THE_DATA & options.keys():
         raise InputError(f"{where}.{min(given)} follows from the data and can't be set here")
     options = _typed_options(model["name"], options, where)
+    shape = {"num_classes": num_classes, "image_size": image_size, "in_channels": in_channels}
+    _check_bounds(model["name"], {**options, **shape}, where)
     try:
-        return create_model(
-            model["name"], num_classes=num_classes, image_size=image_size, in_channels=in_channels, **options
-        )
+        return create_model(model["name"], **shape, **options)
     except Exception as error:  # timm's models refuse settings in many ways, memory that is not there among them
         said = " ".join(str(error).split())[:500] or type(error).__name__
         raise InputError(f"{where}: {said}") from error
+
+
+def _check_bounds(name: str, options: dict[str, Any], where: str) -> None:
+    """Refuse what would never be built: thousands of layers, weights that fill the machine's memory.
+
+    Those of a network of unusual width are counted on the meta device, where they take none.
+
+    Raises:
+        InputError: the option, or the memory that is missing.
+    """
+    for option, value in options.items():
+        values = value if isinstance(value, list | tuple) else [value]
+        if ("depth" in option or "layers" in option) and any(isinstance(v, int) and v > MOST_LAYERS for v in values):
+            raise InputError(f"{where}.{option}: {value} must be at most {MOST_LAYERS}")
+    if not any(isinstance(value, int) and value > USUAL for value in options.values()):
+        return
+    try:
+        with torch.device("meta"):
+            needed = 4 * sum(weight.numel() for weight in create_model(name, **options).parameters())
+    except Exception:  # said better by who builds it in earnest
+        return
+    if needed > (there := _memory()):
+        raise InputError(f"{where}: its weights take {needed / 1e9:,.0f} GB, and the machine has {there / 1e9:,.0f}")
+
+
+def _memory() -> float:
+    """Bytes of the machine's memory, where it tells."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Windows has no sysconf
+        return math.inf
 
 
 def _typed_options(name: str, options: dict[str, Any], where: str) -> dict[str, Any]:
