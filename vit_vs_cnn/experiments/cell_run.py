@@ -14,7 +14,6 @@ from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from rich.console import Console
 
 from vit_vs_cnn.comparison.evaluation import Predictions, TestLedger, evaluate, hash_weights, predict
-from vit_vs_cnn.comparison.statistics import wilson_interval
 from vit_vs_cnn.data.datamodule import TrainingData
 from vit_vs_cnn.errors import InputError, Interrupted
 from vit_vs_cnn.experiments import provenance
@@ -24,6 +23,7 @@ from vit_vs_cnn.experiments.plan import Plan, make_plan
 from vit_vs_cnn.experiments.pool import CellImages, Pool
 from vit_vs_cnn.experiments.trainer import is_helper_process, make_trainer, quiet_lightning, trainer_arguments
 from vit_vs_cnn.seeds import derive_seed
+from vit_vs_cnn.statistics.estimate import wilson_interval
 from vit_vs_cnn.training.callbacks import LastCheckpoint, StopOnSignal, Stopwatch
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 from vit_vs_cnn.training.classifier import Classifier

@@ -196,8 +196,8 @@ def _noises(pixels: Tensor) -> Iterator[Tensor]:
 def _areas(
     run: InspectedRun, pixels: Tensor, maps: Tensor, classes: Int64[Tensor, "images"], grid_size: tuple[int, int]
 ) -> Float[Tensor, "images"]:
-    steps = min(STEPS, grid_size[0] * grid_size[1])
+    tokens = grid_size[0] * grid_size[1]
+    steps = min(STEPS, tokens)
     parts = zip(pixels.split(BATCH), maps.split(BATCH), classes.split(BATCH), strict=True)
-    return torch.cat(
-        [area_under(deletion_curves(run.network, *part, fill=FILL, grid_size=grid_size, steps=steps)) for part in parts]
-    )
+    curves = [deletion_curves(run.network, *part, fill=FILL, grid_size=grid_size, steps=steps) for part in parts]
+    return area_under(torch.cat(curves), tokens)

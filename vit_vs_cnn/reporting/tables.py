@@ -13,8 +13,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from vit_vs_cnn.comparison.statistics import Estimate
-from vit_vs_cnn.experiments.regimes import Analysis, Comparison
+from vit_vs_cnn.experiments.regimes import Analysis
+from vit_vs_cnn.statistics.estimate import Estimate
 
 # Nine columns that fit a terminal 80 wide.
 COLUMNS = ("contender", "n", "accuracy", "95 % CI", "params", "MACs", "steps", "images/s", "time")
@@ -111,22 +111,13 @@ def write_tables(results: Sequence[dict[str, Any]], analysis: Analysis, folder: 
 def comparison_lines(analysis: Analysis) -> list[str]:
     """For each training size and pair of contenders: who is ahead, by how much, on the same images and seeds."""
     found = sorted((c for pair in analysis.pairs for c in pair.comparisons), key=lambda c: c.size)
-    lines = [f"n = {comparison.size:,}: {_in_words(comparison)}" for comparison in found]
+    lines = [f"n = {comparison.size:,}: {comparison.sentence}" for comparison in found]
     if len(analysis.pairs) > 1:
         lines.append(
-            f"Each interval is of its pair by itself; whether a difference is shown is corrected for all "
-            f"{len(analysis.pairs)} pairs of a size (Holm)"
+            "Each interval is of its pair by itself; p and whether a difference is shown are corrected for the pairs "
+            "of a size (Holm)"
         )
     return lines
-
-
-def _in_words(comparison: Comparison) -> str:
-    lead = comparison.lead
-    interval = f"{100 * lead.low:+.1f} to {100 * lead.high:+.1f}"
-    text = f"{comparison.leader} is {100 * lead.value:.1f} points above {comparison.follower} ({interval})"
-    if comparison.why_no_verdict is not None:
-        return f"{text}; no verdict: {comparison.why_no_verdict}"
-    return text if comparison.verdict == "ahead" else f"{text}; no difference is shown"
 
 
 def _caption(results: Sequence[dict[str, Any]]) -> str:

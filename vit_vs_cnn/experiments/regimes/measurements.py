@@ -1,41 +1,14 @@
 """What an analysis stands on: accuracies by contender, training size and seed, and which images were right."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
 
 from vit_vs_cnn.comparison.evaluation import Predictions
 from vit_vs_cnn.errors import InputError
-
-
-@dataclass(frozen=True, eq=False)
-class Measurements:
-    """Accuracies in the order (contender, size, seed); NaN where there is no cell.
-
-    Arguments:
-        contenders: their names, in the order of the results.
-        sizes: labelled images, ascending.
-        seeds: ascending; contenders are paired by them.
-        accuracy: from 0 to 1.
-        images: on how many images each accuracy was measured.
-        correct: whether each network is right on each test image, zero where there is no cell; None if unknown.
-    """
-
-    contenders: tuple[str, ...]
-    sizes: tuple[int, ...]
-    seeds: tuple[int, ...]
-    accuracy: Float[np.ndarray, "contenders sizes seeds"]
-    images: Float[np.ndarray, "contenders sizes seeds"]
-    correct: Bool[np.ndarray, "contenders sizes seeds count"] | None
-
-    @property
-    def present(self) -> Bool[np.ndarray, "contenders sizes seeds"]:
-        """Where there is a cell."""
-        return ~np.isnan(self.accuracy)
+from vit_vs_cnn.statistics.measurements import Measurements
 
 
 def in_order(results: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
