@@ -11,6 +11,7 @@ import torch
 
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from vit_vs_cnn.cli import main
+from vit_vs_cnn.comparison.answers import MAJORITY
 from vit_vs_cnn.comparison.evaluation import Predictions
 
 SEEDS = (3, 4, 5)
@@ -130,3 +131,59 @@ def test_a_pair_alone_has_the_interval_that_it_has_among_three(trained, tmp_path
     among, _ = _both(_kept(trained, tmp_path / "all", lambda *_: True), capsys)
     alone, _ = _both(_kept(trained, tmp_path / "pair", lambda c, _: c != "small"), capsys)
     assert alone["resnet", "vit"][0][:4] == pytest.approx(among["resnet", "vit"][0][:4], abs=1e-12)
+
+
+def _column(text: str, row: str) -> str:
+    (line,) = [line for line in text.splitlines() if line.startswith(row)]
+    return line
+
+
+def test_every_table_opens_with_the_most_frequent_class_and_a_constant_network_is_named(trained, tmp_path, capsys):
+    """A network that says one class of every image has the accuracy of that class, and nothing else to show."""
+    folder = _kept(trained, tmp_path / "constant", lambda c, s: c != "small" and s != "s5")
+    (cell,) = folder.glob("cells/vit-n120-s3-*")
+    predictions = Predictions.load(cell / "predictions.npz")
+    labels = predictions.labels.clone()
+    constant = torch.nn.functional.one_hot(torch.full_like(labels, int(labels.mode().values)), 10).float()
+    Predictions(constant, labels, predictions.sample_ids).save(cell / "predictions.npz")
+    share = float(labels.bincount().max() / len(labels))
+    result = json.loads((cell / "result.json").read_text())
+    (cell / "result.json").write_text(json.dumps({**result, "accuracy": share}))
+    told = f"it names 1 of the {len(labels.unique())} classes that occur"
+    first = f"{100 * share:.1f}"
+
+    assert main(["report", str(folder)]) == 0
+    printed = capsys.readouterr().out
+    assert "always the most" in printed and f"{first} %" in printed
+    assert f"warning: vit-n120-s3 says the same class of every image: {told}" in " ".join(printed.split())
+    report = folder / "report"
+    assert (report / "tables" / "learning_curves.csv").read_text().splitlines()[1].startswith(MAJORITY)
+    assert first in _column((report / "table.md").read_text(), f"| {MAJORITY} |")
+    assert json.loads((report / "analysis.json").read_text())["majority"] == pytest.approx(share)
+    assert all(word in (report / "index.html").read_text() for word in (MAJORITY, told))
+
+    out = tmp_path / "out"
+    assert main(["compare", str(folder), "--only", "accuracy", "--output", str(out)]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "always the" in printed and f" {first} " in printed
+    assert f"vit-s3 says the same class of every image: {told}" in printed
+    assert (out / "tables" / "accuracy.csv").read_text().splitlines()[1] == f"{MAJORITY},,{first},,,"
+    assert json.loads((out / "comparison.json").read_text())["accuracy"]["majority"] == pytest.approx(share)
+    assert all(word in (out / "index.html").read_text() for word in (MAJORITY, told))
+
+
+@pytest.mark.parametrize("command", ["compare", "inspect"])
+def test_weights_that_are_no_numbers_are_refused_in_one_line(trained, tmp_path, capsys, command):
+    folder = _kept(trained, tmp_path / "nan", lambda c, s: c == "vit" and s == "s3")
+    (checkpoint,) = folder.glob("cells/vit-n120-s3-*/checkpoints/last.ckpt")
+    contents = torch.load(checkpoint, weights_only=True)
+    for value in contents["state_dict"].values():
+        if value.is_floating_point():
+            value.fill_(float("nan"))
+    if "ema" in contents:
+        contents.pop("ema")
+    torch.save(contents, checkpoint)
+    words = ["--only", "accuracy"] if command == "compare" else ["--output", str(tmp_path / "out"), "--count", "2"]
+    assert main([command, str(checkpoint.parents[1]), *words]) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert "not finite numbers" in line

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vit_vs_cnn.comparison.answers import class_counts, classes_named, majority_share, told_of_few
 from vit_vs_cnn.comparison.contestants import Tested, grouped, paired_rows
 from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.means import accuracy_interval
@@ -71,11 +72,15 @@ class Accuracy:
     """All on accuracy.
 
     Arguments:
+        majority: accuracy of always naming the most frequent class of these images.
+        few_classes: a sentence on each network that names one class only, or fewer than half of those that occur.
         confusion: of each group, summed over its seeds: rows are true classes, columns predicted ones.
         networks: names, in the order of ``disagreement``.
         disagreement: share of images that two networks call different names.
     """
 
+    majority: float
+    few_classes: list[str]
     groups: list[GroupAccuracy]
     pairs: list[Pair]
     overall: Overall | None
@@ -93,7 +98,11 @@ def judge_accuracy(tested: Sequence[Tested], class_names: Sequence[str]) -> Accu
         class_names: in the order of the logits.
     """
     groups = grouped(tested)
+    counts = class_counts(tested[0].predictions)
+    named = {t.name: classes_named(t.predictions) for members in groups.values() for t in members}
     return Accuracy(
+        majority=majority_share(counts),
+        few_classes=told_of_few(named, int((counts > 0).sum())),
         groups=[_group(name, members) for name, members in groups.items()],
         pairs=_pairs(groups),
         overall=_overall(groups) if len(groups) > 2 else None,

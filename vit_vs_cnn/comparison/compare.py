@@ -207,7 +207,7 @@ def _confidence(one: Tested, tell: Callable[[str], None]) -> Confidence:
     predictions, held = one.predictions, one.contestant.validation()
     if held is None or not len(held):
         return judge_confidence(predictions.logits, predictions.labels)
-    fitted = predict(one.contestant.network, held, one.contestant.normalise)
+    fitted = predict(one.contestant.network, held, one.contestant.normalise, what=one.name)
     return judge_confidence(predictions.logits, predictions.labels, fitted.logits, fitted.labels)
 
 

@@ -142,7 +142,7 @@ def evenly(test: LabelledImages, count: int) -> LabelledImages:
 
 
 def _answers(contestant: Contestant, images: LabelledImages) -> Tensor:
-    return predict(contestant.network, images, contestant.normalise).logits.argmax(1)
+    return predict(contestant.network, images, contestant.normalise, what=contestant.name).logits.argmax(1)
 
 
 def _correct(members: Sequence[Contestant], images: LabelledImages) -> np.ndarray:

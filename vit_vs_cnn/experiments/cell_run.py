@@ -68,7 +68,8 @@ def _run(cell: Cell, pool: Pool, *, console: Console) -> None:
     # In float32 whatever it was trained in: bf16-true and the like leave weights that images do not fit.
     network = trained.module.evaluated_network.float().to(trained.trainer.strategy.root_device)
     normalise = trained.data.augmenter.normalise
-    validation = predict(network, trained.images.validation, normalise) if len(trained.images.validation) else None
+    held = trained.images.validation
+    validation = predict(network, held, normalise, what=cell.name) if len(held) else None
     if cell.experiment.protocol.scored_on == "test":
         ledger = TestLedger(cell.experiment.folder / "test_ledger.jsonl")
         predictions, times = evaluate(

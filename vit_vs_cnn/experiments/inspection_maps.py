@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from vit_vs_cnn.comparison.evaluation import check_finite
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.inspection_subjects import InspectedRun, ShownImages
 from vit_vs_cnn.inspection.attention_weights import AttentionMaps, attention_maps
@@ -107,6 +108,8 @@ def methods_for(run: InspectedRun, asked: Sequence[str] = ()) -> list[str]:
 def answerable(run: InspectedRun, names: Sequence[str], shown: ShownImages) -> tuple[list[str], dict[str, str]]:
     """Those of the methods that the network answers for the first image, and by name why it does not the others."""
     pixels = run.subject.augmenter.normalise(shown.data.images[:1])
+    with torch.no_grad():
+        check_finite(run.network(pixels), run.name)
     able, refused = [], {}
     for name in names:
         try:
@@ -145,7 +148,9 @@ def look_into(
     """
     pixels = run.subject.augmenter.normalise(shown.data.images)
     with torch.no_grad():
-        probabilities = torch.cat([run.network(batch).softmax(dim=1) for batch in pixels.split(BATCH)])
+        logits = torch.cat([run.network(batch) for batch in pixels.split(BATCH)])
+        check_finite(logits, run.name)
+        probabilities = logits.softmax(dim=1)
     classes = probabilities.argmax(dim=1) if class_index is None else torch.full((len(pixels),), class_index)
     chance = torch.stack([_areas(run, pixels, noise, classes, grid_size) for noise in _noises(pixels)]).mean(dim=0)
     found = []

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vit_vs_cnn.comparison.accuracy import Accuracy
+from vit_vs_cnn.comparison.answers import MAJORITY
 from vit_vs_cnn.comparison.attacks import Attacked
 from vit_vs_cnn.comparison.compare import Comparison
 from vit_vs_cnn.comparison.confidence import Confidence
@@ -85,7 +86,8 @@ def interval(estimate: Estimate) -> str:
 
 
 def _groups(accuracy: Accuracy, images: int) -> Sheet:
-    rows = [
+    rows = [[MAJORITY, "", percent(accuracy.majority), "", "", ""]]
+    rows += [
         [
             group.name,
             str(len(group.seeds)),

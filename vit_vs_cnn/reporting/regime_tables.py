@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from vit_vs_cnn.comparison.answers import MAJORITY
 from vit_vs_cnn.experiments.contamination import Contamination
 from vit_vs_cnn.experiments.regimes import Analysis, Crossing, display_name
 from vit_vs_cnn.experiments.regimes.comparison import over_all_sizes
@@ -22,7 +23,8 @@ MISSING = "not finished"
 
 def curves_table(analysis: Analysis) -> Sheet:
     """Accuracy of every contender at every size."""
-    rows = [
+    rows = [] if analysis.majority is None else [[MAJORITY, "", f"{100 * analysis.majority:.1f}", "", "", ""]]
+    rows += [
         [display_name(curve.contender), f"{p.size:,}", *_percent(p.accuracy), str(len(p.by_seed))]
         for curve in analysis.curves
         for p in curve.points

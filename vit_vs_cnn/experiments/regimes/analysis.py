@@ -60,6 +60,8 @@ class Analysis:
         sizes: labelled images, ascending.
         seeds: how many different ones there are.
         test_images: on how many images accuracies were measured, the least.
+        majority: accuracy of always naming the most frequent class of these; None if their classes are unknown.
+        few_classes: a sentence on each network that names one class only, or fewer than half of those that occur.
         curves: one for each contender.
         laws: both models for each contender, as far as it has more sizes than they have parameters.
         pairs: of all contenders that have a size and a seed in common.
@@ -73,6 +75,8 @@ class Analysis:
     sizes: tuple[int, ...]
     seeds: int
     test_images: int
+    majority: float | None
+    few_classes: tuple[str, ...]
     curves: tuple[LearningCurve, ...]
     laws: tuple[PowerLaw, ...]
     pairs: tuple[Pair, ...]
@@ -94,6 +98,8 @@ def analyse(
     results: Sequence[Mapping[str, Any]],
     correct: Mapping[str, np.ndarray] | None = None,
     *,
+    majority: float | None = None,
+    few_classes: Sequence[str] = (),
     resamples: int = 4000,
     seed: int = 0,
 ) -> Analysis:
@@ -102,8 +108,10 @@ def analyse(
     Arguments:
         results: of finished cells, as in result.json; a table of accuracies (``results_of_table``) will do.
         correct: by the result's ``cell``, whether each test image is classified rightly (``load_correct``).
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
+        majority: accuracy of always naming the most frequent class (``load_answers``).
+        few_classes: a sentence on each network that names few classes.
+        resamples: behind crossings, data multipliers and fits.
+        seed: of the resamples.
 
     Raises:
         InputError: no results, two of one cell, or predictions that do not belong to them.
@@ -119,11 +127,13 @@ def analyse(
         sizes=measured.sizes,
         seeds=len(measured.seeds),
         test_images=int(np.nanmin(measured.images)),
+        majority=majority,
+        few_classes=tuple(few_classes),
         curves=tuple(curves),
         laws=tuple(laws),
         pairs=tuple(_pairs(measured, drawn, ordered)),
         frontier=tuple(cost_frontier(ordered, curves)),
-        warnings=(*warnings_of(ordered), *_limits(measured, laws)),
+        warnings=(*(f"{told}." for told in few_classes), *warnings_of(ordered), *_limits(measured, laws)),
         resamples=resamples,
         has_predictions=correct is not None,
     )
