@@ -142,7 +142,7 @@ def _caption(results: Sequence[dict[str, Any]]) -> str:
         f"Accuracy on {results[0]['scored_images']:,} {results[0]['scored_on']} images; the interval covers {meaning}. "
         "n counts validation images. MACs of one image, attention products counted. Time of one training."
     )
-    if len({str(r["identity"]["contender"]["augmentation"]) for r in results}) > 1:
+    if len({str(r.get("identity", {}).get("contender", {}).get("augmentation")) for r in results}) > 1:
         caption += " The contenders' augmentations differ."
     return caption
 

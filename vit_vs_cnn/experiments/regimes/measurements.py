@@ -144,8 +144,7 @@ def load_answers(folder: Path, results: Sequence[Mapping[str, Any]]) -> Answers:
             raise InputError(f"predictions of {result['cell']} are of another number of classes than the others")
         correct[result["cell"]] = predictions.correct.numpy()
         counts.append(class_counts(predictions))
-        contender, size, seed = coordinates(result)
-        named[f"{contender}-n{size}-s{seed}"] = classes_named(predictions)
+        named[result["cell"].rpartition("-")[0] or result["cell"]] = classes_named(predictions)  # without its hash
     return Answers(correct if same else None, counts[0] if same else np.sum(counts, axis=0), named)
 
 
