@@ -121,6 +121,28 @@ def test_a_readme_counts_the_looks_at_the_test_set_as_its_report_does(path):
         assert f"opened {opened} times for {networks} networks" in text
 
 
+def test_the_recorded_comparison_has_the_figures_of_its_json_and_the_sign_of_its_pair():
+    folder = RESULTS / "compare_cifar10"
+    found = json.loads((folder / "comparison.json").read_text())
+    markdown, page, readme = ((folder / n).read_text() for n in ("comparison.md", "index.html", "README.md"))
+    for one in found["accuracy"]["classes"]:
+        points = f"{100 * (one['accuracy']['resnet'] - one['accuracy']['vit']):+.1f}"
+        assert re.search(rf"^\| {one['name']} \|.*\| {re.escape(points)} \|", markdown, re.MULTILINE)
+        assert re.search(rf"<td>{one['name']}</td>.*>{re.escape(points)}<", page)
+    first, second = (100 * group["top1"]["value"] for group in found["accuracy"]["groups"])
+    (pair,) = found["accuracy"]["pairs"]
+    value, low, high = (100 * pair["difference"][end] for end in ("value", "low", "high"))
+    assert f"ResNet-8 {second:.1f} %, ViT {first:.1f} %: {value:.1f} points apart ({low:.1f} to {high:.1f};" in readme
+    surely = [one["name"] for one in found["accuracy"]["classes"] if one["p_corrected"] < 0.05]
+    assert f"only {' and '.join(surely)} differ at p < .05" in " ".join(readme.split())
+    (line,) = [t for t in _printed("regimes_cpu") if t.startswith("n = 10,000")]
+    assert line in " ".join(readme.split())
+
+
+def _printed(folder: str) -> list[str]:
+    return comparison_lines(analyse(recorded_results(RESULTS / folder / "results.csv"), resamples=50))
+
+
 def test_the_command_prints_what_the_block_holds(capsys):
     path = RESULTS / "cifar10_cpu" / "results.csv"
     assert main(["report", str(path)]) == 0
