@@ -55,7 +55,7 @@ def test_two_cells_give_every_part_a_page_and_tables(experiment, tmp_path, capsy
     cells = [_cell(experiment, "vit-n120-s3"), _cell(experiment, "resnet-n120-s3")]
     assert _compare(*cells, "--quick", "--images", 10, "--output", tmp_path / "out") == 0
     printed = capsys.readouterr().out
-    for text in ("top-1 %", "ECE", "mCE", "MACs", "contender.model.name", "no difference is shown"):
+    for text in ("top-1 %", "ECE", "mCE", "MACs", "contender.model.name", "one seed describes these networks only"):
         assert text in printed, text
     result = json.loads((tmp_path / "out" / "comparison.json").read_text())
     assert all(result[part] for part in PARTS)
@@ -69,7 +69,7 @@ def test_two_cells_give_every_part_a_page_and_tables(experiment, tmp_path, capsy
     assert len(list((tmp_path / "out" / "figures").glob("*.png"))) == page.count("<img")
     table = (tmp_path / "out" / "tables" / "accuracy.csv").read_text().splitlines()
     assert table[0].startswith(",seeds,top-1 %")
-    (pair,) = result["accuracy"]["pairs"]
+    pair = result["accuracy"]["pairs"][0]["comparison"]
     classes = list(csv.DictReader((tmp_path / "out" / "tables" / "classes.csv").read_text().splitlines()))
     for row in classes:  # of the sign that the pair has
         points = float(row[f"{pair['first']} %"]) - float(row[f"{pair['second']} %"])
@@ -88,7 +88,7 @@ def test_saved_answers_are_used_again_and_nothing_new_stands_in_the_ledger(exper
     by_network = {n: a for group in result["accuracy"]["groups"] for n, a in group["by_network"].items()}
     assert by_network == pytest.approx(accuracies)
     assert [group["seeds"] for group in result["accuracy"]["groups"]] == [[3, 4], [3, 4]]
-    assert result["accuracy"]["pairs"][0]["paired_seeds"]
+    assert result["accuracy"]["pairs"][0]["comparison"]["paired"]
     assert all(one["fitted_on"] == 30 for one in result["confidence"].values())
 
 

@@ -11,14 +11,16 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # A room may import from the rooms listed behind it (and from itself).
 ALLOWED = {
     "attention": set(),
+    "statistics": set(),
     "models": {"attention"},
     "data": set(),
     "training": {"attention", "models", "data"},
-    "comparison": {"attention", "models", "data", "training"},
-    "experiments": {"attention", "models", "data", "training", "comparison", "inspection"},
-    "inspection": {"attention", "models", "data", "training"},
-    "reporting": {"attention", "models", "data", "training", "comparison", "experiments", "inspection"},
+    "comparison": {"statistics", "attention", "models", "data", "training"},
+    "experiments": {"statistics", "attention", "models", "data", "training", "comparison", "inspection"},
+    "inspection": {"statistics", "attention", "models", "data", "training"},
+    "reporting": {"statistics", "attention", "models", "data", "training", "comparison", "experiments", "inspection"},
     "commands": {
+        "statistics",
         "attention",
         "models",
         "data",
@@ -33,6 +35,7 @@ EVERYWHERE = {"errors", "files", "plain", "seeds"}
 LIBRARIES = {
     "attention": {"torch", "einops", "jaxtyping"},
     "models": {"torch", "einops", "jaxtyping", "timm"},
+    "statistics": {"numpy", "scipy", "jaxtyping"},
 }
 STANDARD = {"collections", "copy", "difflib", "functools", "inspect", "itertools", "math", "typing", "dataclasses"}
 ONLY_IN = {

@@ -141,7 +141,7 @@ def test_predictions_and_scores_on_the_pictures_are_those_of_the_network(experim
     curves = deletion_curves(run.network, pixels, found.methods[1].maps, found.classes, grid_size=(4, 4))
     torch.testing.assert_close(curves[:, 0], ends[0])
     torch.testing.assert_close(curves[:, -1], ends[1])
-    torch.testing.assert_close(found.methods[1].deletion, area_under(curves))
+    torch.testing.assert_close(found.methods[1].deletion, area_under(curves, 16))
     assert found.methods[0].faster(0) == pytest.approx(
         float(1 - found.methods[0].deletion[0] / found.methods[0].chance[0])
     )

@@ -6,8 +6,8 @@ from sklearn.metrics import confusion_matrix, top_k_accuracy_score
 
 from tests.comparison.contestants import CLASSES, given_answers
 from vit_vs_cnn.comparison.accuracy import choose_pictures, judge_accuracy
-from vit_vs_cnn.comparison.significance import mcnemar_exact
-from vit_vs_cnn.comparison.statistics import accuracy_over_seeds
+from vit_vs_cnn.statistics.means import accuracy_interval
+from vit_vs_cnn.statistics.significance import mcnemar_exact
 
 
 def _right(share: float, seed: int, count: int = 997) -> np.ndarray:
@@ -21,25 +21,26 @@ def test_one_network_of_each_is_compared_by_mcnemar_and_says_nothing_of_kinds():
     first, second = _right(0.8, 1), _right(0.6, 2)
     accuracy = judge_accuracy([given_answers(second, "weak"), given_answers(first, "strong")], CLASSES)
     (pair,) = accuracy.pairs
-    assert (pair.first, pair.second) == ("strong", "weak")
-    assert pair.p_value == pair.p_corrected == mcnemar_exact(first, second).p_value
+    comparison = pair.comparison
+    assert (comparison.first, comparison.second) == ("strong", "weak")
+    assert comparison.p_value == comparison.adjusted_p_value == mcnemar_exact(first, second).p_value
     assert (pair.only_first, pair.only_second) == (
         pytest.approx((first & ~second).sum()),
         pytest.approx((second & ~first).sum()),
     )
-    assert pair.significant
-    assert not pair.verdict
-    assert "says nothing of their kinds" in pair.text
+    assert comparison.p_value < 0.05
+    assert comparison.verdict == "descriptive only"
+    assert "one seed describes these networks only" in comparison.sentence
 
 
 @pytest.mark.parametrize(
     ("seeds", "trials", "subset", "verdict", "says"),
     [
-        ((0, 1, 2), (1, 1), "same", True, "holds over 3 paired seeds"),
-        ((0, 1), (1, 1), "same", False, "2 seeds describe these runs"),
-        ((0, 1, 2), (1, 4), "same", False, "unequal or unknown trials"),
-        ((0, 1, 2), (None, None), "same", False, "unequal or unknown trials"),
-        ((0, 1, 2), (1, 1), None, False, "seeds or subsets are not the same"),
+        ((0, 1, 2), (1, 1), "same", "ahead", "shown over 3 paired seeds"),
+        ((0, 1), (1, 1), "same", "descriptive only", "2 seeds describe these runs"),
+        ((0, 1, 2), (1, 4), "same", "no verdict", "unequal trials (1, 4)"),
+        ((0, 1, 2), (None, None), "same", "no verdict", "not known how many trials"),
+        ((0, 1, 2), (1, 1), None, "no verdict", "seeds or subsets are not the same"),
     ],
 )
 def test_a_verdict_needs_three_paired_seeds_and_equal_trials(seeds, trials, subset, verdict, says):
@@ -49,26 +50,27 @@ def test_a_verdict_needs_three_paired_seeds_and_equal_trials(seeds, trials, subs
         for s in seeds
     ]
     (pair,) = judge_accuracy(tested, CLASSES).pairs
-    assert pair.significant
-    assert pair.verdict is verdict
-    assert says in pair.text
+    assert pair.comparison.verdict == verdict
+    assert says in pair.comparison.sentence
+    assert pair.comparison.difference.low > 0 or len(seeds) == 2
 
 
 def test_no_difference_is_claimed_where_there_is_none():
     (pair,) = judge_accuracy([given_answers(_right(0.7, 1), "a"), given_answers(_right(0.7, 2), "b")], CLASSES).pairs
-    assert not pair.significant
-    assert "no difference is shown" in pair.text
+    assert pair.comparison.p_value > 0.05
+    assert pair.comparison.difference.low < 0 < pair.comparison.difference.high
 
 
 def test_several_pairs_are_corrected_for_and_tested_together_first():
     tested = [given_answers(_right(0.6 + 0.02 * i, i), f"net{i}") for i in range(4)]
     accuracy = judge_accuracy(tested, CLASSES)
     assert len(accuracy.pairs) == 6
-    assert all(pair.p_corrected >= pair.p_value for pair in accuracy.pairs)
-    least = min(accuracy.pairs, key=lambda pair: pair.p_value)
-    assert least.p_corrected == pytest.approx(min(1.0, 6 * least.p_value))
+    found = [pair.comparison for pair in accuracy.pairs]
+    assert all(one.adjusted_p_value >= one.p_value for one in found)
+    least = min(found, key=lambda one: one.p_value)
+    assert least.adjusted_p_value == pytest.approx(min(1.0, 6 * least.p_value))
     assert "Cochran" in accuracy.overall.test
-    assert "Holm over 6 pairs" in accuracy.pairs[0].text
+    assert "Holm over 6 pairs" in found[0].sentence
 
 
 def test_three_groups_with_seeds_are_ranked_by_friedman():
@@ -85,7 +87,7 @@ def test_seeds_are_a_group_with_the_interval_of_the_tables():
     rights = [_right(0.7 + 0.02 * s, s) for s in range(3)]
     (group,) = judge_accuracy([given_answers(r, "a", seed=s) for s, r in enumerate(rights)], CLASSES).groups
     assert group.seeds == [0, 1, 2]
-    assert group.top1 == accuracy_over_seeds([float(r.mean()) for r in rights], 997)
+    assert group.top1 == accuracy_interval(np.stack(rights))
     assert list(group.by_network.values()) == pytest.approx([float(r.mean()) for r in rights])
 
 

@@ -8,12 +8,12 @@ from scipy import optimize
 from sklearn.metrics import brier_score_loss, log_loss
 from torch.nn import functional as F
 
+from vit_vs_cnn.comparison.calibration import reliability
 from vit_vs_cnn.comparison.confidence import (
     brier_score,
     calibration,
     fit_temperature,
     judge_confidence,
-    reliability,
 )
 
 

@@ -75,3 +75,22 @@ def test_training_data_have_no_test_images():
 
     overridden = {name for name in vars(TrainingData) if name.endswith("_dataloader")}
     assert overridden == {"train_dataloader", "val_dataloader"}
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_answers_that_are_no_numbers_are_refused_and_leave_no_trace(tmp_path, value):
+    """An argmax of NaN names the first class, whose share would pass for an accuracy."""
+    network = _network()
+    with torch.no_grad():
+        network[1].bias[1] = value
+    ledger = TestLedger(tmp_path / "ledger.jsonl")
+    with pytest.raises(InputError, match=r"vit-s3: its answers to 23 of 23 images are not finite numbers") as error:
+        evaluate(network, _images(), _scale, ledger=ledger, what="vit-s3", keep=tmp_path / "p.npz")
+    assert "\n" not in str(error.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_stored_answers_that_are_no_numbers_are_refused(tmp_path):
+    Predictions(torch.full((3, 2), float("nan")), torch.tensor([0, 1, 1]), ["a", "b", "c"]).save(tmp_path / "p.npz")
+    with pytest.raises(InputError, match=r"p\.npz: its answers to 3 of 3 images"):
+        Predictions.load(tmp_path / "p.npz")

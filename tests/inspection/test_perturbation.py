@@ -36,15 +36,24 @@ def test_tokens_go_in_the_order_of_the_map_and_come_back_in_it():
     expected = torch.tensor([[1 / 15] + [0.0] * 15])
     torch.testing.assert_close(deleted, expected, rtol=0.0, atol=1e-5)
     torch.testing.assert_close(inserted, 1 / 15 - expected, rtol=0.0, atol=1e-5)
-    torch.testing.assert_close(area_under(inserted), torch.tensor([14.5 / 15 / 15]), rtol=0.0, atol=1e-5)
+    torch.testing.assert_close(area_under(inserted, 15), torch.tensor([14.5 / 15 / 15]), rtol=0.0, atol=1e-5)
     last = deletion_curves(Counting(), images, -maps, zeros, **options)
     torch.testing.assert_close(last, torch.tensor([[1 / 15] * 15 + [0.0]]), rtol=0.0, atol=1e-5)
 
 
 def test_the_area_is_that_of_trapezes():
     curves = torch.rand(4, 17, generator=torch.Generator().manual_seed(0))
-    expected = np.trapezoid(curves.numpy(), np.linspace(0, 1, 17), axis=1)
-    np.testing.assert_allclose(area_under(curves).numpy(), expected, rtol=1e-5)
+    expected = np.trapezoid(curves.numpy(), np.linspace(0, 1, 17), axis=1)  # 64 tokens: equal steps
+    np.testing.assert_allclose(area_under(curves, 64).numpy(), expected, rtol=1e-5)
+
+
+def test_steps_that_do_not_divide_the_tokens_count_for_as_many_tokens_as_they_change():
+    """Seven tokens in three steps: 2, 2 and 3 go, so the points stand at 0, 2/7, 4/7 and 1."""
+    curve = torch.tensor([[1.0, 0.5, 0.3, 0.1]])
+    by_hand = (2 * (1.0 + 0.5) / 2 + 2 * (0.5 + 0.3) / 2 + 3 * (0.3 + 0.1) / 2) / 7
+    torch.testing.assert_close(area_under(curve, 7), torch.tensor([by_hand]))
+    straight = 1 - torch.tensor([[0.0, 2.0, 4.0, 7.0]]) / 7
+    torch.testing.assert_close(area_under(straight, 7), torch.tensor([0.5]))
 
 
 @pytest.mark.parametrize("fill", FILLS)

@@ -12,6 +12,7 @@ import yaml
 from tests.browser import DESK, PHONE, assert_readable, look_at, open_browser
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from vit_vs_cnn.cli import main
+from vit_vs_cnn.comparison.answers import MAJORITY
 from vit_vs_cnn.comparison.evaluation import Predictions
 from vit_vs_cnn.experiments.config import experiment_from_dict
 from vit_vs_cnn.experiments.contamination import Contamination
@@ -129,6 +130,7 @@ def test_every_file_that_the_page_names_is_there(reported):
 def test_tables_hold_plain_numbers(reported):
     with (reported / "report" / "tables" / "learning_curves.csv").open() as file:
         rows = list(csv.DictReader(file))
+    assert rows.pop(0) == {"contender": MAJORITY, "n": "", "accuracy, %": "100.0", "from": "", "to": "", "seeds": ""}
     assert len(rows) == 8
     assert [row["n"] for row in rows] == ["50", "110", "230", "470"] * 2
     assert all(float(row["from"]) <= float(row["accuracy, %"]) <= float(row["to"]) for row in rows)

@@ -69,7 +69,8 @@ def test_three_seeds_give_a_verdict_with_the_better_one_first(tmp_path):
     results = _both(tmp_path, 3)
     (line,) = _lines(tmp_path, results)
     lead = _analysis(tmp_path, results).pairs[0].at_largest.lead
-    assert line == f"n = 50: b is 9.9 points above a ({100 * lead.low:+.1f} to {100 * lead.high:+.1f})"
+    interval = f"{100 * lead.low:+.1f} to {100 * lead.high:+.1f}"
+    assert line == f"n = 50: b is 9.9 points above a ({interval}; p < 0.0001); shown over 3 paired seeds"
     assert 0.07 < lead.low < 0.099 < lead.high < 0.13
 
 
@@ -99,7 +100,8 @@ def test_several_pairs_come_with_a_word_on_their_number(tmp_path):
     results = _both(tmp_path, 3) + [_result(tmp_path, "c", seed, 0.9) for seed in range(3)]
     lines = _lines(tmp_path, results)
     assert len(lines) == 4
-    assert "corrected for all 3 pairs of a size (Holm)" in lines[-1]
+    assert "corrected for the pairs of a size (Holm)" in lines[-1]
+    assert all("Holm over 3 pairs" in line for line in lines[:3])
 
 
 def test_files_hold_a_line_for_each_cell_and_a_row_for_each_contender(tmp_path):

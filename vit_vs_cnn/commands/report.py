@@ -1,13 +1,23 @@
 """``report``: what an experiment's finished cells say."""
 
+from pathlib import Path
+
 from vit_vs_cnn.commands.arguments import Arguments, existing
 
 
 def run(words: list[str]) -> None:
-    """Print the table and the answer; write the report."""
+    """Print the table and what may be said of it; write the report."""
     parser = Arguments("report", "Print the table of the finished cells; write tables, figures and a page about them.")
-    parser.add_argument("experiment", type=existing, metavar="EXPERIMENT_DIR", help="runs/<experiment>")
+    parser.add_argument(
+        "experiment",
+        type=existing,
+        metavar="EXPERIMENT_DIR",
+        help="runs/<experiment>; or a recorded results.csv, which is printed and nothing is written",
+    )
     if (given := parser.parse(words)) is None:
+        return
+    if given.experiment.is_file():
+        _print_recorded(given.experiment)
         return
     from rich.console import Console
 
@@ -21,3 +31,23 @@ def run(words: list[str]) -> None:
         console.print(line, soft_wrap=True)
     for path in write_report(given.experiment, findings=found):
         console.print(f"wrote {path}", soft_wrap=True)
+
+
+def _print_recorded(path: Path) -> None:
+    """The same table and lines from accuracies alone."""
+    from rich.console import Console
+
+    from vit_vs_cnn.experiments.regimes import analyse
+    from vit_vs_cnn.experiments.regimes.recorded import recorded_results
+    from vit_vs_cnn.reporting.tables import comparison_lines, print_table
+
+    results, console = recorded_results(path), Console()
+    analysis = analyse(results)
+    print_table(results, analysis, title=path.resolve().parent.name, console=console)
+    for line in comparison_lines(analysis):
+        console.print(line, soft_wrap=True)
+    console.print(
+        "note: from accuracies alone: which images were right is not in this table, so the test images' part of an "
+        "interval is that of two test sets, and too wide",
+        soft_wrap=True,
+    )

@@ -8,22 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vit_vs_cnn.comparison.contestants import Tested, grouped, paired_members
-from vit_vs_cnn.comparison.significance import (
-    Friedman,
-    cochran_q,
-    difference_over_seeds,
-    friedman_nemenyi,
-    holm,
-    mcnemar_exact,
-    p_value_over_seeds,
-    paired_bootstrap,
-)
-from vit_vs_cnn.comparison.statistics import Estimate, accuracy_over_seeds
-
-SIGNIFICANCE = 0.05
-#: A word on kinds of networks takes this many paired seeds; fewer describe the runs at hand.
-SEEDS_FOR_A_VERDICT = 3
+from vit_vs_cnn.comparison.answers import class_counts, classes_named, majority_share, told_of_few
+from vit_vs_cnn.comparison.contestants import Tested, grouped, paired_rows
+from vit_vs_cnn.statistics.estimate import Estimate
+from vit_vs_cnn.statistics.means import accuracy_interval
+from vit_vs_cnn.statistics.significance import Friedman, cochran_q, friedman_nemenyi, holm
+from vit_vs_cnn.statistics.verdict import Comparison, compare_scores, corrected, unequal_trials
 
 
 @dataclass(frozen=True)
@@ -45,35 +35,16 @@ class GroupAccuracy:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two groups on the same images; the first has the higher accuracy.
+    """Two groups on the same images; the first of the comparison has the higher accuracy.
 
     Arguments:
-        seeds: how many were compared on each side; the smaller number.
-        paired_seeds: whether seed by seed, on the same subsets.
-        difference: first minus second, with its interval.
-        bootstrap: the same by resampling.
+        comparison: the difference, its p-value and the verdict: what ``report`` says of the same cells.
         only_first, only_second: images that only one of them gets right, averaged over seeds.
-        test: how the p-value was found.
-        p_value, p_corrected: by itself, and for the number of pairs (Holm).
-        significant: whether the corrected one is below 5 %.
-        verdict: whether this says something of the kinds: at least three paired seeds and equally many trials.
-        text: all of it in a sentence.
     """
 
-    first: str
-    second: str
-    seeds: int
-    paired_seeds: bool
-    difference: Estimate
-    bootstrap: Estimate
+    comparison: Comparison
     only_first: float
     only_second: float
-    test: str
-    p_value: float
-    p_corrected: float
-    significant: bool
-    verdict: bool
-    text: str
 
 
 @dataclass(frozen=True)
@@ -101,11 +72,15 @@ class Accuracy:
     """All on accuracy.
 
     Arguments:
+        majority: accuracy of always naming the most frequent class of these images.
+        few_classes: a sentence on each network that names one class only, or fewer than half of those that occur.
         confusion: of each group, summed over its seeds: rows are true classes, columns predicted ones.
         networks: names, in the order of ``disagreement``.
         disagreement: share of images that two networks call different names.
     """
 
+    majority: float
+    few_classes: list[str]
     groups: list[GroupAccuracy]
     pairs: list[Pair]
     overall: Overall | None
@@ -115,18 +90,21 @@ class Accuracy:
     disagreement: list[list[float]]
 
 
-def judge_accuracy(tested: Sequence[Tested], class_names: Sequence[str], *, seed: int = 0) -> Accuracy:
+def judge_accuracy(tested: Sequence[Tested], class_names: Sequence[str]) -> Accuracy:
     """Compare networks that were tested on the same images.
 
     Arguments:
         tested: the networks, of one group or several.
         class_names: in the order of the logits.
-        seed: of the bootstrap.
     """
     groups = grouped(tested)
+    counts = class_counts(tested[0].predictions)
+    named = {t.name: classes_named(t.predictions) for members in groups.values() for t in members}
     return Accuracy(
+        majority=majority_share(counts),
+        few_classes=told_of_few(named, int((counts > 0).sum())),
         groups=[_group(name, members) for name, members in groups.items()],
-        pairs=_pairs(groups, seed),
+        pairs=_pairs(groups),
         overall=_overall(groups) if len(groups) > 2 else None,
         classes=_classes(groups, class_names),
         confusion={name: _confusion(members, len(class_names)) for name, members in groups.items()},
@@ -141,85 +119,45 @@ def correct_of(members: Sequence[Tested]) -> np.ndarray:
 
 
 def _group(name: str, members: Sequence[Tested]) -> GroupAccuracy:
-    accuracies, count = [t.predictions.accuracy for t in members], len(members[0].predictions.labels)
     top5 = None
     if members[0].predictions.logits.shape[1] > 5:
-        top5 = accuracy_over_seeds([_top5(t) for t in members], count)
+        top5 = accuracy_interval(torch.stack([_in_top5(t) for t in members]).numpy())
     by_network = {t.name: t.predictions.accuracy for t in members}
     return GroupAccuracy(
-        name, [t.contestant.seed for t in members], accuracy_over_seeds(accuracies, count), top5, by_network
+        name, [t.contestant.seed for t in members], accuracy_interval(correct_of(members)), top5, by_network
     )
 
 
-def _top5(one: Tested) -> float:
+def _in_top5(one: Tested) -> Tensor:
     labels = one.predictions.labels[:, None]
-    return float((one.predictions.logits.topk(5).indices == labels).any(1).double().mean())
+    return (one.predictions.logits.topk(5).indices == labels).any(1)
 
 
-def _pairs(groups: dict[str, list[Tested]], seed: int) -> list[Pair]:
-    pairs = [_pair(groups[a], groups[b], seed) for a, b in itertools.combinations(groups, 2)]
-    corrected = holm([pair.p_value for pair in pairs])
-    return [_concluded(pair, p, groups, len(pairs)) for pair, p in zip(pairs, corrected, strict=True)]
+def _pairs(groups: dict[str, list[Tested]]) -> list[Pair]:
+    pairs = [_pair(groups[a], groups[b]) for a, b in itertools.combinations(groups, 2)]
+    family = corrected([pair.comparison for pair in pairs])
+    return [replace(pair, comparison=comparison) for pair, comparison in zip(pairs, family, strict=True)]
 
 
-def _pair(first: Sequence[Tested], second: Sequence[Tested], seed: int) -> Pair:
-    mine, other, paired = paired_members(first, second)
-    a, b = correct_of(mine), correct_of(other)
+def _pair(first: Sequence[Tested], second: Sequence[Tested]) -> Pair:
+    a, b, paired = _rows(first, second)
     if a.mean() < b.mean():
-        return _pair(second, first, seed)
-    if len(mine) == len(other) == 1:
-        test, p = "exact McNemar", mcnemar_exact(a[0], b[0]).p_value
-    else:
-        test, p = "t over seeds and images", p_value_over_seeds(a, b, paired_seeds=paired)
-    both = float((a[:, None] & b[None]).mean()) if not paired else float((a & b).mean())
+        return _pair(second, first)
+    trials = (t.contestant.trials for t in (*first, *second))
+    names = (first[0].group, second[0].group)
+    both = float((a & b).mean()) if paired else float((a[:, None] & b[None]).mean())
     count = a.shape[1]
     return Pair(
-        first=first[0].group,
-        second=second[0].group,
-        seeds=min(len(mine), len(other)),
-        paired_seeds=paired,
-        difference=difference_over_seeds(a, b, paired_seeds=paired),
-        bootstrap=paired_bootstrap(a, b, seed=seed, paired_seeds=paired),
+        comparison=compare_scores(names, a, b, paired=paired, obstacle=unequal_trials(trials)),
         only_first=count * (float(a.mean()) - both),
         only_second=count * (float(b.mean()) - both),
-        test=test,
-        p_value=p,
-        p_corrected=p,
-        significant=False,
-        verdict=False,
-        text="",
     )
 
 
-def _concluded(pair: Pair, corrected: float, groups: dict[str, list[Tested]], pairs: int) -> Pair:
-    """The pair with the p-value that the number of pairs leaves, and a sentence."""
-    trials = [{t.contestant.trials for t in groups[name]} for name in (pair.first, pair.second)]
-    equal_trials = trials[0] == trials[1] and len(trials[0]) == 1 and None not in trials[0]
-    verdict = pair.paired_seeds and pair.seeds >= SEEDS_FOR_A_VERDICT and equal_trials
-    significant = corrected < SIGNIFICANCE
-    points = f"{100 * pair.difference.value:.1f} points"
-    interval = f"95 % {100 * pair.difference.low:+.1f} to {100 * pair.difference.high:+.1f}"
-    p = f"p = {corrected:.2g}" if corrected >= 1e-4 else "p < 0.0001"
-    how = f"{pair.test}, {p}{f', Holm over {pairs} pairs' if pairs > 1 else ''}"
-    ahead = f"{pair.first} is {points} above {pair.second}"
-    if points == "0.0 points":
-        ahead = f"{pair.first} and {pair.second} are {points} apart"
-    text = f"{ahead} ({interval}; {how}); " + _what_it_says(pair, significant=significant, equal_trials=equal_trials)
-    return replace(pair, p_corrected=corrected, significant=significant, verdict=verdict, text=text)
-
-
-def _what_it_says(pair: Pair, *, significant: bool, equal_trials: bool) -> str:
-    if not significant:
-        return "no difference is shown"
-    if pair.seeds == 1:
-        return "these two networks differ, but one run of each says nothing of their kinds"
-    if pair.seeds < SEEDS_FOR_A_VERDICT:
-        return f"{pair.seeds} seeds describe these runs and are no verdict"
-    if not pair.paired_seeds:
-        return "their seeds or subsets are not the same, so no verdict"
-    if not equal_trials:
-        return "their recipes had unequal or unknown trials, so no verdict"
-    return f"it holds over {pair.seeds} paired seeds"
+def _rows(first: Sequence[Tested], second: Sequence[Tested]) -> tuple[np.ndarray, np.ndarray, bool]:
+    """Whether each image is classified rightly by the networks that are compared, and whether row by row."""
+    mine, other, paired = paired_rows([t.contestant for t in first], [t.contestant for t in second])
+    return correct_of([first[i] for i in mine]), correct_of([second[i] for i in other]), paired
 
 
 def _overall(groups: dict[str, list[Tested]]) -> Overall:
@@ -242,8 +180,7 @@ def _classes(groups: dict[str, list[Tested]], class_names: Sequence[str]) -> lis
     there = [(index, name) for index, name in enumerate(class_names) if (labels == index).any()]
     p_values: list[float | None] = [None] * len(there)
     if len(groups) == 2:
-        first, second, paired = paired_members(*groups.values())
-        a, b = correct_of(first), correct_of(second)
+        a, b, paired = _rows(*groups.values())
         p_values = [*holm([_class_p(a[:, labels == c], b[:, labels == c], paired) for c, _ in there])]
     return [
         ClassAccuracy(
@@ -257,9 +194,7 @@ def _classes(groups: dict[str, list[Tested]], class_names: Sequence[str]) -> lis
 
 
 def _class_p(first: np.ndarray, second: np.ndarray, paired: bool) -> float:
-    if len(first) == len(second) == 1:
-        return mcnemar_exact(first[0], second[0]).p_value
-    return p_value_over_seeds(first, second, paired_seeds=paired)
+    return compare_scores(("", ""), first, second, paired=paired).p_value
 
 
 def _confusion(members: Sequence[Tested], classes: int) -> list[list[int]]:

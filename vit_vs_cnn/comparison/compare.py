@@ -108,7 +108,7 @@ class Comparison:
     @property
     def conclusions(self) -> list[str]:
         """What is said of every pair, in sentences."""
-        return [pair.text for pair in self.accuracy.pairs] if self.accuracy else []
+        return [pair.comparison.sentence for pair in self.accuracy.pairs] if self.accuracy else []
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; what is no number is null."""
@@ -151,8 +151,8 @@ def compare(
     if {"accuracy", "confidence"} & {*settings.parts}:
         tested = _test(contestants, test, tell)
     if "accuracy" in settings.parts:
-        tell("accuracy: bootstrap and tests")
-        results["accuracy"] = judge_accuracy(tested, test.class_names, seed=settings.seed)
+        tell("accuracy: intervals and tests")
+        results["accuracy"] = judge_accuracy(tested, test.class_names)
         one_each = [members[0] for members in grouped(tested).values()]
         results["pictures"] = choose_pictures(one_each, each=settings.pictures, seed=settings.seed)
     if "confidence" in settings.parts:
@@ -207,7 +207,7 @@ def _confidence(one: Tested, tell: Callable[[str], None]) -> Confidence:
     predictions, held = one.predictions, one.contestant.validation()
     if held is None or not len(held):
         return judge_confidence(predictions.logits, predictions.labels)
-    fitted = predict(one.contestant.network, held, one.contestant.normalise)
+    fitted = predict(one.contestant.network, held, one.contestant.normalise, what=one.name)
     return judge_confidence(predictions.logits, predictions.labels, fitted.logits, fitted.labels)
 
 

@@ -8,9 +8,8 @@ from scipy import optimize
 from torch import Tensor
 from torch.nn import functional as F
 
-from vit_vs_cnn.comparison.statistics import expected_calibration_error
+from vit_vs_cnn.comparison.calibration import expected_calibration_error, reliability
 
-BINS = 15
 #: Inverse temperatures that are looked at: where validation images are all right, none is too cold.
 COLDEST, HOTTEST = 1e3, 1e-3
 
@@ -59,29 +58,13 @@ def brier_score(probabilities: Float[Tensor, "count classes"], labels: Int64[Ten
     return float((probabilities - truth).square().sum(1).mean())
 
 
-def reliability(
-    probabilities: Float[Tensor, "count classes"], labels: Int64[Tensor, "count"], bins: int = BINS
-) -> tuple[list[float], list[float], list[int]]:
-    """Mean confidence, accuracy and number of images in bins of equal mass, the least confident first."""
-    confidence, predicted = probabilities.max(1)
-    order = confidence.argsort(stable=True)
-    parts = [
-        (c, r)
-        for c, r in zip(
-            confidence[order].tensor_split(bins), predicted.eq(labels).double()[order].tensor_split(bins), strict=True
-        )
-        if len(c)
-    ]
-    return [float(c.mean()) for c, _ in parts], [float(r.mean()) for _, r in parts], [len(c) for c, _ in parts]
-
-
 def calibration(logits: Float[Tensor, "count classes"], labels: Int64[Tensor, "count"]) -> Calibration:
     """Every number on calibration, in float64."""
     logits = logits.double()
     probabilities = logits.softmax(1)
     confidence, accuracy, counts = reliability(probabilities, labels)
     return Calibration(
-        ece=expected_calibration_error(probabilities, labels, BINS),
+        ece=expected_calibration_error(probabilities, labels),
         nll=float(F.cross_entropy(logits, labels)),
         brier=brier_score(probabilities, labels),
         confidence=confidence,

@@ -123,18 +123,18 @@ def grouped(tested: Iterable[Tested]) -> dict[str, list[Tested]]:
     }
 
 
-def paired_members(first: Sequence[Tested], second: Sequence[Tested]) -> tuple[list[Tested], list[Tested], bool]:
-    """The networks of two groups that are compared, and whether row by row: same seed, same subset.
+def paired_rows(first: Sequence[Contestant], second: Sequence[Contestant]) -> tuple[list[int], list[int], bool]:
+    """Which networks of two groups are compared, by their places, and whether one by one: same seed, same subset.
 
     Where seeds are shared, only those are looked at; else all are, unpaired.
     """
-    mine = {t.contestant.seed: t for t in first if t.contestant.seed is not None}
-    other = {t.contestant.seed: t for t in second if t.contestant.seed is not None}
-    shared = [seed for seed in mine if seed in other and _same_subset(mine[seed], other[seed])]
+    mine = {one.seed: place for place, one in enumerate(first) if one.seed is not None}
+    other = {one.seed: place for place, one in enumerate(second) if one.seed is not None}
+    shared = [seed for seed in mine if seed in other and _same_subset(first[mine[seed]], second[other[seed]])]
     if not shared:
-        return list(first), list(second), len(first) == len(second) == 1
+        return [*range(len(first))], [*range(len(second))], False
     return [mine[seed] for seed in shared], [other[seed] for seed in shared], True
 
 
-def _same_subset(one: Tested, other: Tested) -> bool:
-    return one.contestant.subset is not None and one.contestant.subset == other.contestant.subset
+def _same_subset(one: Contestant, other: Contestant) -> bool:
+    return one.subset is not None and one.subset == other.subset

@@ -15,9 +15,9 @@ from jaxtyping import Float, Int64, UInt8
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vit_vs_cnn.comparison.statistics import expected_calibration_error
+from vit_vs_cnn.comparison.calibration import expected_calibration_error
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import InputError, TrainingDiverged
 from vit_vs_cnn.files import written_whole
 
 Normalise = Callable[[UInt8[Tensor, "batch channels rows cols"]], Float[Tensor, "batch channels rows cols"]]
@@ -92,17 +92,19 @@ class Predictions:
         """Read what ``save`` wrote; nothing of the file is executed.
 
         Raises:
-            InputError: no such file, or not of this form.
+            InputError: no such file, not of this form, or answers that are no finite numbers.
         """
         try:
             with np.load(path, allow_pickle=False) as arrays:
-                return cls(
+                found = cls(
                     logits=torch.from_numpy(arrays["logits"]),
                     labels=torch.from_numpy(arrays["labels"]),
                     sample_ids=arrays["sample_ids"].tolist(),
                 )
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise InputError(f"predictions {path}: {error}") from error
+        check_finite(found.logits, f"predictions {path}")
+        return found
 
 
 class TestLedger:
@@ -154,14 +156,47 @@ def hash_weights(network: nn.Module) -> str:
     return digest.hexdigest()[:16]
 
 
+def check_finite(logits: Float[Tensor, "count classes"], what: str) -> None:
+    """See that a network's answers are numbers: an argmax of NaN names the first class and looks like an accuracy.
+
+    Raises:
+        TrainingDiverged: some are not; it names ``what``, and how many.
+    """
+    broken = int((~logits.isfinite()).any(dim=1).sum())
+    if broken:
+        raise TrainingDiverged(
+            f"{what}: its answers to {broken:,} of {len(logits):,} images are not finite numbers (NaN or infinity), so "
+            "they cannot be scored; its weights are damaged or of a training that diverged"
+        )
+
+
 @torch.no_grad()
-def predict(network: nn.Module, data: LabelledImages, normalise: Normalise, *, batch_size: int = 500) -> Predictions:
-    """The network's logits for every image, in evaluation mode, on the network's device."""
+def predict(
+    network: nn.Module,
+    data: LabelledImages,
+    normalise: Normalise,
+    *,
+    what: str = "the network",
+    batch_size: int = 500,
+) -> Predictions:
+    """The network's logits for every image, in evaluation mode, on the network's device.
+
+    Arguments:
+        network: images to logits.
+        data: the images.
+        normalise: bytes to what the network was trained on.
+        what: a name for the network in a message.
+        batch_size: images that are sent through it at once.
+
+    Raises:
+        TrainingDiverged: an answer that is no finite number.
+    """
     device = next(network.parameters()).device
     was_training = network.training
     network.eval()
     logits = [network(normalise(images.to(device))).float().cpu() for images in data.images.split(batch_size)]
     network.train(was_training)
+    check_finite(torch.cat(logits), what)
     return Predictions(torch.cat(logits), data.labels, data.sample_ids)
 
 
@@ -189,13 +224,16 @@ def evaluate(
 
     Returns:
         the predictions, and how often these weights have been tested by now.
+
+    Raises:
+        TrainingDiverged: an answer that is no finite number; nothing is kept or noted then.
     """
     weights, test_set = hash_weights(network), test.fingerprint()
     predictions = None if keep is None else Predictions.load_of(keep, f"{weights} {test_set}")
     if predictions is not None and (times := ledger.count(weights)):
         return predictions, times
     if predictions is None:
-        predictions = predict(network, test, normalise)
+        predictions = predict(network, test, normalise, what=what)
         if keep is not None:
             predictions.save(keep, of=f"{weights} {test_set}")
     return predictions, ledger.record(weights=weights, test_set=test_set, accuracy=predictions.accuracy, what=what)

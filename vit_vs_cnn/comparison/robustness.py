@@ -10,15 +10,15 @@ from jaxtyping import Bool, UInt8
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vit_vs_cnn.comparison.contestants import Contestant
+from vit_vs_cnn.comparison.contestants import Contestant, paired_rows
 from vit_vs_cnn.comparison.corruptions import CORRUPTIONS, LEVELS, corrupted
 from vit_vs_cnn.comparison.evaluation import predict
-from vit_vs_cnn.comparison.significance import difference_over_seeds
-from vit_vs_cnn.comparison.statistics import Estimate
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.objects import draw_objects
 from vit_vs_cnn.data.shapes import SHAPE_NAMES
 from vit_vs_cnn.seeds import derive_seed
+from vit_vs_cnn.statistics.estimate import Estimate
+from vit_vs_cnn.statistics.means import difference_over_seeds, mean_over_seeds
 
 TILES = (2, 4, 8)
 #: Side of a patch where no network has one.
@@ -142,7 +142,7 @@ def evenly(test: LabelledImages, count: int) -> LabelledImages:
 
 
 def _answers(contestant: Contestant, images: LabelledImages) -> Tensor:
-    return predict(contestant.network, images, contestant.normalise).logits.argmax(1)
+    return predict(contestant.network, images, contestant.normalise, what=contestant.name).logits.argmax(1)
 
 
 def _correct(members: Sequence[Contestant], images: LabelledImages) -> np.ndarray:
@@ -167,20 +167,25 @@ def _corrupted(
                 right = _correct(members, spoiled)
                 accuracy[name].setdefault(corruption, []).append(_mean(right))
                 by_image[name] += right / (len(CORRUPTIONS) * len(LEVELS))
-    zero = {name: np.zeros_like(values) for name, values in by_image.items()}
     return Corrupted(
         accuracy=accuracy,
-        mean={n: difference_over_seeds(v, zero[n], paired_seeds=True) for n, v in by_image.items()},
+        mean={name: mean_over_seeds(values).interval(within=(0.0, 1.0)) for name, values in by_image.items()},
         mce={name: mean_corruption_error(accuracy[name], accuracy[reference]) for name in groups},
         reference=reference,
         retained={name: _mean(by_image[name]) / clean[name] if clean[name] else 0.0 for name in groups},
         differences={
-            f"{a} - {b}": difference_over_seeds(
-                by_image[a], by_image[b], paired_seeds=len(by_image[a]) == len(by_image[b])
-            )
+            f"{a} - {b}": _difference(groups[a], groups[b], by_image[a], by_image[b])
             for a, b in itertools.combinations(groups, 2)
         },
     )
+
+
+def _difference(
+    first: Sequence[Contestant], second: Sequence[Contestant], ours: np.ndarray, theirs: np.ndarray
+) -> Estimate:
+    mine, other, paired = paired_rows(first, second)
+    single = len(mine) == len(other) == 1
+    return difference_over_seeds(ours[mine], theirs[other], paired_seeds=paired or single).interval()
 
 
 def mean_corruption_error(accuracy: Mapping[str, Sequence[float]], reference: Mapping[str, Sequence[float]]) -> float:

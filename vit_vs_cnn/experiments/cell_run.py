@@ -13,7 +13,6 @@ from lightning.pytorch.callbacks import Callback
 from rich.console import Console
 
 from vit_vs_cnn.comparison.evaluation import Predictions, TestLedger, evaluate, hash_weights, predict
-from vit_vs_cnn.comparison.statistics import wilson_interval
 from vit_vs_cnn.data.datamodule import TrainingData
 from vit_vs_cnn.errors import DamagedFile, InputError, Interrupted
 from vit_vs_cnn.experiments import provenance
@@ -26,6 +25,7 @@ from vit_vs_cnn.experiments.trainer import is_helper_process, make_trainer, quie
 from vit_vs_cnn.experiments.trainer_block import listed
 from vit_vs_cnn.files import remove_partials
 from vit_vs_cnn.seeds import derive_seed
+from vit_vs_cnn.statistics.estimate import wilson_interval
 from vit_vs_cnn.training.callbacks import ENDED_EARLY, LOGGED, ImagesSeen, LastCheckpoint, StopOnSignal, Stopwatch
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 from vit_vs_cnn.training.classifier import Classifier
@@ -82,7 +82,8 @@ def _result(cell: Cell, trained: "Trained", pool: Pool, began: datetime) -> dict
     # In float32 whatever it was trained in: bf16-true and the like leave weights that images do not fit.
     network = trained.module.evaluated_network.float().to(trained.trainer.strategy.root_device)
     normalise = trained.data.augmenter.normalise
-    validation = predict(network, trained.images.validation, normalise) if len(trained.images.validation) else None
+    held = trained.images.validation
+    validation = predict(network, held, normalise, what=cell.name) if len(held) else None
     if cell.experiment.protocol.scored_on == "test":
         ledger = TestLedger(cell.experiment.folder / "test_ledger.jsonl")
         predictions, times = evaluate(

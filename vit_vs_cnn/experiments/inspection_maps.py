@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from vit_vs_cnn.comparison.evaluation import check_finite
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.inspection_subjects import InspectedRun, ShownImages
 from vit_vs_cnn.inspection.attention_weights import AttentionMaps, attention_maps
@@ -106,6 +107,8 @@ def methods_for(run: InspectedRun, asked: Sequence[str] = ()) -> list[str]:
 def answerable(run: InspectedRun, names: Sequence[str], shown: ShownImages) -> tuple[list[str], dict[str, str]]:
     """Those of the methods that the network answers for the first image, and by name why it does not the others."""
     pixels = run.subject.augmenter.normalise(shown.data.images[:1])
+    with torch.no_grad():
+        check_finite(run.network(pixels), run.name)
     able, refused = [], {}
     for name in names:
         try:
@@ -144,7 +147,9 @@ def look_into(
     """
     pixels = run.subject.augmenter.normalise(shown.data.images)
     with torch.no_grad():
-        probabilities = torch.cat([run.network(batch).softmax(dim=1) for batch in pixels.split(BATCH)])
+        logits = torch.cat([run.network(batch) for batch in pixels.split(BATCH)])
+        check_finite(logits, run.name)
+        probabilities = logits.softmax(dim=1)
     classes = probabilities.argmax(dim=1) if class_index is None else torch.full((len(pixels),), class_index)
     chance = torch.stack([_areas(run, pixels, noise, classes, grid_size) for noise in _noises(pixels)]).mean(dim=0)
     found = []
@@ -195,8 +200,8 @@ def _noises(pixels: Tensor) -> Iterator[Tensor]:
 def _areas(
     run: InspectedRun, pixels: Tensor, maps: Tensor, classes: Int64[Tensor, "images"], grid_size: tuple[int, int]
 ) -> Float[Tensor, "images"]:
-    steps = min(STEPS, grid_size[0] * grid_size[1])
+    tokens = grid_size[0] * grid_size[1]
+    steps = min(STEPS, tokens)
     parts = zip(pixels.split(BATCH), maps.split(BATCH), classes.split(BATCH), strict=True)
-    return torch.cat(
-        [area_under(deletion_curves(run.network, *part, fill=FILL, grid_size=grid_size, steps=steps)) for part in parts]
-    )
+    curves = [deletion_curves(run.network, *part, fill=FILL, grid_size=grid_size, steps=steps) for part in parts]
+    return area_under(torch.cat(curves), tokens)

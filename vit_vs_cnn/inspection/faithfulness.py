@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.attention_weights import has_attention
-from vit_vs_cnn.inspection.intervals import bootstrap, mean_difference, mean_of, share_of
 from vit_vs_cnn.inspection.layout import TokenLayout, layout_of
 from vit_vs_cnn.inspection.mask_agreement import mask_agreement
 from vit_vs_cnn.inspection.per_image import noise_of
@@ -21,6 +20,8 @@ from vit_vs_cnn.inspection.randomisation import randomisation_stages, randomised
 from vit_vs_cnn.inspection.recording import as_evaluated
 from vit_vs_cnn.inspection.saliency import Maps, Method, method_named, saliency_maps
 from vit_vs_cnn.inspection.scores import Measure, MethodScore, SanityStage
+from vit_vs_cnn.statistics.bootstrap import bootstrap, mean_difference, mean_of
+from vit_vs_cnn.statistics.estimate import wilson_interval
 
 Normalise = Callable[[UInt8[Tensor, "batch channels rows cols"]], Float[Tensor, "batch channels rows cols"]]
 BASELINES = ("random", "centre")
@@ -146,7 +147,7 @@ def _curves(
                 steps=min(job.steps, job.grid_size[0] * job.grid_size[1]),
                 insert=insert,
             )
-            yield f"{name}_{fill}", area_under(curves)
+            yield f"{name}_{fill}", area_under(curves, job.grid_size[0] * job.grid_size[1])
 
 
 def _with_mask(
@@ -207,7 +208,7 @@ def _against_area(own: np.ndarray, centre: np.ndarray, area: np.ndarray, seed: i
     """Agreement with masks; chance is their area."""
     hits, count = round(float(own.sum())), len(own)
     return Measure(
-        value=share_of(hits, count) if share else mean_of(own, seed=seed),
+        value=wilson_interval(hits, count) if share else mean_of(own, seed=seed),
         over_random=mean_difference(own, area, seed=seed),
         over_centre=mean_difference(own, centre, seed=seed),
         p_value=float(stats.binomtest(hits, count, float(area.mean()), alternative="greater").pvalue)

@@ -78,16 +78,27 @@ def deletion_curves(
     before, after = (background, images) if insert else (images, background)
     points = []
     with torch.no_grad():
-        for count in [tokens * step // steps for step in range(steps + 1)]:
+        for count in token_counts(tokens, steps):
             changed: Bool[Tensor, "batch 1 rows cols"] = (ranks < count).unsqueeze(1)
             probabilities = network(torch.where(changed, after, before)).softmax(dim=1)
             points.append(probabilities.gather(1, classes[:, None]).squeeze(1))
     return torch.stack(points, dim=1)
 
 
-def area_under(curves: Float[Tensor, "batch points"]) -> Float[Tensor, "batch"]:
-    """The mean height of each curve, by trapezes."""
-    return torch.trapezoid(curves, dx=1 / (curves.shape[1] - 1), dim=1)
+def area_under(curves: Float[Tensor, "batch points"], tokens: int) -> Float[Tensor, "batch"]:
+    """The mean height of each curve over the share of the tokens that were changed, by trapezes.
+
+    Arguments:
+        curves: of ``deletion_curves``.
+        tokens: how many there are. A step changes whole tokens, so that steps differ where they do not divide this.
+    """
+    shares = torch.tensor(token_counts(tokens, curves.shape[1] - 1), dtype=curves.dtype, device=curves.device) / tokens
+    return torch.trapezoid(curves, shares, dim=1)
+
+
+def token_counts(tokens: int, steps: int) -> list[int]:
+    """How many tokens have been changed at each point of a curve, from none to all."""
+    return [tokens * step // steps for step in range(steps + 1)]
 
 
 def check_fills(fills: Sequence[str]) -> None:

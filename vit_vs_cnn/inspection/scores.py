@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from vit_vs_cnn.inspection.intervals import Estimate
+from vit_vs_cnn.statistics.estimate import Estimate
 
 #: A map whose ranks still agree this well with the trained network's, when all weights are shuffled, does not move.
 MOVES_BELOW = 0.5
@@ -87,7 +87,8 @@ class MethodScore:
                 "_over_random": measure.over_random,
                 "_over_centre": measure.over_centre,
             }.items():
-                line |= {f"{name}{suffix}{limit}": x for limit, x in zip(("", "_low", "_high"), estimate, strict=True)}
+                line[f"{name}{suffix}"] = estimate.value
+                line |= {f"{name}{suffix}_low": estimate.low, f"{name}{suffix}_high": estimate.high}
             if measure.p_value is not None:
                 line[f"{name}_p"] = measure.p_value
         for place, stage in (("head", 0), ("all", -1)):

@@ -65,7 +65,8 @@ def accuracy_figure(accuracy: Accuracy) -> Figure:
             axis.plot(alone, [number + 0.22] * len(alone), "|", color=style(number)["color"], markersize=8)
     axis.set_yticks(range(len(accuracy.groups)), [group.name for group in accuracy.groups])
     axis.set_ylim(len(accuracy.groups) - 0.5, -0.5)
-    axis.set_xlabel("top-1 accuracy in %, with 95 % interval", fontsize=9)
+    axis.axvline(100 * accuracy.majority, color="#999999", linestyle=":", zorder=0)
+    axis.set_xlabel("top-1 accuracy in %, with 95 % interval; dotted: always the most frequent class", fontsize=9)
     axis.grid(axis="x", alpha=0.3)
     return figure
 

@@ -80,7 +80,8 @@ def _rich(sheet: Sheet) -> Table:
 
 
 def _warnings(comparison: Comparison) -> list[str]:
-    return comparison.differences.warnings if comparison.differences is not None else []
+    few = comparison.accuracy.few_classes if comparison.accuracy is not None else []
+    return [*few, *(comparison.differences.warnings if comparison.differences is not None else [])]
 
 
 def as_json(comparison: Comparison, notes: Sequence[str]) -> str:

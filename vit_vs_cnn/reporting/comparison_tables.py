@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vit_vs_cnn.comparison.accuracy import Accuracy
+from vit_vs_cnn.comparison.answers import MAJORITY
 from vit_vs_cnn.comparison.attacks import Attacked
 from vit_vs_cnn.comparison.compare import Comparison
 from vit_vs_cnn.comparison.confidence import Confidence
@@ -14,8 +15,8 @@ from vit_vs_cnn.comparison.differences import Differences
 from vit_vs_cnn.comparison.latency import Cost
 from vit_vs_cnn.comparison.robustness import Robustness
 from vit_vs_cnn.comparison.similarity import LayerSimilarity
-from vit_vs_cnn.comparison.statistics import Estimate
 from vit_vs_cnn.reporting.tables import in_millions
+from vit_vs_cnn.statistics.estimate import Estimate, p_text
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,8 @@ def interval(estimate: Estimate) -> str:
 
 
 def _groups(accuracy: Accuracy, images: int) -> Sheet:
-    rows = [
+    rows = [[MAJORITY, "", percent(accuracy.majority), "", "", ""]]
+    rows += [
         [
             group.name,
             str(len(group.seeds)),
@@ -107,35 +109,30 @@ def _pairs(accuracy: Accuracy) -> list[Sheet]:
         return []
     rows = [
         [
-            f"{pair.first} - {pair.second}",
-            f"{100 * pair.difference.value:+.1f}",
-            f"{100 * pair.difference.low:+.1f} to {100 * pair.difference.high:+.1f}",
-            f"{100 * pair.bootstrap.low:+.1f} to {100 * pair.bootstrap.high:+.1f}",
+            f"{c.first} - {c.second}",
+            f"{100 * c.difference.value:+.1f}",
+            f"{100 * c.difference.low:+.1f} to {100 * c.difference.high:+.1f}",
             f"{pair.only_first:,.0f} / {pair.only_second:,.0f}",
-            p_text(pair.p_corrected),
-            pair.test,
+            p_text(c.adjusted_p_value),
+            c.verdict if c.reason is None else f"{c.verdict}: {c.reason}",
+            c.test,
         ]
         for pair in accuracy.pairs
+        for c in [pair.comparison]
     ]
-    columns = ["pair", "points", "95 %", "bootstrap", "one alone right", "p", "test"]
+    columns = ["pair", "points", "95 %", "one alone right", "p", "verdict", "test"]
     notes = ["p is corrected for the number of pairs (Holm)."] if len(accuracy.pairs) > 1 else []
     if accuracy.overall is not None:
         notes.append(f"All at once, {accuracy.overall.test}: p = {p_text(accuracy.overall.p_value)}.")
-    aside = frozenset({"bootstrap", "test"})
+    aside = frozenset({"verdict", "test"})
     title = "Differences on the same images, paired"
     return [Sheet("pairs", title, columns, rows, "accuracy", aside, " ".join(notes))]
-
-
-def p_text(p: float | None) -> str:
-    if p is None:
-        return "-"
-    return "< 0.0001" if p < 1e-4 else f"{p:.2g}"
 
 
 def _classes(accuracy: Accuracy) -> Sheet:
     names = [group.name for group in accuracy.groups]
     tested = len(names) == 2
-    pair = [accuracy.pairs[0].first, accuracy.pairs[0].second] if tested else []
+    pair = [accuracy.pairs[0].comparison.first, accuracy.pairs[0].comparison.second] if tested else []
     rows = [
         [
             one.name,

@@ -84,7 +84,7 @@ def _narrow(rows: Sequence[MethodScore]) -> list[str]:
 
 def _stacked(measure: Measure) -> str:
     """A value above its interval."""
-    value, low, high = map(_short, measure.value)
+    value, low, high = (_short(x) for x in (measure.value.value, measure.value.low, measure.value.high))
     return f"{value}{'*' if measure.beats_both else ' '}\n{low},{high}"
 
 

@@ -7,12 +7,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from vit_vs_cnn.comparison.statistics import Estimate
 from vit_vs_cnn.experiments.regimes.analysis import Analysis, Pair
 from vit_vs_cnn.experiments.regimes.answer import display_name, headline
 from vit_vs_cnn.experiments.regimes.crossing import NEAR, Crossing
 from vit_vs_cnn.experiments.regimes.frontier import COSTS
 from vit_vs_cnn.experiments.regimes.multiplier import Multiplier
+from vit_vs_cnn.statistics.estimate import Estimate
 
 Names = Mapping[str, str] | None
 #: Okabe and Ito's colours: told apart by the colour-blind. Markers tell the same without colour.
@@ -81,7 +81,7 @@ def difference(pair: Pair, names: Names = None) -> Figure:
     """Paired difference in accuracy over log n with 95 % intervals, and where the curves cross."""
     ahead, behind = (display_name(name, names) for name in (pair.ahead, pair.behind))
     figure, axis = _figure(f"{ahead} minus {behind}, 95 % intervals")
-    signed = [c.difference if c.first == pair.ahead else _negative(c.difference) for c in pair.comparisons]
+    signed = [c.difference if c.first == pair.ahead else -c.difference for c in pair.comparisons]
     sizes = [c.size for c in pair.comparisons]
     _with_intervals(axis, sizes, signed, None, (COLOURS[0], "o"))
     for comparison, estimate in zip(pair.comparisons, signed, strict=True):
@@ -293,10 +293,6 @@ def _apart(values: Sequence[int] | Sequence[float]) -> list[float]:
 
 def _percent(values: Sequence[float]) -> list[float]:
     return [100 * value for value in values]
-
-
-def _negative(estimate: Estimate) -> Estimate:
-    return Estimate(-estimate.value, -estimate.high, -estimate.low)
 
 
 def _size(value: float) -> str:

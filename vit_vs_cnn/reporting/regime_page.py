@@ -51,9 +51,12 @@ FIGURES = {
 TOLD = ("name", "data", "protocol", "contenders", "trainer")
 _LONG = 20  # lines of a table that is not folded away
 METHOD = (
-    "Intervals cover 95 %. They come from a hierarchical bootstrap over subset and seed, then over test images; "
-    "differences are paired by seed and image. A verdict needs three paired seeds, equal trials of recipes and the "
-    "same test images; with several pairs at a size, p-values are corrected by Holm's method."
+    "Intervals cover 95 %. Those of accuracies and differences are of a sum: Student's distribution over seeds and "
+    "their subsets, and a normal one over what the test images have in common for all seeds; a single network has "
+    "Wilson's interval, two single networks have McNemar's exact p-value. Crossings, data multipliers and fits come "
+    "from resamples of the same two levels. Differences are paired by seed and image. A verdict needs three paired "
+    "seeds, equal trials of recipes and the same test images; with several pairs at a size, p-values are corrected "
+    "for these by Holm's method. The command compare says the same of the same cells."
 )
 
 

@@ -5,14 +5,16 @@ from typing import Any
 
 import numpy as np
 
-from vit_vs_cnn.comparison.statistics import Estimate
+from vit_vs_cnn.comparison.answers import MAJORITY
 from vit_vs_cnn.experiments.contamination import Contamination
 from vit_vs_cnn.experiments.regimes import Analysis, Crossing, display_name
+from vit_vs_cnn.experiments.regimes.comparison import over_all_sizes
 from vit_vs_cnn.experiments.regimes.frontier import COSTS
 from vit_vs_cnn.experiments.regimes.multiplier import Multiplier
 from vit_vs_cnn.experiments.status import CellStatus
 from vit_vs_cnn.reporting.comparison_tables import Sheet
 from vit_vs_cnn.reporting.tables import in_millions
+from vit_vs_cnn.statistics.estimate import Estimate, p_text
 
 Results = Sequence[Mapping[str, Any]]
 #: What a state is called where nobody knows yet who will read it, and when.
@@ -21,7 +23,8 @@ MISSING = "not finished"
 
 def curves_table(analysis: Analysis) -> Sheet:
     """Accuracy of every contender at every size."""
-    rows = [
+    rows = [] if analysis.majority is None else [[MAJORITY, "", f"{100 * analysis.majority:.1f}", "", "", ""]]
+    rows += [
         [display_name(curve.contender), f"{p.size:,}", *_percent(p.accuracy), str(len(p.by_seed))]
         for curve in analysis.curves
         for p in curve.points
@@ -33,15 +36,18 @@ def curves_table(analysis: Analysis) -> Sheet:
 
 def differences_table(analysis: Analysis) -> Sheet:
     """Every pair at every size, and what may be said of it."""
-    rows = []
+    rows, over_all = [], over_all_sizes([pair.comparisons for pair in analysis.pairs])
     for pair in analysis.pairs:
         for c in pair.comparisons:
             verdict = c.verdict if c.reason is None else f"{c.verdict}: {c.reason}"
             names = [display_name(c.leader), display_name(c.follower)]
-            p = f"{c.adjusted_p_value:.2g}" if c.adjusted_p_value >= 0.001 else "< 0.001"
-            rows.append([f"{c.size:,}", *names, *_percent(c.lead, sign=True), p, str(c.seeds), verdict])
-    title = "Who has the higher accuracy, by how many points, on the same images with the same seeds"
-    columns = ["n", "higher", "lower", "points", "from", "to", "p (Holm)", "seeds", "verdict"]
+            p = [p_text(c.adjusted_p_value), p_text(over_all[c.first, c.second, c.size])]
+            rows.append([f"{c.size:,}", *names, *_percent(c.lead, sign=True), *p, str(c.seeds), verdict])
+    title = (
+        "Who has the higher accuracy, by how many points, on the same images with the same seeds. p is corrected for "
+        "the pairs at a size, as the verdict is, and beside it for every line of this table (Holm)"
+    )
+    columns = ["n", "higher", "lower", "points", "from", "to", "p", "p, all sizes", "seeds", "verdict"]
     return Sheet("differences", title, columns, rows, "curves")
 
 

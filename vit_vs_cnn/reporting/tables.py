@@ -13,8 +13,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from vit_vs_cnn.comparison.statistics import Estimate
-from vit_vs_cnn.experiments.regimes import Analysis, Comparison
+from vit_vs_cnn.comparison.answers import MAJORITY
+from vit_vs_cnn.experiments.regimes import Analysis
+from vit_vs_cnn.statistics.estimate import Estimate
 
 # Nine columns that fit a terminal 80 wide.
 COLUMNS = ("contender", "n", "accuracy", "95 % CI", "params", "MACs", "steps", "images/s", "time")
@@ -81,6 +82,10 @@ def print_table(results: Sequence[dict[str, Any]], analysis: Analysis, *, title:
     table = Table(title=title, box=box.SIMPLE_HEAD, padding=0, pad_edge=False, title_justify="left")
     for column in COLUMNS:
         table.add_column(column, justify="left" if column == "contender" else "right", no_wrap=True)
+    if analysis.majority is not None:
+        name, *cells = _majority_cells(analysis.majority)
+        table.add_row(name.replace(" frequent", "\nfrequent"), *cells)  # or nine columns would not fit
+        table.add_section()
     for _, rows in itertools.groupby(rows_of(results, analysis), key=lambda row: row.train_size):
         for row in rows:
             table.add_row(*row.cells())
@@ -98,7 +103,9 @@ def write_tables(results: Sequence[dict[str, Any]], analysis: Analysis, folder: 
     writer.writeheader()
     writer.writerows(results)
     lines = ["| " + " | ".join(COLUMNS) + " |", "|" + " --- |" * len(COLUMNS)]
-    lines += ["| " + " | ".join(row.cells()) + " |" for row in rows_of(results, analysis)]
+    rows = [] if analysis.majority is None else [_majority_cells(analysis.majority)]
+    rows += [row.cells() for row in rows_of(results, analysis)]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
     written = {
         folder / "results.csv": text.getvalue(),
         folder / "table.md": "\n".join([*lines, "", _caption(results), ""]),
@@ -108,25 +115,24 @@ def write_tables(results: Sequence[dict[str, Any]], analysis: Analysis, folder: 
     return list(written)
 
 
+def _majority_cells(share: float) -> tuple[str, ...]:
+    return (MAJORITY, "", f"{100 * share:.1f} %", *[""] * (len(COLUMNS) - 3))
+
+
 def comparison_lines(analysis: Analysis) -> list[str]:
-    """For each training size and pair of contenders: who is ahead, by how much, on the same images and seeds."""
+    """For each training size and pair of contenders: who is ahead, by how much, on the same images and seeds.
+
+    Before that, what is wrong with a network.
+    """
+    warnings = [f"warning: {told}" for told in analysis.few_classes]
     found = sorted((c for pair in analysis.pairs for c in pair.comparisons), key=lambda c: c.size)
-    lines = [f"n = {comparison.size:,}: {_in_words(comparison)}" for comparison in found]
+    lines = [f"n = {comparison.size:,}: {comparison.sentence}" for comparison in found]
     if len(analysis.pairs) > 1:
         lines.append(
-            f"Each interval is of its pair by itself; whether a difference is shown is corrected for all "
-            f"{len(analysis.pairs)} pairs of a size (Holm)"
+            "Each interval is of its pair by itself; p and whether a difference is shown are corrected for the pairs "
+            "of a size (Holm)"
         )
-    return lines
-
-
-def _in_words(comparison: Comparison) -> str:
-    lead = comparison.lead
-    interval = f"{100 * lead.low:+.1f} to {100 * lead.high:+.1f}"
-    text = f"{comparison.leader} is {100 * lead.value:.1f} points above {comparison.follower} ({interval})"
-    if comparison.why_no_verdict is not None:
-        return f"{text}; no verdict: {comparison.why_no_verdict}"
-    return text if comparison.verdict == "ahead" else f"{text}; no difference is shown"
+    return [*warnings, *lines]
 
 
 def _caption(results: Sequence[dict[str, Any]]) -> str:
@@ -136,7 +142,7 @@ def _caption(results: Sequence[dict[str, Any]]) -> str:
         f"Accuracy on {results[0]['scored_images']:,} {results[0]['scored_on']} images; the interval covers {meaning}. "
         "n counts validation images. MACs of one image, attention products counted. Time of one training."
     )
-    if len({str(r["identity"]["contender"]["augmentation"]) for r in results}) > 1:
+    if len({str(r.get("identity", {}).get("contender", {}).get("augmentation")) for r in results}) > 1:
         caption += " The contenders' augmentations differ."
     return caption
 

@@ -13,10 +13,12 @@ from scipy import optimize, stats
 
 from vit_vs_cnn.experiments.regimes.comparison import comparisons
 from vit_vs_cnn.experiments.regimes.crossing import crossings
+from vit_vs_cnn.experiments.regimes.curves import learning_curve
 from vit_vs_cnn.experiments.regimes.measurements import in_order, measurements_of
 from vit_vs_cnn.experiments.regimes.multiplier import matched_multiplier
 from vit_vs_cnn.experiments.regimes.power_laws import fit_draws, models_for
-from vit_vs_cnn.experiments.regimes.resampling import Draws, Resamples, estimate_from
+from vit_vs_cnn.statistics.measurements import Measurements
+from vit_vs_cnn.statistics.resampling import Draws, Resamples
 
 
 @dataclass(frozen=True)
@@ -107,20 +109,21 @@ def coverage(world: World, simulations: int, *, resamples: int = 1000, with_laws
     held: dict[str, list[bool]] = {}
     for simulation in range(simulations):
         results, correct = world.draw(simulation)
-        draws = Resamples(measurements_of(in_order(results), correct), count=resamples, seed=simulation).of(
-            ["cnn", "vit"]
-        )
-        for name, true, low, high in _intervals(world, draws, with_laws):
+        measured = measurements_of(in_order(results), correct)
+        draws = Resamples(measured, count=resamples, seed=simulation).of(["cnn", "vit"])
+        for name, true, low, high in _intervals(world, measured, draws, with_laws):
             held.setdefault(name, []).append((low is None or low <= true) and (high is None or true <= high))
     return {name: float(np.mean(values)) for name, values in held.items()}
 
 
-def _intervals(world: World, draws: Draws, with_laws: bool) -> Iterator[tuple[str, float, float | None, float | None]]:
+def _intervals(
+    world: World, measured: Measurements, draws: Draws, with_laws: bool
+) -> Iterator[tuple[str, float, float | None, float | None]]:
     """What is estimated, what is true, and the ends of the interval."""
-    for comparison in comparisons(draws, [None] * len(draws.sizes)):
+    for comparison in comparisons(measured, ("cnn", "vit"), draws.sizes, [None] * len(draws.sizes)):
         true = world.error(1, comparison.size) - world.error(0, comparison.size)
         yield f"difference at {comparison.size}", true, comparison.difference.low, comparison.difference.high
-    accuracy = estimate_from(0.0, draws.values[:, 0, 0])
+    accuracy = learning_curve(measured, "cnn").points[0].accuracy
     yield "accuracy of the cnn at the least size", 1 - world.error(0, world.sizes[0]), accuracy.low, accuracy.high
     if world.meets:
         models = models_for(draws) if with_laws else []

@@ -4,7 +4,7 @@ import numpy as np
 
 from vit_vs_cnn.experiments.regimes import results_of_table
 from vit_vs_cnn.experiments.regimes.measurements import in_order, measurements_of
-from vit_vs_cnn.experiments.regimes.resampling import Draws, Resamples
+from vit_vs_cnn.statistics.resampling import Draws, Resamples
 
 SIZES = (5000, 12500, 25000, 37500, 50000)
 #: github.com/trozki213/cnn-vit-cct-comparison: CIFAR-10, one seed, 150 epochs, percent.

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from vit_vs_cnn.comparison.statistics import Estimate
 from vit_vs_cnn.experiments.regimes.curves import CurvePoint, LearningCurve
 from vit_vs_cnn.experiments.regimes.frontier import cost_frontier
+from vit_vs_cnn.statistics.estimate import Estimate
 
 
 def grid_of(costs, accuracies):

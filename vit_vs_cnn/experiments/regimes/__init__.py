@@ -2,7 +2,7 @@
 
 from vit_vs_cnn.experiments.regimes.analysis import Analysis, Pair, analyse
 from vit_vs_cnn.experiments.regimes.answer import answer, display_name, headline
-from vit_vs_cnn.experiments.regimes.comparison import Comparison
+from vit_vs_cnn.experiments.regimes.comparison import SizedComparison
 from vit_vs_cnn.experiments.regimes.crossing import Crossing
 from vit_vs_cnn.experiments.regimes.curves import CurvePoint, LearningCurve
 from vit_vs_cnn.experiments.regimes.findings import Findings, findings_of
@@ -13,7 +13,6 @@ from vit_vs_cnn.experiments.regimes.power_laws import PowerLaw
 
 __all__ = [
     "Analysis",
-    "Comparison",
     "Crossing",
     "CurvePoint",
     "Findings",
@@ -22,6 +21,7 @@ __all__ = [
     "Multiplier",
     "Pair",
     "PowerLaw",
+    "SizedComparison",
     "analyse",
     "answer",
     "display_name",

@@ -8,20 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from vit_vs_cnn.experiments.regimes.comparison import (
-    SEEDS_FOR_A_VERDICT,
-    Comparison,
-    adjust_for_pairs,
-    comparisons,
-)
+from vit_vs_cnn.experiments.regimes.comparison import SizedComparison, adjust_for_pairs, comparisons
 from vit_vs_cnn.experiments.regimes.crossing import Crossing, PairLaws, crossings
 from vit_vs_cnn.experiments.regimes.curves import LearningCurve, learning_curve
 from vit_vs_cnn.experiments.regimes.fairness import obstacle, warnings_of
 from vit_vs_cnn.experiments.regimes.frontier import FrontierPoint, cost_frontier
-from vit_vs_cnn.experiments.regimes.measurements import Measurements, coordinates, in_order, measurements_of
+from vit_vs_cnn.experiments.regimes.measurements import coordinates, in_order, measurements_of
 from vit_vs_cnn.experiments.regimes.multiplier import Multiplier, leader, matched_multiplier, multipliers
 from vit_vs_cnn.experiments.regimes.power_laws import PowerLaw, fit_draws, models_for, power_laws
-from vit_vs_cnn.experiments.regimes.resampling import Draws, Resamples
+from vit_vs_cnn.statistics.measurements import Measurements
+from vit_vs_cnn.statistics.resampling import Draws, Resamples
+from vit_vs_cnn.statistics.verdict import SEEDS_FOR_A_VERDICT
 
 
 @dataclass(frozen=True)
@@ -39,13 +36,13 @@ class Pair:
 
     ahead: str
     behind: str
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[SizedComparison, ...]
     crossings: tuple[Crossing, ...]
     multipliers: tuple[Multiplier, ...]
     matched: Multiplier | None
 
     @property
-    def at_largest(self) -> Comparison:
+    def at_largest(self) -> SizedComparison:
         """The comparison at the largest size that they have in common."""
         return self.comparisons[-1]
 
@@ -63,6 +60,8 @@ class Analysis:
         sizes: labelled images, ascending.
         seeds: how many different ones there are.
         test_images: on how many images accuracies were measured, the least.
+        majority: accuracy of always naming the most frequent class of these; None if their classes are unknown.
+        few_classes: a sentence on each network that names one class only, or fewer than half of those that occur.
         curves: one for each contender.
         laws: both models for each contender, as far as it has more sizes than they have parameters.
         pairs: of all contenders that have a size and a seed in common.
@@ -76,6 +75,8 @@ class Analysis:
     sizes: tuple[int, ...]
     seeds: int
     test_images: int
+    majority: float | None
+    few_classes: tuple[str, ...]
     curves: tuple[LearningCurve, ...]
     laws: tuple[PowerLaw, ...]
     pairs: tuple[Pair, ...]
@@ -97,6 +98,8 @@ def analyse(
     results: Sequence[Mapping[str, Any]],
     correct: Mapping[str, np.ndarray] | None = None,
     *,
+    majority: float | None = None,
+    few_classes: Sequence[str] = (),
     resamples: int = 4000,
     seed: int = 0,
 ) -> Analysis:
@@ -105,8 +108,10 @@ def analyse(
     Arguments:
         results: of finished cells, as in result.json; a table of accuracies (``results_of_table``) will do.
         correct: by the result's ``cell``, whether each test image is classified rightly (``load_correct``).
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
+        majority: accuracy of always naming the most frequent class (``load_answers``).
+        few_classes: a sentence on each network that names few classes.
+        resamples: behind crossings, data multipliers and fits.
+        seed: of the resamples.
 
     Raises:
         InputError: no results, two of one cell, or predictions that do not belong to them.
@@ -116,25 +121,22 @@ def analyse(
     drawn = Resamples(measured, count=resamples, seed=seed)
     by_contender = [drawn.of([name]) for name in measured.contenders]
     laws = [law for draws in by_contender for law in power_laws(draws)]
-    curves = [learning_curve(draws, _by_seed(measured, draws)) for draws in by_contender]
+    curves = [learning_curve(measured, name) for name in measured.contenders]
     return Analysis(
         contenders=measured.contenders,
         sizes=measured.sizes,
         seeds=len(measured.seeds),
         test_images=int(np.nanmin(measured.images)),
+        majority=majority,
+        few_classes=tuple(few_classes),
         curves=tuple(curves),
         laws=tuple(laws),
         pairs=tuple(_pairs(measured, drawn, ordered)),
         frontier=tuple(cost_frontier(ordered, curves)),
-        warnings=(*warnings_of(ordered), *_limits(measured, laws)),
+        warnings=(*(f"{told}." for told in few_classes), *warnings_of(ordered), *_limits(measured, laws)),
         resamples=resamples,
         has_predictions=correct is not None,
     )
-
-
-def _by_seed(measured: Measurements, draws: Draws) -> list[tuple[float, ...]]:
-    rows = measured.accuracy[measured.contenders.index(draws.contenders[0])]
-    return [tuple(float(a) for a in rows[measured.sizes.index(n)] if not np.isnan(a)) for n in draws.sizes]
 
 
 def _pairs(measured: Measurements, drawn: Resamples, results: Sequence[Mapping[str, Any]]) -> list[Pair]:
@@ -142,22 +144,22 @@ def _pairs(measured: Measurements, drawn: Resamples, results: Sequence[Mapping[s
     for first, second in itertools.combinations(measured.contenders, 2):
         both = [measured.contenders.index(name) for name in (first, second)]
         if measured.present[both].all(0).any():
-            found.append(_pair(drawn.of([first, second]), results))
+            found.append(_pair(measured, drawn.of([first, second]), results))
     judged = adjust_for_pairs([pair.comparisons for pair in found])
     return [dataclasses.replace(pair, comparisons=tuple(c)) for pair, c in zip(found, judged, strict=True)]
 
 
-def _pair(draws: Draws, results: Sequence[Mapping[str, Any]]) -> Pair:
+def _pair(measured: Measurements, draws: Draws, results: Sequence[Mapping[str, Any]]) -> Pair:
     laws: PairLaws = {model: [fit_draws(draws, place, model) for place in (0, 1)] for model in models_for(draws)}
     obstacles = []
     for size in draws.sizes:
         runs = [[r for r in results if coordinates(r)[:2] == (name, size)] for name in draws.contenders]
         obstacles.append(obstacle(*runs))
-    ahead = leader(draws)
+    ahead, names = leader(draws), (draws.contenders[0], draws.contenders[1])
     return Pair(
         ahead=draws.contenders[ahead],
         behind=draws.contenders[1 - ahead],
-        comparisons=tuple(comparisons(draws, obstacles)),
+        comparisons=tuple(comparisons(measured, names, draws.sizes, obstacles)),
         crossings=tuple(crossings(draws, laws)),
         multipliers=tuple(multipliers(draws, laws)),
         matched=matched_multiplier(draws),

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from vit_vs_cnn.comparison.statistics import Estimate
 from vit_vs_cnn.experiments.regimes.analysis import Analysis, Pair
-from vit_vs_cnn.experiments.regimes.comparison import SEEDS_FOR_A_VERDICT
 from vit_vs_cnn.experiments.regimes.crossing import Crossing
 from vit_vs_cnn.experiments.regimes.multiplier import Multiplier
+from vit_vs_cnn.statistics.estimate import Estimate
+from vit_vs_cnn.statistics.verdict import SEEDS_FOR_A_VERDICT
 
 #: How papers write what contenders are often called.
 NAMES = {"vit": "ViT", "cnn": "CNN", "resnet": "ResNet", "cct": "CCT", "deit": "DeiT", "mlp": "MLP"}

@@ -8,7 +8,6 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from vit_vs_cnn.comparison.statistics import Estimate
 from vit_vs_cnn.experiments.regimes.interpolation import (
     interpolate,
     log_errors,
@@ -17,7 +16,8 @@ from vit_vs_cnn.experiments.regimes.interpolation import (
     size_grid,
 )
 from vit_vs_cnn.experiments.regimes.power_laws import Laws, Model
-from vit_vs_cnn.experiments.regimes.resampling import Draws, estimate_from
+from vit_vs_cnn.statistics.estimate import Estimate
+from vit_vs_cnn.statistics.resampling import Draws, estimate_from
 
 #: The law of the observed means and those of the resamples, for both contenders of a pair.
 PairLaws = Mapping[Model, Sequence[tuple[Laws, Laws]]]

@@ -4,8 +4,9 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from vit_vs_cnn.comparison.statistics import Estimate
-from vit_vs_cnn.experiments.regimes.resampling import Draws, estimate_from
+from vit_vs_cnn.statistics.estimate import Estimate
+from vit_vs_cnn.statistics.means import accuracy_interval, accuracy_interval_without_images
+from vit_vs_cnn.statistics.measurements import Measurements
 
 
 @dataclass(frozen=True)
@@ -36,15 +37,20 @@ class LearningCurve:
         return dataclasses.asdict(self)
 
 
-def learning_curve(draws: Draws, by_seed: list[tuple[float, ...]]) -> LearningCurve:
-    """The curve of the only contender of ``draws``.
-
-    Arguments:
-        by_seed: for each of its sizes the accuracies of its seeds.
-    """
-    (contender,) = draws.contenders
-    points = [
-        CurvePoint(size, estimate_from(draws.observed[0, i], draws.values[:, 0, i]), by_seed[i])
-        for i, size in enumerate(draws.sizes)
-    ]
+def learning_curve(measured: Measurements, contender: str) -> LearningCurve:
+    """The curve of one contender over the sizes that it was run with."""
+    place = measured.contenders.index(contender)
+    points = []
+    for i, size in enumerate(measured.sizes):
+        there = measured.present[place, i]
+        if there.any():
+            by_seed = tuple(float(a) for a in measured.accuracy[place, i, there])
+            points.append(CurvePoint(size, _accuracy(measured, place, i, by_seed), by_seed))
     return LearningCurve(contender, tuple(points))
+
+
+def _accuracy(measured: Measurements, contender: int, size: int, by_seed: tuple[float, ...]) -> Estimate:
+    there = measured.present[contender, size]
+    if measured.correct is not None:
+        return accuracy_interval(measured.correct[contender, size, there])
+    return accuracy_interval_without_images(by_seed, int(measured.images[contender, size, there].min()))

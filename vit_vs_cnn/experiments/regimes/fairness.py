@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.statistics.verdict import unequal_trials
 
 Result = Mapping[str, Any]
 
@@ -11,9 +12,8 @@ Result = Mapping[str, Any]
 def obstacle(first: Sequence[Result], second: Sequence[Result]) -> str | None:
     """Why the runs of two contenders at one size allow no verdict, whatever their number; None if they do."""
     both = [*first, *second]
-    trials = sorted({r.get("trials", 1) for r in both})
-    if len(trials) > 1:
-        return f"their recipes had unequal trials ({', '.join(map(str, trials))})"
+    if (unequal := unequal_trials(r.get("trials", 1) for r in both)) is not None:
+        return unequal
     if any(r.get("scored_on", "test") != "test" for r in both):
         return "they were scored on validation images"
     if len({str(r.get("data", {}).get("fingerprint")) for r in both}) > 1:

@@ -9,7 +9,7 @@ import numpy as np
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.regimes.analysis import Analysis, analyse
-from vit_vs_cnn.experiments.regimes.measurements import load_correct
+from vit_vs_cnn.experiments.regimes.measurements import load_answers
 from vit_vs_cnn.experiments.runner import read_results
 
 
@@ -38,7 +38,8 @@ def findings_of(folder: Path) -> Findings:
     """
     results = sorted(read_results(folder), key=lambda r: (r["train_size"], r["seed"], r["contender"]))
     try:
-        correct, notes = load_correct(folder, results), ()
+        answers, notes = load_answers(folder, results), ()
     except InputError as error:
-        correct, notes = None, (f"Intervals do without the predictions: {error}.",)
-    return Findings(results, analyse(results, correct), correct, notes)
+        return Findings(results, analyse(results), None, (f"Intervals do without the predictions: {error}.",))
+    told = {"majority": answers.majority, "few_classes": answers.few_classes}
+    return Findings(results, analyse(results, answers.correct, **told), answers.correct, notes)

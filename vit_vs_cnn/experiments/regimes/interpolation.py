@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.interpolate import PchipInterpolator
 
-from vit_vs_cnn.comparison.statistics import Estimate
+from vit_vs_cnn.statistics.estimate import Estimate
 
 #: Places between the smallest and the largest size, equally spaced in log n.
 PLACES = 257

@@ -6,36 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Int64
 
+from vit_vs_cnn.comparison.answers import class_counts, classes_named, majority_share, told_of_few
 from vit_vs_cnn.comparison.evaluation import Predictions
 from vit_vs_cnn.errors import InputError
-
-
-@dataclass(frozen=True, eq=False)
-class Measurements:
-    """Accuracies in the order (contender, size, seed); NaN where there is no cell.
-
-    Arguments:
-        contenders: their names, in the order of the results.
-        sizes: labelled images, ascending.
-        seeds: ascending; contenders are paired by them.
-        accuracy: from 0 to 1.
-        images: on how many images each accuracy was measured.
-        correct: whether each network is right on each test image, zero where there is no cell; None if unknown.
-    """
-
-    contenders: tuple[str, ...]
-    sizes: tuple[int, ...]
-    seeds: tuple[int, ...]
-    accuracy: Float[np.ndarray, "contenders sizes seeds"]
-    images: Float[np.ndarray, "contenders sizes seeds"]
-    correct: Bool[np.ndarray, "contenders sizes seeds count"] | None
-
-    @property
-    def present(self) -> Bool[np.ndarray, "contenders sizes seeds"]:
-        """Where there is a cell."""
-        return ~np.isnan(self.accuracy)
+from vit_vs_cnn.statistics.measurements import Measurements
 
 
 def in_order(results: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -127,20 +103,55 @@ def results_of_table(accuracies: Mapping[str, Mapping[int, float]], *, scored_im
     ]
 
 
-def load_correct(folder: Path, results: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray] | None:
-    """Which test images each finished cell of an experiment classified rightly, by cell.
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What the networks of finished cells said of the images that scored them.
 
-    None where the cells were not scored on the same images, as when validation images score them: then the accuracies
-    must do.
+    Arguments:
+        correct: by cell, whether each image is classified rightly; None where cells were not scored on the same images,
+            as when validation images score them: then the accuracies must do.
+        class_counts: how many of the images are of each class.
+        named: by network, how many classes it names.
+    """
+
+    correct: dict[str, np.ndarray] | None
+    class_counts: Int64[np.ndarray, "classes"]
+    named: dict[str, int]
+
+    @property
+    def majority(self) -> float:
+        """The accuracy of always naming the most frequent class."""
+        return majority_share(self.class_counts)
+
+    @property
+    def few_classes(self) -> list[str]:
+        """A sentence on each network that names one class only, or fewer than half of those that occur."""
+        return told_of_few(self.named, int((self.class_counts > 0).sum()))
+
+
+def load_answers(folder: Path, results: Sequence[Mapping[str, Any]]) -> Answers:
+    """Read the predictions of finished cells.
+
+    Raises:
+        InputError: a file that can't be read, or cells with other numbers of classes.
+    """
+    first, correct, counts, named, same = None, {}, [], {}, True
+    for result in results:
+        predictions = Predictions.load(folder / "cells" / result["cell"] / "predictions.npz")
+        first = first or predictions
+        same = same and predictions.is_of_the_images_of(first)
+        if predictions.logits.shape[1] != first.logits.shape[1]:
+            raise InputError(f"predictions of {result['cell']} are of another number of classes than the others")
+        correct[result["cell"]] = predictions.correct.numpy()
+        counts.append(class_counts(predictions))
+        named[result["cell"].rpartition("-")[0] or result["cell"]] = classes_named(predictions)  # without its hash
+    return Answers(correct if same else None, counts[0] if same else np.sum(counts, axis=0), named)
+
+
+def load_correct(folder: Path, results: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray] | None:
+    """Which images each finished cell of an experiment classified rightly, by cell: ``correct`` of ``load_answers``.
 
     Raises:
         InputError: a file that can't be read.
     """
-    first, correct = None, {}
-    for result in results:
-        predictions = Predictions.load(folder / "cells" / result["cell"] / "predictions.npz")
-        first = first or predictions
-        if not predictions.is_of_the_images_of(first):
-            return None
-        correct[result["cell"]] = predictions.correct.numpy()
-    return correct
+    return load_answers(folder, results).correct

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from vit_vs_cnn.comparison.statistics import Estimate
 from vit_vs_cnn.experiments.regimes.crossing import REACH, Method, PairLaws, State, state_of
 from vit_vs_cnn.experiments.regimes.interpolation import interpolate, log_errors, root_with_interval, size_grid
 from vit_vs_cnn.experiments.regimes.power_laws import Laws, Model
-from vit_vs_cnn.experiments.regimes.resampling import Draws, estimate_from
+from vit_vs_cnn.statistics.estimate import Estimate
+from vit_vs_cnn.statistics.resampling import Draws, estimate_from
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
-from vit_vs_cnn.comparison.statistics import Estimate
-from vit_vs_cnn.experiments.regimes.resampling import Draws, estimate_from
+from vit_vs_cnn.statistics.estimate import Estimate
+from vit_vs_cnn.statistics.resampling import Draws, estimate_from
 
 Model = Literal["power law", "power law with floor"]
 MODELS: tuple[Model, ...] = ("power law", "power law with floor")

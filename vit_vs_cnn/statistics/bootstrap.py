@@ -1,24 +1,15 @@
-"""95 % intervals over images: by resampling them, and for shares of them."""
+"""95 % intervals over images by resampling them, for means and functions of means."""
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
 
 from vit_vs_cnn.seeds import derive_seed
+from vit_vs_cnn.statistics.estimate import Estimate
 
 RESAMPLES = 2000
 _CHUNK = 100  # resamples drawn at a time: bounds the memory
-
-
-class Estimate(NamedTuple):
-    """A value with a 95 % interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 def bootstrap(
@@ -61,9 +52,3 @@ def mean_difference(
 ) -> Estimate:
     """The mean of ``first`` minus that of ``second``, on the same images."""
     return bootstrap(np.stack([first, second], axis=1), lambda means: means[:, 0] - means[:, 1], seed=seed)
-
-
-def share_of(hits: int, count: int) -> Estimate:
-    """A share of images, with Wilson's interval (Wilson 1927)."""
-    interval = stats.binomtest(hits, count).proportion_ci(0.95, method="wilson")
-    return Estimate(hits / count, float(interval.low), float(interval.high))

@@ -6,7 +6,7 @@ from scipy import stats
 
 from tests.experiments.regimes.tables import draws_of, seeded
 from vit_vs_cnn.experiments.regimes.measurements import in_order, measurements_of
-from vit_vs_cnn.experiments.regimes.resampling import Resamples, estimate_from
+from vit_vs_cnn.statistics.resampling import Resamples, estimate_from
 
 IMAGES = 1009
 

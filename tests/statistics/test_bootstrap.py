@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vit_vs_cnn.inspection.intervals import bootstrap, mean_difference, mean_of, share_of
+from vit_vs_cnn.statistics.bootstrap import bootstrap, mean_difference, mean_of
 
 
 def test_the_interval_of_a_mean_is_that_of_scipys_bootstrap():
@@ -25,9 +25,3 @@ def test_what_images_share_cancels_in_a_difference_and_in_a_ratio():
     assert difference.low == pytest.approx(1) == difference.high
     ratio = bootstrap(np.stack([2 * hard, hard], axis=1), lambda means: means[:, 0] / means[:, 1])
     assert ratio.low == pytest.approx(2) == ratio.high
-
-
-def test_a_share_has_wilsons_interval():
-    share = share_of(17, 43)
-    expected = stats.binomtest(17, 43).proportion_ci(method="wilson")
-    assert share == (17 / 43, expected.low, expected.high)

@@ -1,4 +1,8 @@
-"""Resamples of the accuracies: what other seeds and other test images would have given."""
+"""Resamples of the accuracies: what other seeds and other test images would have given.
+
+Means and differences of means have their distribution in closed form (``means.Uncertain``). Curves, crossings, data
+multipliers and fits are functions of many means at once: they are found in every resample.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from vit_vs_cnn.comparison.statistics import Estimate
-from vit_vs_cnn.experiments.regimes.measurements import Measurements
 from vit_vs_cnn.seeds import derive_seed
+from vit_vs_cnn.statistics.estimate import Estimate
+from vit_vs_cnn.statistics.means import binomial_variance
+from vit_vs_cnn.statistics.measurements import Measurements
 
 #: Weights of so many resamples are held in memory at a time.
 CHUNK = 250
@@ -86,7 +91,7 @@ class Resamples:
         values = observed + self._seed_part(np.where(shared, accuracy, 0.0), shared)
         noise = self._normals[(slice(None), *block)]
         if self._image_deviations is None:
-            values += noise * np.sqrt(_binomial_variance(observed, images))
+            values += noise * np.sqrt(binomial_variance(observed, images))
         else:
             values += self._image_part(block, shared) + noise / images
         return Draws(
@@ -94,7 +99,7 @@ class Resamples:
             sizes=tuple(measured.sizes[i] for i in sizes),
             seeds=tuple(int(k) for k in seeds),
             observed=observed,
-            variance=_seed_variance(accuracy, shared) + _binomial_variance(observed, images),
+            variance=_seed_variance(accuracy, shared) + binomial_variance(observed, images),
             values=np.clip(values, 0.0, 1.0),
         )
 
@@ -160,17 +165,6 @@ def _root(matrix: Float[np.ndarray, "n n"], power: float) -> Float[np.ndarray, "
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     kept = values > 1e-12 * max(float(values[-1]), 1e-12)
     return (vectors * np.where(kept, np.where(kept, values, 1.0) ** power, 0.0)) @ vectors.T
-
-
-def _binomial_variance(
-    accuracy: Float[np.ndarray, "contenders sizes"], images: Float[np.ndarray, "contenders sizes"]
-) -> Float[np.ndarray, "contenders sizes"]:
-    """p (1 - p) / N with two right and two wrong images added, so that a perfect score does not look certain.
-
-    Reference: Agresti & Coull, "Approximate is better than exact", American Statistician 1998.
-    """
-    p = (accuracy * images + 2) / (images + 4)
-    return p * (1 - p) / (images + 4)
 
 
 def _seed_variance(

@@ -1,0 +1,189 @@
+"""``compare`` and ``report`` on the same cells: one interval, one p-value, one verdict."""
+
+import json
+import shutil
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
+from vit_vs_cnn.cli import main
+from vit_vs_cnn.comparison.answers import MAJORITY
+from vit_vs_cnn.comparison.evaluation import Predictions
+
+SEEDS = (3, 4, 5)
+#: Which share of the test images each contender gets right, about.
+SHARES = {"vit": 0.35, "resnet": 0.8, "small": 0.37}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """Three contenders and three seeds whose answers are made up: networks of three steps answer all alike."""
+    root = tmp_path_factory.mktemp("trained")
+    protocol = {"train_sizes": [120], "seeds": list(SEEDS), "budget": {"steps": 2}, "batch_size": 14}
+    contenders = tiny_config(root)["contenders"]
+    contenders["small"] = {"model": {"name": "resnet8", "width": 4}}
+    run_quietly(tiny_experiment(root, protocol=protocol, contenders=contenders, execution={}))
+    for cell in (root / "tiny" / "cells").iterdir():
+        _make_up(cell)
+    return root / "tiny"
+
+
+def _make_up(cell: Path) -> None:
+    """Answers that find the same images hard whoever gives them, some by each seed and network alone."""
+    contender, _, seed = cell.name.split("-")[:3]
+    predictions = Predictions.load(cell / "predictions.npz")
+    rng = np.random.default_rng([int(seed[1:]), *contender.encode()])
+    count = len(predictions.labels)
+    score = np.random.default_rng(0).random(count) + rng.normal(0, 0.08, count)
+    right = torch.from_numpy(score < SHARES[contender] + rng.normal(0, 0.01))
+    answers = torch.where(right, predictions.labels, (predictions.labels + 1) % 10)
+    logits = torch.nn.functional.one_hot(answers, 10).float()
+    with np.load(cell / "predictions.npz") as arrays:
+        of = arrays["of"].item()
+    Predictions(logits, predictions.labels, predictions.sample_ids).save(cell / "predictions.npz", of=of)
+    result = json.loads((cell / "result.json").read_text())
+    (cell / "result.json").write_text(json.dumps({**result, "accuracy": float(right.double().mean())}))
+
+
+def _kept(experiment: Path, folder: Path, keep) -> Path:
+    """A copy of an experiment with some of its cells, in another order."""
+    shutil.copytree(experiment, folder)
+    names = [n for n in json.loads((folder / "grid.json").read_text()) if keep(*n.split("-")[:3:2])]
+    (folder / "grid.json").write_text(json.dumps(names[::-1]))
+    for cell in (folder / "cells").iterdir():
+        if cell.name not in names:
+            shutil.rmtree(cell)
+    return folder
+
+
+def _both(folder: Path, capsys) -> tuple[dict, dict]:
+    """What ``compare`` and what ``report`` say of every pair, by the pair; both print the same sentence."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*have now been tested")
+        assert main(["compare", str(folder), "--only", "accuracy", "--json"]) == 0
+    compared = json.loads(capsys.readouterr().out)
+    assert main(["report", str(folder)]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    for sentence in compared["conclusions"]:
+        assert f"n = 120: {sentence}" in printed
+    reported = json.loads((folder / "report" / "analysis.json").read_text())
+    groups = {group["name"]: group["top1"] for group in compared["accuracy"]["groups"]}
+    curves = {curve["contender"]: curve["points"][0]["accuracy"] for curve in reported["curves"]}
+    assert groups.keys() == curves.keys()
+    for name, estimate in groups.items():
+        assert estimate == pytest.approx(curves[name], abs=1e-12)
+    ours = [pair["comparison"] for pair in compared["accuracy"]["pairs"]]
+    theirs = [comparison for pair in reported["pairs"] for comparison in pair["comparisons"]]
+    return _by_pair(ours), _by_pair(theirs)
+
+
+def _by_pair(comparisons: list[dict]) -> dict:
+    """By the two names, the difference from the first in the alphabet."""
+    found = {}
+    for one in comparisons:
+        sign = 1 if one["first"] < one["second"] else -1
+        ends = [sign * one["difference"][end] for end in ("value", "low", "high")]
+        told = {key: one[key] for key in ("seeds", "test", "family", "verdict", "reason")}
+        numbers = [*sorted(ends), one["p_value"], one["adjusted_p_value"]]
+        found[tuple(sorted((one["first"], one["second"])))] = (numbers, told)
+    return found
+
+
+def _assert_same(compared: dict, reported: dict) -> None:
+    assert compared.keys() == reported.keys()
+    for pair, (numbers, told) in compared.items():
+        assert numbers == pytest.approx(reported[pair][0], abs=1e-12), pair
+        assert told == reported[pair][1], pair
+
+
+def test_three_contenders_over_three_seeds(trained, tmp_path, capsys):
+    compared, reported = _both(_kept(trained, tmp_path / "all", lambda *_: True), capsys)
+    _assert_same(compared, reported)
+    verdicts = {pair: told["verdict"] for pair, (_, told) in compared.items()}
+    assert verdicts["resnet", "vit"] == "ahead"
+    assert verdicts["small", "vit"] == "no difference shown"
+    assert {told["family"] for _, told in compared.values()} == {3}
+
+
+def test_two_contenders_and_a_cell_that_is_missing(trained, tmp_path, capsys):
+    folder = _kept(trained, tmp_path / "some", lambda c, s: c != "small" and (c, s) != ("vit", "s5"))
+    compared, reported = _both(folder, capsys)
+    _assert_same(compared, reported)
+    ((_, told),) = compared.values()
+    assert (told["seeds"], told["verdict"]) == (2, "descriptive only")
+
+
+def test_two_single_networks(trained, tmp_path, capsys):
+    folder = _kept(trained, tmp_path / "one", lambda c, s: c != "small" and s == "s4")
+    compared, reported = _both(folder, capsys)
+    _assert_same(compared, reported)
+    ((numbers, told),) = compared.values()
+    assert told["test"] == "exact McNemar"
+    assert numbers[3] < 0.05
+    assert told["verdict"] == "descriptive only"
+
+
+def test_a_pair_alone_has_the_interval_that_it_has_among_three(trained, tmp_path, capsys):
+    among, _ = _both(_kept(trained, tmp_path / "all", lambda *_: True), capsys)
+    alone, _ = _both(_kept(trained, tmp_path / "pair", lambda c, _: c != "small"), capsys)
+    assert alone["resnet", "vit"][0][:4] == pytest.approx(among["resnet", "vit"][0][:4], abs=1e-12)
+
+
+def _column(text: str, row: str) -> str:
+    (line,) = [line for line in text.splitlines() if line.startswith(row)]
+    return line
+
+
+def test_every_table_opens_with_the_most_frequent_class_and_a_constant_network_is_named(trained, tmp_path, capsys):
+    """A network that says one class of every image has the accuracy of that class, and nothing else to show."""
+    folder = _kept(trained, tmp_path / "constant", lambda c, s: c != "small" and s != "s5")
+    (cell,) = folder.glob("cells/vit-n120-s3-*")
+    predictions = Predictions.load(cell / "predictions.npz")
+    labels = predictions.labels.clone()
+    constant = torch.nn.functional.one_hot(torch.full_like(labels, int(labels.mode().values)), 10).float()
+    Predictions(constant, labels, predictions.sample_ids).save(cell / "predictions.npz")
+    share = float(labels.bincount().max() / len(labels))
+    result = json.loads((cell / "result.json").read_text())
+    (cell / "result.json").write_text(json.dumps({**result, "accuracy": share}))
+    told = f"it names 1 of the {len(labels.unique())} classes that occur"
+    first = f"{100 * share:.1f}"
+
+    assert main(["report", str(folder)]) == 0
+    printed = capsys.readouterr().out
+    assert "always the most" in printed and f"{first} %" in printed
+    assert f"warning: vit-n120-s3 says the same class of every image: {told}" in " ".join(printed.split())
+    report = folder / "report"
+    assert (report / "tables" / "learning_curves.csv").read_text().splitlines()[1].startswith(MAJORITY)
+    assert first in _column((report / "table.md").read_text(), f"| {MAJORITY} |")
+    assert json.loads((report / "analysis.json").read_text())["majority"] == pytest.approx(share)
+    assert all(word in (report / "index.html").read_text() for word in (MAJORITY, told))
+
+    out = tmp_path / "out"
+    assert main(["compare", str(folder), "--only", "accuracy", "--output", str(out)]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "always the" in printed and f" {first} " in printed
+    assert f"vit-s3 says the same class of every image: {told}" in printed
+    assert (out / "tables" / "accuracy.csv").read_text().splitlines()[1] == f"{MAJORITY},,{first},,,"
+    assert json.loads((out / "comparison.json").read_text())["accuracy"]["majority"] == pytest.approx(share)
+    assert all(word in (out / "index.html").read_text() for word in (MAJORITY, told))
+
+
+@pytest.mark.parametrize("command", ["compare", "inspect"])
+def test_weights_that_are_no_numbers_are_refused_in_one_line(trained, tmp_path, capsys, command):
+    folder = _kept(trained, tmp_path / "nan", lambda c, s: c == "vit" and s == "s3")
+    (checkpoint,) = folder.glob("cells/vit-n120-s3-*/checkpoints/last.ckpt")
+    contents = torch.load(checkpoint, weights_only=True)
+    for value in contents["state_dict"].values():
+        if value.is_floating_point():
+            value.fill_(float("nan"))
+    if "ema" in contents:
+        contents.pop("ema")
+    torch.save(contents, checkpoint)
+    words = ["--only", "accuracy"] if command == "compare" else ["--output", str(tmp_path / "out"), "--count", "2"]
+    assert main([command, str(checkpoint.parents[1]), *words]) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert "not finite numbers" in line

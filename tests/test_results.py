@@ -1,0 +1,183 @@
+"""What stands under results/ still reads, and its figures are those that the recorded cells give."""
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from vit_vs_cnn.cli import main
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.config import experiment_from_dict
+from vit_vs_cnn.experiments.regimes import Analysis, analyse
+from vit_vs_cnn.experiments.regimes.recorded import recorded_results
+from vit_vs_cnn.reporting.tables import comparison_lines
+from vit_vs_cnn.statistics.significance import holm
+
+RESULTS = Path(__file__).parents[1] / "results"
+TABLES = sorted(RESULTS.rglob("results.csv"))
+ANALYSES = sorted(RESULTS.rglob("analysis.json"))
+CONFIGS = sorted({*RESULTS.rglob("experiment.yaml"), *RESULTS.glob("*/tuning/*.yaml")})
+#: A README holds what ``report results.csv`` says between these lines.
+BLOCK = re.compile(r"<!-- vit-vs-cnn report (\S+) -->\n(.*?)\n<!-- end -->", re.DOTALL)
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(RESULTS))
+
+
+def block_of(analysis: Analysis) -> str:
+    """Accuracies and differences as ``report`` prints them, as Markdown."""
+    lines = ["| contender | n | accuracy | 95 % |", "| --- | --- | --- | --- |"]
+    for size in analysis.sizes:
+        found = [(c.contender, p.accuracy) for c in analysis.curves for p in c.points if p.size == size]
+        for contender, a in sorted(found):
+            interval = f"{100 * a.low:.1f} to {100 * a.high:.1f}"
+            lines.append(f"| {contender} | {size:,} | {100 * a.value:.1f} % | {interval} |")
+    told = comparison_lines(analysis)
+    shown = told if len(analysis.contenders) == 2 else []
+    return "\n".join([*lines, *([""] if shown else []), *(f"- {line}" for line in shown)])
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=_name)
+def test_every_recorded_config_is_one_of_todays(path):
+    experiment_from_dict(yaml.safe_load(path.read_text()))
+
+
+@pytest.mark.parametrize("path", TABLES, ids=_name)
+def test_a_readme_says_what_report_says_of_the_recorded_accuracies(path):
+    folder = path.parent if (path.parent / "README.md").exists() else path.parents[1]
+    blocks = dict(BLOCK.findall((folder / "README.md").read_text()))
+    assert blocks[f"results/{_name(path)}"].strip() == block_of(analyse(recorded_results(path), resamples=50))
+
+
+@pytest.mark.parametrize("path", ANALYSES, ids=_name)
+def test_a_readme_quotes_the_answer_and_the_differences_of_its_report(path):
+    readme = (path.parent / "README.md").read_text()
+    report = (path.parent / "report.md").read_text()
+    (answer,) = re.findall(r"^\*\*(.+)\*\*$", report, re.MULTILINE)
+    quoted = " ".join(re.findall(r"^> (.+)$", readme, re.MULTILINE))
+    assert quoted in ("", answer)
+    (pair,) = json.loads(path.read_text())["pairs"]
+    for comparison in pair["comparisons"]:
+        numbers = sorted(abs(100 * comparison["difference"][end]) for end in ("value", "low", "high"))
+        row = next(line for line in readme.splitlines() if line.startswith(f"| {comparison['size']:,} |"))
+        (cell,) = re.findall(r"(-?[\d.]+) \((-?[\d.]+) to (-?[\d.]+)\)", row)
+        assert sorted(abs(float(x)) for x in cell) == pytest.approx(numbers, abs=0.051), row
+
+
+@pytest.mark.parametrize("path", ANALYSES, ids=_name)
+def test_a_readme_says_at_which_sizes_a_difference_stays_shown_when_all_are_counted(path):
+    (pair,) = json.loads(path.read_text())["pairs"]
+    corrected = holm([c["p_value"] for c in pair["comparisons"]])
+    shown = [f"{c['size']:,}" for c, p in zip(pair["comparisons"], corrected, strict=True) if p < 0.05]
+    told = ", ".join(shown) or "none"
+    sentence = f"Holm over the {len(corrected)} sizes: p < .05 at n = {told}."
+    assert sentence in " ".join((path.parent / "README.md").read_text().split())
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*/README.md")), ids=_name)
+def test_every_difference_that_a_readme_lists_is_one_that_report_prints(path):
+    listed = re.findall(r"^- (n = [\d,]+: .+)$", path.read_text(), re.MULTILINE)
+    tables = [table for table in TABLES if path.parent in table.parents]
+    printed = [line for t in tables for line in comparison_lines(analyse(recorded_results(t), resamples=50))]
+    assert {*listed} <= {*printed}
+
+
+@pytest.mark.parametrize("path", [p for p in ANALYSES if (p.parent / "tables" / "duplicates.csv").exists()], ids=_name)
+def test_a_readme_has_the_near_duplicates_of_its_report(path):
+    with (path.parent / "tables" / "duplicates.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    readme = (path.parent / "README.md").read_text()
+    for n, share in re.findall(r"^\| ([\d,]+) \|.*\| (0\.\d\d) % \|$", readme, re.MULTILINE):
+        assert {row["share, %"] for row in rows if row["n"] == n.replace(",", "")} == {share}
+    if most := re.search(r"accuracies fall by at most (\.\d+) points", readme):
+        assert min(float(row["difference, points"]) for row in rows) == -float(most[1])
+
+
+@pytest.mark.parametrize("path", ANALYSES, ids=_name)
+def test_a_readme_has_the_multipliers_of_its_report(path):
+    (pair,) = json.loads(path.read_text())["pairs"]
+    measured = {m["size"]: m["value"] for m in pair["multipliers"] if m["value"] and m["method"] == "interpolation"}
+    readme = " ".join((path.parent / "README.md").read_text().split())
+    for first, n, second, m in re.findall(
+        r"grows from ([\d.]+) \(at n = ([\d,]+)\) to ([\d.]+) \(at ([\d,]+)\)", readme
+    ):
+        for said, size in ((first, n), (second, m)):
+            assert f"{measured[float(size.replace(',', ''))]:.2g}" == said
+
+
+@pytest.mark.parametrize("path", ANALYSES, ids=_name)
+def test_a_readme_counts_the_looks_at_the_test_set_as_its_report_does(path):
+    report = (path.parent / "report.md").read_text()
+    opened, networks = re.findall(r"the test set was opened (\d+) times for (\d+) networks", report)[0]
+    text = " ".join((path.parent / "README.md").read_text().split())
+    if "network tested once" in text or "networks tested once" in text:
+        assert opened == networks
+    else:
+        assert f"opened {opened} times for {networks} networks" in text
+
+
+def test_the_recorded_comparison_has_the_figures_of_its_json_and_the_sign_of_its_pair():
+    folder = RESULTS / "compare_cifar10"
+    found = json.loads((folder / "comparison.json").read_text())
+    markdown, page, readme = ((folder / n).read_text() for n in ("comparison.md", "index.html", "README.md"))
+    for one in found["accuracy"]["classes"]:
+        points = f"{100 * (one['accuracy']['resnet'] - one['accuracy']['vit']):+.1f}"
+        assert re.search(rf"^\| {one['name']} \|.*\| {re.escape(points)} \|", markdown, re.MULTILINE)
+        assert re.search(rf"<td>{one['name']}</td>.*>{re.escape(points)}<", page)
+    first, second = (100 * group["top1"]["value"] for group in found["accuracy"]["groups"])
+    (pair,) = found["accuracy"]["pairs"]
+    value, low, high = (100 * pair["difference"][end] for end in ("value", "low", "high"))
+    assert f"ResNet-8 {second:.1f} %, ViT {first:.1f} %: {value:.1f} points apart ({low:.1f} to {high:.1f};" in readme
+    surely = [one["name"] for one in found["accuracy"]["classes"] if one["p_corrected"] < 0.05]
+    assert f"only {' and '.join(surely)} differ at p < .05" in " ".join(readme.split())
+    (line,) = [t for t in _printed("regimes_cpu") if t.startswith("n = 10,000")]
+    assert line in " ".join(readme.split())
+
+
+def _printed(folder: str) -> list[str]:
+    return comparison_lines(analyse(recorded_results(RESULTS / folder / "results.csv"), resamples=50))
+
+
+def test_the_command_prints_what_the_block_holds(capsys):
+    path = RESULTS / "cifar10_cpu" / "results.csv"
+    assert main(["report", str(path)]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    for line in comparison_lines(analyse(recorded_results(path), resamples=50)):
+        assert line in printed
+    assert "from accuracies alone" in printed
+    assert not (path.parent / "report").exists()
+
+
+def test_recorded_accuracies_are_those_of_the_recorded_curves():
+    for path in ANALYSES:
+        with (path.parent / "results.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        for curve in json.loads(path.read_text())["curves"]:
+            for point in curve["points"]:
+                of_cell = [
+                    r for r in rows if (r["contender"], int(r["train_size"])) == (curve["contender"], point["size"])
+                ]
+                assert np.mean([float(r["accuracy"]) for r in of_cell]) == pytest.approx(point["accuracy"]["value"])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("", "has no line"), ("contender\nvit\n", "no column scored_on"), (None, "no column contender")],
+)
+def test_a_table_that_is_none_is_refused_in_one_line(tmp_path, text, says):
+    path = tmp_path / "results.csv"
+    path.write_text("a,b\n1,2\n" if text is None else text)
+    with pytest.raises(InputError, match=says):
+        recorded_results(path)
+
+
+def test_a_number_that_is_none_is_named_with_its_line(tmp_path):
+    text = (RESULTS / "cifar10_cpu" / "results.csv").read_text().replace(",500,0,", ",many,0,", 1)
+    (tmp_path / "results.csv").write_text(text)
+    with pytest.raises(InputError, match=r"line 2: train_size 'many' is no int"):
+        recorded_results(tmp_path / "results.csv")

@@ -1,0 +1,45 @@
+"""How far confidence is from accuracy, in bins that hold equally many images."""
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+BINS = 15
+
+
+def equal_mass_bins(confidence: Float[Tensor, "count"], bins: int = BINS) -> Int64[Tensor, "count"]:
+    """The bin of each image: ``bins`` of them, as equal in number as can be, the least confident images in the first.
+
+    Images of one confidence share a bin, the one that the middle of them falls into: so bins do not depend on the order
+    of the images, and where many tie there are fewer bins.
+    """
+    _, ties, counts = confidence.unique(return_inverse=True, return_counts=True)
+    middle = counts.cumsum(0) - counts + (counts - 1) // 2  # place of the middle one of each value, all sorted
+    number = torch.arange(len(confidence)).tensor_split(bins)
+    bin_of_place = torch.cat([torch.full_like(part, index) for index, part in enumerate(number)])
+    return bin_of_place[middle.cpu()].to(confidence.device)[ties]
+
+
+def reliability(
+    probabilities: Float[Tensor, "count classes"], labels: Int64[Tensor, "count"], bins: int = BINS
+) -> tuple[list[float], list[float], list[int]]:
+    """Mean confidence, accuracy and number of images in bins of equal mass, the least confident first."""
+    confidence, predicted = probabilities.max(1)
+    place, right = equal_mass_bins(confidence, bins), predicted.eq(labels).double()
+    counts = torch.bincount(place, minlength=bins)
+    sums = [torch.bincount(place, values.double(), minlength=bins) for values in (confidence, right)]
+    there = counts > 0
+    means = [(values[there] / counts[there]).tolist() for values in sums]
+    return means[0], means[1], counts[there].tolist()
+
+
+def expected_calibration_error(
+    probabilities: Float[Tensor, "count classes"], labels: Int64[Tensor, "count"], bins: int = BINS
+) -> float:
+    """Mean distance of confidence from accuracy: sum_b |B_b| / N |accuracy(B_b) - confidence(B_b)|.
+
+    Reference: Guo et al., "On calibration of modern neural networks", 2017, equation 5.
+    Differs: bins of equal mass (``equal_mass_bins``) instead of equal width, so that none is too empty to be judged.
+    """
+    parts = zip(*reliability(probabilities, labels, bins), strict=True)
+    return sum(count * abs(right - confidence) for confidence, right, count in parts) / len(labels)

@@ -1,0 +1,100 @@
+"""Tests of networks on the same images (McNemar, Cochran, Friedman), and Holm's correction for looking often."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool
+from scipy import stats
+
+
+@dataclass(frozen=True)
+class McNemar:
+    """Two networks on the same images: how many only one of them gets right, and how surprising that is by chance."""
+
+    only_first: int
+    only_second: int
+    p_value: float
+
+
+def mcnemar_exact(first: Bool[np.ndarray, "images"], second: Bool[np.ndarray, "images"]) -> McNemar:
+    """Exact two-sided test that both are right equally often.
+
+    Given ``n = b + c`` images that one alone gets right, ``b ~ Binomial(n, 1/2)``: ``p = min(1, 2 P[B <= min(b, c)])``.
+
+    Reference: McNemar, "Note on the sampling error of the difference between correlated proportions", 1947.
+
+    Arguments:
+        first, second: whether each image is classified rightly, in the same order.
+    """
+    only_first, only_second = int((first & ~second).sum()), int((second & ~first).sum())
+    discordant = only_first + only_second
+    p = min(1.0, 2 * float(stats.binom.cdf(min(only_first, only_second), discordant, 0.5))) if discordant else 1.0
+    return McNemar(only_first, only_second, p)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p-values corrected for their number: ``max_{j <= i} min(1, (m - j + 1) p_(j))`` over the sorted ones.
+
+    Reference: Holm, "A simple sequentially rejective multiple test procedure", 1979.
+    """
+    order = np.argsort(p_values, kind="stable")
+    factors = np.arange(len(order), 0, -1)
+    corrected = np.empty(len(order))
+    corrected[order] = np.minimum(1, np.maximum.accumulate(factors * np.asarray(p_values, dtype=float)[order]))
+    return corrected.tolist()
+
+
+def cochran_q(correct: Bool[np.ndarray, "networks images"]) -> tuple[float, float]:
+    """Statistic and p-value that all networks are right equally often: Friedman's test where outcomes are two.
+
+    ``Q = (k - 1) (k sum_j C_j^2 - T^2) / (k T - sum_i R_i^2)`` with column sums C, row sums R and total T; chi-squared
+    with k - 1 degrees of freedom.
+
+    Reference: Cochran, "The comparison of percentages in matched samples", Biometrika 1950.
+    """
+    k, of_networks, of_images = len(correct), correct.sum(1).astype(float), correct.sum(0).astype(float)
+    spread = k * of_images.sum() - (of_images**2).sum()
+    if spread == 0:
+        return 0.0, 1.0
+    q = (k - 1) * (k * (of_networks**2).sum() - of_images.sum() ** 2) / spread
+    return float(q), float(stats.chi2.sf(q, k - 1))
+
+
+@dataclass(frozen=True)
+class Friedman:
+    """Ranks of contenders over blocks.
+
+    Arguments:
+        statistic, p_value: of the hypothesis that all rank alike.
+        ranks: mean rank of each contender; 1 is the best.
+        critical_difference: two mean ranks further apart than this differ at 5 % (Nemenyi).
+    """
+
+    statistic: float
+    p_value: float
+    ranks: list[float]
+    critical_difference: float
+
+
+def friedman_nemenyi(accuracies: Sequence[Sequence[float]]) -> Friedman:
+    """Friedman's test on ``(contenders, blocks)`` accuracies, blocks being seeds or data sets, and Nemenyi's distance.
+
+    ``CD = q_.05 sqrt(k (k + 1) / (6 N))``, q the studentized range at infinite degrees of freedom over sqrt 2.
+
+    Reference: Demšar, "Statistical comparisons of classifiers over multiple data sets", JMLR 2006, section 3.2.2.
+    Differs: with fewer than about ten blocks the chi-squared approximation is coarse; the caller says so.
+
+    Raises:
+        ValueError: fewer than three contenders or two blocks.
+    """
+    values = np.asarray(accuracies, dtype=float)
+    k, blocks = values.shape
+    if k < 3 or blocks < 2:
+        raise ValueError(f"Friedman's test needs three contenders and two blocks, but has {k} and {blocks}")
+    ranks = stats.rankdata(-values, axis=0).mean(1)
+    distance = float(stats.studentized_range.isf(0.05, k, np.inf)) / np.sqrt(2) * np.sqrt(k * (k + 1) / (6 * blocks))
+    if np.ptp(values, axis=0).max() == 0:  # all ranks tied: nothing to test
+        return Friedman(0.0, 1.0, ranks.tolist(), float(distance))
+    statistic, p = stats.friedmanchisquare(*values)
+    return Friedman(float(statistic), float(p), ranks.tolist(), float(distance))
