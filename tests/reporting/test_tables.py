@@ -109,3 +109,15 @@ def test_files_hold_a_line_for_each_cell_and_a_row_for_each_contender(tmp_path):
     table, markdown = write_tables(results, _analysis(tmp_path, results), tmp_path / "report")
     assert len(list(csv.DictReader(table.read_text().splitlines()))) == 4
     assert sum(line.startswith("| a |") or line.startswith("| b |") for line in markdown.read_text().splitlines()) == 2
+
+
+def test_runs_that_ended_early_are_called_so_and_judged_by_nobody(tmp_path):
+    results = _both(tmp_path, 3)
+    results[4] |= {"steps": results[4]["steps"] - 3, "planned_steps": results[4]["steps"], "ended_early": True}
+    analysis = _analysis(tmp_path, results)
+    (whole, early) = rows_of(results, analysis)
+    assert early.cells()[6] == f"{results[4]['steps']} of {results[4]['planned_steps']}"
+    assert "of" not in whole.cells()[6]
+    warning, line = comparison_lines(analysis)
+    assert warning.startswith("warning: 1 of 6 runs ended before their budget (b at n = 50, seed 1")
+    assert "no verdict: some of their runs ended before their budget" in line

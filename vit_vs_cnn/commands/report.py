@@ -14,6 +14,7 @@ def run(words: list[str]) -> None:
         metavar="EXPERIMENT_DIR",
         help="runs/<experiment>; or a recorded results.csv, which is printed and nothing is written",
     )
+    parser.add_argument("--output", type=Path, metavar="DIR", help="where the report goes; default: its report/")
     if (given := parser.parse(words)) is None:
         return
     if given.experiment.is_file():
@@ -29,7 +30,7 @@ def run(words: list[str]) -> None:
     print_table(found.results, found.analysis, title=given.experiment.resolve().name, console=console)
     for line in comparison_lines(found.analysis):
         console.print(line, soft_wrap=True)
-    for path in write_report(given.experiment, findings=found):
+    for path in write_report(given.experiment, findings=found, target=given.output):
         console.print(f"wrote {path}", soft_wrap=True)
 
 

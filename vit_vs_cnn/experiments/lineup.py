@@ -1,9 +1,10 @@
 """From paths to contestants: checkpoints, cells, whole experiments, exported files and models of timm."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -21,7 +22,9 @@ from vit_vs_cnn.experiments.subject import Subject, open_subject
 
 LEDGER = "test_ledger.jsonl"
 #: What a run took, as ``result.json`` has it: always all of it together.
-TRAINING = ("training_images", "steps", "images", "epochs", "flops", "train_seconds", "devices", "precision")
+TRAINING = (
+    *("training_images", "steps", "ended_early", "images", "epochs", "flops", "train_seconds", "devices", "precision"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,8 +232,17 @@ def _of_cell(subject: Subject, name: str, group: str, pools: _Pools, place: str)
         validation=lambda: drawn.validation if len(drawn.validation) else None,
         stored=folder / "predictions.npz" if result else None,
         file_bytes=subject.path.stat().st_size,
-        warnings=() if result else (f"{place} has no result.json beside it: it may not have finished training",),
+        warnings=_warnings(result, place),
     )
+
+
+def _warnings(result: Mapping[str, Any], place: str) -> tuple[str, ...]:
+    """What a reader must know of a run."""
+    if not result:
+        return (f"{place} has no result.json beside it: it may not have finished training",)
+    if result.get("ended_early"):
+        return (f"{place} ended after {result['steps']} of {result['planned_steps']} steps, before its budget",)
+    return ()
 
 
 def _is_folder_of(cell: Cell, folder: Path) -> bool:

@@ -28,7 +28,9 @@ from vit_vs_cnn.reporting.tables import write_tables
 _NUMBER = re.compile(r"[-+<>~ ]*[\d,]+(\.\d+)?")
 
 
-def write_report(folder: Path, pool: Pool | None = None, *, findings: Findings | None = None) -> list[Path]:
+def write_report(
+    folder: Path, pool: Pool | None = None, *, findings: Findings | None = None, target: Path | None = None
+) -> list[Path]:
     """Everything into the experiment's ``report/``: index.html, report.md, analysis.json, tables and figures.
 
     A pure function of the finished cells and of what is known of the others: run twice, it writes the same bytes.
@@ -38,11 +40,12 @@ def write_report(folder: Path, pool: Pool | None = None, *, findings: Findings |
         folder: of the experiment.
         pool: its images, where they are at hand already; they are looked at for near-duplicates.
         findings: ``findings_of(folder)``, where they are at hand already.
+        target: where all of it goes instead.
 
     Raises:
         InputError: no experiment there, or none of its cells is finished.
     """
-    report, target = read_report(folder, pool, findings=findings), folder / "report"
+    report, target = read_report(folder, pool, findings=findings), target or folder / "report"
     written = write_tables(report.results, report.analysis, target)
     for sheet in report.sheets:
         path = target / "tables" / f"{sheet.name}.csv"
@@ -122,7 +125,7 @@ def _unfinished(status: ExperimentStatus) -> list[str]:
 def _ledger(path: Path) -> Counter[str]:
     """How often each network was tested."""
     found: Counter[str] = Counter()
-    for line in path.read_text().splitlines() if path.exists() else ():
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         try:
             found[json.loads(line)["weights"]] += 1
         except (ValueError, KeyError, TypeError):  # a line that a kill cut short

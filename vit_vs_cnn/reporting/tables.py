@@ -30,7 +30,7 @@ class Row:
     accuracy: Estimate
     parameters: int
     macs: int
-    steps: int
+    steps: str
     images_per_second: float
     seconds: float
 
@@ -43,7 +43,7 @@ class Row:
             f"{100 * self.accuracy.low:.1f}-{100 * self.accuracy.high:.1f}",
             in_millions(self.parameters),
             in_millions(self.macs),
-            f"{self.steps:,}",
+            self.steps,
             f"{self.images_per_second:,.0f}",
             f"{self.seconds:.0f} s" if self.seconds < 600 else f"{self.seconds / 60:.0f} min",
         )
@@ -71,10 +71,17 @@ def _row(results: Sequence[dict[str, Any]], accuracy: Estimate) -> Row:
         accuracy=accuracy,
         parameters=first["parameters"],
         macs=first["macs"],
-        steps=first["steps"],
+        steps=_steps(results),
         images_per_second=float(np.mean([r["images_per_second"] for r in results])),
         seconds=float(np.mean([r["train_seconds"] for r in results])),
     )
+
+
+def _steps(results: Sequence[dict[str, Any]]) -> str:
+    """Steps of a run; where some ended before their budget, the fewest."""
+    fewest = min(results, key=lambda r: r["steps"])
+    early = any(r.get("ended_early") for r in results)
+    return f"{fewest['steps']:,} of {fewest['planned_steps']:,}" if early else f"{fewest['steps']:,}"
 
 
 def print_table(results: Sequence[dict[str, Any]], analysis: Analysis, *, title: str, console: Console) -> None:
@@ -111,7 +118,7 @@ def write_tables(results: Sequence[dict[str, Any]], analysis: Analysis, folder: 
         folder / "table.md": "\n".join([*lines, "", _caption(results), ""]),
     }
     for path, content in written.items():
-        path.write_text(content)
+        path.write_text(content, encoding="utf-8")
     return list(written)
 
 
@@ -124,7 +131,8 @@ def comparison_lines(analysis: Analysis) -> list[str]:
 
     Before that, what is wrong with a network.
     """
-    warnings = [f"warning: {told}" for told in analysis.few_classes]
+    early = [told for told in analysis.warnings if "ended before their budget" in told]
+    warnings = [f"warning: {told}" for told in (*analysis.few_classes, *early)]
     found = sorted((c for pair in analysis.pairs for c in pair.comparisons), key=lambda c: c.size)
     lines = [f"n = {comparison.size:,}: {comparison.sentence}" for comparison in found]
     if len(analysis.pairs) > 1:

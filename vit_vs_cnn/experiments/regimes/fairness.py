@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.statistics.verdict import unequal_trials
+from vit_vs_cnn.statistics.verdict import early_end, unequal_trials
 
 Result = Mapping[str, Any]
 
@@ -14,6 +14,8 @@ def obstacle(first: Sequence[Result], second: Sequence[Result]) -> str | None:
     both = [*first, *second]
     if (unequal := unequal_trials(r.get("trials", 1) for r in both)) is not None:
         return unequal
+    if (early := early_end(r.get("ended_early") for r in both)) is not None:
+        return early
     if any(r.get("scored_on", "test") != "test" for r in both):
         return "they were scored on validation images"
     if len({str(r.get("data", {}).get("fingerprint")) for r in both}) > 1:
@@ -45,6 +47,11 @@ def warnings_of(results: Sequence[Result]) -> list[str]:
     if places:
         named = ", ".join(f"n = {size:,} seed {seed}" for size, seed in sorted(places)[:3])
         found.append(f"Contenders were trained on different subsets at {len(places)} places ({named}).")
+    if early := [r for r in results if r.get("ended_early")]:
+        runs = [f"{r['contender']} at n = {r['train_size']:,}, seed {r.get('seed', 0)}" for r in early[:3]]
+        steps = f"after {early[0]['steps']} of {early[0]['planned_steps']} steps"
+        named = f"{'; '.join(runs)}{', ...' * (len(early) > 3)}; the first {steps}"
+        found.append(f"{len(early)} of {len(results)} runs ended before their budget ({named}).")
     if any(r.get("scored_on", "test") != "test" for r in results):
         found.append("Accuracies are of validation images, on which recipes are chosen: no verdict is given.")
     return found
