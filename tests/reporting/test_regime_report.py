@@ -102,6 +102,18 @@ def test_measured_times_change_nothing_but_the_files_that_name_them(tmp_path):
     assert {name for name in one if one[name] != two[name]} == {"results.csv", "table.md"}
 
 
+def test_files_that_were_left_out_stand_on_the_page_once(tmp_path):
+    folder = _made_up(tmp_path / "up", sizes=(50, 110), seeds=(0, 1))
+    for path in folder.rglob("result.json"):
+        values = json.loads(path.read_text())
+        values["data"]["skipped"] = {"counts": {"damaged": 1234, "empty file": 5}, "list": "/cache/unusable.csv"}
+        path.write_text(json.dumps(values))
+    write_report(folder)
+    for name in ("index.html", "report.md"):
+        text = (folder / "report" / name).read_text()
+        assert text.count("damaged: 1,234, empty file: 5; listed in /cache/unusable.csv") == 1
+
+
 def test_the_page_opens_with_the_answer_and_has_every_part(reported):
     html = (reported / "report" / "index.html").read_text()
     lead = re.search(r'<div class="lead"><p>(.*?)</p>', html)

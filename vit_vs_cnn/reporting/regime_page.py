@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from vit_vs_cnn.data.folder_faults import in_words
 from vit_vs_cnn.experiments.contamination import Contamination
 from vit_vs_cnn.experiments.regimes import Analysis, answer
 from vit_vs_cnn.experiments.status import ExperimentStatus
@@ -158,6 +159,7 @@ def _protocol(report: Report) -> dict[str, Cell]:
     source = f"{data['source']}, {first['data']['fingerprint']}"
     return {
         "images": source if data["source"] == "objects" else f"{source}, in {data['root']}",
+        **_left_out(report.results),
         "training sizes": ", ".join(f"{size:,}" for size in report.analysis.sizes),
         "seeds": ", ".join(map(str, protocol["seeds"])),
         "budget of a run": budget,
@@ -165,6 +167,16 @@ def _protocol(report: Report) -> dict[str, Cell]:
         "scored on": f"{first['scored_images']:,} {first['scored_on']} images",
         "for validation": f"{data['validation_fraction']:g} of the training size, counted into it",
     }
+
+
+def _left_out(results: Sequence[Mapping[str, Any]]) -> dict[str, Cell]:
+    """The files that could not be used, where there are such: how many of each kind, and where they are listed."""
+    for result in results:
+        skipped = result["data"].get("skipped") or {}
+        if "counts" in skipped:
+            place = f"; listed in {skipped['list']}" if skipped["list"] else ""
+            return {"files left out": in_words(skipped["counts"]) + place}
+    return {}
 
 
 def _config_text(config: Mapping[str, Any]) -> str:
