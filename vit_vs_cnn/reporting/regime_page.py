@@ -146,7 +146,7 @@ def _add_duplicates(page: Page, report: Report, picture: Path) -> None:
         return
     page.text(
         "A test image counts as a near-duplicate where one of the images used shows the same picture: re-encoded, "
-        "shifted by up to two pixels of 32, mirrored, brighter or darker."
+        "shifted by up to two pixels of 32, slightly cropped, mirrored, brighter or darker."
     )
     if picture.exists():
         page.figure(picture, "Some pairs, from the least alike to the most; on the left the test image.", "image pairs")
