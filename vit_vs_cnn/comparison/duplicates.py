@@ -24,8 +24,8 @@ _COLOURED = 4  # side of the squares whose mean colours are compared: what JPEG 
 _NOISE = 5.0  # grey levels that encoding alone may make
 _FAINT = 3.0  # grey levels of colour that a picture may be called grey with
 _CANDIDATES = 64  # training images looked at closely for one test image, at most
-_ALIKE, _LIKELY, _SAME = 0.8, 0.84, 0.89
-_SAME_DETAIL, _SAME_BLOCK, _OTHER_COLOUR = 0.65, 0.39, 0.6
+_ALIKE, _LIKELY, _SAME = 0.8, 0.84, 0.88
+_SAME_DETAIL, _SAME_BLOCK, _OTHER_COLOUR = 0.62, 0.42, 0.6
 _SAME_DETAIL_GREY = 0.9  # where one picture is grey, and colours tell nothing
 _CHUNK = 500
 
@@ -41,7 +41,7 @@ class Duplicates:
     Arguments:
         test: index of the test image, ``(pairs,)``, ascending.
         train: index of the training image.
-        similarity: correlation of their detail, 0.65 to 1.
+        similarity: correlation of their detail, 0.62 to 1.
     """
 
     test: Int64[Tensor, "pairs"]
@@ -64,10 +64,10 @@ def near_duplicates(test: Images, train: Images) -> Duplicates:
     where their grey pixels correlate best: shifted by up to two pixels, or as a crop of 30 x 30 or 28 x 28 of it,
     brought to its size. Both are given one mean and one contrast. There, a pair is a duplicate if
 
-    1. their grey pixels correlate, above 0.89 (and above 0.84 by a shift alone, which saves time);
-    2. their detail correlates, above 0.65, that being (pixel - mean) / (deviation + 5) over the 5 x 5 neighbourhood in
+    1. their grey pixels correlate, above 0.88 (and above 0.84 by a shift alone, which saves time);
+    2. their detail correlates, above 0.62, that being (pixel - mean) / (deviation + 5) over the 5 x 5 neighbourhood in
        all colours, so that a faint background counts as much as a strong outline;
-    3. every square agrees: (2 cov(a, b) + c) / (var a + var b + c) > 0.39 with c = 2 * 5**2 for the grey pixels a and b
+    3. every square agrees: (2 cov(a, b) + c) / (var a + var b + c) > 0.42 with c = 2 * 5**2 for the grey pixels a and b
        of each 7 x 7 square (the structure term of SSIM); two apples, or two ships on one horizon, agree in some alone;
     4. their colours do: the root mean square of the difference in chroma, over means of 4 x 4 pixels, is below 0.6
        times the larger one's chroma + 5. Where one of the two is grey, their detail has to correlate above 0.9 instead.
