@@ -49,6 +49,10 @@ CHANGES = {
     ),
     "mirrored": lambda x: x.flip(-1),
     "grey": lambda x: x.float().mean(1, keepdim=True).expand_as(x).byte(),
+    "cropped": lambda x: F.interpolate(x[:, :, 1:67, 3:69].float(), (70, 70), mode="bilinear", antialias=True).byte(),
+    "made small and large again": lambda x: F.interpolate(
+        F.interpolate(x.float(), (24, 24), mode="bilinear", antialias=True), (70, 70), mode="bilinear"
+    ).byte(),
     "enlarged": lambda x: F.interpolate(x.float(), scale_factor=3, mode="bilinear").byte(),
 }
 
@@ -58,8 +62,8 @@ def test_the_same_picture_is_found_however_it_was_changed(pictures, change):
     _, train = pictures
     found = near_duplicates(CHANGES[change](train[:41]), train)
     own = found.test == found.train
-    # Half a pixel of 32 both ways: the finest detail of a few is another. JPEG takes the faint colours of a few.
-    assert own.sum() >= {"shifted both ways": 30, "re-encoded": 35}.get(change, 37)
+    # By parts of a pixel of 32 both ways: the finest detail of some is another. JPEG takes the faint colours of a few.
+    assert own.sum() >= {"shifted both ways": 28, "cropped": 28, "re-encoded": 35}.get(change, 37)
     assert len(found.test) - own.sum() <= 2
 
 
@@ -75,6 +79,39 @@ def test_pictures_that_differ_in_detail_alone_are_no_duplicates():
     blurred = F.avg_pool2d(grain, 3, 1, 1)
     images = (scene + 40 + blurred).clamp(0, 255).byte()
     assert len(near_duplicates(images[:1], images[1:]).test) == 0
+
+
+def _ball(colour, spot):
+    """A shaded ball on white, with a spot of light: what two apples have in common."""
+    rows, cols = torch.meshgrid(torch.arange(32.0), torch.arange(32.0), indexing="ij")
+    inside = ((rows - 16).square() + (cols - 16).square()).sqrt().lt(11).float()
+    light = torch.exp(-((rows - spot[0]).square() + (cols - spot[1]).square()) / 18)
+    shade = (0.55 + 0.45 * light) * inside
+    return (torch.tensor(colour)[:, None, None] * shade + 255 * (1 - inside)).clamp(0, 255).byte()
+
+
+def _horizon(grey, seed):
+    """Sky, horizon and waves, of some colour: what two seas have in common."""
+    waves = torch.randn(1, 1, 8, 32, generator=torch.Generator().manual_seed(seed))
+    sea = 90 + 20 * F.interpolate(waves, (16, 32), mode="bilinear")[0]
+    picture = torch.cat([torch.full((1, 16, 32), 190.0), sea], 1).expand(3, -1, -1)
+    tint = torch.tensor([0.0, 0.0, 0.0] if grey else [-35.0, 0.0, 45.0])[:, None, None]
+    return (picture + tint).clamp(0, 255).byte()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (_ball([230.0, 220.0, 60.0], (11, 12)), _ball([90.0, 190.0, 40.0], (11, 12))),
+        (_ball([200.0, 20.0, 30.0], (9, 10)), _ball([200.0, 20.0, 30.0], (21, 21))),
+        (_horizon(True, 0), _horizon(False, 1)),
+        (_horizon(False, 0), _horizon(False, 1)),
+    ],
+)
+def test_pictures_of_one_composition_are_no_duplicates_but_of_themselves(one, other):
+    both = torch.stack([one, other])
+    found = near_duplicates(both, both)
+    assert list(zip(found.test.tolist(), found.train.tolist(), strict=True)) == [(0, 0), (1, 1)]
 
 
 def test_objects_of_one_outline_in_one_place_are_no_duplicates_of_each_other():

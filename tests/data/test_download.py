@@ -147,3 +147,9 @@ def test_what_is_no_url_gives_one_line(url, tmp_path):
 def test_a_place_that_cannot_be_written_gives_one_line(server, tmp_path):
     (tmp_path / "file").touch()
     assert "cannot be written" in message_of(server.url, tmp_path / "file" / "archive", MD5)
+
+
+def test_a_transfer_that_is_too_long_is_stopped_and_leaves_nothing(server, tmp_path):
+    message = message_of(server.url, tmp_path / "archive", most_bytes=600_000)
+    assert "more than 600,000 bytes" in message and files(tmp_path) == []
+    download(server.url, tmp_path / "archive", MD5, most_bytes=len(CONTENT))

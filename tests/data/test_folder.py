@@ -1,7 +1,10 @@
 """A folder of a user's images: whatever is in it is read right, or one line says what is wrong and where."""
 
+import csv
 import json
 import os
+import re
+import socket
 import struct
 import warnings
 import zlib
@@ -346,20 +349,87 @@ def test_a_class_called_train_is_a_class(root, options):
 def test_nested_folders_count_and_hidden_and_other_files_do_not(root, options):
     classes(root, count=3)
     save(root / "ant" / "deep" / "deeper" / "x.JPG", format="JPEG")
-    for name in (".hidden.png", ".cache/x.png", "deep/.x.png", "notes.txt", "Thumbs.db"):
+    left_behind = [".hidden.png", "._x.jpg", ".cache/x.png", "deep/.x.png", "notes.txt", "Thumbs.db", "desktop.ini"]
+    for name in (*left_behind, "@eaDir/x.png", ".ipynb_checkpoints/x.png", "__MACOSX/x.png"):
         save(root / "ant" / name, format="PNG")
-    fill(root / ".git")
+    for name in (".git", ".ipynb_checkpoints", "__MACOSX", "@eaDir"):
+        fill(root / name, 1)
+    fill(root / "__MACOSX" / "ant", 1)
+    for name in ("Thumbs.db", ".DS_Store", "desktop.ini", "._ant"):
+        (root / name).touch()
     layout = FolderSource(root, options()).layout
     assert layout.class_names == ("ant", "bee")
     assert sum(split["ant"] for split in layout.counts().values()) == 4
 
 
-def test_links_to_folders_are_followed_but_not_in_circles(root, options, tmp_path):
+def listed(message):
+    """The rows of the list that an error or a warning names."""
+    with open(re.search(r"listed in (.*?\.csv);", message)[1], encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_links_to_folders_elsewhere_are_followed(root, options, tmp_path):
     classes(root, count=3)
     fill(tmp_path / "elsewhere", 2)
+    fill(tmp_path / "cats", 4)
     (root / "ant" / "more").symlink_to(tmp_path / "elsewhere")
-    (root / "ant" / "circle").symlink_to(root / "ant")
-    assert sum(split["ant"] for split in FolderSource(root, options()).layout.counts().values()) == 5
+    (root / "cat").symlink_to(tmp_path / "cats")
+    layout = FolderSource(root, options()).layout
+    assert not layout.faults
+    assert {name: sum(split[name] for split in layout.counts().values()) for name in layout.class_names} == {
+        "ant": 5,
+        "bee": 3,
+        "cat": 4,
+    }
+
+
+@pytest.mark.parametrize("target", ["..", ".", "../bee", "../..", "itself", "two elsewhere", "in a circle elsewhere"])
+def test_a_link_that_would_mix_classes_is_not_followed_and_is_named(root, options, tmp_path, target):
+    classes(root)
+    elsewhere = tmp_path / "elsewhere"
+    fill(elsewhere, 2)
+    links = [root / "ant" / "up"]
+    if target == "two elsewhere":
+        links = [root / "bee" / "up"]
+        (root / "ant" / "first").symlink_to(elsewhere)
+    if target == "in a circle elsewhere":
+        links = [elsewhere / "again"]
+        (root / "ant" / "up").symlink_to(elsewhere)
+    links[0].symlink_to(elsewhere if "elsewhere" in target else {"itself": "up"}.get(target, target))
+    source = FolderSource(root, options())
+    if target == "itself":  # what cannot be followed at all is no folder, and no image by its name
+        assert len(source.train()) == 8
+        return
+    message = message_of(source.train)
+    (row,) = listed(message)
+    assert row["kind"] == "link that mixes classes" and row["name"].endswith(("up", "again"))
+    assert "link that mixes classes: 1" in message
+    with pytest.warns(UserWarning, match="left out"):
+        train = FolderSource(root, options(skip_unreadable=True)).train()
+    assert all("/up/" not in name or target == "in a circle elsewhere" for name in train.sample_ids)
+
+
+def test_a_class_that_is_a_link_to_another_is_named(root, options):
+    classes(root)
+    (root / "cat").symlink_to("bee")
+    (root / "all").symlink_to(".")
+    assert [row["name"] for row in listed(message_of(FolderSource(root, options()).train))] == ["all", "cat"]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket", "device"])
+def test_a_special_file_is_not_opened(root, options, kind):
+    classes(root / "train")
+    classes(root / "test")
+    path = root / "train" / "ant" / "x.jpg"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        with socket.socket(socket.AF_UNIX) as bound:
+            bound.bind(os.path.relpath(path))
+    message = message_of(FolderSource(root, options()).train)
+    assert "special file: 1 (train/ant/x.jpg: a folder, pipe, socket or device, and no file)" in message
 
 
 def test_a_missing_root_gives_one_line(root, options):
@@ -396,7 +466,7 @@ def test_classes_of_the_splits_must_agree(root, options):
     assert "class 'bee' of train/ has no images here" in message_of(FolderSource(root, options()).train)
     classes(root / "test", ("bee", "cat"))
     message = message_of(FolderSource(root, options()).train)
-    assert f"{root / 'test'}: class 'cat' is not in train/, which has ant, bee" in message
+    assert "test/cat: class 'cat' is not in train/, which has ant, bee" in message
 
 
 def test_doubtful_layouts_give_one_line(root, options):
@@ -419,7 +489,7 @@ def test_folders_beside_train_are_ignored_with_a_warning(root, options):
 def test_an_empty_validation_folder_gives_one_line(root, options):
     classes(root / "train")
     (root / "val" / "ant").mkdir(parents=True)
-    assert f"{root / 'val'}: holds no images" in message_of(FolderSource(root, options()).train)
+    assert "val: it holds no images" in message_of(FolderSource(root, options()).train)
 
 
 @pytest.mark.parametrize("change", [{"image_size": 0}, {"test_fraction": 0.0}, {"test_fraction": 1.0}])
@@ -428,14 +498,40 @@ def test_bad_options_name_the_option_and_the_rule(change):
     assert f"data.folder.{next(iter(change))}: " in message and "must" in message
 
 
-def test_all_unreadable_files_are_reported_in_one_line(root, options):
-    for split in ("train", "test"):
+def test_everything_that_is_wrong_in_any_split_is_listed_at_once(root, options):
+    for split in ("train", "val", "test"):
         classes(root / split, count=4)
-    count = len(bad_files(root / "train" / "ant"))
+    expected = {f"{split}/ant/{name}" for split in ("train", "test") for name in bad_files(root / split / "ant")}
+    (root / "train" / "cow").mkdir()
+    fill(root / "test" / "dog")
+    expected |= {"train/cow", "test/cow", "test/dog"}
     message = message_of(FolderSource(root, options()).train)
-    assert f"{root}: {count} of {8 + count} train images cannot be read: train/ant/bomb.png (more than" in message
-    assert f" and {count - 3} more" in message and "--data.folder.skip_unreadable true" in message
-    assert len(FolderSource(root, options()).test()) == 8
+    rows = listed(message)
+    assert {row["name"] for row in rows} == expected and len(rows) == len(expected)
+    for count in ("damaged: 4", "no image: 4", "empty file: 2", "too many pixels: 2", "missing: 2", "too few images: 2"):
+        assert count in message
+    assert f"and {len(rows) - 3} more" in message and "--data.folder.skip_unreadable true" in message
+    assert message_of(FolderSource(root, options()).test) == message
+
+
+def test_names_of_any_bytes_can_be_listed(root, options):
+    classes(root / "train", count=4)
+    classes(root / "test", count=4)
+    with open(os.fsencode(root / "train" / "ant") + b"/gr\xfc\xdfe,.png", "wb"):
+        pass
+    (row,) = listed(message_of(FolderSource(root, options()).train))
+    assert row["kind"] == "empty file" and row["name"].startswith("train/ant/gr")
+
+
+def test_a_list_that_cannot_be_written_does_not_hide_the_faults(root, options, tmp_path):
+    classes(root / "train", count=4)
+    classes(root / "test", count=4)
+    (root / "train" / "ant" / "x.png").touch()
+    (tmp_path / "file").touch()
+    source = FolderSource(root, options(cache=tmp_path / "file"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert "empty file: 1 (train/ant/x.png" in message_of(source.train)
 
 
 def test_unreadable_files_are_left_out_on_request_with_a_warning_each_time(root, options):
@@ -444,12 +540,17 @@ def test_unreadable_files_are_left_out_on_request_with_a_warning_each_time(root,
     bad = bad_files(root / "train" / "ant")
     for _ in range(2):  # decoded, then from the cache
         source = FolderSource(root, options(skip_unreadable=True))
-        with pytest.warns(UserWarning, match=f"{len(bad)} of {8 + len(bad)} train images"):
+        with pytest.warns(UserWarning, match="left out") as warned:
             train = source.train()
+        assert len(source.test()) == 8 and len(warned) == 1
         assert train.labels.tolist() == [0] * 4 + [1] * 4 and train.images.shape == (8, 3, SIZE, SIZE)
         assert train.sample_ids == [f"train/{name}/{number}.png" for name in ("ant", "bee") for number in range(4)]
-        assert set(source.provenance()["skipped"]["train"]) == {f"train/ant/{name}" for name in bad}
-    assert "cannot be read" in message_of(FolderSource(root, options()).train)
+        skipped = source.provenance()["skipped"]
+        assert sum(skipped["counts"].values()) == len(bad)
+        rows = listed(str(warned[0].message))
+        assert {row["name"] for row in rows} == {f"train/ant/{name}" for name in bad}
+        assert skipped["list"] in str(warned[0].message)
+    assert "skip_unreadable" in message_of(FolderSource(root, options()).train)
 
 
 def test_a_class_that_skipping_empties_is_named(root, options):
@@ -457,9 +558,8 @@ def test_a_class_that_skipping_empties_is_named(root, options):
         classes(root / split, count=4)
     for number in range(4):
         (root / "test" / "bee" / f"{number}.png").write_bytes(b"")
-    source = FolderSource(root, options(skip_unreadable=True))
-    with pytest.warns(UserWarning, match="4 of 8 test images"):
-        assert "class 'bee' has 0 readable test images" in message_of(source.test)
+    message = message_of(FolderSource(root, options(skip_unreadable=True)).test)
+    assert "class 'bee' has 0 readable test images" in message and "empty file: 4" in message
 
 
 def test_pillows_remarks_are_kept_from_the_user(root, options, monkeypatch):
@@ -606,7 +706,7 @@ def test_the_cache_lies_where_the_system_keeps_caches(root, tmp_path, monkeypatc
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     FolderSource(root).test()
     (index,) = (tmp_path / "xdg" / "vit_vs_cnn").glob("*.json")
-    assert json.loads(index.read_text())["failures"] == {}
+    assert json.loads(index.read_text())["failures"] == []
 
 
 def test_the_layout_is_found_once(root, options):
@@ -634,3 +734,14 @@ def test_images_are_what_the_decoder_gives(root, options):
     train = FolderSource(root, options(resize="pad")).train()
     for image, name in zip(train.images, train.sample_ids, strict=True):
         assert torch.equal(image, torch.from_numpy(decode_image(root / name, SIZE, "pad")))
+
+
+def test_wide_images_are_converted_in_strips_with_the_same_bytes(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    Image.fromarray(rng.integers(256, size=(53, 41, 4), dtype=np.uint8), "RGBA").save(tmp_path / "alpha.png")
+    Image.fromarray(rng.integers(1 << 16, size=(53, 41), dtype=np.uint16)).save(tmp_path / "wide.png")
+    Image.fromarray(rng.normal(0, 1000, (53, 41)).astype(np.float32)).save(tmp_path / "float.tif")
+    whole = [decode_image(path, SIZE) for path in sorted(tmp_path.iterdir())]
+    monkeypatch.setattr(decoding, "STRIP", 5 * 41)
+    for path, expected in zip(sorted(tmp_path.iterdir()), whole, strict=True):
+        np.testing.assert_array_equal(decode_image(path, SIZE), expected)

@@ -5,12 +5,14 @@ import io
 import os
 import pickle
 import struct
+import subprocess
+import sys
 import zlib
 
 import numpy as np
 import pytest
 
-from vit_vs_cnn.data.plain_pickle import parse_plain_pickle, read_plain_pickle
+from vit_vs_cnn.data.plain_pickle import parse_plain_pickle
 from vit_vs_cnn.errors import InputError
 
 PLAIN = {"text": "ä", "bytes": b"\x00\xff", "numbers": [1, 2**70, 0.5, True, None], "nested": ({"a": (1,)}, [[]])}
@@ -126,7 +128,7 @@ def test_permitted_names_cannot_be_abused():
     assert "numpy.ndarray" in refused(b"\x80\x02cnumpy\nndarray\n.")
     assert "rot13" in refused(b"\x80\x02c_codecs\nencode\n" + text("abc") + text("rot13") + b"\x86R.")
     assert "zlib" in refused(b"\x80\x02c_codecs\nencode\n" + text("abc") + text("zlib") + b"\x86R.")
-    assert "ArrayRecord" in refused(b"\x80\x02" + array + b"cnumpy\nndarray\n" + empty + b".")
+    assert "an empty array" in refused(b"\x80\x02" + array + b"cnumpy\nndarray\n" + empty + b".")
 
 
 def test_an_array_of_objects_is_refused():
@@ -143,7 +145,7 @@ def test_the_extension_registry_is_refused(tmp_path, opcode, is_cached):
     try:
         if is_cached:  # as after another unpickler used it
             pickle.loads(b"\x80\x02" + opcode + b".")
-        assert "posix.system" in refused(b"\x80\x02" + opcode + text(f"touch {witness}") + b"\x85R.")
+        assert "240" in refused(b"\x80\x02" + opcode + text(f"touch {witness}") + b"\x85R.")
     finally:
         copyreg.remove_extension("posix", "system", 0xF0)
     assert "240" in refused(b"\x80\x02" + opcode + b".")
@@ -157,13 +159,13 @@ def test_persistent_ids_and_outside_buffers_are_refused():
 
     file = io.BytesIO()
     Persistent(file).dump([3])
-    assert "'outside'" in refused(file.getvalue())
+    assert "BINPERSID" in refused(file.getvalue())
     buffers = []
     refused(pickle.dumps(np.arange(5), 5, buffer_callback=buffers.append))
 
 
 def test_sets_and_complex_numbers_are_refused():
-    assert "set" in refused(pickle.dumps({1, 2}))
+    assert "EMPTY_SET" in refused(pickle.dumps({1, 2}))
     assert "builtins.complex" in refused(pickle.dumps(1j))
 
 
@@ -187,10 +189,6 @@ def test_every_truncation_of_a_batch_gives_one_line():
     content = pickle.dumps({"data": np.arange(7, dtype=np.uint8), "labels": [1, 2]}, 2)
     for length in range(len(content)):
         refused(content[:length])
-
-
-def test_deep_nesting_gives_one_line():
-    assert "RecursionError" in refused(b"\x80\x02" + b"]" * 100_000 + b"a" * 99_999 + b".")
 
 
 def test_an_array_of_the_wrong_size_gives_one_line():
@@ -217,9 +215,50 @@ def test_a_python_2_array_is_read():
     np.testing.assert_array_equal(parse_plain_pickle(content, "x"), np.frombuffer(values, np.uint8).reshape(2, 3))
 
 
-def test_a_file_is_read_and_a_missing_one_gives_one_line(tmp_path):
-    path = tmp_path / "batch"
-    with pytest.raises(InputError, match="batch: cannot be read"):
-        read_plain_pickle(path)
-    path.write_bytes(pickle.dumps(PLAIN))
-    assert read_plain_pickle(path) == PLAIN
+def encoded_often(length, times):
+    """A list of one text, encoded again and again."""
+    start = b"X" + struct.pack("<I", length) + b"a" * length + b"q\x00X\x06\x00\x00\x00latin1q\x010("
+    return b"\x80\x02" + start + b"c_codecs\nencode\nh\x00h\x01\x86R" * times + b"l."
+
+
+#: Small files that ask for much. Under ``pickle.Unpickler`` the first two take 4 GB each, the third 380 MB.
+HOSTILE = {
+    "a place far out in the memo": b"\x80\x02]r" + struct.pack("<I", 0x0FFFFFFF) + b"00.",
+    "twenty million lists": b"\x80\x02(" + b"]" * 20_000_000 + b"l.",
+    "a text encoded two thousand times": encoded_often(200_000, 2000),
+    "a key that doubles": b"\x80\x02U\x01aq\x00" + b"h\x00h\x00\x86q\x00" * 60 + b"0}h\x00K\x01s.",
+    "a codec that doubles": b"\x80\x02)q\x00" + b"h\x00h\x00\x86q\x00" * 60 + b"c_codecs\nencode\nU\x01ah\x00\x86R.",
+    "lists in lists": b"\x80\x02" + b"]" * 100_000 + b"a" * 99_999 + b".",
+    "lists in lists, by the memo": b"\x80\x02]q\x00" + b"]q\x01h\x00a0h\x01q\x000" * 60_000 + b"h\x00.",
+    "a string of a terabyte": b"\x80\x05\x8e" + struct.pack("<Q", 1 << 40) + b"abc.",
+    "a text of four gigabytes": b"\x80\x02X" + struct.pack("<I", 0xFFFFFFFF) + b"abc.",
+    "a frame of a terabyte": b"\x80\x04\x95" + struct.pack("<Q", 1 << 40) + b"N0.",
+    "an array of a terabyte": pickle.dumps(np.zeros(7, np.uint8), 4).replace(b"K\x07\x85", b"\x8a\x06" + bytes(5) + b"\x01\x85"),
+    "an empty array of a terabyte": b"\x80\x02cnumpy\nndarray\n\x8a\x06" + bytes(5) + b"\x01\x85R.",
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_pickle_ends_in_one_line(kind):
+    refused(HOSTILE[kind])
+
+
+def test_a_whole_process_that_reads_hostile_pickles_stays_small(tmp_path):
+    for number, content in enumerate(HOSTILE.values()):
+        (tmp_path / str(number)).write_bytes(content)
+    code = """if True:
+        import resource, sys
+        from pathlib import Path
+        from vit_vs_cnn.data.plain_pickle import parse_plain_pickle
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        for path in Path(sys.argv[1]).iterdir():
+            try:
+                parse_plain_pickle(path.read_bytes(), path.name)
+                sys.exit(f"{path.name} was read")
+            except ValueError:
+                pass
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    """
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) * 1024 < 200e6

@@ -72,6 +72,17 @@ def test_only_leaked_images_of_the_subset_are_found(experiment):
         assert {i for i, kept in enumerate(found.clean(result["subset"])) if not kept} == here
 
 
+def test_pairs_are_told_by_name_with_their_labels(experiment):
+    pool = Pool(experiment.data)
+    pairs = contamination_of(experiment.folder, _results(pool)).pairs
+    originals = {
+        f"test/{name}/leak{i}.jpg": f"train/{name}/{10 + i}.png" for name in ("china", "flower") for i in range(3)
+    }
+    assert {test: train for test, train, *_ in pairs} == originals
+    assert all(first == second == test.split("/")[1] for test, _, _, first, second in pairs)
+    assert all(0.62 < alike <= 1 for _, _, alike, *_ in pairs)
+
+
 def _number_of(sample_id: str) -> int:
     return 10 + int(sample_id.split("leak")[1][0])
 

@@ -17,7 +17,7 @@ from vit_vs_cnn.comparison.evaluation import Predictions
 from vit_vs_cnn.experiments.config import experiment_from_dict
 from vit_vs_cnn.experiments.contamination import Contamination
 from vit_vs_cnn.reporting.regime_report import write_report
-from vit_vs_cnn.reporting.regime_tables import duplicates_table
+from vit_vs_cnn.reporting.regime_tables import duplicate_pairs_table, duplicates_table
 
 SIZES, SEEDS, IMAGES = (50, 110, 230, 470), (0, 1, 2), 307
 CURVES = {"vit": (0.9, 0.20), "resnet": (0.8, 0.25), "a<b>": (0.95, 0.15)}
@@ -103,6 +103,18 @@ def test_measured_times_change_nothing_but_the_files_that_name_them(tmp_path):
     assert {name for name in one if one[name] != two[name]} == {"results.csv", "table.md"}
 
 
+def test_files_that_were_left_out_stand_on_the_page_once(tmp_path):
+    folder = _made_up(tmp_path / "up", sizes=(50, 110), seeds=(0, 1))
+    for path in folder.rglob("result.json"):
+        values = json.loads(path.read_text())
+        values["data"]["skipped"] = {"counts": {"damaged": 1234, "empty file": 5}, "list": "/cache/unusable.csv"}
+        path.write_text(json.dumps(values))
+    write_report(folder)
+    for name in ("index.html", "report.md"):
+        text = (folder / "report" / name).read_text()
+        assert text.count("damaged: 1,234, empty file: 5; listed in /cache/unusable.csv") == 1
+
+
 def test_the_page_opens_with_the_answer_and_has_every_part(reported):
     html = (reported / "report" / "index.html").read_text()
     lead = re.search(r'<div class="lead"><p>(.*?)</p>', html)
@@ -185,6 +197,14 @@ def test_the_command_prints_the_table_and_writes_the_report_of_trained_cells(tmp
     assert f"wrote {experiment.folder / 'report' / 'index.html'}" in printed.replace("\n", "")
     html = (experiment.folder / "report" / "index.html").read_text()
     assert "every image is drawn anew" in html
+
+
+def test_pairs_of_near_duplicates_stand_in_a_table_that_tells_whose_labels_differ():
+    pairs = [("test/00003", "train/00017", 0.912, "apple", "apple"), ("test/00005", "train/00002", 0.7, "oak", "maple")]
+    sheet = duplicate_pairs_table(Contamination("f", 5, {"a": [3]}, 5, pairs))
+    assert [row[-1] for row in sheet.rows] == ["same", "differ"]
+    assert "The 2 pairs" in sheet.title and "the labels of 1 differ" in sheet.title
+    assert sheet.to_csv().splitlines()[1] == "test/00003,train/00017,0.912,apple,apple,same"
 
 
 def test_accuracy_without_duplicates_leaves_out_those_of_the_cells_own_subset():

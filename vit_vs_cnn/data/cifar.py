@@ -1,14 +1,16 @@
 """CIFAR-10 and CIFAR-100 in the official "python version" layout: found, unpacked or downloaded, verified, read."""
 
+import gzip
 import hashlib
+import io
 import os
 import shutil
 import tarfile
 import tempfile
-import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import torch
@@ -25,6 +27,11 @@ if TYPE_CHECKING:
 TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 LABELS = {"cifar10": "labels", "cifar100": "fine_labels"}
 PIXELS = 3 * 32 * 32
+IMAGES = {"train": 50_000}  # of a batch file; every other one has 10,000
+SMALL = 1 << 16  # bytes: what a batch file may hold beside its images, and the file of class names in all
+PER_IMAGE = PIXELS + 128  # bytes; the published files have 3,106 with the label and the name of each
+MOST_MEMBERS = 1_000  # the published archives have nine at most
+ARCHIVE = 200_000_000  # bytes; the published ones have 170,498,071 and 169,001,437
 UNVERIFIED = "--data.cifar.verify_checksum false"
 
 
@@ -136,10 +143,14 @@ class CifarSource:
         return pixels, labels
 
     def _read(self, path: Path, md5: str) -> Any:
+        most = self._most_bytes(path.name)
         try:
-            content = path.read_bytes()
+            with path.open("rb") as file:
+                content = file.read(most + 1)
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+        if len(content) > most:
+            raise InputError(f"{path}: has more than {most:,} bytes, which no file of {TITLES[self.name]} has")
         if self.options.verify_checksum and (found := hashlib.md5(content, usedforsecurity=False).hexdigest()) != md5:
             raise InputError(
                 f"{path}: differs from the published file (MD5 {found}, published {md5}); delete {path.parent} to get "
@@ -158,6 +169,10 @@ class CifarSource:
     def _file_names(self) -> list[str]:
         published = self._published
         return [name for name, _ in (*published.train_list, *published.test_list)] + [published.meta["filename"]]
+
+    def _most_bytes(self, name: str) -> int:
+        """What a file of this name can have."""
+        return SMALL + (0 if name == self._published.meta["filename"] else IMAGES.get(name, 10_000) * PER_IMAGE)
 
     def _obtain(self) -> Path:
         """The folder of the data, which is unpacked or downloaded first where it is missing."""
@@ -189,7 +204,8 @@ class CifarSource:
             )
         folder = self.root / self._published.base_folder
         with tempfile.TemporaryDirectory(dir=self.root, prefix=f".{archive.name}-") as unpacked:
-            extract_members(archive, [f"{folder.name}/{name}" for name in self._file_names()], Path(unpacked))
+            members = {f"{folder.name}/{name}": self._most_bytes(name) for name in self._file_names()}
+            extract_members(archive, members, Path(unpacked))
             folder.mkdir(exist_ok=True)
             for name in self._file_names():
                 os.replace(Path(unpacked) / name, folder / name)
@@ -201,7 +217,7 @@ class CifarSource:
         if mirror is not None and not mirror.endswith((".tar.gz", ".tgz")):
             url = f"{mirror.rstrip('/')}/{archive.name}"
         try:
-            download(url, archive, md5)
+            download(url, archive, md5, most_bytes=ARCHIVE)
         except InputError as error:
             raise InputError(
                 f"{self.root}: {TITLES[self.name]} is not there and cannot be fetched: {error}; or name another place "
@@ -217,28 +233,65 @@ def _integers(values: Any) -> np.ndarray | None:
     return values.astype(np.int64) if is_integers else None
 
 
-def extract_members(archive: Path, members: list[str], folder: Path) -> None:
-    """Write the named members of a tar archive into ``folder``, under their last names and nothing else of theirs.
+class Bounded(io.RawIOBase):
+    """A stream that is unpacked while it is read, and refuses to give more than it may hold."""
 
-    Only regular files with exactly these names are read, so no link, path or mode in the archive has any effect.
+    def __init__(self, stream: gzip.GzipFile, most: int) -> None:
+        self._stream = stream
+        self._most = most
+
+    def read(self, size: int = -1, /) -> bytes:
+        if not 0 <= size <= SMALL:
+            raise tarfile.ReadError(f"a header of {size:,} bytes")
+        return self._stream.read(size)
+
+    def seek(self, place: int, whence: int = 0, /) -> int:
+        if whence != 0 or place > self._most:
+            raise tarfile.ReadError(f"it unpacks to more than {self._most:,} bytes")
+        return self._stream.seek(place)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+
+def extract_members(archive: Path, members: Mapping[str, int], folder: Path) -> None:
+    """Write the named members of a ``.tar.gz`` into ``folder``, under their last names and nothing else of theirs.
+
+    Only regular files with exactly these names are read, so no link, path or mode in the archive has any effect. What is
+    unpacked is bounded, whatever the archive declares: each member, their sum, the headers and their number.
+
+    Arguments:
+        archive: the file.
+        members: for each name the bytes that it may have.
+        folder: where to write.
 
     Raises:
-        InputError: if the archive is damaged or lacks a member.
+        InputError: if the archive is damaged, lacks a member, or unpacks to more.
         OSError: if the files cannot be written.
     """
-    wanted = set(members)
+    wanted = dict(members)
     try:
-        with tarfile.open(archive) as tar:
-            for member in tar:
-                content = tar.extractfile(member) if member.isreg() and member.name in wanted else None
-                if content is not None:
-                    with (folder / Path(member.name).name).open("wb") as file:
-                        shutil.copyfileobj(content, file, 1 << 20)
-                    wanted.discard(member.name)
-    except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
+        with gzip.open(archive) as unpacked:
+            stream = Bounded(unpacked, sum(members.values()) + (1 << 20))
+            with tarfile.open(fileobj=cast(IO[bytes], stream), mode="r:") as tar:
+                for number, member in enumerate(tar):
+                    if number == MOST_MEMBERS:
+                        raise tarfile.ReadError(f"it has more than {MOST_MEMBERS:,} members")
+                    if member.isreg() and member.name in wanted:
+                        _extract(tar, member, wanted.pop(member.name), folder)
+    except Exception as error:  # damaged bytes make tarfile fail in every way there is
         if isinstance(error, OSError) and error.errno is not None:  # the disk's fault, not the archive's
             raise
-        reason = str(error).partition(":")[0].partition("\n")[0]
+        reason = str(error).partition(":")[0].partition("\n")[0] or type(error).__name__
         raise InputError(f"{archive}: cannot be unpacked ({reason}); delete it and get it again") from None
     if wanted:
         raise InputError(f"{archive}: does not hold {', '.join(sorted(wanted))}; get the official archive")
+
+
+def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, most: int, folder: Path) -> None:
+    if member.size > most:
+        raise tarfile.ReadError(f"{member.name} has {member.size:,} bytes, and may have {most:,}")
+    content = tar.extractfile(member)
+    assert content is not None
+    with (folder / Path(member.name).name).open("wb") as file:
+        shutil.copyfileobj(content, file, SMALL)

@@ -17,9 +17,13 @@ from rich.console import Console
 from rich.progress import track
 
 from vit_vs_cnn.data.decoding import UnreadableImage, decode_image
+from vit_vs_cnn.data.folder_faults import Fault
 from vit_vs_cnn.data.folder_layout import FolderOptions, ImageFile
+from vit_vs_cnn.data.pixel_budget import PixelBudget
 
-CACHE_FORMAT = 1
+CACHE_FORMAT = 2
+#: Pixels that may be decoded at a time: 200 MB for each copy that a reader makes of them. A larger image goes alone.
+PIXELS_IN_FLIGHT = 50_000_000
 
 
 class DecodedCache:
@@ -48,8 +52,8 @@ class DecodedCache:
             return (*file, "gone")
         return (*file, status.st_size, status.st_mtime_ns, os.access(path, os.R_OK))
 
-    def load(self) -> tuple[np.ndarray, dict[str, str]]:
-        """The images that can be read ``(count, 3, rows, cols)``, and for each other file the reason why not."""
+    def load(self) -> tuple[np.ndarray, list[Fault]]:
+        """The images that can be read ``(count, 3, rows, cols)``, and why the others cannot."""
         try:
             return self._cached()
         except Exception:  # none there, or damaged in whatever way
@@ -63,16 +67,16 @@ class DecodedCache:
             )
         return images, failures
 
-    def _cached(self) -> tuple[np.ndarray, dict[str, str]]:
-        index = json.loads((self.folder / f"{self.name}.json").read_text())
+    def _cached(self) -> tuple[np.ndarray, list[Fault]]:
+        index = json.loads((self.folder / f"{self.name}.json").read_text(encoding="utf-8"))
         images = np.load(self.folder / f"{self.name}.npy", mmap_mode="c", allow_pickle=False)
         size = self.options.image_size
         expected = (len(self.files) - len(index["failures"]), 3, size, size)
         if images.shape != expected or images.dtype != np.uint8 or zlib.crc32(images.data) != index["crc32"]:
             raise ValueError("damaged")
-        return images, dict(index["failures"])
+        return images, [Fault(*failure) for failure in index["failures"]]
 
-    def _store(self, images: np.ndarray, failures: dict[str, str]) -> None:
+    def _store(self, images: np.ndarray, failures: list[Fault]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         outdated = [path for path in self.folder.glob(f"{self.place}-*") if path.stem != self.name]
         index = json.dumps({"crc32": zlib.crc32(images.data), "failures": failures}).encode()
@@ -97,8 +101,8 @@ def _digest(parts: list[Any]) -> str:
     return hashlib.sha256(repr(parts).encode(errors="surrogateescape")).hexdigest()[:16]
 
 
-def decode_all(root: Path, files: list[ImageFile], options: FolderOptions) -> tuple[np.ndarray, dict[str, str]]:
-    """Decode files in threads (Pillow lets other threads run meanwhile).
+def decode_all(root: Path, files: list[ImageFile], options: FolderOptions) -> tuple[np.ndarray, list[Fault]]:
+    """Decode files in threads (Pillow lets other threads run meanwhile), as many at a time as ``PIXELS_IN_FLIGHT`` allows.
 
     Arguments:
         root: the folder that the names are relative to.
@@ -106,15 +110,17 @@ def decode_all(root: Path, files: list[ImageFile], options: FolderOptions) -> tu
         options: its ``image_size`` and ``resize`` matter here.
 
     Returns:
-        The images that can be read, ``(count, 3, image_size, image_size)``, and for each other file the reason why not.
+        The images that can be read, ``(count, 3, image_size, image_size)``, and why the others cannot.
     """
+    budget = PixelBudget(PIXELS_IN_FLIGHT)
     images = np.empty((len(files), 3, options.image_size, options.image_size), np.uint8)
 
-    def decode(index: int) -> str | None:
+    def decode(index: int) -> Fault | None:
+        name = files[index].name
         try:
-            images[index] = decode_image(root / files[index].name, options.image_size, options.resize)
+            images[index] = decode_image(root / name, options.image_size, options.resize, budget)
         except UnreadableImage as error:
-            return error.reason
+            return Fault(error.kind, name, error.reason)
         return None
 
     console = Console(stderr=True)
@@ -124,6 +130,6 @@ def decode_all(root: Path, files: list[ImageFile], options: FolderOptions) -> tu
         shown = track(
             outcomes, "Decoding images", len(files), console=console, transient=True, disable=not console.is_terminal
         )
-        reasons = list(shown)
-    failures = {file.name: reason for file, reason in zip(files, reasons, strict=True) if reason is not None}
-    return (images[[reason is None for reason in reasons]] if failures else images), failures
+        faults = list(shown)
+    failures = [fault for fault in faults if fault is not None]
+    return (images[[fault is None for fault in faults]] if failures else images), failures

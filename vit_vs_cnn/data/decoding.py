@@ -1,6 +1,8 @@
 """One image file, whatever its format, size and mode, as a square of bytes in RGB."""
 
 import errno
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -8,11 +10,13 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from vit_vs_cnn.data.pixel_budget import PixelBudget
 from vit_vs_cnn.errors import InputError
 
 Resize = Literal["crop", "squash", "pad"]
 #: The only readers that Pillow is let use: others start programs (EPS) or are rare enough to be a mistake.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+STRIP = 1 << 20  # pixels that are converted at a time
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 REDUCING_GAP = (
     3.0  # Pillow: whole-number reduction first, then the filter; from 3.0 on hardly told from the filter alone
@@ -20,15 +24,16 @@ REDUCING_GAP = (
 
 
 class UnreadableImage(InputError):
-    """A file that cannot be decoded; ``reason`` says why in a few words."""
+    """A file that cannot be decoded; ``kind`` is what it is instead of an image, ``reason`` says it in a few words."""
 
-    def __init__(self, path: Path, reason: str) -> None:
+    def __init__(self, path: Path, kind: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}; replace it by a whole image in {', '.join(FORMATS)}")
+        self.kind = kind
         self.reason = reason
 
 
 def decode_image(
-    path: Path, image_size: int, resize: Resize = "crop"
+    path: Path, image_size: int, resize: Resize = "crop", budget: PixelBudget | None = None
 ) -> UInt8[np.ndarray, "3 {image_size} {image_size}"]:
     """The image in a file, upright, on white where it is transparent, at ``(image_size, image_size)``.
 
@@ -37,36 +42,53 @@ def decode_image(
         image_size: rows and columns of the result, in pixels.
         resize: ``crop`` keeps the proportions and the middle square, ``squash`` keeps the whole and not the
             proportions, ``pad`` keeps both and adds black bars.
+        budget: of the pixels that are decoded at a time, shared with other threads; None: not bounded.
 
     Raises:
-        UnreadableImage: if the file is missing, forbidden, empty, damaged, no image, or huge beyond Pillow's limit.
+        UnreadableImage: if the file is missing, forbidden, no file but a pipe or the like, empty, damaged, no image, or
+            huge beyond Pillow's limit.
     """
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
+            raise UnreadableImage(path, "special file", "a folder, pipe, socket or device, and no file")
         with Image.open(path, formats=FORMATS) as file:
+            original = file.width * file.height
             file.draft(None, (2 * image_size, 2 * image_size))  # JPEG: decode no more than is needed
-            image = _on_white(_eight_bit(_upright(file)))
+            is_progressive = "progressive" in file.info  # then its reader keeps every coefficient
+            pixels = original if is_progressive else file.width * file.height
+            with (budget or PixelBudget(pixels)).holding(pixels):
+                image = _on_white(_eight_bit(_upright(file)))
+                return np.ascontiguousarray(np.asarray(_resized(image, image_size, resize)).transpose(2, 0, 1))
+    except InputError:
+        raise
     except Exception as error:  # damaged bytes make Pillow's readers fail in every way there is
-        raise UnreadableImage(path, _reason(path, error)) from None
-    return np.ascontiguousarray(np.asarray(_resized(image, image_size, resize)).transpose(2, 0, 1))
+        raise UnreadableImage(path, *_kind_and_reason(path, error)) from None
 
 
-def _reason(path: Path, error: Exception) -> str:
+def _kind_and_reason(path: Path, error: Exception) -> tuple[str, str]:
     if isinstance(error, Image.DecompressionBombError):
-        return f"more than {2 * (Image.MAX_IMAGE_PIXELS or 0):,} pixels, as in a decompression bomb"
+        most = 2 * (Image.MAX_IMAGE_PIXELS or 0)
+        return "too many pixels", f"more than {most:,} pixels, as in a decompression bomb"
+    if isinstance(error, MemoryError):
+        return "too many pixels", "more pixels than there is memory for"
     if isinstance(error, UnidentifiedImageError):
-        return "empty file" if path.stat().st_size == 0 else "no image, or none in a supported format"
+        is_empty = path.stat().st_size == 0
+        return ("empty file", "empty file") if is_empty else ("no image", "no image, or none in a supported format")
     if isinstance(error, OSError) and error.errno is not None:
-        return "no permission to read it" if error.errno == errno.EACCES else str(error.strerror)
-    return f"damaged ({' '.join(str(error).split())[:80] or type(error).__name__})"
+        if error.errno == errno.EACCES:
+            return "no permission", "no permission to read it"
+        return ("missing" if error.errno in (errno.ENOENT, errno.ELOOP) else "unreadable"), str(error.strerror)
+    return "damaged", f"damaged ({' '.join(str(error).split())[:80] or type(error).__name__})"
 
 
 def _upright(image: Image.Image) -> Image.Image:
     """The image turned as its EXIF orientation says."""
     image.load()
     try:
-        return ImageOps.exif_transpose(image)
+        ImageOps.exif_transpose(image, in_place=True)
     except Exception:  # the pixels are whole, the EXIF block is not
         return image
+    return image
 
 
 def _eight_bit(image: Image.Image) -> Image.Image:
@@ -75,8 +97,19 @@ def _eight_bit(image: Image.Image) -> Image.Image:
         return _grey(np.asarray(image), 0.0, 65535.0)
     if image.mode not in ("I", "F"):
         return image
-    values = np.nan_to_num(np.asarray(image).astype(np.float64), posinf=0.0, neginf=0.0)
-    return _grey(values, *_value_range(image, float(values.min()), float(values.max())))
+    values = np.asarray(image)
+    ranges = [(float(part.min()), float(part.max())) for part in map(_finite, _strips(values))]
+    return _grey(values, *_value_range(image, min(low for low, _ in ranges), max(high for _, high in ranges)))
+
+
+def _strips(values: np.ndarray) -> Iterator[np.ndarray]:
+    """Some rows at a time: wide numbers of a whole image would take many times its memory."""
+    rows = max(1, STRIP // values.shape[1])
+    return (values[top : top + rows] for top in range(0, len(values), rows))
+
+
+def _finite(values: np.ndarray) -> np.ndarray:
+    return np.nan_to_num(values.astype(np.float64), posinf=0.0, neginf=0.0)
 
 
 def _value_range(image: Image.Image, lowest: float, highest: float) -> tuple[float, float]:
@@ -89,16 +122,23 @@ def _value_range(image: Image.Image, lowest: float, highest: float) -> tuple[flo
 
 
 def _grey(values: np.ndarray, black: float, white: float) -> Image.Image:
-    scaled = (values.astype(np.float64) - black) * (255 / ((white - black) or 1))
-    return Image.fromarray(np.rint(scaled).astype(np.uint8))
+    scale = 255 / ((white - black) or 1)
+    return Image.fromarray(
+        np.concatenate([np.rint((_finite(part) - black) * scale).astype(np.uint8) for part in _strips(values)])
+    )
 
 
 def _on_white(image: Image.Image) -> Image.Image:
     """RGB, with white behind what is transparent."""
     if not image.has_transparency_data:
-        return image.convert("RGB")
-    above = image.convert("RGBA")
-    return Image.alpha_composite(Image.new("RGBA", above.size, "white"), above).convert("RGB")
+        return image if image.mode == "RGB" else image.convert("RGB")
+    result = Image.new("RGB", image.size)
+    rows = max(1, STRIP // image.width)
+    for top in range(0, image.height, rows):
+        above = image.crop((0, top, image.width, min(top + rows, image.height))).convert("RGBA")
+        mixed = Image.alpha_composite(Image.new("RGBA", above.size, "white"), above)
+        result.paste(mixed.convert("RGB"), (0, top))
+    return result
 
 
 def _resized(image: Image.Image, size: int, resize: str) -> Image.Image:

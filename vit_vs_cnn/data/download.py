@@ -32,7 +32,15 @@ def md5_of(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
-def download(url: str, destination: Path, md5: str | None = None, *, attempts: int = 3, pause: float = 1.0) -> None:
+def download(
+    url: str,
+    destination: Path,
+    md5: str | None = None,
+    *,
+    most_bytes: int | None = None,
+    attempts: int = 3,
+    pause: float = 1.0,
+) -> None:
     """Fetch ``url`` to ``destination``, which appears only when it is whole and verified.
 
     What has arrived is kept beside it under the name ``<destination>.part``, and a later call goes on from there if the
@@ -42,12 +50,13 @@ def download(url: str, destination: Path, md5: str | None = None, *, attempts: i
         url: of a file, by https, http, ftp or file.
         destination: the file to write; its folder exists.
         md5: the MD5 sum that the file must have, in hex; None: not verified.
+        most_bytes: a transfer that is longer is stopped; None: not bounded.
         attempts: how often a transfer that stops is taken up again.
         pause: seconds between attempts.
 
     Raises:
-        InputError: if the URL is none or answers with an error, if the transfer stops for good, if the sum is wrong
-            (then nothing is kept), or if the file cannot be written.
+        InputError: if the URL is none or answers with an error, if the transfer stops for good, if it is too long or the sum is
+            wrong (then nothing is kept), or if the file cannot be written.
     """
     if urllib.parse.urlsplit(url).scheme not in SCHEMES:
         raise InputError(
@@ -55,17 +64,17 @@ def download(url: str, destination: Path, md5: str | None = None, *, attempts: i
         )
     part = destination.with_name(destination.name + ".part")
     try:
-        _fetch_with_retries(url, part, attempts, pause)
+        _fetch_with_retries(url, part, most_bytes, attempts, pause)
         _verify(url, part, md5)
         os.replace(part, destination)
     except OSError as error:
         raise InputError(f"{destination}: cannot be written ({error.strerror or error})") from None
 
 
-def _fetch_with_retries(url: str, part: Path, attempts: int, pause: float) -> None:
+def _fetch_with_retries(url: str, part: Path, most: int | None, attempts: int, pause: float) -> None:
     for attempt in range(1, attempts + 1):
         try:
-            return _fetch(url, part)
+            return _fetch(url, part, most)
         except TransferStopped as interruption:
             if attempt == attempts:
                 arrived = part.stat().st_size if part.exists() else 0
@@ -76,7 +85,7 @@ def _fetch_with_retries(url: str, part: Path, attempts: int, pause: float) -> No
             time.sleep(pause)
 
 
-def _fetch(url: str, part: Path) -> None:
+def _fetch(url: str, part: Path, most: int | None) -> None:
     """One transfer, appended to ``part`` if the server sends the rest that was asked for."""
     start = part.stat().st_size if part.exists() else 0
     response = _open(url, start)
@@ -90,8 +99,11 @@ def _fetch(url: str, part: Path) -> None:
         length = response.headers.get("Content-Length")
         total = int(length) + offset if length else None
         with part.open("ab" if resumed else "wb") as file:
-            _copy(response, file, offset, total)
-        arrived = part.stat().st_size
+            is_whole = _copy(response, file, offset, total, most)
+    if not is_whole:
+        part.unlink()
+        raise InputError(f"{url}: it sends more than {most:,} bytes, which is not the file that is wanted")
+    arrived = part.stat().st_size
     if total is not None and arrived != total:
         raise TransferStopped(f"the connection closed at {arrived:,} of {total:,} bytes")
 
@@ -114,12 +126,18 @@ def _open(url: str, start: int) -> HTTPResponse | addinfourl | None:
         raise TransferStopped(f"{type(error).__name__}: {error}") from None
 
 
-def _copy(response: HTTPResponse | addinfourl, file: BinaryIO, offset: int, total: int | None) -> None:
+def _copy(
+    response: HTTPResponse | addinfourl, file: BinaryIO, offset: int, total: int | None, most: int | None
+) -> bool:
+    """Whether the end was reached before ``most`` bytes were exceeded."""
     with _progress() as progress:
         task = progress.add_task(Path(file.name).name.removesuffix(".part"), total=total, completed=offset)
         while chunk := _read(response):
             file.write(chunk)
             progress.advance(task, len(chunk))
+            if most is not None and file.tell() > most:
+                return False
+    return True
 
 
 def _read(response: HTTPResponse | addinfourl) -> bytes:

@@ -1,5 +1,7 @@
 """A folder of the user's images as a source: laid out by class and split, decoded once and kept in a cache."""
 
+import hashlib
+import os
 import warnings
 from functools import cached_property
 from pathlib import Path
@@ -8,6 +10,7 @@ from typing import Any
 import torch
 
 from vit_vs_cnn.data.decoded_cache import DecodedCache
+from vit_vs_cnn.data.folder_faults import Fault, count_by_kind, describe, write_faults
 from vit_vs_cnn.data.folder_layout import FolderOptions, ImageFile, Layout, count_by_class, find_layout
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
@@ -22,14 +25,14 @@ class FolderSource:
         options: how it is read.
 
     Raises:
-        InputError: from the methods, for what ``find_layout`` refuses, for unreadable files (all of them are found
-            before it is raised), and where skipping them leaves a class without images.
+        InputError: from the methods, for what ``find_layout`` refuses, and for whatever cannot be used. All of that, in
+            all splits, is found before it is raised, and listed in a CSV file beside the cache, which the line names.
     """
 
     def __init__(self, root: Path | str, options: FolderOptions | None = None) -> None:
         self.root = Path(root)
         self.options = options or FolderOptions()
-        self._skipped: dict[str, dict[str, str]] = {}
+        self._skipped: dict[str, Any] = {}
 
     @cached_property
     def layout(self) -> Layout:
@@ -49,23 +52,21 @@ class FolderSource:
         return self._read("test")
 
     def provenance(self) -> dict[str, Any]:
-        """What was read, for the record: layout, files of each class in each split, and the files skipped so far."""
+        """What was read, for the record: layout, files of each class in each split, and, where files were left out, how
+        many of each kind, and where they are listed."""
         return {
             "source": "folder",
             "root": str(self.root.resolve()),
             "layout": self.layout.kind,
             "counts": self.layout.counts(),
-            "skipped": {split: dict(reasons) for split, reasons in self._skipped.items()},
+            "skipped": dict(self._skipped),
         }
 
     def _read(self, split: str) -> LabelledImages:
-        files = self.layout.splits[split]
-        images, failures = DecodedCache(self.root, split, files, self.options).load()
-        self._skipped[split] = failures
-        if failures:
-            self._report(split, len(files), failures)
-        kept = [file for file in files if file.name not in failures]
-        self._check_kept(split, kept)
+        images, failures = self._cache(split).load()
+        if (failures or self.layout.faults) and not self._skipped:
+            self._report()
+        kept = self._kept(split, failures)
         return LabelledImages(
             images=torch.from_numpy(images),
             labels=torch.tensor([file.label for file in kept], dtype=torch.int64),
@@ -73,19 +74,49 @@ class FolderSource:
             sample_ids=[file.name for file in kept],
         )
 
-    def _report(self, split: str, total: int, failures: dict[str, str]) -> None:
-        shown = ", ".join(f"{name} ({reason})" for name, reason in list(failures.items())[:3])
-        more = f" and {len(failures) - 3} more" if len(failures) > 3 else ""
-        found = f"{self.root}: {len(failures)} of {total} {split} images cannot be read: {shown}{more}"
-        if not self.options.skip_unreadable:
-            raise InputError(f"{found}; remove them, or leave them out with --data.folder.skip_unreadable true")
-        warnings.warn(f"{found}; they are left out", stacklevel=4)
+    def _cache(self, split: str) -> DecodedCache:
+        return DecodedCache(self.root, split, self.layout.splits[split], self.options)
 
-    def _check_kept(self, split: str, kept: list[ImageFile]) -> None:
-        needed = self.layout.needed(split)
-        for name, count in count_by_class(kept, self.layout.class_names).items():
-            if count < needed or not kept:
-                raise InputError(
-                    f"{self.root}: class {name!r} has {count} readable {split} images, and needs at least "
-                    f"{max(1, needed)}"
-                )
+    def _kept(self, split: str, failures: list[Fault]) -> list[ImageFile]:
+        lost = {failure.name for failure in failures}
+        return [file for file in self.layout.splits[split] if file.name not in lost]
+
+    def _report(self) -> None:
+        """Raise, or warn of, all that is wrong with any split."""
+        faults = list(self.layout.faults)
+        for split in self.layout.splits:
+            failures = self._cache(split).load()[1]
+            faults += [*failures, *self._emptied(split, failures)]
+        path = self._written(faults)
+        place = f"all are listed in {path}" if path else "the list of them cannot be written beside the cache"
+        found = f"{self.root}: not everything can be used: {describe(faults)}; {place}"
+        if not self.options.skip_unreadable:
+            raise InputError(f"{found}; mend or remove these, or leave files out with --data.folder.skip_unreadable true")
+        if any(fault.is_fatal for fault in faults):
+            raise InputError(f"{found}; with files left out, too, every class needs its images: add some or remove the class")
+        self._skipped = {"counts": count_by_kind(faults), "list": path and str(path)}
+        warnings.warn(f"{found}; these are left out", stacklevel=4)
+
+    def _emptied(self, split: str, failures: list[Fault]) -> list[Fault]:
+        """The classes that had images enough and would not have without those that cannot be read."""
+        needed, names = self.layout.needed(split), self.layout.class_names
+        before = count_by_class(self.layout.splits[split], names)
+        after = count_by_class(self._kept(split, failures), names)
+        reason = f"readable {split} images, and needs at least {needed}"
+        found = [
+            Fault("class with too few images", name, f"class {name!r} has {count} {reason}")
+            for name, count in after.items()
+            if count < needed <= before[name]
+        ]
+        if any(before.values()) and not any(after.values()):
+            found.append(Fault("split without images", split, f"none of the {split} images can be read"))
+        return found
+
+    def _written(self, faults: list[Fault]) -> Path | None:
+        root = hashlib.sha256(os.fsencode(self.root.resolve())).hexdigest()[:8]
+        path = self._cache("train").folder / f"unusable-{self.root.resolve().name}-{root}.csv"
+        try:
+            write_faults(faults, path)
+        except OSError:
+            return None
+        return path

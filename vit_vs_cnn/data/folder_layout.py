@@ -3,20 +3,21 @@
 import hashlib
 import os
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from vit_vs_cnn.data.decoding import SUFFIXES, Resize
+from vit_vs_cnn.data.folder_faults import Fault
 from vit_vs_cnn.errors import InputError
 
-CACHE_FORMAT = 1
 VALIDATION_FOLDERS = ("val", "valid", "validation")
 LAYOUTS = "<class>/<images>, or train/<class>/<images> beside optional val/ and test/"
 SPLIT_LIKE = {"train", "training", "test", "testing", *VALIDATION_FOLDERS}
+#: Folders that systems and programs leave behind, in lower case; whatever begins with a dot is passed over, too.
+LEFT_BEHIND = {"__macosx", "@eadir", "$recycle.bin", "system volume information", "lost+found", "__pycache__"}
 ENDINGS = " ".join(sorted(SUFFIXES))
 
 
@@ -30,8 +31,8 @@ class FolderOptions:
             both and adds black bars.
         test_fraction: part of each class that is set apart for the test where the folder has no test/.
         split_seed: which images these are.
-        skip_unreadable: leave out files that cannot be decoded, with a warning, instead of stopping.
-        cache: folder for decoded images (default: vit_vs_cnn in $XDG_CACHE_HOME or ~/.cache).
+        skip_unreadable: leave out files that cannot be used, with a warning and a list, instead of stopping.
+        cache: folder for decoded images and for lists of what cannot be used (default: vit_vs_cnn in $XDG_CACHE_HOME or ~/.cache).
     """
 
     image_size: int = 64
@@ -63,6 +64,7 @@ class Layout(NamedTuple):
     kind: str
     class_names: tuple[str, ...]
     splits: dict[str, list[ImageFile]]
+    faults: list[Fault]
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Files of each class in each split."""
@@ -80,11 +82,12 @@ def count_by_class(files: list[ImageFile], class_names: tuple[str, ...]) -> dict
     return dict(zip(class_names, counted.tolist(), strict=True))
 
 
-class ClassFolder(NamedTuple):
+@dataclass
+class ClassFolder:
     """The image files under the folder of one class, and the names of other files there; hidden ones in neither."""
 
-    images: list[str]
-    others: list[str]
+    images: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
 
 
 def find_layout(root: Path, options: FolderOptions) -> Layout:
@@ -97,26 +100,30 @@ def find_layout(root: Path, options: FolderOptions) -> Layout:
         root: the folder.
         options: its ``test_fraction`` and ``split_seed`` matter here.
 
+    Returns:
+        The layout. Its ``faults`` are links that would mix classes, folders that cannot be listed, classes with too few
+        images, those that only validation or test has, and those that the test lacks.
+
     Raises:
-        InputError: if there is no such folder, or it has fewer than two classes, a class with too few images, one that
-            only validation or test has, or one that the test lacks.
+        InputError: if there is no such folder, or it has fewer than two classes.
     """
     folders = _split_folders(root)
-    found = {split: _classes(root, folder) for split, folder in folders.items()}
+    search = Search(root)
+    found = {split: search.classes(folder) for split, folder in folders.items()}
     class_names = tuple(found["train"])
     if len(class_names) < 2:
         there = f"only the class folder {class_names[0]!r}" if class_names else "no class folder"
         raise InputError(f"{folders['train']}: {there}, and at least 2 are needed; allowed layouts: {LAYOUTS}")
-    _check_counts(folders, found["train"])
+    faults = [*search.faults, *_faults_of_counts(root, folders, found["train"])]
     for split in [split for split in found if split != "train"]:
-        _check_classes(folders[split], split, found[split], class_names)
+        faults += _faults_of_classes(folders[split].name, split, found[split], class_names)
     splits = {
         split: [ImageFile(name, label) for label, own in enumerate(class_names) for name in _images(classes, own)]
         for split, classes in found.items()
     }
     if "test" not in splits:
         splits |= _stratified_split(splits["train"], len(class_names), options, spare=1 + ("validation" not in splits))
-    return Layout("class folders" if folders["train"] == root else "split folders", class_names, splits)
+    return Layout("class folders" if folders["train"] == root else "split folders", class_names, splits, faults)
 
 
 def _images(classes: dict[str, ClassFolder], class_name: str) -> list[str]:
@@ -152,59 +159,112 @@ def _visible_folders(folder: Path) -> list[Path]:
         inside = sorted(folder.iterdir())
     except OSError as error:
         raise InputError(f"{folder}: cannot be listed ({error.strerror})") from None
-    return [path for path in inside if path.is_dir() and not path.name.startswith(".")]
+    return [path for path in inside if path.is_dir() and not _is_left_behind(path.name)]
 
 
-def _classes(root: Path, folder: Path) -> dict[str, ClassFolder]:
-    return {path.name: _class_folder(root, path) for path in _visible_folders(folder)}
+def _is_left_behind(name: str) -> bool:
+    return name.startswith(".") or name.lower() in LEFT_BEHIND
 
 
-def _class_folder(root: Path, folder: Path) -> ClassFolder:
-    names = sorted(path.relative_to(root).as_posix() for path in _visible_files(folder))
-    is_image = [os.path.splitext(name)[1].lower() in SUFFIXES for name in names]
-    images = [name for name, chosen in zip(names, is_image, strict=True) if chosen]
-    return ClassFolder(images, [name for name, chosen in zip(names, is_image, strict=True) if not chosen])
+class Search:
+    """The image files of every class; links to folders are followed where they lead outside of the root, and once.
+
+    A link that leads to a folder of the root or above it would put the images of one class into another, or go in a
+    circle; it becomes one of the ``faults``.
+
+    Arguments:
+        root: the folder of all.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.faults: list[Fault] = []
+        self._real_root = os.path.realpath(root)
+        self._linked: set[str] = set()
+
+    def classes(self, folder: Path) -> dict[str, ClassFolder]:
+        """The classes of a split."""
+        inside = [path for path in _visible_folders(folder) if not path.is_symlink() or self._may_follow(path)]
+        return {path.name: self._class_folder(path) for path in inside}
+
+    def _class_folder(self, folder: Path) -> ClassFolder:
+        found, places = ClassFolder(), [folder]
+        while places:
+            for entry in self._entries(places.pop()):
+                path = Path(entry.path)
+                if _is_folder(entry):
+                    places += [path] if not entry.is_symlink() or self._may_follow(path) else []
+                elif path.suffix.lower() in SUFFIXES:
+                    found.images.append(path.relative_to(self.root).as_posix())
+                else:
+                    found.others.append(path.relative_to(self.root).as_posix())
+        return ClassFolder(sorted(found.images), sorted(found.others))
+
+    def _entries(self, folder: Path) -> list[os.DirEntry[str]]:
+        try:
+            with os.scandir(folder) as entries:
+                return [entry for entry in entries if not _is_left_behind(entry.name)]
+        except OSError as error:
+            self._add("folder that cannot be listed", folder, str(error.strerror))
+            return []
+
+    def _may_follow(self, link: Path) -> bool:
+        target = os.path.realpath(link)
+        around = (self._real_root, os.path.realpath(link.parent))
+        if _is_within(target, self._real_root) or any(_is_within(place, target) for place in around):
+            self._add("link that mixes classes", link, f"leads to {target}, which holds or belongs to the folder itself")
+        elif target in self._linked:
+            self._add("link that mixes classes", link, f"leads to {target}, as another link does")
+        else:
+            self._linked.add(target)
+            return True
+        return False
+
+    def _add(self, kind: str, path: Path, reason: str) -> None:
+        self.faults.append(Fault(kind, path.relative_to(self.root).as_posix(), reason))
 
 
-def _visible_files(folder: Path) -> Iterator[Path]:
-    """All files under ``folder`` that are not hidden; links are followed, but into no folder twice."""
-
-    def refuse(error: OSError) -> None:
-        raise InputError(f"{error.filename}: cannot be listed ({error.strerror})") from None
-
-    seen = set()
-    for place, folders, files in os.walk(folder, followlinks=True, onerror=refuse):
-        real = os.path.realpath(place)
-        if real in seen:
-            folders.clear()
-            continue
-        seen.add(real)
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        yield from (Path(place, name) for name in files if not name.startswith("."))
+def _is_within(path: str, folder: str) -> bool:
+    return os.path.commonpath([path, folder]) == folder
 
 
-def _check_counts(folders: dict[str, Path], classes: dict[str, ClassFolder]) -> None:
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
+
+
+def _faults_of_counts(root: Path, folders: dict[str, Path], classes: dict[str, ClassFolder]) -> list[Fault]:
     held_out = {"validation": "to validate", "test": "to test"}
     verbs = ["to train on", *(verb for split, verb in held_out.items() if split not in folders)]
-    for name, (images, others) in classes.items():
-        if len(images) < len(verbs):
+    found = []
+    for name, folder in classes.items():
+        others = folder.others
+        if len(folder.images) < len(verbs):
             aside = f" ({len(others)} other files, such as {others[0]}; images end in {ENDINGS})" if others else ""
-            raise InputError(
-                f"{folders['train']}: class {name!r} has {len(images)} images{aside}, and needs at least {len(verbs)}, "
-                f"one each {', '.join(verbs)}; add images or remove the class"
-            )
+            reason = f"class {name!r} has {len(folder.images)} images{aside}, and needs at least {len(verbs)}, one each "
+            place = (folders["train"] / name).relative_to(root).as_posix()
+            found.append(Fault("class with too few images", place, reason + ", ".join(verbs)))
+    return found
 
 
-def _check_classes(folder: Path, split: str, classes: dict[str, ClassFolder], class_names: tuple[str, ...]) -> None:
-    filled = [name for name, (images, _) in classes.items() if images]
-    unknown = [name for name in filled if name not in class_names]
-    missing = [name for name in class_names if name not in filled]
-    if unknown:
-        raise InputError(f"{folder}: class {unknown[0]!r} is not in train/, which has {', '.join(class_names)}")
-    if missing and split == "test":
-        raise InputError(f"{folder}: class {missing[0]!r} of train/ has no images here; every class must be tested")
+def _faults_of_classes(
+    folder: str, split: str, classes: dict[str, ClassFolder], class_names: tuple[str, ...]
+) -> list[Fault]:
+    filled = [name for name, own in classes.items() if own.images]
     if not filled:
-        raise InputError(f"{folder}: holds no images (files that end in {ENDINGS}); fill it or remove it")
+        return [Fault("split without images", folder, f"it holds no images (files that end in {ENDINGS})")]
+    train = f"train/, which has {', '.join(class_names[:20])}" + ", ..." * (len(class_names) > 20)
+    unknown = [name for name in filled if name not in class_names]
+    missing = [name for name in class_names if name not in filled] if split == "test" else []
+    return [
+        *(Fault("class that is not in train/", f"{folder}/{name}", f"class {name!r} is not in {train}") for name in unknown),
+        *(
+            Fault("class with too few images", f"{folder}/{name}", f"class {name!r} of train/ has no images here")
+            for name in missing
+        ),
+    ]
 
 
 def _stratified_split(
@@ -217,5 +277,5 @@ def _stratified_split(
     test: set[ImageFile] = set()
     for own in by_class:
         own.sort(key=lambda file: hashlib.sha256(os.fsencode(f"{options.split_seed}/{file.name}")).digest())
-        test.update(own[: min(max(1, round(options.test_fraction * len(own))), len(own) - spare)])
+        test.update(own[: max(0, min(max(1, round(options.test_fraction * len(own))), len(own) - spare))])
     return {"train": [file for file in files if file not in test], "test": [file for file in files if file in test]}

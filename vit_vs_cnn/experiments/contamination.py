@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,15 @@ class Contamination:
         test_images: how many there are.
         by_subset: for each subset (its hash), the places of the test images that have a near-duplicate in it.
         method: by which these were found.
+        pairs: every pair found: names of test image and training image (for CIFAR with the index), the correlation of
+            their detail, and their classes.
     """
 
     fingerprint: str
     test_images: int
     by_subset: dict[str, list[int]]
     method: int = 1
+    pairs: list[tuple[str, str, float, str, str]] = field(default_factory=list)
 
     def covers(self, results: Sequence[Mapping[str, Any]]) -> bool:
         """Whether it speaks of these images and of every subset that the results used."""
@@ -80,7 +83,9 @@ def contamination_of(folder: Path, results: Sequence[Mapping[str, Any]], pool: P
         name: torch.nonzero(found.of_subset(indices, len(test)))[:, 0].tolist() for name, indices in subsets.items()
     }
     fingerprint = results[0]["data"]["fingerprint"]
-    contamination = Contamination(fingerprint, len(test), dict(sorted(by_subset.items())), METHOD)
+    contamination = Contamination(
+        fingerprint, len(test), dict(sorted(by_subset.items())), METHOD, _named(found, test, used)
+    )
     _draw(found, test, used, folder / PICTURE)
     write_text(folder / RECORD, json.dumps(asdict(contamination)) + "\n")
     return contamination
@@ -88,8 +93,9 @@ def contamination_of(folder: Path, results: Sequence[Mapping[str, Any]], pool: P
 
 def _read(path: Path) -> Contamination | None:
     try:
-        return Contamination(**json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError):
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        return Contamination(**kept | {"pairs": [tuple(pair) for pair in kept.get("pairs", [])]})
+    except (OSError, ValueError, TypeError, AttributeError):
         return None
 
 
@@ -118,6 +124,20 @@ def _search(
     images = pool.images.subset(used)
     where = {name: torch.searchsorted(used, indices) for name, indices in subsets.items()}
     return near_duplicates(pool.test.images, images.images), where, images
+
+
+def _named(found: Duplicates, test: LabelledImages, used: LabelledImages) -> list[tuple[str, str, float, str, str]]:
+    places = zip(found.test.tolist(), found.train.tolist(), found.similarity.tolist(), strict=True)
+    return [
+        (
+            str(test.sample_ids[one]),
+            str(used.sample_ids[other]),
+            round(alike, 3),
+            test.class_names[int(test.labels[one])],
+            used.class_names[int(used.labels[other])],
+        )
+        for one, other, alike in places
+    ]
 
 
 def _draw(found: Duplicates, test: LabelledImages, used: LabelledImages, path: Path) -> None:

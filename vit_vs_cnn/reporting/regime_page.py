@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from vit_vs_cnn.data.folder_faults import in_words
 from vit_vs_cnn.experiments.contamination import Contamination
 from vit_vs_cnn.experiments.regimes import Analysis, answer
 from vit_vs_cnn.experiments.status import ExperimentStatus
@@ -148,7 +149,7 @@ def _add_duplicates(page: Page, report: Report, picture: Path) -> None:
         return
     page.text(
         "A test image counts as a near-duplicate where one of the images used shows the same picture: re-encoded, "
-        "shifted by up to two pixels of 32, mirrored, brighter or darker."
+        "shifted by up to two pixels of 32, slightly cropped, mirrored, brighter or darker."
     )
     if picture.exists():
         page.figure(picture, "Some pairs, from the least alike to the most; on the left the test image.", "image pairs")
@@ -161,6 +162,7 @@ def _protocol(report: Report) -> dict[str, Cell]:
     source = f"{data['source']}, {first['data']['fingerprint']}"
     return {
         "images": source if data["source"] == "objects" else f"{source}, in {data['root']}",
+        **_left_out(report.results),
         "training sizes": ", ".join(f"{size:,}" for size in report.analysis.sizes),
         "seeds": ", ".join(map(str, protocol["seeds"])),
         "budget of a run": budget,
@@ -168,6 +170,16 @@ def _protocol(report: Report) -> dict[str, Cell]:
         "scored on": f"{first['scored_images']:,} {first['scored_on']} images",
         "for validation": f"{data['validation_fraction']:g} of the training size, counted into it",
     }
+
+
+def _left_out(results: Sequence[Mapping[str, Any]]) -> dict[str, Cell]:
+    """The files that could not be used, where there are such: how many of each kind, and where they are listed."""
+    for result in results:
+        skipped = result["data"].get("skipped") or {}
+        if "counts" in skipped:
+            place = f"; listed in {skipped['list']}" if skipped["list"] else ""
+            return {"files left out": in_words(skipped["counts"]) + place}
+    return {}
 
 
 def _config_text(config: Mapping[str, Any]) -> str:

@@ -113,6 +113,8 @@ def _sheets(
     ]
     if isinstance(contamination, Contamination) and correct is not None:
         found.append(regime_tables.duplicates_table(contamination, results, correct))
+    if isinstance(contamination, Contamination):
+        found.append(regime_tables.duplicate_pairs_table(contamination))
     return [sheet for sheet in found if sheet.rows]
 
 

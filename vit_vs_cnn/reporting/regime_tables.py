@@ -178,6 +178,18 @@ def duplicates_table(contamination: Contamination, results: Results, correct: Ma
     return Sheet("duplicates", title, columns, rows, "duplicates")
 
 
+def duplicate_pairs_table(contamination: Contamination) -> Sheet:
+    """Every near-duplicate with the names of both images, and whether their labels differ."""
+    rows = [
+        [test, train, f"{alike:.3f}", first, second, "differ" if first != second else "same"]
+        for test, train, alike, first, second in contamination.pairs
+    ]
+    differ = sum(row[-1] == "differ" for row in rows)
+    title = f"The {len(rows):,} pairs of a test image and an image that was used; the labels of {differ:,} differ"
+    columns = ["test image", "image used", "correlation of detail", "label of the first", "of the second", "labels"]
+    return Sheet("duplicate_pairs", title, columns, rows, "duplicates")
+
+
 def _percent(estimate: Estimate, *, sign: bool = False) -> list[str]:
     first = f"{100 * estimate.value:{'+' if sign else ''}.1f}"
     return [first, f"{100 * estimate.low:.1f}", f"{100 * estimate.high:.1f}"]

@@ -1,0 +1,181 @@
+"""Near-duplicates: how many planted copies are found in CIFAR, and how many of the pairs found are the same picture.
+
+    python -m benchmarks.near_duplicates --root FOLDER                                        # recall, time, memory
+    python -m benchmarks.near_duplicates --root FOLDER --sample 100 --sheets FOLDER          # draw pairs to judge
+    python -m benchmarks.near_duplicates --root FOLDER --verdicts results/near_duplicates    # precision
+
+* Recall: copies of training images are looked for among all 50,000; a copy counts as found where its original is among
+  its pairs. Copies are exact, encoded as JPEG (quality 75 and 50), brought to 24 or 16 pixels and back, enlarged to 64,
+  mirrored, and cropped to 30 x 30 or 28 x 28 pixels anywhere and brought back to 32.
+* Precision: the 10,000 test images are looked for among the 50,000. ``--sample`` draws test images that were flagged,
+  each with its most alike training image, and paints them on sheets beside a CSV file without verdicts. Somebody writes
+  ``same`` (one picture, whatever was done to it) or ``different`` behind each. ``--verdicts`` counts them, over the
+  pairs of the file that are flagged now.
+
+The thresholds were chosen on the first half of the classes (CIFAR-10: 0 to 4, CIFAR-100: 0 to 49, by the test image);
+everything here is of the second half, but the time, which is of the whole search. Intervals are Wilson's, at 95 %.
+"""
+
+import argparse
+import csv
+import io
+import platform
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import PIL
+import torch
+from PIL import Image, ImageDraw
+from torch import Tensor
+
+from vit_vs_cnn.comparison.duplicates import METHOD, Duplicates, near_duplicates
+from vit_vs_cnn.data.cifar import CifarOptions, CifarSource
+from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.statistics.estimate import wilson_interval
+
+SIDE = 32
+COLUMNS = ("source", "test", "train", "verdict")
+Change = Callable[[Image.Image, np.random.Generator], Image.Image]
+
+
+def encoded(quality: int) -> Change:
+    def change(image: Image.Image, _: np.random.Generator) -> Image.Image:
+        file = io.BytesIO()
+        image.save(file, "JPEG", quality=quality)
+        return Image.open(file)
+
+    return change
+
+
+def resized(side: int, back: int = SIDE) -> Change:
+    return lambda image, _: image.resize((side, side), Image.Resampling.BICUBIC).resize(
+        (back, back), Image.Resampling.BICUBIC
+    )
+
+
+def cropped(side: int) -> Change:
+    def change(image: Image.Image, rng: np.random.Generator) -> Image.Image:
+        left, top = rng.integers(0, SIDE - side + 1, 2).tolist()
+        return image.crop((left, top, left + side, top + side)).resize((SIDE, SIDE), Image.Resampling.BICUBIC)
+
+    return change
+
+
+CHANGES: dict[str, Change] = {
+    "exact": lambda image, _: image,
+    "JPEG, quality 75": encoded(75),
+    "JPEG, quality 50": encoded(50),
+    "to 24 pixels and back": resized(24),
+    "to 16 pixels and back": resized(16),
+    "enlarged to 64 pixels": resized(64, 64),
+    "mirrored": lambda image, _: image.transpose(Image.Transpose.FLIP_LEFT_RIGHT),
+    "cropped to 30 x 30": cropped(30),
+    "cropped to 28 x 28": cropped(28),
+}
+
+
+def told(hits: int, count: int) -> str:
+    """A share with Wilson's interval, in per cent."""
+    share = wilson_interval(hits, count)
+    return f"{100 * share.value:5.1f} % ({100 * share.low:.1f} to {100 * share.high:.1f}), {hits} of {count}"
+
+
+def second_half(images: LabelledImages) -> Tensor:
+    """Places of the images of the classes that no threshold was chosen on."""
+    return torch.nonzero(images.labels >= images.num_classes // 2)[:, 0]
+
+
+def changed(images: Tensor, change: Change, rng: np.random.Generator) -> Tensor:
+    copies = [np.asarray(change(Image.fromarray(one.permute(1, 2, 0).numpy()), rng)) for one in images]
+    return torch.from_numpy(np.stack(copies)).permute(0, 3, 1, 2)
+
+
+def recall(train: LabelledImages, count: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    places = torch.from_numpy(rng.choice(second_half(train).numpy(), count, replace=False))
+    for kind, change in CHANGES.items():
+        found = near_duplicates(changed(train.images[places], change, rng), train.images)
+        own = found.train == places[found.test]
+        print(f"  {kind:24s} {told(len(found.test[own].unique()), count)}", flush=True)
+
+
+def most_alike(found: Duplicates, test: LabelledImages) -> list[tuple[int, int]]:
+    """Of every flagged test image of the second half the most alike training image."""
+    best: dict[int, tuple[float, int]] = {}
+    for one, other, alike in zip(found.test.tolist(), found.train.tolist(), found.similarity.tolist(), strict=True):
+        best[one] = max(best.get(one, (-1.0, -1)), (alike, other))
+    wanted = set(second_half(test).tolist())
+    return [(one, other) for one, (_, other) in sorted(best.items()) if one in wanted]
+
+
+def draw_sample(
+    source: str, pairs: list[tuple[int, int]], test: LabelledImages, train: LabelledImages, options: argparse.Namespace
+) -> None:
+    """Sheets of randomly chosen pairs, numbered in the order of the CSV file beside them."""
+    order = np.random.default_rng(options.seed).permutation(len(pairs))[: options.sample]
+    chosen, to = [pairs[place] for place in order], options.sheets
+    to.mkdir(parents=True, exist_ok=True)
+    with (to / f"{source}.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([COLUMNS, *((source, one, other, "") for one, other in chosen)])
+    width, height, columns = 2 * 96 + 12, 96 + 16, 7
+    sheet = Image.new("RGB", (columns * width, -(-len(chosen) // columns) * height), "white")
+    for number, (one, other) in enumerate(chosen):
+        left, top = number % columns * width, number // columns * height
+        pair = torch.cat([test.images[one], train.images[other]], 2).permute(1, 2, 0).numpy()
+        sheet.paste(Image.fromarray(pair).resize((2 * 96, 96), Image.Resampling.NEAREST), (left, top + 12))
+        ImageDraw.Draw(sheet).text((left, top), str(number), fill="black")
+    sheet.save(to / f"{source}.png")
+
+
+def precision(source: str, found: Duplicates, verdicts: Path) -> None:
+    flagged = set(zip(found.test.tolist(), found.train.tolist(), strict=True))
+    with (verdicts / f"{source}.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if (int(row["test"]), int(row["train"])) in flagged]
+    same = sum(row["verdict"] == "same" for row in rows)
+    print(f"  pairs judged that are flagged now: the same picture {told(same, len(rows))}")
+
+
+def measure(source: Literal["cifar10", "cifar100"], options: argparse.Namespace) -> None:
+    reader = CifarSource(source, options.root, CifarOptions(download=False, verify_checksum=False))
+    train, test = reader.train(), reader.test()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start = time.perf_counter()
+    found = near_duplicates(test.images, train.images)
+    seconds = time.perf_counter() - start
+    memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    share = 100 * len(found.test.unique()) / len(test)
+    print(f"{source}: {len(test):,} x {len(train):,} images in {seconds:.0f} s, {memory:.0f} MiB more memory at most")
+    differ = int((test.labels[found.test] != train.labels[found.train]).sum())
+    print(f"  {len(found.test)} pairs, {share:.2f} % of the test images; labels differ in {differ} pairs")
+    if options.verdicts:
+        precision(source, found, options.verdicts)
+    if options.sheets:
+        draw_sample(source, most_alike(found, test), test, train, options)
+    if options.copies:
+        print(f"  recall of {options.copies} copies, by kind:")
+        recall(train, options.copies, options.seed)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=Path, required=True, help="the folder that holds the official CIFAR folders")
+    parser.add_argument("--sources", nargs="+", default=["cifar10", "cifar100"])
+    parser.add_argument("--copies", type=int, default=1000, help="of each kind; 0: none")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--sample", type=int, default=100, help="pairs to draw on --sheets")
+    parser.add_argument("--sheets", type=Path, help="folder for sheets of pairs to judge")
+    parser.add_argument("--verdicts", type=Path, help="folder of the judged CSV files")
+    options = parser.parse_args()
+    versions = f"Python {platform.python_version()}, torch {torch.__version__}, Pillow {PIL.__version__}"
+    print(f"{versions}, {torch.get_num_threads()} threads, method {METHOD}")
+    for source in ("cifar10", "cifar100"):
+        if source in options.sources:
+            measure(source, options)
+
+
+if __name__ == "__main__":
+    main()
