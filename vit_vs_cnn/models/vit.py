@@ -261,7 +261,7 @@ class VisionTransformer(nn.Module):
         """The tokens after the encoder, before pool and norm, the class token first; see ``forward`` for the rest."""
         tokens = self.patch_embedding(images)
         if self.class_token is not None:
-            tokens = torch.cat([self.class_token.expand(len(tokens), 1, -1), tokens], dim=1)
+            tokens = torch.cat([self.class_token.expand(tokens.shape[0], 1, -1), tokens], dim=1)
         if self.position is not None:
             tokens = self.position(tokens)
         if self.dropout is not None:
