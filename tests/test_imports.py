@@ -29,7 +29,7 @@ ALLOWED = {
         "reporting",
     },
 }
-EVERYWHERE = {"errors", "files", "seeds"}
+EVERYWHERE = {"devices", "errors", "files", "seeds"}
 LIBRARIES = {
     "attention": {"torch", "einops", "jaxtyping"},
     "models": {"torch", "einops", "jaxtyping", "timm"},

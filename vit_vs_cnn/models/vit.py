@@ -296,14 +296,14 @@ class VisionTransformer(nn.Module):
 
     @classmethod
     def from_timm(cls, timm_vit: "timm.models.vision_transformer.VisionTransformer") -> "VisionTransformer":
-        """The same network with the weights of timm's: the same logits.
+        """The same network with the weights of timm's: the same logits. A subclass gives one of its own.
 
         Raises:
             ValueError: if the timm model has a feature that this one lacks; it is named.
         """
         from vit_vs_cnn.models.timm_weights import vision_transformer_from_timm
 
-        return vision_transformer_from_timm(timm_vit)
+        return vision_transformer_from_timm(timm_vit, cls)
 
 
 def _check_positive(**sizes: int) -> None:
