@@ -32,6 +32,7 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.input_pipeline import processor
+from vit_vs_cnn.devices import wait_for
 from vit_vs_cnn.inspection import attention_maps, rollout_map, stream_maps
 from vit_vs_cnn.models import VisionTransformer
 
@@ -103,14 +104,14 @@ class Clock:
     """Seconds of wall time and of CPU time of this process, by way."""
 
     def __init__(self, device: str) -> None:
-        self.wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+        self.device = device
         self.wall = {PER_IMAGE: 0.0, STREAMED: 0.0}
         self.cpu = {PER_IMAGE: 0.0, STREAMED: 0.0}
 
     def run(self, way: str, work: Callable[[], Tensor]) -> Tensor:
         wall, cpu = time.perf_counter(), time.process_time()
         result = work()
-        self.wait()
+        wait_for(self.device)
         self.wall[way] += time.perf_counter() - wall
         self.cpu[way] += time.process_time() - cpu
         return result

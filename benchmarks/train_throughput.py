@@ -21,6 +21,7 @@ from torch.nn import functional as F
 
 import benchmarks.input_pipeline
 from vit_vs_cnn.comparison.cost import count_parameters
+from vit_vs_cnn.devices import wait_for
 from vit_vs_cnn.models import VisionTransformer
 
 
@@ -49,7 +50,7 @@ class Step:
 
     def seconds(self, images: Tensor, labels: Tensor) -> float:
         """Wall time of one step."""
-        self._wait()
+        wait_for(self.device)
         began = time.perf_counter()
         precision = torch.autocast(self.device.type, torch.bfloat16) if self.is_bf16 else contextlib.nullcontext()
         with precision:
@@ -57,12 +58,8 @@ class Step:
         loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
-        self._wait()
+        wait_for(self.device)
         return time.perf_counter() - began
-
-    def _wait(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
 
 
 def main() -> None:

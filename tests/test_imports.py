@@ -31,7 +31,7 @@ ALLOWED = {
         "reporting",
     },
 }
-EVERYWHERE = {"errors", "files", "plain", "seeds"}
+EVERYWHERE = {"devices", "errors", "files", "plain", "seeds"}
 LIBRARIES = {
     "attention": {"torch", "einops", "jaxtyping"},
     "models": {"torch", "einops", "jaxtyping", "timm"},

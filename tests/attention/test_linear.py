@@ -46,6 +46,17 @@ def test_linear_form_equals_the_quadratic_one_in_outputs_and_gradients(name, cau
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", FEATURE_MAPS)
+def test_no_tokens_gather_nothing(name, causal):
+    inputs = tensors(0, 0, requires_grad=True)
+    output = linear_attention(*inputs, feature_map=FEATURE_MAPS[name], causal=causal)
+    assert output.shape == (BATCH, HEADS, 0, VALUE_DIM)
+    output.sum().backward()
+    expected, weights = linear_attention_reference(*inputs, feature_map=FEATURE_MAPS[name], causal=causal)
+    assert (expected.shape, weights.shape) == (output.shape, (BATCH, HEADS, 0, 0))
+
+
 def test_reference_is_the_loop_of_the_paper():
     queries, keys, values = tensors(7)
     output, weights = linear_attention_reference(queries, keys, values, causal=True)

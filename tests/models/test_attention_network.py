@@ -305,6 +305,131 @@ def test_what_is_no_network_of_plain_convolutions_is_refused():
         network_to_attention(nn.Conv2d(3, 5, 3))
 
 
+class Branches(nn.Module):
+    """A convolution and a batch norm behind it, with something between or besides, which a subclass says."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 5, 3, padding=1), nn.BatchNorm2d(5)
+        self.head = nn.Conv2d(5, CLASSES, 1)
+        nn.init.normal_(self.norm.running_mean)
+        nn.init.uniform_(self.norm.running_var, 0.5, 2.0)
+
+    def forward(self, x):
+        return self.head(self.norm(self.conv(x)).relu()).mean((2, 3))
+
+
+class ChangedInPlace(Branches):
+    def forward(self, x):
+        y = self.conv(x)
+        y[:, 0] = 0
+        return self.head(self.norm(y).relu()).mean((2, 3))
+
+
+class GivesTheRawOutput(Branches):
+    def forward(self, x):
+        y = self.conv(x)
+        return self.head(self.norm(y).relu()).mean((2, 3)), {"raw": y}
+
+
+class LeavesTorch(Branches):
+    def forward(self, x):
+        y = self.conv(x)
+        return self.norm(y).mean((2, 3)) * 0 + y.tolist()[0][0][0][0]
+
+
+@pytest.mark.parametrize("network", [ChangedInPlace, GivesTheRawOutput])
+def test_a_norm_is_not_folded_into_an_output_that_is_also_changed_or_given_away(network):
+    model = network().double().eval()
+    compiled = network_to_attention(model, image_size=(ROWS, COLS))
+    x = images()
+    torch.testing.assert_close(compiled(x), model(x), rtol=0, atol=1e-10)
+    assert isinstance(compiled.norm, nn.BatchNorm2d)
+
+
+def hooked(name, hook):
+    model = nn.Sequential(Branches(), nn.ReLU(), nn.Linear(CLASSES, CLASSES)).double().eval()
+    hook(model.get_submodule(name))
+    return model
+
+
+def turned_around(_, __, output):
+    return -output
+
+
+def patched(layer):
+    forward = layer.forward
+    layer.forward = lambda x: 2 * forward(x)
+
+
+@pytest.mark.parametrize("options", [{}, {"form": "quadratic", "sharpness": 0.5}, {"released": True}, {"head_dim": 2}])
+@pytest.mark.parametrize(
+    ("name", "hook", "says"),
+    [
+        ("0.conv", lambda it: it.register_forward_hook(turned_around), r"0\.conv \(Conv2d\) with 0\.norm"),
+        ("0.norm", lambda it: it.register_forward_hook(turned_around), r"0\.conv \(Conv2d\) with 0\.norm"),
+        ("0.conv", lambda it: it.register_forward_pre_hook(lambda _, x: (-x[0],)), r"0\.conv \(Conv2d\) with 0\.norm"),
+        ("0.head", lambda it: it.register_forward_hook(turned_around), r"0\.head \(Conv2d\);"),
+        ("0.head", patched, r"0\.head \(Conv2d\);"),
+    ],
+)
+def test_a_layer_that_does_more_than_its_convolution_is_named(name, hook, says, options):
+    with pytest.raises(ValueError, match=f"the first layer that gives something else than before is {says}"):
+        network_to_attention(hooked(name, hook), image_size=(ROWS, COLS), **options)
+    with pytest.raises(ValueError, match=says):
+        AttentionNetwork(hooked(name, hook), image_size=(ROWS, COLS), **options)
+
+
+def test_a_hook_that_changes_nothing_is_no_reason_to_refuse():
+    seen = []
+    model = hooked("0.conv", lambda it: it.register_forward_hook(lambda *_: seen.append(1)))
+    assert_same_function(network_to_attention(model, image_size=(ROWS, COLS)), model)
+    stays = hooked("1", lambda it: it.register_forward_hook(turned_around))
+    assert_same_function(network_to_attention(stays, image_size=(ROWS, COLS)), stays)
+
+
+def test_networks_that_differ_though_no_layer_does_are_refused_with_the_size_of_the_difference():
+    with pytest.raises(ValueError, match=r"LeavesTorch .*its outputs differ by .*e\+\d+ times what rounding"):
+        network_to_attention(LeavesTorch().double(), image_size=(ROWS, COLS))
+
+
+def test_a_forward_pass_that_reads_a_kernel_is_refused():
+    class ReadsTheKernel(Branches):
+        def forward(self, x):
+            return super().forward(x) + self.conv.weight.sum()
+
+    with pytest.raises(ValueError, match=r"ReadsTheKernel fails with attention in it: .*no attribute 'weight'"):
+        network_to_attention(ReadsTheKernel(), image_size=(ROWS, COLS))
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.Conv1d(3, 5, 3), nn.Conv3d(3, 5, 3), nn.ConvTranspose2d(3, 5, 3), nn.ConvTranspose1d(3, 5, 3)]
+)
+def test_convolutions_of_another_kind_are_named(layer):
+    model = nn.ModuleDict({"first": nn.Conv2d(3, 5, 3), "odd": layer})
+    with pytest.raises(ValueError, match=rf"do not convolve as torch\.nn\.Conv2d does: odd \({type(layer).__name__}\)"):
+        network_to_attention(model, image_size=32)
+
+
+def test_a_transposed_convolution_outside_of_a_layer_is_counted():
+    class Up(Branches):
+        def forward(self, x):
+            return F.conv_transpose2d(super().forward(x)[..., None, None], torch.ones(CLASSES, 2, 2, 2).to(x))
+
+    with pytest.raises(ValueError, match="Up computes 1 convolutions outside"):
+        network_to_attention(Up(), image_size=32)
+
+
+def test_the_check_moves_no_random_numbers():
+    model = trained(width=2)
+    torch.manual_seed(7)
+    network_to_attention(model, image_size=(ROWS, COLS))
+    exact = torch.rand(3)
+    torch.manual_seed(7)
+    network_to_attention(model, image_size=(ROWS, COLS), sharpness=5.0)
+    assert torch.equal(torch.rand(3), exact)
+
+
 def test_a_network_of_one_convolution_is_attention():
     conv = nn.Conv2d(3, CLASSES, 3).double()
     compiled = network_to_attention(conv, image_size=32)

@@ -155,3 +155,23 @@ def test_the_rate_rises_to_its_peak_and_falls_to_its_end(name, steps):
 def test_the_cosine_is_the_published_one():
     schedule = Schedule(warmup=0.0)
     assert schedule.factor(30, 120) == pytest.approx((1 + math.cos(math.pi / 4)) / 2)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7, 400])
+@pytest.mark.parametrize("name", ["cosine", "linear", "constant"])
+def test_a_rise_over_the_whole_run_ends_at_the_peak(name, steps):
+    schedule = Schedule(name=name, warmup=1.0)
+    factors = [schedule.factor(step, steps) for step in range(steps)]
+    assert factors == [(step + 1) / steps for step in range(steps)]
+
+
+@pytest.mark.parametrize("steps", [2, 3, 10, 37, 400])
+@pytest.mark.parametrize("warmup", [0.0, 0.05, 0.1, 0.25, 0.5])
+def test_every_rate_is_that_of_the_documented_formula(warmup, steps):
+    rise = round(warmup * steps)
+    schedule = Schedule(warmup=warmup, final=0.1)
+    for step in range(steps):
+        fall = (1 + math.cos(math.pi * ((step - rise) / (steps - rise)))) / 2
+        expected = (step + 1) / (rise + 1) if step < rise else 0.1 + (1 - 0.1) * fall
+        assert schedule.factor(step, steps) == pytest.approx(expected, rel=1e-15)
+    assert schedule.factor(rise, steps) == 1.0

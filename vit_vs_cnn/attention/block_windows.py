@@ -1,7 +1,6 @@
 """Attention within blocks: the grid is cut into windows that do not overlap, and the cuts may be shifted."""
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Literal, NamedTuple, overload
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from vit_vs_cnn.attention.functional import scaled_dot_product_attention
 from vit_vs_cnn.attention.neighbourhood import neighbourhood
+from vit_vs_cnn.attention.tracing import kept
 from vit_vs_cnn.attention.windows import extra_queries_bias
 
 #: Added to the scores in a window: for every pair of its places, or for every offset from query to key.
@@ -216,7 +216,7 @@ def _between_tokens(blocks: Blocks, weights: Tensor) -> Float[Tensor, "batch hea
     return matrix[:, :, :-1, :-1]
 
 
-@lru_cache(maxsize=64)
+@kept
 def _layout(
     blocks: Blocks, device: torch.device
 ) -> tuple[Int[Tensor, "windows places"], Bool[Tensor, "windows places places"]]:

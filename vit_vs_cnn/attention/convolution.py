@@ -2,11 +2,13 @@
 
 import copy
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from vit_vs_cnn.attention.convolution_check import CHECKED_IMAGES, check_same_function
 from vit_vs_cnn.attention.convolution_folding import folded_kernel, trace_foldings, what_is_left
 from vit_vs_cnn.attention.convolution_layer import ConvolutionalAttention
 
@@ -75,6 +77,11 @@ def network_to_attention(
 ) -> nn.Module:
     """A copy of a network, in evaluation mode, whose every convolution is attention; its linear head stays.
 
+    It is checked before it is returned: on two random images no output may differ from the model's by more than
+    ``sqrt(eps)`` of the largest value of that output, eps that of its dtype (3.5e-4 in float32). Where ``sharpness``,
+    ``head_dim`` or ``released`` are given, which may change the function on purpose, the check is of the same network
+    without them.
+
     A batch norm whose input is the output of a convolution, and of nothing else, is folded into it: its place is taken
     by an identity (by the activation alone if it is one of timm's that activate). Any other one, such as one before its
     convolution, stays: in evaluation mode it is affine.
@@ -89,40 +96,48 @@ def network_to_attention(
         window_size: of kernels smaller than that; larger ones keep their own size, and 1x1 kernels theirs.
 
     Raises:
-        ValueError: if the model has no convolution, computes one that is no plain ``nn.Conv2d``, or a layer is refused.
+        ValueError: if the model has no convolution, computes one that is no plain ``nn.Conv2d``, a layer is refused,
+            or the attention does not compute the same, as where a hook changes what a convolution gives; the line names
+            the first layer that differs.
     """
-    convolutions = {name: module for name, module in model.named_modules() if isinstance(module, nn.Conv2d)}
-    if not convolutions:
-        raise ValueError(f"the model must have convolutions, but {type(model).__qualname__} has no torch.nn.Conv2d")
-    if odd := [
-        f"{name} ({type(module).__qualname__})" for name, module in convolutions.items() if not _is_plain(module)
-    ]:
-        raise ValueError(f"these layers do not convolve as torch.nn.Conv2d does: {', '.join(odd)}")
-    network = copy.deepcopy(model).eval()
+    first = _check_layers(model)
     if example is None:
-        example = _example(next(iter(convolutions.values())), image_size)
-    folding = trace_foldings(network, example)
+        example = _example(first, image_size)
+    reference = copy.deepcopy(model).eval()
+    folding = trace_foldings(reference, example)
     if folding.outside:
         raise ValueError(
             f"{type(model).__qualname__} computes {folding.outside} convolutions outside of torch.nn.Conv2d layers"
         )
+    options = {"form": form, "sharpness": sharpness, "window_size": window_size, "compensate": compensate}
+    options |= {"head_dim": head_dim, "released": released, "key_dim": key_dim}
+    network = _replaced(reference, folding.norms, **options)
+    _check(reference, network, example, folding.norms, exact=sharpness is None and head_dim is None and not released)
+    return network
+
+
+def _check(reference: nn.Module, network: nn.Module, example: Tensor, norms: dict[str, str], *, exact: bool) -> None:
+    """Refuses what does not compute the same on random images; see ``network_to_attention``."""
+    if example.is_meta:
+        return
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(CHECKED_IMAGES, *example.shape[1:], generator=generator).to(example)
+    with torch.random.fork_rng(devices=[]):  # the weights of the twin are drawn before they are set
+        compared = network if exact else _replaced(reference, norms)
+    check_same_function(reference, compared, images, norms)
+
+
+def _replaced(reference: nn.Module, norms: dict[str, str], **options: Any) -> nn.Module:
+    """A copy whose convolutions are attention, the batch norms of the names in ``norms`` folded into them."""
+    network = copy.deepcopy(reference)
+    head_dim, window_size = options.pop("head_dim", None), options.pop("window_size", None)
     replacements: dict[nn.Module, nn.Module] = {}
-    for module in network.modules():
+    for name, module in network.named_modules():
         if isinstance(module, nn.Conv2d):
-            norm = folding.norms.get(module)
+            norm = network.get_submodule(norms[name]) if name in norms else None
             kernel, bias = folded_kernel(module, norm)
-            replacements[module] = _compiled(
-                module,
-                kernel,
-                bias,
-                form=form,
-                sharpness=sharpness,
-                head_dim=_head_dim(module, head_dim),
-                window_size=_window(module, window_size),
-                released=released,
-                key_dim=key_dim,
-                compensate=compensate,
-            ).eval()
+            sizes = {"head_dim": _head_dim(module, head_dim), "window_size": _window(module, window_size)}
+            replacements[module] = _compiled(module, kernel, bias, **sizes, **options).eval()
             if norm is not None:
                 replacements[norm] = what_is_left(norm)
     for parent in list(network.modules()):
@@ -144,6 +159,18 @@ def unexplained_energy(
     """
     energies = torch.linalg.svdvals(kernel.flatten(2).movedim(-1, 0)).square()
     return energies[:, head_dim:].sum() / energies.sum()
+
+
+def _check_layers(model: nn.Module) -> nn.Conv2d:
+    """The first convolution of a network that has plain ones, and none but plain ones."""
+    kinds = nn.modules.conv._ConvNd
+    convolutions = {name: module for name, module in model.named_modules() if isinstance(module, kinds)}
+    first = next((module for module in convolutions.values() if isinstance(module, nn.Conv2d)), None)
+    if odd := [f"{name} ({type(it).__qualname__})" for name, it in convolutions.items() if not _is_plain(it)]:
+        raise ValueError(f"these layers do not convolve as torch.nn.Conv2d does: {', '.join(odd)}")
+    if first is None:
+        raise ValueError(f"the model must have convolutions, but {type(model).__qualname__} has no torch.nn.Conv2d")
+    return first
 
 
 def _is_plain(module: nn.Module) -> bool:
@@ -177,14 +204,7 @@ def _compiled(
     conv: nn.Conv2d,
     kernel: Tensor,
     bias: Tensor | None,
-    *,
-    form: str,
-    sharpness: float | None,
-    head_dim: int | None,
-    window_size: int | Sequence[int] | None,
-    released: bool,
-    key_dim: int,
-    compensate: bool | None,
+    **options: Any,
 ) -> ConvolutionalAttention:
     """Attention of a convolution's shape, with a kernel and a bias of its own."""
     attention = ConvolutionalAttention(
@@ -197,13 +217,7 @@ def _compiled(
         groups=conv.groups,
         bias=bias is not None,
         padding_mode=conv.padding_mode,
-        form=form,
-        sharpness=sharpness,
-        window_size=window_size,
-        head_dim=head_dim,
-        released=released,
-        key_dim=key_dim,
-        compensate=compensate,
+        **options,
     ).to(kernel)
     attention.set_kernel(kernel)
     if bias is not None and attention.output_bias is not None:

@@ -1,6 +1,7 @@
 """Which batch norms follow which convolutions, and putting them into their kernels."""
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -13,16 +14,28 @@ class Folding(NamedTuple):
     """What one forward pass shows of a network.
 
     Arguments:
-        norms: the batch norm that reads a convolution's output, and is its only reader.
+        norms: by the name of a convolution that of the batch norm that reads its output, and is its only reader.
         outside: convolutions that no ``nn.Conv2d`` computed.
     """
 
-    norms: dict[nn.Conv2d, nn.Module]
+    norms: dict[str, str]
     outside: int
 
 
+#: All that torch has of the kind; those of two dimensions are layers' own where a layer computed them.
+CONVOLUTIONS = (
+    torch.conv1d,
+    torch.conv2d,
+    torch.conv3d,
+    torch.conv_transpose1d,
+    torch.conv_transpose2d,
+    torch.conv_transpose3d,
+    torch.convolution,
+)
+
+
 class _Readers(TorchFunctionMode):
-    """Counts how many functions read each of the tensors given, and the two-dimensional convolutions."""
+    """Counts how many functions read or change each of the tensors given, and the convolutions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,20 +48,27 @@ class _Readers(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        self.convolutions += func is torch.conv2d
+        self.convolutions += func in CONVOLUTIONS
         parts = result if isinstance(result, list | tuple) else [result]
-        if any(isinstance(part, Tensor) for part in parts):  # asking for a shape is not reading
-            self.reads.update(self._watched_in((args, kwargs or {})))
+        # Asking for a shape is not reading; what gives nothing back changes what it is given (``y[:, 0] = 0``).
+        if any(part is None or isinstance(part, Tensor) for part in parts):
+            self.read((args, kwargs or {}))
         return result
 
-    def _watched_in(self, given: Any) -> list[int]:
-        if isinstance(given, Tensor):
-            return [id(given)] if id(given) in self.watched else []
-        if isinstance(given, dict):
-            given = given.values()
-        elif not isinstance(given, list | tuple):
-            return []
-        return [found for part in given for found in self._watched_in(part)]
+    def read(self, given: Any) -> None:
+        """Count every tensor in a structure of them as read once."""
+        self.reads.update(id(tensor) for tensor in tensors_in(given) if id(tensor) in self.watched)
+
+
+def tensors_in(given: Any) -> list[Tensor]:
+    """All tensors in lists, tuples and dictionaries, in their order."""
+    if isinstance(given, Tensor):
+        return [given]
+    if isinstance(given, Mapping):
+        given = given.values()
+    elif not isinstance(given, list | tuple):
+        return []
+    return [tensor for part in given for tensor in tensors_in(part)]
 
 
 @torch.no_grad()
@@ -56,8 +76,9 @@ def trace_foldings(model: nn.Module, example: Float[Tensor, "batch channels rows
     """Send an example through a network in evaluation mode and watch where the outputs of its convolutions go.
 
     A pair is one if the batch norm's input is the very output of the convolution, both run once, and nothing else reads
-    that output.
+    or changes that output, the caller of the network included.
     """
+    names = {module: name for name, module in model.named_modules()}
     runs: Counter[nn.Module] = Counter()
     makers: dict[int, nn.Conv2d] = {}
     pairs: list[tuple[nn.Conv2d, nn.Module, int]] = []
@@ -81,12 +102,12 @@ def trace_foldings(model: nn.Module, example: Float[Tensor, "batch channels rows
             hooks.append(module.register_forward_pre_hook(before_norm))
     try:
         with readers:
-            model(example)
+            readers.read(model(example))
     finally:
         for hook in hooks:
             hook.remove()
     norms = {
-        convolution: norm
+        names[convolution]: names[norm]
         for convolution, norm, output in pairs
         if runs[convolution] == runs[norm] == readers.reads[output] == 1
     }

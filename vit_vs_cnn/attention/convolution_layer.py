@@ -281,7 +281,7 @@ class ConvolutionalAttention(nn.Module):
         else:
             weights = torch.einsum("aiy,ejx->aeijyx", *self._axis_weights(images))
             weights = rearrange(weights, "a e i j y x -> (a e) (i j) (y x)")
-        return weights.expand(len(images), -1, -1, -1)
+        return weights.expand(images.shape[0], -1, -1, -1)
 
     def _tiled(self, images: Tensor, *scores: Tensor) -> Tensor:
         gathered = shared_window_attention(images, Scores(*scores), self.geometry)
@@ -301,7 +301,7 @@ class ConvolutionalAttention(nn.Module):
         size = (images.shape[2], images.shape[3])
         sources = self.geometry.window_sources(size, images.device)
         weights = fold_copies(rearrange(weights, "b n h s -> b h n s"), sources, math.prod(size))
-        output = self._project_rows(gathered.flatten(0, 1)).unflatten(0, (len(images), -1))
+        output = self._project_rows(gathered.flatten(0, 1)).unflatten(0, (images.shape[0], -1))
         return output.mT.unflatten(-1, self.geometry.counts(images)), weights
 
     def _global(self, images: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from vit_vs_cnn.attention.convolution_geometry import Axis, Geometry, windows_of
+from vit_vs_cnn.attention.tracing import is_tracing
 
 #: Queries in a tile, per axis: larger tiles score more keys in vain, smaller ones make small matrix products.
 TILE = 2
@@ -34,6 +35,8 @@ def in_chunks(
     Arguments:
         numbers: in the largest tensor that the function makes for one image.
     """
+    if is_tracing():
+        return function(images, *tensors)
     budget = CHUNK_NUMBERS.get(images.device.type, CHUNK_NUMBERS_ELSEWHERE)
     size = max(budget // numbers, 1)
     if len(images) <= size:
@@ -61,13 +64,13 @@ def shared_window_attention(
     tiles = tile_sizes(geometry)
     queries, tokens = _in_tiles(images, geometry, tiles)
     heads, key_dim, _ = scores.query_weight.shape
-    projected = (queries @ scores.query_weight.flatten(0, 1).mT).view(len(tokens), -1, key_dim)
+    projected = (queries @ scores.query_weight.flatten(0, 1).mT).view(tokens.shape[0], -1, key_dim)
     keys = tokens @ scores.key_weight.mT
     table = torch.cat([scores.bias, scores.bias.new_full((heads, 1), -torch.inf)], dim=1)
     table = rearrange(table[:, tile_slots(geometry, tiles, table.device)], "heads q k -> 1 (q heads) k")
-    table = table.to(projected.dtype).expand(len(tokens), -1, -1)
+    table = table.to(projected.dtype).expand(tokens.shape[0], -1, -1)
     weights = torch.baddbmm(table, projected, keys.mT, alpha=key_dim**-0.5).softmax(dim=-1)
-    return torch.bmm(weights, tokens).view(len(queries), heads, -1)
+    return torch.bmm(weights, tokens).view(queries.shape[0], heads, -1)
 
 
 def _in_tiles(images: Tensor, geometry: Geometry, tiles: tuple[int, int]) -> tuple[Tensor, Tensor]:
@@ -92,7 +95,7 @@ def tiles_to_grid(
     grid = rearrange(
         rows,
         "(b r c y x) d -> b d (r y) (c x)",
-        b=len(images),
+        b=images.shape[0],
         r=-(-counts[0] // tiles[0]),
         y=tiles[0],
         x=tiles[1],

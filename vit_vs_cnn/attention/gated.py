@@ -145,4 +145,4 @@ def _gather(weights: Tensor, values: Tensor) -> Tensor:
     if weights.ndim == values.ndim:
         return weights @ values
     side_by_side = weights @ rearrange(values, "b heads n d -> heads n (b d)")
-    return rearrange(side_by_side, "heads n (b d) -> b heads n d", b=len(values))
+    return rearrange(side_by_side, "heads n (b d) -> b heads n d", d=values.shape[-1])

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.functional import masked_softmax
+from vit_vs_cnn.attention.tracing import is_tracing
 
 #: One length for all dimensions of a key, or one for each.
 Bandwidth: TypeAlias = float | Float[Tensor, ""] | Float[Tensor, "#dim"]
@@ -68,7 +69,10 @@ def log_kernel(
     if kernel == "exponential":
         return queries @ keys.transpose(-2, -1)
     # Not by |q|^2 - 2 q.k + |k|^2: that loses the digits of small distances, and its root has no gradient at zero.
-    distances = torch.cdist(queries, keys, compute_mode="donot_use_mm_for_euclid_dist")
+    if is_tracing():  # ONNX has no cdist
+        distances = (queries.unsqueeze(-2) - keys.unsqueeze(-3)).norm(dim=-1)
+    else:
+        distances = torch.cdist(queries, keys, compute_mode="donot_use_mm_for_euclid_dist")
     return LOG_PROFILES[kernel](distances)
 
 

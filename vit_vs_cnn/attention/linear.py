@@ -137,7 +137,7 @@ def _causal_sums(query_features: Tensor, key_features: Tensor, values: Tensor, c
         )
     if chunk_size < 1:
         raise ValueError(f"chunk_size must be at least 1, but is {chunk_size}")
-    chunk_size = min(chunk_size, tokens)
+    chunk_size = min(chunk_size, max(tokens, 1))
     padding = -tokens % chunk_size
     query_features, key_features, values = (
         rearrange(F.pad(x, (0, 0, 0, padding)), "b h (chunks n) d -> b h chunks n d", n=chunk_size)
@@ -216,7 +216,7 @@ class RandomFeatures(nn.Module):
         tokens = tokens * tokens.shape[-1] ** -0.25
         exponents = tokens @ self.frequencies.mT.to(tokens.dtype) - tokens.square().sum(dim=-1, keepdim=True) / 2
         shift = exponents.new_tensor(math.log(len(self.frequencies)) / 2)
-        if self.stabilise:
+        if self.stabilise and exponents.shape[-2]:  # no tokens have no largest feature
             shift = shift + exponents.detach().amax(dim=(-2, -1), keepdim=True)
         return (exponents - shift).exp()
 

@@ -1,7 +1,6 @@
 """Which keys a token of a grid sees, and which place of the bias it reads for each."""
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -10,6 +9,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from vit_vs_cnn.attention.tiles import Windows
+from vit_vs_cnn.attention.tracing import kept
 
 BOUNDARIES = ("mask", "zero", "shift", "circular")
 
@@ -91,7 +91,7 @@ class Places(NamedTuple):
     slots: Int[Tensor, "queries places"]  # the column of the bias
 
 
-@lru_cache(maxsize=64)
+@kept
 def window_places(around: Neighbourhood, device: torch.device) -> Places:
     """The windows of a grid, as the products of those of its two axes."""
     keys, inside, slots = zip(*(_axis_places(around, axis) for axis in (0, 1)), strict=True)
@@ -119,7 +119,7 @@ def _axis_places(around: Neighbourhood, axis: int) -> tuple[Tensor, Tensor, Tens
     return keys, inside, slots
 
 
-@lru_cache(maxsize=64)
+@kept
 def slot_matrix(around: Neighbourhood, device: torch.device) -> Int[Tensor, "queries keys"]:
     """The column of ``bias_table`` for each pair of all tokens; windows must not see a key twice."""
     keys, inside, slots = window_places(around, device)

@@ -1,7 +1,6 @@
 """Window attention in tiles: blocks of queries against the rectangle of keys that their windows cover."""
 
 from collections.abc import Iterator
-from functools import lru_cache
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -9,6 +8,8 @@ import torch
 from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
+
+from vit_vs_cnn.attention.tracing import kept
 
 #: Queries in a tile, about: smaller tiles score fewer keys in vain, larger ones make better matrix products.
 TILE_QUERIES = 64
@@ -94,7 +95,7 @@ class Rectangle(NamedTuple):
         return self.cols.count * self.slots.numel()
 
 
-@lru_cache(maxsize=64)
+@kept
 def rectangles(grid_size: tuple[int, int], windows: Windows, extra: int, device: torch.device) -> list[Rectangle]:
     """The grid as rectangles of tiles that look alike: nine for a large one, corners, edges and the inside."""
     side = TILE_QUERIES if 1 in grid_size else int(TILE_QUERIES**0.5)

@@ -1,17 +1,17 @@
 """Attention within a sliding window: every token of a grid sees its neighbourhood, and the extra tokens."""
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Literal, overload
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from vit_vs_cnn.attention.functional import masked_softmax, scaled_dot_product_attention
 from vit_vs_cnn.attention.neighbourhood import Neighbourhood, neighbourhood, slot_matrix, window_places
 from vit_vs_cnn.attention.tiles import TiledAttention
+from vit_vs_cnn.attention.tracing import is_tracing, kept
 
 #: Up to this many tokens one masked product of all with all is quicker than many small ones.
 DENSE_TOKENS = 256
@@ -130,11 +130,12 @@ def local_attention(
         extra_tokens=extra_tokens,
     )
     plain = bias is None and extra_bias is None
-    if not return_weights and around.patches > DENSE_TOKENS:
+    large = not return_weights and around.patches > DENSE_TOKENS
+    if large and not is_tracing():  # tiles are chosen by the number of images
         return _tiled(around, queries, keys, values, bias_table(around, queries, bias, extra_bias), biased=not plain)
-    if around.repeats_keys:
-        output, weights = _gathered(around, queries, keys, values, bias_table(around, queries, bias, extra_bias))
-        return (output, weights) if return_weights else output
+    if large or around.repeats_keys:
+        table = bias_table(around, queries, bias, extra_bias)
+        return _gathered(around, queries, keys, values, table, return_weights=return_weights)
     table = None if plain else bias_table(around, queries, bias, extra_bias)
     return _dense(around, queries, keys, values, table, return_weights=return_weights)
 
@@ -166,8 +167,8 @@ def local_attention_reference(
         boundary=boundary,
         extra_tokens=extra_tokens,
     )
-    output, weights = _gathered(around, queries, keys, values, bias_table(around, queries, bias, extra_bias))
-    return (output, weights) if return_weights else output
+    table = bias_table(around, queries, bias, extra_bias)
+    return _gathered(around, queries, keys, values, table, return_weights=return_weights)
 
 
 def bias_table(
@@ -188,9 +189,9 @@ def bias_table(
 
 
 def _gathered(
-    around: Neighbourhood, queries: Tensor, keys: Tensor, values: Tensor, table: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The equation, place by place: outputs, and weights between all tokens."""
+    around: Neighbourhood, queries: Tensor, keys: Tensor, values: Tensor, table: Tensor, *, return_weights: bool
+) -> Tensor | tuple[Tensor, Tensor]:
+    """The equation, place by place: outputs, and weights between all tokens if they are asked for."""
     extra, outside = around.extra_tokens, table.shape[1] - 4
     key_of, inside, slots = window_places(around, queries.device)
     scaled = queries * queries.shape[-1] ** -0.5
@@ -204,14 +205,22 @@ def _gathered(
     weights = masked_softmax(torch.cat([to_extra, scores], dim=-1) + bias, allowed)
     output = weights[..., :extra] @ values[:, :, :extra]
     output = output + torch.einsum("bhnp,bhnpd->bhnd", weights[..., extra:], window_values)
-    matrix = weights.new_zeros(*weights.shape[:3], around.patches + 1)
+    matrix = _between_tokens(weights, extra, key_of) if return_weights else None
+    if extra:
+        added = extra_queries_bias(table[:, -3:], extra, around.patches)
+        first = scaled_dot_product_attention(queries[:, :, :extra], keys, values, bias=added, return_weights=True)
+        output = torch.cat([first[0], output], dim=2)
+        matrix = None if matrix is None else torch.cat([first[1], matrix], dim=2)
+    return output if matrix is None else (output, matrix)
+
+
+def _between_tokens(
+    weights: Tensor, extra: int, key_of: Int[Tensor, "queries places"]
+) -> Float[Tensor, "batch heads queries tokens"]:
+    """Weights of the extra tokens and the places of a window as weights between tokens."""
+    matrix = weights.new_zeros(*weights.shape[:3], len(key_of) + 1)
     matrix = matrix.scatter_add(-1, key_of.expand(*weights.shape[:2], -1, -1), weights[..., extra:])
-    matrix = torch.cat([weights[..., :extra], matrix[..., :-1]], dim=-1)
-    if not extra:
-        return output, matrix
-    added = extra_queries_bias(table[:, -3:], extra, around.patches)
-    first = scaled_dot_product_attention(queries[:, :, :extra], keys, values, bias=added, return_weights=True)
-    return torch.cat([first[0], output], dim=2), torch.cat([first[1], matrix], dim=2)
+    return torch.cat([weights[..., :extra], matrix[..., :-1]], dim=-1)
 
 
 def _dense(
@@ -241,7 +250,7 @@ def _dense(
     return (attended[0], attended[1][..., :tokens]) if return_weights else attended
 
 
-@lru_cache(maxsize=64)
+@kept
 def plain_bias(around: Neighbourhood, dtype: torch.dtype, device: torch.device) -> Tensor:
     """The bias of all tokens with all where nothing is added within the windows."""
     with torch.inference_mode(False), torch.no_grad():  # it outlives this call, and may be read under autograd

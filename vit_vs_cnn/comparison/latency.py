@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vit_vs_cnn.comparison.cost import count_macs, count_parameters
+from vit_vs_cnn.devices import wait_for
 
 BATCH_SIZES = (1, 8, 32, 128, 512)
 #: Once a batch takes this many seconds, larger ones are not tried.
@@ -72,16 +73,11 @@ def in_turns(
 
 
 def _seconds(task: Callable[[], Any], device: str) -> float:
-    _wait_for(device)
+    wait_for(device)
     began = time.perf_counter()
     task()
-    _wait_for(device)
+    wait_for(device)
     return time.perf_counter() - began
-
-
-def _wait_for(device: str) -> None:
-    if device.startswith("cuda"):
-        torch.cuda.synchronize()
 
 
 def measure_cost(
@@ -177,12 +173,12 @@ def peak_bytes(network: nn.Module, images: Tensor) -> int:
     """
     with torch.no_grad():
         if images.device.type == "cuda":
-            torch.cuda.synchronize()
-            torch.cuda.reset_peak_memory_stats()
-            before = torch.cuda.memory_allocated()
+            wait_for(images.device)
+            torch.cuda.reset_peak_memory_stats(images.device)
+            before = torch.cuda.memory_allocated(images.device)
             network(images)
-            torch.cuda.synchronize()
-            return torch.cuda.max_memory_allocated() - before
+            wait_for(images.device)
+            return torch.cuda.max_memory_allocated(images.device) - before
         gc.collect()
         with _LiveBytes([*network.state_dict().values(), images]) as live:
             network(images)

@@ -3,7 +3,8 @@
 import copy
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -115,8 +116,7 @@ def _onnx(deployable: Deployable, images: Tensor, folder: Path) -> tuple[Path, T
     _library("onnxscript")
     runtime = _library("onnxruntime")
     path = folder / "model.onnx"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the exporter, about its own inside
+    with _told_in_a_line("onnx", deployable):
         torch.onnx.export(
             deployable,
             (images[:2],),
@@ -136,8 +136,7 @@ def _program(deployable: Deployable, images: Tensor, folder: Path) -> tuple[Path
     """torch.export's program of pixel values to logits, for any number of images."""
     path = folder / "model.pt2"
     shapes = {"images": {0: torch.export.Dim("batch", min=1)}}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with _told_in_a_line("torch", deployable):
         program = torch.export.export(deployable, (images[:2],), dynamic_shapes=shapes)
         torch.export.save(program, path)
         read = torch.export.load(path).module()
@@ -161,6 +160,18 @@ def _timm(deployable: Deployable, images: Tensor, folder: Path) -> tuple[Path, T
     again.load_state_dict(safetensors.load_file(path))
     with torch.no_grad():
         return path, again((images - deployable.mean) / deployable.std)
+
+
+@contextmanager
+def _told_in_a_line(form: str, deployable: Deployable) -> Iterator[None]:
+    """An exporter's failure, which is a page long, as one line; its warnings are about its own inside."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except Exception as error:  # whatever a network of others may make an exporter raise
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"format {form} cannot hold this {type(deployable.network).__name__}: {reason}") from error
 
 
 def _library(name: str) -> Any:

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from vit_vs_cnn.data.datamodule import TrainingData
 from vit_vs_cnn.data.loading import TrainingBatches
+from vit_vs_cnn.devices import wait_for
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.cell import Cell
 from vit_vs_cnn.experiments.config import Experiment
@@ -85,8 +86,7 @@ def _median_step(fabric: Fabric, network: nn.Module, optimizer: Optimizer, batch
         fabric.backward(F.cross_entropy(model(inputs), targets))
         optimizer.step()
         optimizer.zero_grad()
-        if fabric.device.type == "cuda":
-            torch.cuda.synchronize(fabric.device)
+        wait_for(fabric.device)
         times.append(time.perf_counter() - began)
         if len(times) > _WARM_UP and sum(times) > _SECONDS:
             break

@@ -24,10 +24,14 @@ BLOCK_NAMES = {
 }
 
 
-def vision_transformer_from_timm(model: Any) -> VisionTransformer:
+def vision_transformer_from_timm(model: Any, kind: type[VisionTransformer] = VisionTransformer) -> VisionTransformer:
     """Our Vision Transformer with the architecture and the weights of timm's: the same logits.
 
     dtype, device and mode (training or evaluation) are those of ``model``.
+
+    Arguments:
+        model: timm's.
+        kind: the class to make; a subclass takes the arguments of ``VisionTransformer``.
 
     Raises:
         ValueError: if ``model`` is no timm ``VisionTransformer``, or has a feature that ours lacks; it is named.
@@ -37,7 +41,7 @@ def vision_transformer_from_timm(model: Any) -> VisionTransformer:
         if unsupported:
             raise ValueError(f"VisionTransformer cannot represent this timm model: {feature}")
     block: Any = model.blocks[0]  # torch types a module's attributes as Tensor | Module
-    ours = VisionTransformer(
+    ours = kind(
         image_size=model.patch_embed.img_size,
         patch_size=model.patch_embed.patch_size,
         in_channels=model.patch_embed.proj.in_channels,

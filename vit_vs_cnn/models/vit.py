@@ -261,7 +261,7 @@ class VisionTransformer(nn.Module):
         """The tokens after the encoder, before pool and norm, the class token first; see ``forward`` for the rest."""
         tokens = self.patch_embedding(images)
         if self.class_token is not None:
-            tokens = torch.cat([self.class_token.expand(len(tokens), 1, -1), tokens], dim=1)
+            tokens = torch.cat([self.class_token.expand(tokens.shape[0], 1, -1), tokens], dim=1)
         if self.position is not None:
             tokens = self.position(tokens)
         if self.dropout is not None:
@@ -296,14 +296,14 @@ class VisionTransformer(nn.Module):
 
     @classmethod
     def from_timm(cls, timm_vit: "timm.models.vision_transformer.VisionTransformer") -> "VisionTransformer":
-        """The same network with the weights of timm's: the same logits.
+        """The same network with the weights of timm's: the same logits. A subclass gives one of its own.
 
         Raises:
             ValueError: if the timm model has a feature that this one lacks; it is named.
         """
         from vit_vs_cnn.models.timm_weights import vision_transformer_from_timm
 
-        return vision_transformer_from_timm(timm_vit)
+        return vision_transformer_from_timm(timm_vit, cls)
 
 
 def _check_positive(**sizes: int) -> None:

@@ -7,9 +7,9 @@ from types import FrameType
 from typing import Any
 
 import lightning
-import torch
 from lightning.pytorch.callbacks import Callback, Checkpoint
 
+from vit_vs_cnn.devices import wait_for
 from vit_vs_cnn.errors import Interrupted
 from vit_vs_cnn.files import naming, partial_of, put_in_place
 
@@ -125,21 +125,24 @@ class Stopwatch(Callback):
         self.seconds = 0.0
         self._since: float | None = None
 
-    def on_train_start(self, *_: Any) -> None:
-        self._since = time.perf_counter()
+    def on_train_start(self, trainer: lightning.Trainer, *_: Any) -> None:
+        self._go_on(trainer)
 
     def on_validation_start(self, trainer: lightning.Trainer, *_: Any) -> None:
         self._pause(trainer)
 
-    def on_validation_end(self, *_: Any) -> None:
-        self._since = time.perf_counter()
+    def on_validation_end(self, trainer: lightning.Trainer, *_: Any) -> None:
+        self._go_on(trainer)
 
     def on_train_end(self, trainer: lightning.Trainer, *_: Any) -> None:
         self._pause(trainer)
 
+    def _go_on(self, trainer: lightning.Trainer) -> None:
+        wait_for(trainer.strategy.root_device)
+        self._since = time.perf_counter()
+
     def _pause(self, trainer: lightning.Trainer) -> None:
-        if trainer.strategy.root_device.type == "cuda":
-            torch.cuda.synchronize()
+        wait_for(trainer.strategy.root_device)
         self.seconds = self.read()
         self._since = None
 

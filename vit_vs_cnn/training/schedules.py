@@ -15,8 +15,8 @@ class Schedule:
 
     Args:
         name: The shape of the fall: cosine, linear, or constant (no fall).
-        warmup: Share of the run during which the rate rises linearly from near zero.
-        final: Rate at the end, as a share of the peak.
+        warmup: Share of the run during which the rate rises linearly from near zero; 1 for a rise up to the last step.
+        final: Rate that the fall ends at, right behind the last step, as a share of the peak; a constant rate has none.
     """
 
     name: Literal["cosine", "linear", "constant"] = "cosine"
@@ -31,12 +31,15 @@ class Schedule:
     def factor(self, step: int, steps: int) -> float:
         """The rate of optimizer step ``step`` (from 0) in a run of ``steps``, as a share of the peak.
 
-        Warm-up: (step + 1) / w with w = warmup * steps; after it, with t from 0 to 1 over the rest,
-        cosine: final + (1 - final) (1 + cos(pi t)) / 2; linear: 1 - (1 - final) t.
+        With ``w = round(warmup * steps)``: ``(step + 1) / (w + 1)`` in the first w steps, so that step w is the first
+        at the peak; from there on, with ``t = (step - w) / (steps - w)``, cosine: ``final + (1 - final) (1 + cos(pi t))
+        / 2``; linear: ``1 - (1 - final) t``; constant: 1. The last step has ``t = 1 - 1 / (steps - w)``: ``final`` is
+        what a step behind the run would have. Where w is all of the run, it is ``(step + 1) / w``: the last step is at
+        the peak.
         """
         rise = round(self.warmup * steps)
         if step < rise:
-            return (step + 1) / (rise + 1)
+            return (step + 1) / min(rise + 1, steps)
         elapsed = min(1.0, (step - rise) / max(1, steps - rise))
         match self.name:
             case "cosine":

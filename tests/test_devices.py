@@ -1,0 +1,68 @@
+"""Whoever reads a clock waits for the device first, whichever it is."""
+
+from types import SimpleNamespace
+
+import lightning
+import pytest
+import torch
+
+from vit_vs_cnn.comparison import latency
+from vit_vs_cnn.devices import wait_for
+from vit_vs_cnn.training import callbacks
+from vit_vs_cnn.training.callbacks import Stopwatch
+
+
+class Queue:
+    """A device on which work takes no time to ask for, and time on a clock of its own to be done."""
+
+    def __init__(self) -> None:
+        self.now, self.asked, self.waited_for = 0.0, 0.0, []
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def synchronize(self, device) -> None:
+        self.waited_for.append(torch.device(device).type)
+        self.now, self.asked = self.now + self.asked, 0.0
+
+    def work(self, seconds: float) -> None:
+        self.asked += seconds
+
+
+@pytest.fixture(params=["mps", "cuda", "xpu"])
+def queue(request, monkeypatch):
+    queue = Queue()
+    queue.device = torch.device(request.param)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: queue.device)
+    monkeypatch.setattr(torch.accelerator, "synchronize", queue.synchronize)
+    for module in (latency, callbacks):
+        monkeypatch.setattr(module, "time", queue)
+    return queue
+
+
+def test_the_accelerator_is_waited_for_and_the_cpu_is_not(queue):
+    wait_for("cpu")
+    assert queue.waited_for == []
+    wait_for(torch.device(queue.device.type, 0))
+    wait_for(queue.device.type)
+    assert queue.waited_for == [queue.device.type] * 2
+
+
+def test_the_stopwatch_counts_what_training_asked_for_and_not_what_validation_did(queue):
+    trainer, stopwatch = lightning.Trainer.__new__(lightning.Trainer), Stopwatch()
+    trainer._accelerator_connector = SimpleNamespace(strategy=SimpleNamespace(root_device=queue.device))
+    queue.work(100)  # before the training
+    stopwatch.on_train_start(trainer)
+    queue.work(3)
+    stopwatch.on_validation_start(trainer)
+    queue.work(50)
+    stopwatch.on_validation_end(trainer)
+    queue.work(4)
+    stopwatch.on_train_end(trainer)
+    assert stopwatch.seconds == 7
+
+
+def test_a_latency_is_that_of_finished_work(queue):
+    tasks = {"quick": lambda: queue.work(2), "slow": lambda: queue.work(5)}
+    seconds = latency.in_turns(tasks, rounds=3, warmup=1, device=queue.device.type)
+    assert seconds == {"quick": [2, 2, 2], "slow": [5, 5, 5]}
