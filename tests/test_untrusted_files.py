@@ -259,3 +259,45 @@ def test_a_checkpoint_without_weights_or_description_is_told_from_one(tmp_path, 
     torch.save(contents, tmp_path / "changed.ckpt")
     with pytest.raises(InputError, match=r"changed\.ckpt"):
         open_subject(tmp_path / "changed.ckpt")
+
+
+def _altered(contents: dict[str, Any], how: str) -> dict[str, Any]:
+    about, state = contents["vit_vs_cnn"], contents["state_dict"]
+    match how:
+        case "an image shape of text":
+            about["image_shape"] = ["3", "32", "32"]
+        case "a weight of another kind":
+            name = next(name for name in state if name.startswith("average.network."))
+            state[name] = state[name].to(torch.int64)[..., :1]
+        case "an origin of another shape":
+            about["origin"] = {"experiment": [], "cell": {"contender": 3}}
+        case "an unknown contender":
+            about["origin"]["cell"]["contender"] = "nobody"
+        case "weights of NaN":
+            contents["state_dict"] = {name: torch.full_like(value, float("nan")) if value.is_floating_point() else value
+                                      for name, value in state.items()}  # fmt: skip
+    return contents
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "how",
+    ["an image shape of text", "a weight of another kind", "an origin of another shape", "an unknown contender"],
+)
+def test_every_command_tells_what_is_wrong_with_an_altered_checkpoint(trained, tmp_path, capsys, command, how):
+    contents = _altered(read_checkpoint(trained / "checkpoints" / "last.ckpt"), how)
+    (tmp_path / "run").mkdir()
+    torch.save(contents, tmp_path / "run" / "altered.ckpt")
+    assert main([command, str(tmp_path / "run" / "altered.ckpt")]) == 2
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    assert "altered.ckpt" in said.splitlines()[-1]
+
+
+@pytest.mark.parametrize("command", ["compare", "inspect", "locality"])
+def test_a_network_that_gives_no_numbers_is_refused(trained, tmp_path, capsys, command):
+    contents = _altered(read_checkpoint(trained / "checkpoints" / "last.ckpt"), "weights of NaN")
+    (tmp_path / "run").mkdir()
+    torch.save(contents, tmp_path / "run" / "altered.ckpt")
+    assert main([command, str(tmp_path / "run" / "altered.ckpt")]) == 2
+    assert "Traceback" not in capsys.readouterr().err

@@ -226,6 +226,8 @@ def network_of(checkpoint: Mapping[str, Any], path: Path, *, trust: bool = False
     where, (channels, rows, cols) = f"checkpoint {path}", about.image_shape
     shape = {"num_classes": len(about.class_names), "image_size": (rows, cols), "in_channels": channels}
     weights = _evaluated(checkpoint["state_dict"])
+    if spoiled := [name for name, value in weights.items() if value.is_floating_point() and value.isnan().any()]:
+        raise InputError(f"{where}: {len(spoiled)} of {len(weights)} weights hold NaN ({spoiled[0]}); its run diverged")
     _check_fit(about.model, weights, where, shape, trust)
     network = build_network(about.model, **shape, where=where, trust=trust)
     load_weights(network, weights, says=f"{where} does not fit its own model")
