@@ -137,6 +137,7 @@ MORE: dict[str, tuple[Any, ...]] = {
     "contenders.vit.model.score": ("linear", "gated", "additive", 0),
     "contenders.vit.model.pretrained": (True, "x"),
     "contenders.resnet.model.sharpness": (1.0, -1),
+    "data.cifar.mirror": ("http://[::1", "https://", "ftp://:99999/x", "javascript:1", "//", "http://a b/", "x", 3),
     "contenders.a/b": ({},),
     "executor.workers": (2, 10**6),
     "executor.address": ("auto", "1.2.3.4:5", "x", "ray://"),

@@ -4,6 +4,7 @@ import hashlib
 import json
 import warnings
 import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,7 +19,7 @@ from torch.nn import functional as F
 from vit_vs_cnn.comparison.calibration import expected_calibration_error
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError, TrainingDiverged
-from vit_vs_cnn.files import written_whole
+from vit_vs_cnn.files import naming, written_whole
 
 Normalise = Callable[[UInt8[Tensor, "batch channels rows cols"]], Float[Tensor, "batch channels rows cols"]]
 
@@ -83,7 +84,7 @@ class Predictions:
         try:
             with np.load(path, allow_pickle=False) as arrays:
                 known = "of" in arrays and arrays["of"].item() == of
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error):
             return None
         return cls.load(path) if known else None
 
@@ -101,7 +102,7 @@ class Predictions:
                     labels=torch.from_numpy(arrays["labels"]),
                     sample_ids=arrays["sample_ids"].tolist(),
                 )
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             raise InputError(f"predictions {path}: {error}") from error
         check_finite(found.logits, f"predictions {path}")
         return found
@@ -127,7 +128,8 @@ class TestLedger:
         if not self.path.exists():
             return 0
         # Looked for as text: a line that a kill cut short must not stop the next evaluation.
-        return sum(f'"weights": "{weights}"' in line for line in self.path.read_text().splitlines())
+        lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
+        return sum(f'"weights": "{weights}"' in line for line in lines)
 
     def record(self, *, weights: str, test_set: str, accuracy: float, what: str) -> int:
         """Note one evaluation and return how many these weights have had; warns from the second on."""
@@ -139,7 +141,7 @@ class TestLedger:
             "accuracy": accuracy,
         }
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a") as file:
+        with naming(self.path), self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")
         times = self.count(weights)
         if times > 1:

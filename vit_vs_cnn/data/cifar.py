@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from filelock import FileLock
 
-from vit_vs_cnn.data.download import download, md5_of
+from vit_vs_cnn.data.download import check_url, download, md5_of
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.plain_pickle import parse_plain_pickle
 from vit_vs_cnn.errors import InputError
@@ -49,6 +49,10 @@ class CifarOptions:
     download: bool = True
     mirror: str | None = None
     verify_checksum: bool = True
+
+    def __post_init__(self) -> None:
+        if self.mirror is not None:
+            check_url(self.mirror)
 
 
 class CifarSource:

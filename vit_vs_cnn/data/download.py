@@ -26,6 +26,21 @@ class TransferStopped(Exception):
     """The transfer stopped before its end; another attempt may go on from there."""
 
 
+def check_url(url: str) -> None:
+    """See that a URL is one that can be fetched, as far as it tells by itself.
+
+    Raises:
+        InputError: another scheme, no host where one is needed, or no URL at all.
+    """
+    try:
+        parts = urllib.parse.urlsplit(url)
+        is_whole = parts.scheme == "file" or (bool(parts.hostname) and parts.port != 0)
+    except ValueError:
+        is_whole, parts = False, None
+    if parts is None or parts.scheme not in SCHEMES or not is_whole:
+        raise InputError(f"{url}: no URL that can be fetched; it must be one of {', '.join(SCHEMES)}, ://, host and path")
+
+
 def md5_of(path: Path) -> str:
     """MD5 of a file in hex: it tells damage, not malice."""
     with path.open("rb") as file:
@@ -58,10 +73,7 @@ def download(
         InputError: if the URL is none or answers with an error, if the transfer stops for good, if it is too long or the sum is
             wrong (then nothing is kept), or if the file cannot be written.
     """
-    if urllib.parse.urlsplit(url).scheme not in SCHEMES:
-        raise InputError(
-            f"{url}: not a URL that can be fetched; it must begin with one of {', '.join(SCHEMES)} and ://"
-        )
+    check_url(url)
     part = destination.with_name(destination.name + ".part")
     try:
         _fetch_with_retries(url, part, most_bytes, attempts, pause)

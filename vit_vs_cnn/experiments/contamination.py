@@ -1,5 +1,6 @@
 """Which test images of an experiment have a near-duplicate among the images that a cell used."""
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -86,8 +87,9 @@ def contamination_of(folder: Path, results: Sequence[Mapping[str, Any]], pool: P
     contamination = Contamination(
         fingerprint, len(test), dict(sorted(by_subset.items())), METHOD, _named(found, test, used)
     )
-    _draw(found, test, used, folder / PICTURE)
-    write_text(folder / RECORD, json.dumps(asdict(contamination)) + "\n")
+    with contextlib.suppress(OSError):  # kept where that can be; on a disk that is only read it is found anew
+        _draw(found, test, used, folder / PICTURE)
+        write_text(folder / RECORD, json.dumps(asdict(contamination)) + "\n")
     return contamination
 
 
