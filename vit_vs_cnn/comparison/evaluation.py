@@ -125,7 +125,7 @@ class TestLedger:
         if not self.path.exists():
             return 0
         # Looked for as text: a line that a kill cut short must not stop the next evaluation.
-        return sum(f'"weights": "{weights}"' in line for line in self.path.read_text().splitlines())
+        return sum(f'"weights": "{weights}"' in line for line in self.path.read_text(encoding="utf-8").splitlines())
 
     def record(self, *, weights: str, test_set: str, accuracy: float, what: str) -> int:
         """Note one evaluation and return how many these weights have had; warns from the second on."""
@@ -137,7 +137,7 @@ class TestLedger:
             "accuracy": accuracy,
         }
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a") as file:
+        with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")
         times = self.count(weights)
         if times > 1:

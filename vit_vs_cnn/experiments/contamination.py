@@ -88,7 +88,7 @@ def contamination_of(folder: Path, results: Sequence[Mapping[str, Any]], pool: P
 
 def _read(path: Path) -> Contamination | None:
     try:
-        return Contamination(**json.loads(path.read_text()))
+        return Contamination(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
 

@@ -100,7 +100,7 @@ def _write_config(about: dict[str, Any], folder: Path) -> None:
     """What a reader of the weights must know."""
     keys = ("model", "class_names", "image_shape", "mean", "std", "origin")
     text = json.dumps({"vit_vs_cnn": {key: about[key] for key in keys if key in about}}, indent=1)
-    (folder / "config.json").write_text(text + "\n")
+    (folder / "config.json").write_text(text + "\n", encoding="utf-8")
 
 
 def _safetensors(deployable: Deployable, images: Tensor, folder: Path) -> tuple[Path, Tensor]:

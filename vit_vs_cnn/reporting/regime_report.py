@@ -122,7 +122,7 @@ def _unfinished(status: ExperimentStatus) -> list[str]:
 def _ledger(path: Path) -> Counter[str]:
     """How often each network was tested."""
     found: Counter[str] = Counter()
-    for line in path.read_text().splitlines() if path.exists() else ():
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         try:
             found[json.loads(line)["weights"]] += 1
         except (ValueError, KeyError, TypeError):  # a line that a kill cut short

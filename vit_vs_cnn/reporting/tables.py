@@ -104,7 +104,7 @@ def write_tables(results: Sequence[dict[str, Any]], analysis: Analysis, folder: 
         folder / "table.md": "\n".join([*lines, "", _caption(results), ""]),
     }
     for path, content in written.items():
-        path.write_text(content)
+        path.write_text(content, encoding="utf-8")
     return list(written)
 
 
