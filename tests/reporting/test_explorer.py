@@ -12,8 +12,10 @@ import torch
 
 from tests.browser import DESK, PHONE, assert_readable, look_at, open_browser
 from tests.reporting.inspected import COUNT, GRID, looked, resnet, shown, vit, with_plain_map
+from vit_vs_cnn.experiments.inspection_maps import attention_of, look_into
+from vit_vs_cnn.inspection.attention_weights import attention_maps
 from vit_vs_cnn.inspection.rollout import attention_rollout, fuse_heads
-from vit_vs_cnn.reporting.explorer import BUDGET, LEVELS, pack_weights, write_explorer
+from vit_vs_cnn.reporting.explorer import BUDGET, LEVELS, most_images, pack_weights, write_explorer
 
 EXTRA, PATCHES = 1, GRID[0] * GRID[1]
 TOKENS = EXTRA + PATCHES
@@ -73,7 +75,36 @@ def test_less_room_makes_weights_coarser_and_then_images_fewer(tmp_path):
     assert levels[0] == LEVELS[0] and levels[2] == LEVELS[-1]
     assert levels == sorted(levels, reverse=True) and counts == sorted(counts, reverse=True)
     assert counts[0] == 11 and 1 <= counts[2] < 11
-    assert "did not fit" in explorer.page.read_text()
+    assert f"{11 - counts[2]} more did not fit into 0.02 MB" in explorer.page.read_text(encoding="utf-8")
+
+
+def test_the_size_of_the_page_is_all_that_limits_its_images(tmp_path):
+    images, one = shown(71), vit(tmp_path)
+    most = most_images([one], images)
+    found = [look_into(one, images, ["rollout"], grid_size=GRID, attended=most)]
+    explorer = write_explorer(images, found, tmp_path / "e.html", title="t")
+    assert (most, explorer.images) == (71, 71)
+    assert "did not fit" not in explorer.page.read_text(encoding="utf-8")
+    few = most_images([one], images, 20_000)
+    smaller = write_explorer(images, found, tmp_path / "f.html", title="t", budget=20_000)
+    assert smaller.images <= few < 71
+
+
+def test_weights_of_batches_are_those_of_all_images_at_once(tmp_path):
+    images, one = shown(71), vit(tmp_path)
+    pixels = one.subject.augmenter.normalise(images.data.images)
+    together, found = attention_maps(one.network, pixels), attention_of(one, pixels)[0]
+    assert found.grid_size == GRID and len(found.logits) == 71
+    torch.testing.assert_close(found.query, together.query)
+    for ours, theirs in zip(found.weights, together.weights, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_every_network_and_method_is_told_while_it_is_looked_into(tmp_path):
+    said, images = [], shown()
+    look_into(vit(tmp_path), images, ["rollout", "centre"], grid_size=GRID, tell=said.append)
+    assert said[1:3] == ["vit-n120-s3: rollout (1 of 2)", "vit-n120-s3: centre (2 of 2)"]
+    assert said[0].startswith("vit-n120-s3: what it says") and said[3].endswith("weights of attention")
 
 
 @pytest.mark.slow

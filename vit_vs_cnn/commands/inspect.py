@@ -1,6 +1,6 @@
 """``inspect``: where networks look, and how far the maps of that can be trusted."""
 
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,9 +24,9 @@ def run(words: list[str]) -> None:
         return
     from rich.console import Console
 
-    from vit_vs_cnn.experiments.inspection_maps import grid_for, look_into, methods_for
+    from vit_vs_cnn.experiments.inspection_maps import ATTENDED, grid_for, look_into, methods_for
     from vit_vs_cnn.experiments.inspection_subjects import images_to_show, open_runs
-    from vit_vs_cnn.reporting.explorer import write_explorer
+    from vit_vs_cnn.reporting.explorer import most_images, write_explorer
     from vit_vs_cnn.reporting.inspection_report import print_scores, write_inspection
 
     console = Console()
@@ -38,22 +38,36 @@ def run(words: list[str]) -> None:
     with console.status("Reading images") as status:
         shown = images_to_show(first, given.images, count=given.count, seed=given.seed, root=given.root)
         grid_size = grid_for(runs, (shown.data.images.shape[2], shown.data.images.shape[3]))
+        tell, budget = _teller(console, status.update), round(given.explorer_megabytes * 1e6)
+        attended = max(ATTENDED, most_images(runs, shown, budget)) if given.explorer else ATTENDED
         looked = []
         for one in runs:
-            status.update(f"Looking into {one.name}")
-            looked.append(look_into(one, shown, methods[one.name], grid_size=grid_size, class_index=class_index))
-        status.update("Drawing")
+            looked.append(
+                look_into(
+                    one,
+                    shown,
+                    methods[one.name],
+                    grid_size=grid_size,
+                    class_index=class_index,
+                    attended=attended,
+                    tell=tell,
+                )
+            )
         title = f"Inspection of {', '.join(methods)}"
         explorer = None
         if given.explorer:
-            explorer = write_explorer(
-                shown, looked, folder / "explorer.html", title=title.replace("Inspection", "Explorer")
-            )
-        scores = (
-            {one.name: _score(given, one, grid_size, status.update, console) for one in runs} if given.score else None
-        )
+            tell("explorer")
+            about = title.replace("Inspection", "Explorer")
+            explorer = write_explorer(shown, looked, folder / "explorer.html", title=about, budget=budget)
+        scores = {one.name: _score(given, one, grid_size, tell, console) for one in runs} if given.score else None
         written = write_inspection(
-            shown, looked, folder, title=title, scores=scores, explorer=None if explorer is None else explorer.page
+            shown,
+            looked,
+            folder,
+            title=title,
+            scores=scores,
+            explorer=None if explorer is None else explorer.page,
+            tell=tell,
         )
     if scores:
         print_scores(scores, console)
@@ -111,12 +125,37 @@ def _parser() -> Arguments:
     )
     parser.add_argument("--explorer", action="store_true", help="a page to point at patches on, too: explorer.html")
     parser.add_argument(
+        "--explorer-megabytes",
+        type=_megabytes,
+        default=10,
+        metavar="MB",
+        help="size of that page: weights are rounded more coarsely first, then there are fewer images on it",
+    )
+    parser.add_argument(
         "--output", type=Path, metavar="DIR", help="default: inspection/ in the first cell or beside its checkpoint"
     )
     parser.add_argument("--root", type=existing, metavar="DIR", help="where the data lies, if no longer where it lay")
     parser.add_argument("--trust", action="store_true", help=TRUST)
     parser.add_argument("--seed", type=int, default=0, help="of the images that are drawn")
     return parser
+
+
+def _megabytes(text: str) -> float:
+    """An argument's type: a positive number."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise ArgumentTypeError(f"{text} must be a number of megabytes above 0")
+    return value
+
+
+def _teller(console: "Console", update: Callable[[str], None]) -> Callable[[str], None]:
+    """What is being done: beside the spinner of a terminal, a line each where there is none."""
+    if console.is_terminal:
+        return update
+    return lambda line: console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
 def _class_index(name: str | None, class_names: tuple[str, ...]) -> int | None:

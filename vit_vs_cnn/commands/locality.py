@@ -46,7 +46,7 @@ def _measure(given: Namespace) -> None:
     print_locality(report, title=subject.name, console=console)
     folder = given.output or subject.path.parents[1] / "locality"
     files = write_locality(report, folder, title=f"Locality of {subject.name}")
-    (folder / "locality.json").write_text(json.dumps(report.to_dict(), indent=1) + "\n")
+    (folder / "locality.json").write_text(json.dumps(report.to_dict(), indent=1) + "\n", encoding="utf-8")
     for path in [*files, folder / "locality.json"]:
         console.print(f"wrote {path}", soft_wrap=True)
 

@@ -102,7 +102,7 @@ def _stored_predictions(contestant: Contestant, weights: str, test: LabelledImag
     if contestant.stored is None or not contestant.stored.exists():
         return None
     try:
-        result = json.loads((contestant.stored.parent / "result.json").read_text())
+        result = json.loads((contestant.stored.parent / "result.json").read_text(encoding="utf-8"))
         predictions = Predictions.load(contestant.stored)
     except (OSError, ValueError, InputError):
         return None  # damaged or unfinished: then it is tested again

@@ -1,7 +1,7 @@
 """What networks say about images, where they look for it, and how much of it is there."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from vit_vs_cnn.comparison.evaluation import check_finite
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.inspection_subjects import InspectedRun, ShownImages
-from vit_vs_cnn.inspection.attention_weights import AttentionMaps, attention_maps
+from vit_vs_cnn.inspection.attention_weights import AttentionMaps, attention_maps, joined
 from vit_vs_cnn.inspection.class_activation import feature_layer
 from vit_vs_cnn.inspection.layout import layout_of
 from vit_vs_cnn.inspection.per_image import noise_of
@@ -24,7 +24,7 @@ OF_ATTENTION, OF_CONVOLUTION, OF_ANY = ("rollout", "relevance"), ("grad_cam",), 
 #: Random maps that a picture's score is held against; one alone is a noisy yardstick for a single image.
 RANDOM_MAPS = 4
 FILL, STEPS, BATCH = "mean", 16, 32
-#: Images whose weights are kept: they are many.
+#: Images whose weights are kept for the figures: they are many numbers.
 ATTENDED = 64
 
 
@@ -67,8 +67,7 @@ class NetworkMaps:
         probabilities: of each image and class.
         classes: the class of each image that maps and scores are for.
         methods: the maps.
-        attention: its weights on the first images, ``ATTENDED`` at most; None for a network without, or one whose
-            weights cannot be had.
+        attention: its weights on the first images; None for a network without, or one whose weights cannot be had.
         unseen: why not, if it has attention.
     """
 
@@ -136,15 +135,27 @@ def look_into(
     *,
     grid_size: tuple[int, int],
     class_index: int | None = None,
+    attended: int = ATTENDED,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> NetworkMaps:
     """Predictions, maps and their scores, and the attention of one network.
 
     The probability that deletion follows is that of the class which the network says, or of ``class_index``: no label
     is used.
 
+    Arguments:
+        run: the network.
+        shown: the images.
+        methods: names of the maps.
+        grid_size: (rows, cols) of what deletion takes away.
+        class_index: of the class that is asked for; the one that the network says if None.
+        attended: images, the first ones, whose weights are kept.
+        tell: is given a line on what is being done.
+
     Raises:
         InputError: as ``saliency_maps``; attention that cannot be had is no mistake where no method needs it.
     """
+    tell(f"{run.name}: what it says, and random maps")
     pixels = run.subject.augmenter.normalise(shown.data.images)
     with torch.no_grad():
         logits = torch.cat([run.network(batch) for batch in pixels.split(BATCH)])
@@ -153,13 +164,15 @@ def look_into(
     classes = probabilities.argmax(dim=1) if class_index is None else torch.full((len(pixels),), class_index)
     chance = torch.stack([_areas(run, pixels, noise, classes, grid_size) for noise in _noises(pixels)]).mean(dim=0)
     found = []
-    for name in methods:
+    for number, name in enumerate(methods, start=1):
+        tell(f"{run.name}: {name} ({number} of {len(methods)})")
         method = method_named(name)
         parts = zip(pixels.split(BATCH), classes.split(BATCH), strict=True)
         maps = torch.cat([saliency_maps(run.network, part, method, classes=of) for part, of in parts])
         areas = _areas(run, pixels, maps, classes, grid_size)
         found.append(MethodMaps(name, method.description, method.class_specific, maps, areas, chance))
-    attention, unseen = _attention(run, pixels[:ATTENDED])
+    tell(f"{run.name}: weights of attention")
+    attention, unseen = attention_of(run, pixels[:attended])
     return NetworkMaps(run, probabilities, classes, found, attention, unseen)
 
 
@@ -182,12 +195,13 @@ def _has_feature_maps(run: InspectedRun) -> bool:
     return True
 
 
-def _attention(run: InspectedRun, pixels: Tensor) -> tuple[AttentionMaps | None, str | None]:
-    """The weights, or why there are none."""
+def attention_of(run: InspectedRun, pixels: Tensor) -> tuple[AttentionMaps | None, str | None]:
+    """The weights on these images, or why there are none."""
     if not run.attends:
         return None, None
     try:
-        return attention_maps(run.network, pixels), None
+        parts = pixels.split(BATCH)
+        return joined([attention_maps(run.network, part, verify=part is parts[0]) for part in parts]), None
     except InputError as error:
         return None, str(error)
 

@@ -161,7 +161,7 @@ def _study_cell(subject: Subject, pool: Pool, *, count: int, held_out: int) -> l
 def _kept(path: Path, settings: dict[str, Any]) -> list[dict[str, Any]] | None:
     """What was measured with the same settings of the same weights, if it was."""
     try:
-        kept = json.loads(path.read_text())
+        kept = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return kept["layers"] if kept.get("settings") == settings else None

@@ -145,7 +145,7 @@ def open_onnx(path: Path, test: LabelledImages) -> OutsideNetwork:
         InputError: either is missing or damaged, or the network does not take these images.
     """
     try:
-        about = json.loads(path.with_name("config.json").read_text())["vit_vs_cnn"]
+        about = json.loads(path.with_name("config.json").read_text(encoding="utf-8"))["vit_vs_cnn"]
         class_names = tuple(about["class_names"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: the config.json beside it, which export writes, can't be read: {error}") from error

@@ -136,7 +136,7 @@ def _with_choice(experiment: Experiment, search: Search, count: int, pool: Pool,
 
 def _write_trials(path: Path, searches: list[Search], count: int) -> None:
     """Every trial with what it was given and how it ended."""
-    with written_whole(path, contested=True) as partial, partial.open("w", newline="") as file:
+    with written_whole(path, contested=True) as partial, partial.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
         for search in searches:

@@ -44,6 +44,13 @@ class AttentionMaps:
         return patches.unflatten(1, self.grid_size)
 
 
+def joined(parts: Sequence[AttentionMaps]) -> AttentionMaps:
+    """The maps of one batch after the other as those of all of them, without gradients."""
+    weights = [torch.cat(layer) for layer in zip(*(part.weights for part in parts), strict=True)]
+    logits, query = (torch.cat([getattr(part, name) for part in parts]) for name in ("logits", "query"))
+    return AttentionMaps(logits, weights, query, parts[0].grid_size, parts[0].extra_tokens)
+
+
 def attention_maps(
     network: nn.Module,
     images: Float[Tensor, "batch channels rows cols"],

@@ -4,11 +4,11 @@ import base64
 import io
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import matplotlib as mpl
 import numpy as np
@@ -17,15 +17,17 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
 
-from vit_vs_cnn.experiments.inspection_maps import MethodMaps, NetworkMaps
-from vit_vs_cnn.experiments.inspection_subjects import ShownImages
+from vit_vs_cnn.experiments.inspection_maps import MethodMaps, NetworkMaps, attention_of
+from vit_vs_cnn.experiments.inspection_subjects import InspectedRun, ShownImages
 from vit_vs_cnn.inspection.attention_weights import AttentionMaps
 from vit_vs_cnn.inspection.saliency import resize_maps
 from vit_vs_cnn.reporting.explorer_style import BODY, STYLE
 from vit_vs_cnn.reporting.page import Page
 
-#: Of the whole file, in bytes; and what is left of it for the weights' other company: images, maps, script.
+#: Of the whole file, in bytes; and the share of it that is not the page's own: weights, images, maps.
 BUDGET, REST = 10_000_000, 0.94
+#: Images that sizes are judged by, the first ones.
+TRIED = 3
 #: Steps between nothing and the greatest weight of a row, the finest that fits.
 LEVELS = (255, 127, 63, 31, 15)
 #: Scales of rows are stored as shares of 1 in so many steps.
@@ -35,6 +37,10 @@ MAP_SIDE = 56
 COLOUR_MAPS = ("viridis", "cividis")
 #: Methods that the page computes itself, from any token and not only from what the classifier reads.
 OWN = {"raw_attention", "rollout", "rollout_max", "rollout_min"}
+
+
+#: By the number of a network: the weights on one image as text, and the largest error of any.
+_Packed: TypeAlias = dict[int, tuple[str, float]]
 
 
 @dataclass(frozen=True)
@@ -70,16 +76,15 @@ def write_explorer(
         budget: bytes that it may take; a single image is shown even so.
     """
     count = min([len(shown.data), *(len(n.attention.logits) for n in networks if n.attention is not None)])
-    levels, count = _fitting(networks, count, round(REST * budget) - _rest(shown, networks, count))
-    models, chunks, errors = [], [], [0.0]
-    for number, network in enumerate(networks):
-        models.append(_model(shown, network, count))
-        if network.attention is None:
-            continue
-        for index in range(count):
-            packed, error = pack_weights([layer[index] for layer in network.attention.weights], levels)
-            chunks.append(f'<script type="text/plain" id="w{number}-{index}">{_base64(packed)}</script>')
-            errors.append(error)
+    levels, packed = _fitting(networks, count, REST * budget, _rest(shown, networks, count) / count)
+    count = len(packed)
+    models = [_model(shown, network, count) for network in networks]
+    chunks = [
+        f'<script type="text/plain" id="w{number}-{index}">{text}</script>'
+        for index, one in enumerate(packed)
+        for number, (text, _) in one.items()
+    ]
+    errors = [0.0, *(error for one in packed for _, error in one.values())]
     data = {
         "images": [_image(shown, index) for index in range(count)],
         "models": models,
@@ -90,11 +95,25 @@ def write_explorer(
     }
     page = Page(title, _lead(networks))
     page.markup(f"<style>{STYLE}</style>{BODY}")
-    page.text(_honesty(shown, count, levels, max(errors), networks), note=True)
+    page.text(_honesty(shown, count, levels, max(errors), networks, budget), note=True)
     text = json.dumps(data).replace("<", "\\u003c")  # so that no name can end the block
     page.markup("".join(chunks) + f'<script type="text/plain" id="data">{text}</script>')
     page.script(resources.files("vit_vs_cnn.reporting").joinpath("explorer_script.js").read_text(encoding="utf-8"))
     return Explorer(page.write(path), count, levels, max(errors))
+
+
+def most_images(runs: Sequence[InspectedRun], shown: ShownImages, budget: int = BUDGET) -> int:
+    """How many images' weights the page could hold at most: those of more need not be kept.
+
+    Arguments:
+        runs: the networks.
+        shown: the images.
+        budget: bytes that the page may take.
+    """
+    first = shown.data.images[:TRIED]  # later ones may take less: a quarter more are allowed for
+    found = [attention_of(run, run.subject.augmenter.normalise(first))[0] for run in runs]
+    size = sum(_size_of_image(attention, LEVELS[-1]) for attention in found if attention is not None)
+    return min(len(shown.data), max(1, int(1.25 * budget / size))) if size else len(shown.data)
 
 
 def pack_weights(weights: Sequence[Float[Tensor, "heads tokens tokens"]], levels: int) -> tuple[bytes, float]:
@@ -114,24 +133,44 @@ def pack_weights(weights: Sequence[Float[Tensor, "heads tokens tokens"]], levels
     return zlib.compress(b"".join([*scales, *bytes_]), 9), error
 
 
-def _fitting(networks: Sequence[NetworkMaps], count: int, room: int) -> tuple[int, int]:
-    """The finest levels at which all images fit, or the coarsest and as many images as do."""
-    attentions = [network.attention for network in networks if network.attention is not None]
+def _fitting(networks: Sequence[NetworkMaps], count: int, room: float, each: float) -> tuple[int, list[_Packed]]:
+    """The finest levels at which all images fit, or the coarsest and as many images as do; ``each`` has other bytes."""
+    attentions = {number: one.attention for number, one in enumerate(networks) if one.attention is not None}
     if not attentions:
-        return LEVELS[0], count
-    size = 0.0
+        return LEVELS[0], [{}] * count
+    packed: list[_Packed] = []
     for levels in LEVELS:
-        size = 1.03 * sum(_size_of_image(attention, levels) for attention in attentions)
-        if size * count <= room:
-            return levels, count
-    return LEVELS[-1], max(1, min(count, int(room / size)))
+        likely = sum(_size_of_image(attention, levels) for attention in attentions.values())
+        if (likely + each) * count > room and levels != LEVELS[-1]:
+            continue
+        packed = _packed(attentions, levels, count, room, each)
+        if len(packed) == count:
+            return levels, packed
+    return LEVELS[-1], packed
+
+
+def _packed(
+    attentions: Mapping[int, AttentionMaps], levels: int, count: int, room: float, each: float
+) -> list[_Packed]:
+    """The weights of the first images, as many as have room; of one even so."""
+    packed: list[_Packed] = []
+    for index in range(count):
+        one: _Packed = {}
+        for number, attention in attentions.items():
+            data, error = pack_weights([layer[index] for layer in attention.weights], levels)
+            one[number] = (_base64(data), error)
+        room -= each + sum(len(text) + 60 for text, _ in one.values())
+        if packed and room < 0:
+            break
+        packed.append(one)
+    return packed
 
 
 def _size_of_image(attention: AttentionMaps, levels: int) -> float:
     """In bytes of base64, by the first images."""
-    tried = range(min(3, len(attention.logits)))
+    tried = range(min(TRIED, len(attention.logits)))
     sizes = [len(pack_weights([layer[i] for layer in attention.weights], levels)[0]) for i in tried]
-    return 4 / 3 * max(sizes) + 60
+    return 4 / 3 * sum(sizes) / len(sizes) + 60
 
 
 def _rest(shown: ShownImages, networks: Sequence[NetworkMaps], count: int) -> int:
@@ -244,10 +283,12 @@ def _lead(networks: Sequence[NetworkMaps]) -> list[str]:
     return [f"Point at a patch to see where it attends: {who}."]
 
 
-def _honesty(shown: ShownImages, count: int, levels: int, error: float, networks: Sequence[NetworkMaps]) -> str:
+def _honesty(  # noqa: PLR0917 (what a sentence is made of)
+    shown: ShownImages, count: int, levels: int, error: float, networks: Sequence[NetworkMaps], budget: int
+) -> str:
     said = [f"{count} images, {shown.whence}."]
     if count < len(shown.data):
-        said.append(f"{len(shown.data) - count} more did not fit into this file.")
+        said.append(f"{len(shown.data) - count} more did not fit into {budget / 1e6:g} MB.")
     if any(network.attention is not None for network in networks):
         said.append(
             f"Weights are rounded to {levels} steps between zero and the greatest of their row; the largest error "

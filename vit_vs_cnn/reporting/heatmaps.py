@@ -10,8 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from vit_vs_cnn.reporting.fonts import make_readable
+
 #: Perceptually uniform, and read alike by the colour-blind.
 COLOUR_MAP = "viridis"
+#: Of what is saved as pixels.
+DPI = 150
 
 
 def attention_heatmaps(
@@ -83,12 +87,13 @@ def save_figure(figure: Figure, folder: Path, name: str, formats: Sequence[str] 
         ValueError: if a format is not one that matplotlib writes.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    make_readable(figure)
     paths = []
     for suffix in formats:
         path = folder / f"{name}.{suffix}"
         with mpl.rc_context({"svg.hashsalt": name}):
             metadata = {"Date": None} if suffix == "svg" else None
-            figure.savefig(path, dpi=150, metadata=metadata, facecolor="white")
+            figure.savefig(path, dpi=DPI, metadata=metadata, facecolor="white")
         paths.append(path)
     return paths
 

@@ -9,13 +9,13 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from PIL import Image
 from torch import Tensor
 
 from vit_vs_cnn.experiments.inspection_maps import MethodMaps, NetworkMaps
 from vit_vs_cnn.experiments.inspection_subjects import ShownImages
 from vit_vs_cnn.inspection.saliency import resize_maps
+from vit_vs_cnn.reporting.board import Board, coloured, height_of
 from vit_vs_cnn.reporting.heatmaps import COLOUR_MAP
 
 #: Images beside each other on a sheet.
@@ -24,6 +24,10 @@ COLUMNS = 8
 ABREAST = 6
 #: How much of an overlay is the map, where it is least and where it is greatest: the image stays to be seen.
 OPACITY = (0.2, 0.75)
+#: Inches from one column to the next, of a card and of a sheet; between things; over the pictures of a card.
+CARD_PITCH, SHEET_PITCH, GAP, TITLE = 1.36, 1.4, 0.06, 0.25
+#: Points of all text but titles.
+TEXT = 7.0
 #: Letters that fit over a picture of a card.
 LETTERS = 24
 #: Side of a picture in the GIF of training, in pixels.
@@ -34,27 +38,39 @@ def card(shown: ShownImages, networks: Sequence[NetworkMaps], index: int) -> Fig
     """One image, and beside it of every network what it says and of every method overlay, map and score."""
     found = [(network, maps) for network in networks for maps in network.methods]
     bands = [found[first : first + ABREAST] for first in range(0, len(found), ABREAST)]
-    columns = 1 + max(len(band) for band in bands)
-    figure = Figure(figsize=(1.36 * columns, 3.62 * len(bands) - 0.1), layout=_tight())
-    axes = figure.subplots(2 * len(bands), columns, squeeze=False)
     pixels = _pixels(shown.data.images[index])
-    for axis in axes.flat:
-        axis.set_axis_off()
-    _picture(axes[0, 0], pixels)
-    _legend(axes[1, 0])
-    for number, band in enumerate(bands):
-        for column, (network, maps) in enumerate(band, start=1):
-            overlay, plain = axes[2 * number, column], axes[2 * number + 1, column]
-            _overlay(overlay, pixels, maps.maps[index])
-            _map(plain, maps.maps[index], pixels.shape[:2])
-            first = column == 1 or network is not band[column - 2][0]
-            _head(overlay, shown, network, index, maps.label, first=first)
-            lines = [*_score_lines(maps, index), _wrapped(asked_for(shown, network, index).strip())]
-            plain.set_xlabel("\n".join(filter(None, lines)), fontsize=7, loc="left", parse_math=False)
+    size = _fitted(pixels, CARD_PITCH)
+    texts = [_band_texts(shown, band, index) for band in bands]
+    over, under = (height_of(max(_lines(text) for band in texts for text in band[part]), TEXT) for part in (0, 1))
+    band_height = over + 2 * size[1] + under + 4 * GAP
+    board = Board(CARD_PITCH * (1 + max(len(band) for band in bands)), TITLE + len(bands) * band_height)
     label = shown.label(index)
-    name = f"{shown.data.sample_ids[index]}: {'class not known' if label is None else label}"
-    figure.suptitle(name, fontsize=8, x=0.01, ha="left", parse_math=False)
-    return figure
+    board.text(f"{shown.data.sample_ids[index]}: {'class not known' if label is None else label}", GAP, GAP, size=8.0)
+    board.picture(pixels, GAP, TITLE + over, size)
+    _legend(board, GAP, TITLE + over + size[1] + GAP, size[0])
+    for number, (band, (heads, scores)) in enumerate(zip(bands, texts, strict=True)):
+        top = TITLE + number * band_height + over
+        for column, (_, maps) in enumerate(band, start=1):
+            left, values = GAP + column * CARD_PITCH, maps.maps[index]
+            board.text(heads[column - 1], left, top - height_of(_lines(heads[column - 1]), TEXT), size=TEXT)
+            board.picture(_blended(pixels, values), left, top, size)
+            board.picture(coloured(values.float().cpu().numpy()), left, top + size[1] + GAP, size)
+            board.text(scores[column - 1], left, top + 2 * (size[1] + GAP), size=TEXT)
+    return board.figure()
+
+
+def _band_texts(
+    shown: ShownImages, band: Sequence[tuple[NetworkMaps, MethodMaps]], index: int
+) -> tuple[list[str], list[str]]:
+    """What stands over each overlay of a band, the network over the first of its own, and under each map."""
+    heads, scores = [], []
+    for number, (network, maps) in enumerate(band):
+        first = number == 0 or network is not band[number - 1][0]
+        who = [_wrapped(network.run.name), _wrapped(says(shown, network, index))] if first else []
+        heads.append("\n".join([*who, _wrapped(maps.label)]))
+        lines = [*_score_lines(maps, index), _wrapped(asked_for(shown, network, index).strip())]
+        scores.append("\n".join(filter(None, lines)))
+    return heads, scores
 
 
 def card_width(networks: Sequence[NetworkMaps]) -> int:
@@ -65,21 +81,33 @@ def card_width(networks: Sequence[NetworkMaps]) -> int:
 def overlay_sheet(shown: ShownImages, networks: Sequence[NetworkMaps], indices: Sequence[int]) -> Figure:
     """Images side by side; below each of them the overlay of every network and method, with what it says."""
     rows = [(network, maps) for network in networks for maps in network.methods]
-    figure = Figure(figsize=(1.4 * len(indices) + 0.1, 2.16 * len(rows) + 1.75), layout=_tight())
-    axes = figure.subplots(1 + len(rows), len(indices), squeeze=False)
-    for column, index in enumerate(indices):
-        pixels = _pixels(shown.data.images[index])
-        _picture(axes[0, column], pixels)
-        label = shown.label(index) or "class not known"
-        axes[0, column].set_title(_wrapped(label), fontsize=7, loc="left", fontweight="bold", parse_math=False)
-        for axis, (network, maps) in zip(axes[1:, column], rows, strict=True):
-            _overlay(axis, pixels, maps.maps[index])
-            lines = [_wrapped(says(shown, network, index)), *_score_lines(maps, index)]
-            lines.append(_wrapped(asked_for(shown, network, index).strip()))
-            axis.set_xlabel("\n".join(filter(None, lines)), fontsize=6.5, loc="left", parse_math=False)
-    for axis, (network, maps) in zip(axes[1:, 0], rows, strict=True):
-        axis.set_title(f"{network.run.name}: {maps.label}", fontsize=7.5, loc="left", fontweight="bold")
-    return figure
+    pictures = [_pixels(shown.data.images[index]) for index in indices]
+    sizes = [_fitted(pixels, SHEET_PITCH) for pixels in pictures]
+    labels = [_wrapped(shown.label(index) or "class not known") for index in indices]
+    texts = [[_sheet_text(shown, network, maps, index) for index in indices] for network, maps in rows]
+    tall = max(height for _, height in sizes)
+    head = height_of(max(map(_lines, labels)), TEXT) + GAP
+    under = height_of(max(_lines(text) for row in texts for text in row), TEXT)
+    row_height = height_of(1, TEXT) + tall + under + 3 * GAP
+    board = Board(SHEET_PITCH * len(indices) + 2 * GAP, head + tall + 2 * GAP + len(rows) * row_height)
+    for column, (pixels, size, index) in enumerate(zip(pictures, sizes, indices, strict=True)):
+        left, top = GAP + column * SHEET_PITCH, head
+        board.text(labels[column], left, GAP, size=TEXT, bold=True)
+        board.picture(pixels, left, top, size)
+        for row, (network, maps) in enumerate(rows):
+            top = head + tall + 2 * GAP + row * row_height
+            if column == 0:
+                board.text(f"{network.run.name}: {maps.label}", left, top, size=TEXT, bold=True)
+            top += height_of(1, TEXT) + GAP
+            board.picture(_blended(pixels, maps.maps[index]), left, top, size)
+            board.text(texts[row][column], left, top + tall + GAP / 2, size=TEXT)
+    return board.figure()
+
+
+def _sheet_text(shown: ShownImages, network: NetworkMaps, maps: MethodMaps, index: int) -> str:
+    """What stands under an overlay of a sheet."""
+    lines = [_wrapped(says(shown, network, index)), *_score_lines(maps, index)]
+    return "\n".join(filter(None, [*lines, _wrapped(asked_for(shown, network, index).strip())]))
 
 
 def says(shown: ShownImages, network: NetworkMaps, index: int) -> str:
@@ -101,12 +129,6 @@ def asked_for(shown: ShownImages, network: NetworkMaps, index: int) -> str:
     """ " for CLASS", where maps and scores are not for the class that the network says."""
     asked = int(network.classes[index])
     return "" if asked == int(network.predicted[index]) else f" for {shown.data.class_names[asked]}"
-
-
-def _head(axis: Axes, shown: ShownImages, network: NetworkMaps, index: int, method: str, *, first: bool) -> None:
-    """The network and what it says over the first of its maps, and the method over each."""
-    lines = [_wrapped(network.run.name), _wrapped(says(shown, network, index))] if first else ["", ""]
-    axis.set_title("\n".join([*lines, _wrapped(method)]), fontsize=7, loc="left", parse_math=False)
 
 
 def _score_lines(maps: MethodMaps, index: int) -> list[str]:
@@ -172,22 +194,22 @@ def _picture(axis: Axes, pixels: np.ndarray) -> None:
     _bare(axis)
 
 
-def _map(axis: Axes, values: Tensor, size: tuple[int, int]) -> None:
-    """The map on its own grid, stretched over the image."""
-    extent = (-0.5, size[1] - 0.5, size[0] - 0.5, -0.5)
-    axis.imshow(values.cpu().numpy(), cmap=COLOUR_MAP, interpolation="nearest", extent=extent)
-    _bare(axis)
-
-
-def _legend(axis: Axes) -> None:
+def _legend(board: Board, left: float, top: float, width: float) -> None:
     """What the colours of a map are."""
-    inside = axis.inset_axes((0.0, 0.8, 1.0, 0.1))
-    inside.imshow(np.linspace(0, 1, 256)[None], cmap=COLOUR_MAP, aspect="auto")
-    _bare(inside)
-    inside.set_xticks([0, 255], ["least", "greatest"], fontsize=7)
-    inside.tick_params(length=0, pad=2)
-    for label, side in zip(inside.get_xticklabels(), ("left", "right"), strict=True):
-        label.set_horizontalalignment(side)
+    board.picture(coloured(np.linspace(0, 1, 256)[None]), left, top, (width, 0.1))
+    board.text("least", left, top + 0.1 + GAP / 2, size=TEXT)
+    board.text("greatest", left + width, top + 0.1 + GAP / 2, size=TEXT, right=True)
+
+
+def _fitted(pixels: np.ndarray, pitch: float) -> tuple[float, float]:
+    """(width, height) of a picture in a column, in inches."""
+    side = pitch - GAP
+    rows, cols = pixels.shape[:2]
+    return (side, side * rows / cols) if cols >= rows else (side * cols / rows, side)
+
+
+def _lines(text: str) -> int:
+    return text.count("\n") + 1
 
 
 def _bare(axis: Axes) -> None:
@@ -210,8 +232,3 @@ def _blended(pixels: np.ndarray, values: Tensor) -> Float[np.ndarray, "rows cols
     grey = np.repeat(pixels @ np.array([[0.299], [0.587], [0.114]]), 3, axis=2)
     share = (OPACITY[0] + (OPACITY[1] - OPACITY[0]) * scaled)[..., None]
     return np.clip((1 - share) * grey + share * mpl.colormaps[COLOUR_MAP](scaled)[..., :3], 0, 1)
-
-
-def _tight() -> ConstrainedLayoutEngine:
-    """Little room between pictures, and enough for what stands over and under them."""
-    return ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.04)

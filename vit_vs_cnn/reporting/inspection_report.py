@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,8 @@ from vit_vs_cnn.reporting.inspection_pictures import (
 )
 from vit_vs_cnn.reporting.page import Link, Page, Tile
 
+#: Pictures from one line on what is being done to the next.
+TOLD = 25
 #: The scores of all networks: by network, the methods' in the order in which they were asked for.
 Scores = Mapping[str, Sequence[MethodScore]]
 
@@ -141,9 +143,11 @@ def write_inspection(
     title: str,
     scores: Scores | None = None,
     explorer: Path | None = None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> list[Path]:
     """Pictures, figures, tables and ``index.html`` into a folder, which is made; returns the files, the page last."""
-    pictures = _pictures(shown, networks, folder)
+    pictures = _pictures(shown, networks, folder, tell)
+    tell("figures")
     figures, files = _figures(shown, networks, folder)
     written = [*pictures, *files]
     page = Page(title, _lead(shown, networks))
@@ -166,7 +170,7 @@ def write_inspection(
     with page.details("Predictions and scores of every picture"):
         rows = _rows(shown, networks)
         page.table(list(rows[0]), [list(row.values()) for row in rows], "Predictions and deletion scores")
-    (folder / "pictures.json").write_text(json.dumps(_rows(shown, networks), indent=1) + "\n")
+    (folder / "pictures.json").write_text(json.dumps(_rows(shown, networks), indent=1) + "\n", encoding="utf-8")
     return [*written, folder / "pictures.json", page.write(folder / "index.html")]
 
 
@@ -190,14 +194,20 @@ def _lead(shown: ShownImages, networks: Sequence[NetworkMaps]) -> list[str]:
     return said
 
 
-def _pictures(shown: ShownImages, networks: Sequence[NetworkMaps], folder: Path) -> list[Path]:
+def _pictures(
+    shown: ShownImages, networks: Sequence[NetworkMaps], folder: Path, tell: Callable[[str], None]
+) -> list[Path]:
     """A card for each image, then sheets of several; photographs, so PNG alone."""
     count = len(shown.data)
     digits = len(str(max(count - 1, 1)))
     written = []
     for index in range(count):
+        if index % TOLD == 0:
+            tell(f"pictures {index + 1} to {min(index + TOLD, count)} of {count}")
         written += save_figure(card(shown, networks, index), folder / "pictures", f"{index:0{digits}}", ("png",))
     for number, first in enumerate(range(0, count, COLUMNS)):
+        if number % TOLD == 0:
+            tell(f"sheets of {COLUMNS} pictures")
         chosen = range(first, min(first + COLUMNS, count))
         written += save_figure(overlay_sheet(shown, networks, chosen), folder / "figures", f"sheet_{number}", ("png",))
     return written
@@ -288,7 +298,7 @@ def _write_scores(scores: Scores, folder: Path) -> list[Path]:
         writer = csv.DictWriter(file, columns)
         writer.writeheader()
         writer.writerows(rows)
-    (folder / "scores.json").write_text(json.dumps(rows, indent=1) + "\n")
+    (folder / "scores.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     return [folder / "scores.csv", folder / "scores.json"]
 
 

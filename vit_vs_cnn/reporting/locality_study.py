@@ -111,7 +111,7 @@ def write_study(
         files += drawn
     table = folder / "locality.md"
     lines = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
-    table.write_text("\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows), ""]))
+    table.write_text("\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows), ""]), encoding="utf-8")
     return [*files, table, page.write(folder / "locality.html")]
 
 

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from vit_vs_cnn.reporting.fonts import make_readable
 from vit_vs_cnn.reporting.page_style import STYLE
 
 _PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
@@ -230,6 +231,7 @@ def _bytes(source: Source) -> bytes:
 def _drawn(figure: Figure) -> bytes:
     """A figure as SVG; the same figure gives the same bytes."""
     file = io.BytesIO()
+    make_readable(figure)
     with mpl.rc_context({"svg.hashsalt": "page"}):
         figure.savefig(file, format="svg", metadata={"Date": None}, facecolor="white")
     return file.getvalue()
