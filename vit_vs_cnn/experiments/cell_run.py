@@ -1,7 +1,6 @@
 """One cell from start to result: train (or go on training), test once, write down."""
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -14,20 +13,20 @@ from rich.console import Console
 
 from vit_vs_cnn.comparison.evaluation import Predictions, TestLedger, evaluate, hash_weights, predict
 from vit_vs_cnn.data.datamodule import TrainingData
-from vit_vs_cnn.errors import DamagedFile, InputError, Interrupted
+from vit_vs_cnn.errors import Interrupted
 from vit_vs_cnn.experiments import provenance
 from vit_vs_cnn.experiments.cell import Cell, read_result
 from vit_vs_cnn.experiments.loggers import begin, end, ending, loggers_of, named_after
 from vit_vs_cnn.experiments.networks import start_from
 from vit_vs_cnn.experiments.plan import Plan, make_plan, starting_network
 from vit_vs_cnn.experiments.pool import CellImages, Pool
+from vit_vs_cnn.experiments.resumed import Resumed
 from vit_vs_cnn.experiments.trainer import is_helper_process, make_trainer, quiet_lightning, trainer_arguments
 from vit_vs_cnn.experiments.trainer_block import listed
 from vit_vs_cnn.files import remove_partials
 from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.statistics.estimate import wilson_interval
-from vit_vs_cnn.training.callbacks import ENDED_EARLY, LOGGED, ImagesSeen, LastCheckpoint, StopOnSignal, Stopwatch
-from vit_vs_cnn.training.checkpoints import read_checkpoint
+from vit_vs_cnn.training.callbacks import ImagesSeen, LastCheckpoint, StopOnSignal, Stopwatch
 from vit_vs_cnn.training.classifier import Classifier
 from vit_vs_cnn.training.heartbeat import Heartbeat
 from vit_vs_cnn.training.metrics_csv import MetricsCsv
@@ -158,7 +157,7 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Trained:
         "mean": data.mean.tolist(),
         "std": data.std.tolist(),
     }
-    resume = _Resumed.of(cell) if cell.checkpoint.exists() else None
+    resume = Resumed.of(cell) if cell.checkpoint.exists() else None
     # A run that ended early is not trained on, only tested, where it was killed behind its end.
     steps = resume.step if resume is not None and resume.ended_early else plan.steps
     trainer = _make_trainer(cell, steps, [stopwatch, seen], contents, console)
@@ -178,53 +177,6 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Trained:
         end(trainer.loggers, None)
         raise
     return Trained(module, trainer, data, images, plan, stopwatch, seen)
-
-
-@dataclass(frozen=True)
-class _Resumed:
-    """Where a run goes on.
-
-    Arguments:
-        step: optimizer steps that are done.
-        ended_early: whether it had come to its end before its budget did.
-        logged: what the last step logged.
-    """
-
-    step: int
-    ended_early: bool
-    logged: dict[str, float]
-
-    @classmethod
-    def of(cls, cell: Cell) -> "_Resumed":
-        """By the cell's checkpoint.
-
-        Raises:
-            DamagedFile: it is no checkpoint, lacks what a run needs to go on, or is of a run with another recipe.
-        """
-        again = "move it away to have this one start anew"
-        try:
-            contents = read_checkpoint(cell.checkpoint)
-        except InputError as error:
-            raise DamagedFile(f"{error}; {again}") from error
-        about = contents["vit_vs_cnn"]
-        if about.get("identity") != cell.identity:
-            raise DamagedFile(f"checkpoint {cell.checkpoint} is of another run; {again}")
-        step = contents.get("global_step")
-        if not isinstance(step, int) or any(not contents.get(name) for name in TO_GO_ON) or not _has_moments(contents):
-            raise DamagedFile(f"checkpoint {cell.checkpoint} lacks the state of the optimizer or of the run; {again}")
-        return cls(step, bool(about.get(ENDED_EARLY)), dict(about.get(LOGGED) or {}))
-
-
-#: What a checkpoint must have for a run to go on as if it had not been interrupted.
-TO_GO_ON = ("optimizer_states", "lr_schedulers", "loops", "callbacks")
-
-
-def _has_moments(contents: Mapping[str, Any]) -> bool:
-    """Whether an optimizer that keeps something of each parameter has kept it; plain SGD keeps nothing."""
-    states = contents["optimizer_states"]
-    groups = [group for state in states for group in state.get("param_groups", [])]
-    keeps = any(group.get("momentum") or "betas" in group for group in groups)
-    return bool(groups) and (not keeps or contents["global_step"] == 0 or all(state.get("state") for state in states))
 
 
 def _make_trainer(

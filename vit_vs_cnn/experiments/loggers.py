@@ -9,6 +9,7 @@ from typing import Any
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 
 from vit_vs_cnn.experiments.cell import Cell
+from vit_vs_cnn.experiments.trainer import is_helper_process
 from vit_vs_cnn.experiments.trainer_block import listed
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.training.metrics_csv import MetricsCsv
@@ -79,17 +80,19 @@ def loggers_of(cell: Cell, given: Any) -> list[Logger]:
     """
     loggers: list[Logger] = [MetricsCsv(cell.folder / "metrics.csv")]
     if given is True:
-        return [*loggers, TensorBoardLogger(cell.folder, name="tensorboard", version="")]
+        return [*loggers, TensorBoardLogger(cell.folder, name="tensorboard", version="", default_hp_metric=False)]
     return [*loggers, *listed(given)] if given else loggers
 
 
 def begin(cell: Cell, loggers: Sequence[Logger]) -> None:
-    """Tell the loggers that the config named what they log, and keep the names that a service gave its runs."""
-    for logger in _of_the_config(loggers):
+    """Tell the loggers what they log, and keep the names that a service gave its runs."""
+    if is_helper_process():
+        return
+    for logger in _beside_the_csv(loggers):
         logger.log_hyperparams({key: value for key, value in cell.to_dict().items() if key == "cell"} | cell.identity)
     known = {
         type(logger).__name__: identifier
-        for logger in _of_the_config(loggers)
+        for logger in _beside_the_csv(loggers)
         if type(logger).__name__ == "MLFlowLogger" and (identifier := getattr(logger, "run_id", None))
     }
     if known:
@@ -97,12 +100,12 @@ def begin(cell: Cell, loggers: Sequence[Logger]) -> None:
 
 
 def end(loggers: Sequence[Logger], result: Mapping[str, Any] | None) -> None:
-    """Tell the loggers that the config named how it ended, and end their runs, so that the next cell has its own.
+    """Tell the loggers how it ended, and end their runs, so that the next cell has its own.
 
     Arguments:
         result: of the cell; None where it has none.
     """
-    for logger in _of_the_config(loggers):
+    for logger in _beside_the_csv(loggers):
         if result is not None:
             values = {f"result/{key}": float(result[key]) for key in RESULT if result.get(key) is not None}
             logger.log_metrics(values, step=int(result["steps"]))
@@ -123,8 +126,9 @@ def ending(loggers: Sequence[Logger]) -> Iterator[Callable[[Mapping[str, Any]], 
         end(loggers, told[0] if told else None)
 
 
-def _of_the_config(loggers: Sequence[Logger]) -> list[Logger]:
-    return [one for one in loggers if not isinstance(one, MetricsCsv | TensorBoardLogger)]
+def _beside_the_csv(loggers: Sequence[Logger]) -> list[Logger]:
+    """Those that know nothing of the cell's folder, where metrics.csv has its config and its result beside it."""
+    return [one for one in loggers if not isinstance(one, MetricsCsv)]
 
 
 def _book(cell: Cell) -> Path:
