@@ -14,6 +14,7 @@ import pytest
 import yaml
 from PIL import Image
 
+import vit_vs_cnn
 from tests.experiments.tiny import tiny_config
 from vit_vs_cnn.cli import main
 
@@ -236,3 +237,8 @@ def test_memory_that_does_not_suffice_is_no_fault_of_the_program(monkeypatch, ca
     monkeypatch.setattr("vit_vs_cnn.commands.models.run", fills)
     assert main(["models"]) == 2
     assert "models needs more memory than there is" in capsys.readouterr().err
+
+
+def test_the_version_is_told(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith(f"vit-vs-cnn {vit_vs_cnn.__version__}, Python 3.")

@@ -1,4 +1,4 @@
-"""``compile`` and ``locality``, as a user walks through them."""
+"""``to-attention`` and ``locality``, as a user walks through them."""
 
 import json
 from pathlib import Path
@@ -39,7 +39,7 @@ def _cell(experiment: Path, contender: str) -> Path:
 
 def test_a_compiled_network_says_the_same_and_is_a_checkpoint(experiment, capsys):
     cell = _cell(experiment, "resnet")
-    assert main(["compile", str(cell)]) == 0
+    assert main(["to-attention", str(cell)]) == 0
     printed = capsys.readouterr().out
     assert "same class                     100.00 % of 60 images" in printed
     exact = float(printed.split("float64")[0].split()[-2])

@@ -1,14 +1,17 @@
 """The command line: finds the command, and turns what goes wrong into one line and an exit code."""
 
 import importlib
+import platform
 import shlex
 import sys
 import tempfile
 import traceback
 import warnings
 from collections.abc import Sequence
+from importlib import metadata
 from typing import Any
 
+from vit_vs_cnn import __version__
 from vit_vs_cnn.errors import BAD_INPUT, INTERRUPTED, SOME_FAILED, CellsFailed, InputError, Interrupted
 
 #: Command: the module of ``vit_vs_cnn.commands`` that runs it.
@@ -21,7 +24,8 @@ COMMANDS = {
     "figures": "figures",
     "compare": "compare",
     "inspect": "inspect",
-    "compile": "compile",
+    "to-attention": "compile",
+    "compile": "compile",  # its name until version 0.1
     "locality": "locality",
     "export": "export",
     "cell": "cell",
@@ -46,13 +50,13 @@ Train a Vision Transformer and a CNN under one protocol and see which serves you
   compare PATH [PATH ...]                       networks on the same test images: checkpoints, cells, experiments,
                                                 timm models, exported files
   inspect CHECKPOINT [CHECKPOINT ...]           where networks look, how far that can be trusted, an explorer
-  compile CHECKPOINT                            a trained CNN as multi-head attention that computes the same
+  to-attention CHECKPOINT                       a trained CNN as multi-head attention that computes the same
   locality PATH                                 how convolution-like a network's attention is
   export CHECKPOINT                             safetensors, ONNX, torch.export, timm; each checked
   models                                        list the models by name, with parameters and MACs
   figures FOLDER                                draw every figure of the lesson on attention into a folder
 
-vit-vs-cnn COMMAND --help explains the arguments of a command.
+vit-vs-cnn COMMAND --help explains the arguments of a command; --version tells versions.
 """
 
 
@@ -65,6 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help"):
         print(USAGE, end="")
+        return 0
+    if words[0] == "--version":
+        print(f"vit-vs-cnn {__version__}, Python {platform.python_version()}, torch {metadata.version('torch')}")
         return 0
     warnings.showwarning = _print_warning
     try:
@@ -108,7 +115,7 @@ def _kept_trace(error: BaseException, words: list[str]) -> str:
 
 def _run(command: str, words: list[str]) -> None:
     if command not in COMMANDS:
-        known = ", ".join(name for name in COMMANDS if name not in INTERNAL)
+        known = ", ".join(name for name in COMMANDS if name not in (*INTERNAL, "compile"))
         raise InputError(f"{command!r} is no command; there are: {known} (see --help)")
     importlib.import_module(f"vit_vs_cnn.commands.{COMMANDS[command]}").run(words)
 

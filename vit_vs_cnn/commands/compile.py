@@ -1,4 +1,4 @@
-"""``compile``: a trained convolutional network as attention."""
+"""``to-attention`` (or ``compile``): a trained convolutional network as attention."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from vit_vs_cnn.commands.arguments import TRUST, Arguments, existing, positive
 def run(words: list[str]) -> None:
     """Write the attention network and say how it compares."""
     parser = Arguments(
-        "compile",
+        "to-attention",
         "Write a trained CNN as a network of multi-head attention that computes the same function (Cordonnier et al. "
         "2020, theorem 1), as a checkpoint that can be compared, inspected and trained further "
         "(contenders.NAME.starts_from).",
