@@ -10,9 +10,10 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.experiments.cell import Cell
 from vit_vs_cnn.experiments.inspection_maps import MethodMaps, NetworkMaps, look_into
 from vit_vs_cnn.experiments.inspection_subjects import InspectedRun, ShownImages
-from vit_vs_cnn.experiments.subject import Subject
+from vit_vs_cnn.experiments.trained import TrainedNetwork
 from vit_vs_cnn.models import VisionTransformer
 from vit_vs_cnn.models.resnet import ResNet
+from vit_vs_cnn.training.checkpoints import About
 
 GRID, IMAGE, PATCH, CLASSES, COUNT = (3, 5), (12, 20), 4, ("ant", "<b>bee", "cat"), 4
 
@@ -29,7 +30,8 @@ def shown(count=COUNT, size=IMAGE):
 def run(network, contender, folder):
     augmenter = Augmenter(Augmentation(), mean=[0.5] * 3, std=[0.25] * 3, num_classes=len(CLASSES))
     cell = Cell(tiny_experiment(folder), contender, 120, 3, "none")
-    subject = Subject(Path("last.ckpt"), network.eval(), augmenter, CLASSES, cell)
+    about = About({"name": contender}, CLASSES, (3, *IMAGE), mean=[0.5] * 3, std=[0.25] * 3)
+    subject = TrainedNetwork(Path("last.ckpt"), network.eval(), augmenter, about, 1, cell)
     return InspectedRun(cell.name, subject, [1], [subject])
 
 
