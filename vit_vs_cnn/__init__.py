@@ -4,8 +4,8 @@ Names are imported when they are first used: ``import vit_vs_cnn`` by itself doe
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # editors take it for true; importing typing for it would take longer than all the rest
 if TYPE_CHECKING:
     from vit_vs_cnn.api import compare, load, report, train, tune
     from vit_vs_cnn.attention import MultiHeadAttention
@@ -39,7 +39,7 @@ _MODULES = {
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
@@ -47,4 +47,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

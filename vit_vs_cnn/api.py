@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vit_vs_cnn.comparison.compare import Comparison
+from vit_vs_cnn.comparison.compare import Comparison, Network
 from vit_vs_cnn.errors import CellsFailed, InputError
 from vit_vs_cnn.experiments import regimes
 from vit_vs_cnn.experiments.config import (
@@ -108,12 +108,11 @@ class Compared:
         """
         import pandas
 
-        return pandas.DataFrame([self._row(network.name, network.group) for network in self.comparison.networks])
+        return pandas.DataFrame([self._row(network) for network in self.comparison.networks])
 
-    def _row(self, name: str, group: str) -> dict[str, Any]:
-        said = self.comparison
-        seed = next(network.seed for network in said.networks if network.name == name)
-        row: dict[str, Any] = {"network": name, "group": group, "seed": seed}
+    def _row(self, network: Network) -> dict[str, Any]:
+        said, name, group = self.comparison, network.name, network.group
+        row: dict[str, Any] = {"network": name, "group": group, "seed": network.seed}
         if said.accuracy is not None:
             accuracy = next(one.by_network[name] for one in said.accuracy.groups if one.name == group)
             interval = wilson_interval(round(accuracy * said.images), said.images)
