@@ -86,7 +86,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error_and_models_are_listed_by
 
 def test_the_readmes_examples_run_as_written(config, found, tmp_path, monkeypatch, capsys):
     """With the tiny experiment where they name theirs, and a picture where they name one."""
-    shutil.copytree(found.folder.parent, tmp_path / "runs")
+    shutil.copytree(found.folder, tmp_path / "runs" / "cifar10_cpu")
     (tmp_path / "configs").mkdir()
     values = yaml.safe_load(config.read_text()) | {"name": "cifar10_cpu", "output": "runs"}
     (tmp_path / "configs" / "cifar10_cpu.yaml").write_text(yaml.safe_dump(values))

@@ -80,7 +80,8 @@ def _check_bounds(name: str, options: dict[str, Any], where: str) -> None:
         values = value if isinstance(value, list | tuple) else [value]
         if ("depth" in option or "layers" in option) and any(isinstance(v, int) and v > MOST_LAYERS for v in values):
             raise InputError(f"{where}.{option}: {value} must be at most {MOST_LAYERS}")
-    if not any(isinstance(value, int) and value > USUAL for value in options.values()):
+    is_shadow = torch.get_default_device().type == "meta"  # takes no memory
+    if is_shadow or not any(isinstance(value, int) and value > USUAL for value in options.values()):
         return
     try:
         with torch.device("meta"):
