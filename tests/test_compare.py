@@ -163,10 +163,10 @@ def test_models_of_timm_take_part_with_and_without_weights(experiment, tmp_path,
 def test_exported_weights_answer_as_the_checkpoint_does(experiment, tmp_path, capsys):
     pytest.importorskip("safetensors")
     from vit_vs_cnn.experiments.export import export
-    from vit_vs_cnn.experiments.subject import open_subject
+    from vit_vs_cnn.experiments.trained import open_network
 
     cell = _cell(experiment, "vit-n120-s3")
-    export(open_subject(cell), ["safetensors"], tmp_path / "out")
+    export(open_network(cell), ["safetensors"], tmp_path / "out")
     assert _compare(cell, tmp_path / "out" / "model.safetensors", "--only", "accuracy", "--json") == 0
     result = json.loads(capsys.readouterr().out)
     assert result["accuracy"]["disagreement"] == [[0.0] * 2] * 2
@@ -179,10 +179,10 @@ def test_an_onnx_file_answers_as_the_checkpoint_does(experiment, tmp_path, capsy
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
     from vit_vs_cnn.experiments.export import export
-    from vit_vs_cnn.experiments.subject import open_subject
+    from vit_vs_cnn.experiments.trained import open_network
 
     cell = _cell(experiment, "resnet-n120-s3")
-    export(open_subject(cell), ["safetensors", "onnx"], tmp_path / "out")
+    export(open_network(cell), ["safetensors", "onnx"], tmp_path / "out")
     words = [cell, tmp_path / "out" / "model.safetensors", tmp_path / "out" / "model.onnx"]
     assert _compare(*words, "--quick", "--only", "accuracy,similarity,cost", "--json") == 0
     result = json.loads(capsys.readouterr().out)
@@ -346,7 +346,7 @@ def test_a_test_set_that_was_to_stay_shut_is_opened_on_demand_only(refused, expe
         (["CELL", "--skip", ",".join(PARTS)], "no part is left"),
         (["CELL", "--images", "0"], "0 must be a whole number of at least 1"),
         (["CELL", "--root", "nowhere"], "nowhere: no such file or folder"),
-        (["CELL", "--device", "abacus"], "--device abacus"),
+        (["CELL", "--device", "abacus"], "device abacus"),
     ],
 )
 def test_a_wrong_word(refused, experiment, tmp_path, words, says):

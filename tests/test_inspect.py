@@ -26,10 +26,10 @@ from vit_vs_cnn.cli import COMMANDS, main
 from vit_vs_cnn.commands.inspect import default_folder
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.attention_logging import AttentionLogger, picture_sheet
-from vit_vs_cnn.experiments.compilation import compile_subject
+from vit_vs_cnn.experiments.compilation import compile_network
 from vit_vs_cnn.experiments.inspection_maps import answerable, grid_for, look_into, maps_over_training, methods_for
 from vit_vs_cnn.experiments.inspection_subjects import images_to_score, images_to_show, open_runs
-from vit_vs_cnn.experiments.subject import open_subject
+from vit_vs_cnn.experiments.trained import open_network
 from vit_vs_cnn.inspection import attention_maps, rollout_map
 from vit_vs_cnn.inspection.perturbation import area_under, deletion_curves
 from vit_vs_cnn.reporting.inspection_pictures import asked_for, card, says, training_strip, write_training_gif
@@ -153,9 +153,9 @@ def test_predictions_and_scores_on_the_pictures_are_those_of_the_network(experim
 
 
 def test_what_was_compiled_from_a_run_stands_beside_it_under_a_name_of_its_own(experiment, tmp_path):
-    subject = open_subject(_cell(experiment, "resnet-n60-s3"))
+    subject = open_network(_cell(experiment, "resnet-n60-s3"))
     path = tmp_path / "attention.ckpt"
-    compile_subject(subject, {}, path, subject.pool().test.subset(torch.arange(1)))
+    compile_network(subject, {}, path, subject.pool().test.subset(torch.arange(1)))
     runs = open_runs([subject.path, path])
     assert [run.name for run in runs] == ["resnet-n60-s3", "resnet-n60-s3 (attention)"]
     assert methods_for(runs[1]) == ["grad_cam"]
@@ -215,14 +215,14 @@ def test_a_logger_leaves_a_network_alone_whose_weights_cannot_be_had(tmp_path):
 
 
 def test_the_drawn_images_depend_on_the_seed_and_not_on_the_network(experiment):
-    one, other = (open_subject(_cell(experiment, name)) for name in ("vit-n120-s3", "resnet-n60-s3"))
+    one, other = (open_network(_cell(experiment, name)) for name in ("vit-n120-s3", "resnet-n60-s3"))
     seen = [images_to_show(subject, count=7).data.sample_ids for subject in (one, other)]
     assert seen[0] == seen[1] != images_to_show(one, count=7, seed=1).data.sample_ids
     assert set(seen[0]) != set(images_to_score(one, count=7).data.sample_ids)
 
 
 def test_files_have_the_class_that_their_folder_is_named_by(experiment, tmp_path):
-    subject = open_subject(_cell(experiment, "vit-n120-s3"))
+    subject = open_network(_cell(experiment, "vit-n120-s3"))
     name = subject.class_names[1]
     for place in (name, "elsewhere"):
         (tmp_path / place).mkdir()
@@ -246,7 +246,7 @@ def test_checkpoints_of_one_run_show_its_training_in_order(experiment, tmp_path)
     again.unlink()
     shown = images_to_show(run.subject, count=2)
     stages = maps_over_training(run, shown, "rollout")
-    first = attention_maps(open_subject(early[0]).network, run.subject.augmenter.normalise(shown.data.images))
+    first = attention_maps(open_network(early[0]).network, run.subject.augmenter.normalise(shown.data.images))
     expected = first.to_grid(rollout_map(first.weights, query=first.query))
     torch.testing.assert_close(stages[0][1], expected)
     with Image.open(write_training_gif(shown, stages, tmp_path / "film.gif")) as film:

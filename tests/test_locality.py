@@ -9,7 +9,7 @@ import yaml
 from tests.experiments.tiny import tiny_config
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.experiments.locality import images_for
-from vit_vs_cnn.experiments.subject import open_subject
+from vit_vs_cnn.experiments.trained import open_network
 
 MEASURED = ["--images", "60", "--held_out", "24"]
 
@@ -44,7 +44,7 @@ def test_a_compiled_network_says_the_same_and_is_a_checkpoint(experiment, capsys
     assert "same class                     100.00 % of 60 images" in printed
     exact = float(printed.split("float64")[0].split()[-2])
     assert exact <= 1e-10
-    compiled = open_subject(cell / "checkpoints" / "attention.ckpt")
+    compiled = open_network(cell / "checkpoints" / "attention.ckpt")
     assert type(compiled.network).__name__ == "AttentionNetwork"
     assert compiled.name == "resnet-n80-s3 (attention)"
     assert main(["export", str(compiled.path), "--format", "safetensors", "--output", str(cell / "out")]) == 0
@@ -63,7 +63,7 @@ def test_released_networks_start_from_the_cnn_of_their_size_and_seed(experiment)
 
 
 def test_no_image_that_a_network_is_measured_on_was_trained_on_or_is_a_test_image(experiment):
-    subject = open_subject(_cell(experiment, "vit"))
+    subject = open_network(_cell(experiment, "vit"))
     pool = subject.pool()
     on = images_for(subject.cell, pool, count=50, held_out=30)
     trained = set(pool.draw(80, 3).training.sample_ids)

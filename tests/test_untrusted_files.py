@@ -18,7 +18,7 @@ from vit_vs_cnn.cli import main
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.cell import read_cell
 from vit_vs_cnn.experiments.config import experiment_from_dict
-from vit_vs_cnn.experiments.subject import open_subject
+from vit_vs_cnn.experiments.trained import open_network
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 
 KINDS = ("call", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("import", "text", "name")))
@@ -110,7 +110,7 @@ def test_what_a_checkpoint_names_is_not_made(trained, marked, tmp_path, place, k
     origin["experiment"] = _put(origin["experiment"], place, marked.specs()[kind])
     torch.save(contents, tmp_path / "changed.ckpt")
     with contextlib.suppress(InputError):
-        assert open_subject(tmp_path / "changed.ckpt").cell.recipe is not None
+        assert open_network(tmp_path / "changed.ckpt").cell.recipe is not None
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -195,8 +195,8 @@ def test_a_file_with_a_model_of_ones_own_is_opened_if_trusted(tmp_path):
     run_quietly(experiment_from_dict(values))
     (checkpoint,) = tmp_path.rglob("last.ckpt")
     with pytest.raises(InputError, match=r"vit_vs_cnn\.models\.ResNet is not imported unless --trust says so"):
-        open_subject(checkpoint)
-    assert type(open_subject(checkpoint, trust=True).network).__name__ == "ResNet"
+        open_network(checkpoint)
+    assert type(open_network(checkpoint, trust=True).network).__name__ == "ResNet"
 
 
 def test_a_contender_of_ones_own_class_may_be_started_from(tmp_path):
@@ -217,7 +217,7 @@ def test_nothing_in_a_file_says_where_to_write_or_what_to_fetch(trained, tmp_pat
     contents["vit_vs_cnn"]["model"] |= {"pretrained": True, "checkpoint_path": str(tmp_path / "other.pth")}
     (tmp_path / "here").mkdir()
     torch.save(contents, tmp_path / "here" / "changed.ckpt")
-    subject = open_subject(tmp_path / "here" / "changed.ckpt")
+    subject = open_network(tmp_path / "here" / "changed.ckpt")
     data = subject.pool().data
     assert (data.cifar.download, data.cifar.mirror, data.folder.cache) == (False, None, None)
     assert main(["compare", str(tmp_path / "here" / "changed.ckpt"), "--only", "accuracy"]) == 0
@@ -248,7 +248,7 @@ def test_a_malformed_checkpoint_ends_in_one_line_and_takes_no_memory(trained, tm
     contents["vit_vs_cnn"] |= change
     torch.save(contents, tmp_path / "changed.ckpt")
     with pytest.raises(InputError) as caught:
-        open_subject(tmp_path / "changed.ckpt")
+        open_network(tmp_path / "changed.ckpt")
     assert says in str(caught.value)
     assert "changed.ckpt" in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -258,7 +258,7 @@ def test_a_malformed_checkpoint_ends_in_one_line_and_takes_no_memory(trained, tm
 def test_a_checkpoint_without_weights_or_description_is_told_from_one(tmp_path, contents):
     torch.save(contents, tmp_path / "changed.ckpt")
     with pytest.raises(InputError, match=r"changed\.ckpt"):
-        open_subject(tmp_path / "changed.ckpt")
+        open_network(tmp_path / "changed.ckpt")
 
 
 def _altered(contents: dict[str, Any], how: str) -> dict[str, Any]:

@@ -1,3 +1,50 @@
-"""Vision Transformer or CNN: a controlled experiment on your images, with the data that you have."""
+"""Vision Transformer or CNN: a controlled experiment on your images, with the data that you have.
+
+Names are imported when they are first used: ``import vit_vs_cnn`` by itself does not load PyTorch.
+"""
+
+from importlib import import_module
+
+TYPE_CHECKING = False  # editors take it for true; importing typing for it would take longer than all the rest
+if TYPE_CHECKING:
+    from vit_vs_cnn.api import compare, load, report, train, tune
+    from vit_vs_cnn.attention import MultiHeadAttention
+    from vit_vs_cnn.experiments.config import Experiment
+    from vit_vs_cnn.inspection import attention_rollout
+    from vit_vs_cnn.models import ResNet, VisionTransformer, create_model, list_models
 
 __version__ = "0.1.0"
+__all__ = [
+    "Experiment",
+    "MultiHeadAttention",
+    "ResNet",
+    "VisionTransformer",
+    "__version__",
+    "attention_rollout",
+    "compare",
+    "create_model",
+    "list_models",
+    "load",
+    "report",
+    "train",
+    "tune",
+]
+_MODULES = {
+    "api": ("compare", "load", "report", "train", "tune"),
+    "attention": ("MultiHeadAttention",),
+    "experiments.config": ("Experiment",),
+    "inspection": ("attention_rollout",),
+    "models": ("ResNet", "VisionTransformer", "create_model", "list_models"),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,5 +1,7 @@
 """What the command line says to a user instead of a traceback, and the exit codes that go with it."""
 
+from typing import Any
+
 # Exit codes of the command line: some cells failed and the others have run (or the program failed); nothing could be
 # run; asked to stop.
 SOME_FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
@@ -26,11 +28,14 @@ class CellsFailed(Exception):
 
     Arguments:
         failures: a line for each.
+
+    ``found`` are the findings of those that have a result, where ``vit_vs_cnn.train`` has been able to say any.
     """
 
     def __init__(self, failures: list[str]) -> None:
         super().__init__("; ".join(failures))
         self.failures = failures
+        self.found: Any = None
 
 
 class Interrupted(Exception):

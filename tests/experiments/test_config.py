@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from tests.experiments.tiny import tiny_config, tiny_experiment
+from vit_vs_cnn.api import experiment_of
 from vit_vs_cnn.commands.train import config_from
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.config import Budget, experiment_from_dict, hash_of, override, read_config
@@ -100,7 +101,7 @@ def test_max_steps_of_the_trainer_is_a_budget(tmp_path):
 
 
 def test_overrides_on_the_command_line_reach_every_depth():
-    values, wants_print = config_from(
+    values, overrides, wants_print = config_from(
         [
             "--contenders.vit.model.patch_size",
             "8",
@@ -109,7 +110,7 @@ def test_overrides_on_the_command_line_reach_every_depth():
             "bf16-mixed",
         ]
     )
-    experiment = experiment_from_dict(values)
+    experiment = experiment_of(values, overrides)
     assert experiment.contenders["vit"].model == {"name": "vit_nano", "position": "sincos", "patch_size": 8}
     assert experiment.protocol.train_sizes == [100, 200]
     assert experiment.trainer["precision"] == "bf16-mixed"
@@ -117,8 +118,15 @@ def test_overrides_on_the_command_line_reach_every_depth():
 
 
 def test_a_budget_named_on_the_command_line_replaces_the_files(tmp_path):
-    values, _ = config_from(["--protocol.budget.epochs", "2.5"])
-    assert experiment_from_dict(values).protocol.budget == Budget(epochs=2.5)
+    values, overrides, _ = config_from(["--protocol.budget.epochs", "2.5"])
+    assert experiment_of(values, overrides).protocol.budget == Budget(epochs=2.5)
+
+
+def test_of_two_settings_on_the_command_line_the_last_one_wins_even_over_a_part_of_it():
+    words = ["--contenders.vit.model", "{name: vit_nano}", "--contenders.vit.model.depth", "2"]
+    again = [*words, "--contenders.vit.model", "{name: vit_nano, depth: 3}"]
+    depths = [experiment_of(*config_from(w)[:2]).contenders["vit"].model["depth"] for w in (words, again)]
+    assert depths == [2, 3]
 
 
 def test_a_second_config_is_laid_over_the_first_level_by_level(tmp_path):

@@ -11,8 +11,7 @@ from vit_vs_cnn.cli import main
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.experiments.config import experiment_from_dict
 from vit_vs_cnn.experiments.export import export
-from vit_vs_cnn.experiments.networks import load_network
-from vit_vs_cnn.experiments.subject import open_subject
+from vit_vs_cnn.experiments.trained import open_network
 
 pytest.importorskip("safetensors")
 
@@ -31,7 +30,7 @@ def test_exported_weights_are_a_checkpoint_again(cells, contender, tmp_path, cap
     formats = ["safetensors", *(["timm"] if contender == "vit" else [])]
     assert main(["export", str(cells[contender]), "--output", str(tmp_path), "--format", *formats]) == 0
     assert "largest difference of a logit 0.0e+00" in capsys.readouterr().out
-    before, after = open_subject(cells[contender]), open_subject(tmp_path / "model.safetensors")
+    before, after = open_network(cells[contender]), open_network(tmp_path / "model.safetensors")
     images = torch.randint(0, 256, (3, 3, 32, 32), dtype=torch.uint8)
     with torch.no_grad():
         expected = before.network(before.augmenter.normalise(images))
@@ -47,9 +46,9 @@ def test_a_checkpoint_that_names_no_run_is_exported_with_the_name_of_its_folders
     contents = torch.load(cells["resnet"] / "checkpoints" / "last.ckpt", weights_only=True)
     contents["vit_vs_cnn"].pop("origin", None)
     torch.save(contents, checkpoint)
-    export(open_subject(checkpoint), ["safetensors"], tmp_path / "elsewhere")
-    again = open_subject(tmp_path / "elsewhere" / "model.safetensors")
-    assert again.cell.identity == open_subject(cells["resnet"]).cell.identity
+    export(open_network(checkpoint), ["safetensors"], tmp_path / "elsewhere")
+    again = open_network(tmp_path / "elsewhere" / "model.safetensors")
+    assert again.cell.identity == open_network(cells["resnet"]).cell.identity
 
 
 @pytest.mark.slow
@@ -57,7 +56,7 @@ def test_a_checkpoint_that_names_no_run_is_exported_with_the_name_of_its_folders
 def test_onnx_and_torch_export_give_the_networks_logits_from_pixels(cells, contender, tmp_path, capsys):
     runtime = pytest.importorskip("onnxruntime")
     assert main(["export", str(cells[contender]), "--output", str(tmp_path), "--format", "onnx", "torch"]) == 0
-    loaded = load_network(cells[contender] / "checkpoints" / "last.ckpt")
+    loaded = open_network(cells[contender] / "checkpoints" / "last.ckpt")
     images = torch.randint(0, 256, (7, 3, 32, 32), dtype=torch.uint8)
     with torch.no_grad():
         expected = loaded.network(loaded.augmenter.normalise(images))

@@ -8,8 +8,8 @@ import torch
 from tests.experiments.tiny import run_quietly, tiny_experiment
 from vit_vs_cnn.comparison.evaluation import Predictions, hash_weights, predict
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.networks import load_network
 from vit_vs_cnn.experiments.pool import Pool
+from vit_vs_cnn.experiments.trained import open_network
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 
 
@@ -23,7 +23,7 @@ def finished(tmp_path_factory):
 @pytest.mark.parametrize("contender", ["vit", "resnet"])
 def test_a_loaded_network_gives_the_logits_of_the_result(finished, contender):
     (cell,) = finished.folder.glob(f"cells/{contender}-*")
-    loaded = load_network(cell / "checkpoints" / "last.ckpt")
+    loaded = open_network(cell / "checkpoints" / "last.ckpt")
     assert hash_weights(loaded.network) == json.loads((cell / "result.json").read_text())["weights"]
     predictions = predict(loaded.network, Pool(finished.data).test, loaded.augmenter.normalise)
     torch.testing.assert_close(predictions.logits, Predictions.load(cell / "predictions.npz").logits)
@@ -45,5 +45,5 @@ def test_a_checkpoint_that_does_not_fit_is_named(finished, tmp_path, change, mes
     contents["vit_vs_cnn"] |= change
     torch.save(contents, tmp_path / "changed.ckpt")
     with pytest.raises(InputError, match=message) as caught:
-        load_network(tmp_path / "changed.ckpt")
+        open_network(tmp_path / "changed.ckpt")
     assert "changed.ckpt" in str(caught.value)

@@ -4,6 +4,7 @@ import pytest
 import yaml
 
 from tests.experiments.tiny import run_quietly, tiny_config
+from vit_vs_cnn.api import experiment_of
 from vit_vs_cnn.commands.train import config_from
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.cell import grid
@@ -69,10 +70,10 @@ def test_a_search_renames_nothing(tmp_path):
 def test_sizes_survive_the_way_to_plain_values_and_the_command_line(tmp_path):
     values = _values(tmp_path, {60: {"optimizer": {"lr": 0.02}}})
     (tmp_path / "sizes.yaml").write_text(yaml.safe_dump(values))
-    given, _ = config_from(
+    given, overrides, _ = config_from(
         ["--config", str(tmp_path / "sizes.yaml"), "--contenders.vit.by_size.60.label_smoothing", "0.4"]
     )
-    experiment = experiment_from_dict(given)
+    experiment = experiment_of(given, overrides)
     recipe = experiment.recipe("vit", 60)
     assert (recipe.optimizer.lr, recipe.label_smoothing) == (0.02, 0.4)
     assert experiment_from_dict(yaml.safe_load(yaml.safe_dump(experiment.to_dict()))) == experiment

@@ -7,9 +7,8 @@ from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.cell import grid
 from vit_vs_cnn.experiments.config import experiment_from_dict
-from vit_vs_cnn.experiments.networks import load_network
 from vit_vs_cnn.experiments.pool import Pool
-from vit_vs_cnn.experiments.subject import open_subject
+from vit_vs_cnn.experiments.trained import open_network
 
 
 def _values(output, **more):
@@ -42,7 +41,7 @@ def test_with_a_learning_rate_of_zero_the_weights_are_those_of_the_start(tmp_pat
     experiment = experiment_from_dict(values)
     run_quietly(experiment)
     cells = _cells(experiment)
-    before, after = (load_network(cells[name].checkpoint).network for name in ("resnet", "longer"))
+    before, after = (open_network(cells[name].checkpoint).network for name in ("resnet", "longer"))
     for (name, a), b in zip(before.named_parameters(), after.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-20, msg=name)
 
@@ -95,11 +94,11 @@ def test_a_start_that_cannot_be(tmp_path, starts, message):
 def test_a_subject_is_the_network_and_the_images_of_its_run(finished):
     cell = _cells(finished)["longer"]
     for path in (cell.folder, cell.checkpoint):
-        subject = open_subject(path)
+        subject = open_network(path)
         assert subject.name == "longer-n120-s3"
         assert subject.pool().test.fingerprint() in cell.fingerprint
     with pytest.raises(InputError, match="has no checkpoints"):
-        open_subject(cell.folder.parent)
+        open_network(cell.folder.parent)
 
 
 def test_experiments_without_a_start_keep_their_cells_names(tmp_path):

@@ -10,7 +10,7 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.experiments.cell import Cell
 from vit_vs_cnn.experiments.inspection_maps import MethodMaps, NetworkMaps, look_into
 from vit_vs_cnn.experiments.inspection_subjects import InspectedRun, ShownImages
-from vit_vs_cnn.experiments.subject import Subject
+from vit_vs_cnn.experiments.trained import TrainedNetwork
 from vit_vs_cnn.models import VisionTransformer
 from vit_vs_cnn.models.resnet import ResNet
 from vit_vs_cnn.training.checkpoints import About
@@ -30,8 +30,8 @@ def shown(count=COUNT, size=IMAGE):
 def run(network, contender, folder):
     augmenter = Augmenter(Augmentation(), mean=[0.5] * 3, std=[0.25] * 3, num_classes=len(CLASSES))
     cell = Cell(tiny_experiment(folder), contender, 120, 3, "none")
-    about = About({"name": contender}, CLASSES, (3, *IMAGE), [0.5] * 3, [0.25] * 3)
-    subject = Subject(Path("last.ckpt"), network.eval(), augmenter, about, 1, cell)
+    about = About({"name": contender}, CLASSES, (3, *IMAGE), mean=[0.5] * 3, std=[0.25] * 3)
+    subject = TrainedNetwork(Path("last.ckpt"), network.eval(), augmenter, about, 1, cell)
     return InspectedRun(cell.name, subject, [1], [subject])
 
 

@@ -16,40 +16,34 @@ def run(words: list[str]) -> None:
         return
     from rich.console import Console
 
-    from vit_vs_cnn.comparison.compare import PARTS, Settings, compare
-    from vit_vs_cnn.experiments.attention_reach import attention_reach
-    from vit_vs_cnn.experiments.lineup import open_lineup
-    from vit_vs_cnn.reporting.comparison_report import as_json, print_comparison, write_comparison
+    from vit_vs_cnn import api
+    from vit_vs_cnn.comparison.compare import PARTS
+    from vit_vs_cnn.reporting.comparison_report import as_json, print_comparison
 
     parts = _parts(given, PARTS)
-    changes = {"parts": parts, "seed": given.seed, "attack": given.attack}
-    if given.images is not None:
-        changes["robustness_images"] = given.images
-    settings = Settings.quick(**changes) if given.quick else Settings(**changes)
     with _progress() as tell:
-        tell("opening")
-        lineup = open_lineup(
-            given.paths,
-            root=given.root,
+        found = api.compare(
+            *given.paths,
+            parts=parts,
+            output=given.output,
             train_size=given.size,
+            root=given.root,
+            quick=given.quick,
+            attack=given.attack,
+            images=given.images,
+            seed=given.seed,
             open_test_set=given.open_test_set,
-            device=_device(given.device),
+            device=given.device,
             trust=given.trust,
+            tell=tell,
         )
-        comparison, tested = compare(
-            lineup.contestants, lineup.test, settings, attention_distance=attention_reach, tell=tell
-        )
-        written = []
-        if given.output is not None:
-            tell("writing")
-            written = write_comparison(comparison, tested, lineup.test, lineup.notes, given.output)
     if given.json:
-        sys.stdout.write(as_json(comparison, lineup.notes))
+        sys.stdout.write(as_json(found.comparison, found.notes))
         return
     console = Console()
-    print_comparison(comparison, lineup.notes, console)
-    if written:
-        console.print(f"wrote {written[-1]} and {len(written) - 1} more files beside it", soft_wrap=True)
+    print_comparison(found.comparison, found.notes, console)
+    if found.page is not None:
+        console.print(f"wrote {found.page} and {len(found.written) - 1} more files beside it", soft_wrap=True)
 
 
 def _parser() -> Arguments:
@@ -96,18 +90,6 @@ def _parts(given: argparse.Namespace, parts: tuple[str, ...]) -> tuple[str, ...]
     if not chosen:
         raise InputError(f"vit-vs-cnn compare: no part is left; there are {', '.join(parts)}")
     return chosen
-
-
-def _device(name: str) -> str:
-    import torch
-
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(1, device=name)
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"--device {name}: {str(error).splitlines()[0]}") from error
-    return name
 
 
 @contextmanager

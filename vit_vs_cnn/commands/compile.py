@@ -30,18 +30,18 @@ def run(words: list[str]) -> None:
         return
     import torch
 
-    from vit_vs_cnn.experiments.compilation import EXACT_IMAGES, compile_subject
-    from vit_vs_cnn.experiments.subject import open_subject
+    from vit_vs_cnn.experiments.compilation import EXACT_IMAGES, compile_network
+    from vit_vs_cnn.experiments.trained import open_network
     from vit_vs_cnn.reporting.tables import in_millions
 
-    subject = open_subject(given.checkpoint, trust=given.trust)
+    subject = open_network(given.checkpoint, trust=given.trust)
     test = subject.pool(given.root).test
     images = test.subset(torch.arange(min(given.images or len(test), len(test))))
     options: dict[str, Any] = {"form": given.form, "released": given.released}
     options |= {k: v for k in ("sharpness", "head_dim", "window_size") if (v := getattr(given, k)) is not None}
     output = given.output or subject.path.with_name("attention.ckpt")
     print(f"Compiling {subject.name}, and comparing the two on {len(images):,} test images ...", flush=True)
-    result = compile_subject(subject, options, output, images)
+    result = compile_network(subject, options, output, images)
     print(f"wrote {result.path}")
     print(f"largest difference of a logit  {result.difference:.1e} in float32 on {result.images:,} images")
     print(f"                               {result.exact_difference:.1e} in float64 on {EXACT_IMAGES:,} of them")

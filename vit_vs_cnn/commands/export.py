@@ -26,9 +26,9 @@ def run(words: list[str]) -> None:
     if (given := parser.parse(words)) is None:
         return
     from vit_vs_cnn.experiments.export import export
-    from vit_vs_cnn.experiments.subject import open_subject
+    from vit_vs_cnn.experiments.trained import open_network
 
-    subject = open_subject(given.checkpoint, trust=given.trust)
+    subject = open_network(given.checkpoint, trust=given.trust)
     folder = given.output or subject.path.parents[1] / "export"
     for exported in export(subject, given.format, folder):
         print(f"wrote {exported.path}  (largest difference of a logit {exported.difference:.1e})")

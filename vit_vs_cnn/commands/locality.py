@@ -35,11 +35,11 @@ def _measure(given: Namespace) -> None:
     from rich.console import Console
 
     from vit_vs_cnn.experiments.locality import images_for, measure_subject
-    from vit_vs_cnn.experiments.subject import open_subject
+    from vit_vs_cnn.experiments.trained import open_network
     from vit_vs_cnn.reporting.locality_report import print_locality, write_locality
 
     console = Console()
-    subject = open_subject(given.path, trust=given.trust)
+    subject = open_network(given.path, trust=given.trust)
     on = images_for(subject.cell, subject.pool(given.root), count=given.images, held_out=given.held_out)
     with console.status(f"Measuring {subject.name} on {len(on.fitted):,} and {len(on.held_out):,} images"):
         report = measure_subject(subject, on)

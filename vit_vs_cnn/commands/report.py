@@ -20,18 +20,13 @@ def run(words: list[str]) -> None:
     if given.experiment.is_file():
         _print_recorded(given.experiment)
         return
-    from rich.console import Console
+    from vit_vs_cnn import api
+    from vit_vs_cnn.commands.train import print_findings
 
-    from vit_vs_cnn.experiments.regimes import findings_of
-    from vit_vs_cnn.reporting.regime_report import write_report
-    from vit_vs_cnn.reporting.tables import comparison_lines, print_table
-
-    found, console = findings_of(given.experiment), Console()
-    print_table(found.results, found.analysis, title=given.experiment.resolve().name, console=console)
-    for line in comparison_lines(found.analysis):
-        console.print(line, soft_wrap=True)
-    for path in write_report(given.experiment, findings=found, target=given.output):
-        console.print(f"wrote {path}", soft_wrap=True)
+    found = api.report(given.experiment, given.output)
+    print_findings(found)
+    for path in found.written:
+        print(f"wrote {path}")
 
 
 def _print_recorded(path: Path) -> None:

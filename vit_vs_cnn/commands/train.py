@@ -1,12 +1,15 @@
 """``train``: run the contenders of a config."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from vit_vs_cnn.errors import CellsFailed, InputError
 from vit_vs_cnn.plain import read_yaml
+
+if TYPE_CHECKING:
+    import vit_vs_cnn.experiments.regimes
 
 
 def run(words: list[str]) -> None:
@@ -16,57 +19,52 @@ def run(words: list[str]) -> None:
 
         print(settings_help(), end="")
         return
-    values, wants_print = config_from(words)
-    from vit_vs_cnn.experiments.config import experiment_from_dict
+    values, overrides, wants_print = config_from(words)
+    from vit_vs_cnn import api
 
-    experiment = experiment_from_dict(values)
     if wants_print:
-        print(yaml.safe_dump(experiment.to_dict(), sort_keys=False), end="")
+        print(yaml.safe_dump(api.experiment_of(values, overrides).to_dict(), sort_keys=False), end="")
         return
+    try:
+        found = api.train(values, overrides)
+    except CellsFailed as error:
+        if error.found is not None:
+            print_findings(error.found)
+        raise
+    if found is None:  # a process that trained beside the first one, which prints
+        return
+    print_findings(found)
+    if found.page is not None:
+        print(f"The report is {found.page}")
+    print(f"Everything is in {found.folder}")
+
+
+def print_findings(found: "vit_vs_cnn.experiments.regimes.Findings") -> None:
+    """The table and what may be said of it."""
     from rich.console import Console
 
-    from vit_vs_cnn.experiments.planner import planned
-    from vit_vs_cnn.experiments.regimes import findings_of
-    from vit_vs_cnn.experiments.runner import finished_results, run_experiment
-    from vit_vs_cnn.reporting.regime_report import write_report
     from vit_vs_cnn.reporting.tables import comparison_lines, print_table
 
     console = Console()
-    experiment = planned(experiment, fixed=[key for key, _ in _pairs(words)], console=console)
-    failed = None
-    try:
-        results = run_experiment(experiment, console=console)
-    except CellsFailed as error:
-        failed, results = error, finished_results(experiment.folder)
-    if failed is None and not results:  # a process that trained beside the first one, which prints
-        return
-    if results:
-        found = findings_of(experiment.folder)
-        print_table(found.results, found.analysis, title=experiment.name, console=console)
-        for line in comparison_lines(found.analysis):
-            console.print(line, soft_wrap=True)
-        write_report(experiment.folder, findings=found)
-    if failed is not None:
-        raise failed
-    console.print(f"The report is {experiment.folder / 'report' / 'index.html'}", soft_wrap=True)
-    console.print(f"Everything is in {experiment.folder}", soft_wrap=True)
+    print_table(found.results, found.analysis, title=found.folder.resolve().name, console=console)
+    for line in comparison_lines(found.analysis):
+        console.print(line, soft_wrap=True)
 
 
-def config_from(words: list[str]) -> tuple[dict[str, Any], bool]:
-    """The config files and overrides of a command line, in their order, as plain values; and whether to print them."""
-    from vit_vs_cnn.experiments.config import merge, override, quickstart_path, read_config
+def config_from(words: list[str]) -> tuple[dict[str, Any], dict[str, Any], bool]:
+    """The config files of a command line laid over each other, its other settings, and whether to print them all."""
+    from vit_vs_cnn.experiments.config import merge, quickstart_path, read_config
 
-    files = [value for key, value in _pairs(words) if key == "config"]
+    pairs = _pairs(words)
     values: dict[str, Any] = {}
-    for file in files or [quickstart_path()]:
+    for file in [value for key, value in pairs if key == "config"] or [quickstart_path()]:
         merge(values, read_config(Path(file)))
-    wants_print = False
-    for key, value in _pairs(words):
-        if key == "print_config":
-            wants_print = True
-        elif key != "config":
-            override(values, key, _value(value, key))
-    return values, wants_print
+    overrides: dict[str, Any] = {}
+    for key, value in pairs:
+        if key not in ("config", "print_config"):
+            overrides.pop(key, None)  # what is named last is laid over the rest
+            overrides[key] = _value(value, key)
+    return values, overrides, ("print_config", "") in pairs
 
 
 def _pairs(words: list[str]) -> list[tuple[str, str]]:

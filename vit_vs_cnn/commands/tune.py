@@ -6,17 +6,13 @@ def run(words: list[str]) -> None:
     if "-h" in words or "--help" in words:
         print(HELP, end="")
         return
-    from rich.console import Console
-
+    from vit_vs_cnn import api
     from vit_vs_cnn.commands.train import config_from
-    from vit_vs_cnn.experiments.config import experiment_from_dict
-    from vit_vs_cnn.experiments.tuning import tune
 
-    values, _ = config_from(words)
-    experiment, console = experiment_from_dict(values), Console()
-    tune(experiment, console=console)
-    console.print(f"Every trial is in {experiment.folder / 'tuning.csv'}", soft_wrap=True)
-    console.print(f"python -m vit_vs_cnn train --config {experiment.folder / 'tuned.yaml'}", soft_wrap=True)
+    values, overrides, _ = config_from(words)
+    folder = api.tune(values, overrides).folder
+    print(f"Every trial is in {folder / 'tuning.csv'}")
+    print(f"python -m vit_vs_cnn train --config {folder / 'tuned.yaml'}")
 
 
 HELP = """usage: vit-vs-cnn tune --config FILE [--setting value ...]

@@ -38,7 +38,7 @@ class Settings:
         attack: whether FGSM and PGD are run.
 
     Raises:
-        InputError: an unknown part.
+        InputError: an unknown part, none at all, or no image for robustness.
     """
 
     parts: tuple[str, ...] = PARTS
@@ -55,6 +55,10 @@ class Settings:
     def __post_init__(self) -> None:
         if unknown := [part for part in self.parts if part not in PARTS]:
             raise InputError(f"part {unknown[0]!r} is none of {', '.join(PARTS)}")
+        if not self.parts:
+            raise InputError(f"no part is left; there are {', '.join(PARTS)}")
+        if self.robustness_images < 1:
+            raise InputError(f"{self.robustness_images} images for robustness; there must be at least 1")
 
     @classmethod
     def quick(cls, **changes: Any) -> "Settings":

@@ -113,7 +113,7 @@ def measure_cost(
         p25, p50, p75, p95 = (float(q) for q in np.quantile(single[name], [0.25, 0.5, 0.75, 0.95]))
         costs[name] = Cost(
             parameters=count_parameters(network),
-            macs=_macs(network, image_shape),
+            macs=macs_of(network, image_shape),
             weight_bytes=sum(t.numel() * t.element_size() for t in network.state_dict().values()),
             file_bytes=file_bytes.get(name),
             latency_p50=p50,
@@ -128,7 +128,8 @@ def measure_cost(
     return costs
 
 
-def _macs(network: nn.Module, image_shape: tuple[int, int, int]) -> int | None:
+def macs_of(network: nn.Module, image_shape: tuple[int, int, int]) -> int | None:
+    """Multiply-accumulates of one image; None of a network that runs outside of torch, which cannot be counted."""
     try:
         return count_macs(network, image_shape)
     except NotImplementedError:  # a network that runs outside of torch

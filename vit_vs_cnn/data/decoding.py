@@ -57,12 +57,19 @@ def decode_image(
             is_progressive = "progressive" in file.info  # then its reader keeps every coefficient
             pixels = original if is_progressive else file.width * file.height
             with (budget or PixelBudget(pixels)).holding(pixels):
-                image = _on_white(_eight_bit(_upright(file)))
-                return np.ascontiguousarray(np.asarray(_resized(image, image_size, resize)).transpose(2, 0, 1))
+                return fit_image(file, image_size, resize)
     except InputError:
         raise
     except Exception as error:  # damaged bytes make Pillow's readers fail in every way there is
         raise UnreadableImage(path, *_kind_and_reason(path, error)) from None
+
+
+def fit_image(
+    image: Image.Image, image_size: int, resize: Resize = "crop"
+) -> UInt8[np.ndarray, "3 {image_size} {image_size}"]:
+    """An opened image as ``decode_image`` gives it; it is turned upright in place."""
+    square = _resized(_on_white(_eight_bit(_upright(image))), image_size, resize)
+    return np.array(np.asarray(square).transpose(2, 0, 1), order="C")
 
 
 def _kind_and_reason(path: Path, error: Exception) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from vit_vs_cnn.comparison.evaluation import hash_weights, predict
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.networks import build_network, start_from
-from vit_vs_cnn.experiments.subject import Subject
+from vit_vs_cnn.experiments.trained import TrainedNetwork
 from vit_vs_cnn.files import written_whole
 from vit_vs_cnn.models.registry import ATTENTION_PREFIX
 
@@ -45,7 +45,9 @@ class Compilation:
     macs: tuple[int, int]
 
 
-def compile_subject(subject: Subject, options: Mapping[str, Any], output: Path, images: LabelledImages) -> Compilation:
+def compile_network(
+    subject: TrainedNetwork, options: Mapping[str, Any], output: Path, images: LabelledImages
+) -> Compilation:
     """Write the attention network of a checkpoint as a checkpoint of its own, and set the two side by side.
 
     No label is looked at: agreement says nothing of accuracy.
@@ -88,7 +90,7 @@ def _attention_model(model: Mapping[str, Any], options: Mapping[str, Any], *, wh
     return {**model, "name": f"{ATTENTION_PREFIX}{name}", **options}
 
 
-def _write(model: dict[str, Any], subject: Subject, compiled: nn.Module, output: Path) -> None:
+def _write(model: dict[str, Any], subject: TrainedNetwork, compiled: nn.Module, output: Path) -> None:
     kept = asdict(subject.about)
     origin = {"origin": subject.cell.to_dict(), "compiled_from": hash_weights(subject.network)}
     contents = {
@@ -100,7 +102,7 @@ def _write(model: dict[str, Any], subject: Subject, compiled: nn.Module, output:
 
 
 @torch.no_grad()
-def _exact_difference(subject: Subject, compiled: nn.Module, images: LabelledImages) -> float:
+def _exact_difference(subject: TrainedNetwork, compiled: nn.Module, images: LabelledImages) -> float:
     exact = subject.augmenter.normalise(images.images[:EXACT_IMAGES]).double()
     # Compiled anew from float64 weights: those in the checkpoint are rounded to float32.
     before, after = copy.deepcopy(subject.network).double(), copy.deepcopy(compiled).double()

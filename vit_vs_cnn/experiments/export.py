@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.subject import Subject
+from vit_vs_cnn.experiments.trained import TrainedNetwork
 from vit_vs_cnn.models.timm_export import vision_transformer_to_timm
 from vit_vs_cnn.models.vit import VisionTransformer
 
@@ -62,7 +62,7 @@ class Exported:
     difference: float
 
 
-def export(subject: Subject, formats: list[str], folder: Path) -> list[Exported]:
+def export(subject: TrainedNetwork, formats: list[str], folder: Path) -> list[Exported]:
     """Write a network in each of the formats, with ``config.json`` beside them, and check what was written.
 
     Arguments:
@@ -101,7 +101,7 @@ def _write_config(about: dict[str, Any], folder: Path) -> None:
 
 
 def _safetensors(deployable: Deployable, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
-    """The weights alone, under our names; ``load_network`` reads them with the config.json beside them."""
+    """The weights alone, under our names; ``open_network`` reads them with the config.json beside them."""
     safetensors = _library("safetensors.torch")
     path = folder / "model.safetensors"
     safetensors.save_file({k: v.contiguous() for k, v in deployable.network.state_dict().items()}, path)

@@ -8,17 +8,15 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor, nn
 
-from vit_vs_cnn.data.decoding import SUFFIXES, decode_image
+from vit_vs_cnn.data.decoding import SUFFIXES
 from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.data.pictures import Picture
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.config import hash_of
 from vit_vs_cnn.experiments.grid_files import finished_cells
-from vit_vs_cnn.experiments.subject import Subject, open_subject
+from vit_vs_cnn.experiments.trained import UNKNOWN, TrainedNetwork, open_network
 from vit_vs_cnn.inspection.attention_weights import has_attention
 from vit_vs_cnn.seeds import derive_seed
-
-#: The label of an image whose class is not known.
-UNKNOWN = -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,9 +31,9 @@ class InspectedRun:
     """
 
     name: str
-    subject: Subject
+    subject: TrainedNetwork
     steps: list[int]
-    states: list[Subject]
+    states: list[TrainedNetwork]
 
     @property
     def network(self) -> nn.Module:
@@ -78,13 +76,13 @@ def open_runs(paths: Sequence[Path], *, trust: bool = False) -> list[InspectedRu
     Raises:
         InputError: something that cannot be opened, or networks for other classes or images of other sizes.
     """
-    subjects: list[Subject] = []
+    subjects: list[TrainedNetwork] = []
     for path in paths:
         whole = (path / "grid.json").exists()
-        subjects += _of_experiment(path, trust) if whole else [open_subject(path, trust=trust)]
+        subjects += _of_experiment(path, trust) if whole else [open_network(path, trust=trust)]
     for subject in subjects[1:]:
         _check_alike(subjects[0], subject)
-    runs: dict[str, list[Subject]] = {}
+    runs: dict[str, list[TrainedNetwork]] = {}
     for subject in {subject.path.resolve(): subject for subject in subjects}.values():
         # What was made of a run's network, and by no training, stands by itself.
         run = str(subject.path) if subject.step is None else hash_of(subject.cell.identity)
@@ -93,7 +91,7 @@ def open_runs(paths: Sequence[Path], *, trust: bool = False) -> list[InspectedRu
 
 
 def images_to_show(
-    subject: Subject, words: Sequence[str] = (), *, count: int = 16, seed: int = 0, root: Path | None = None
+    subject: TrainedNetwork, words: Sequence[str] = (), *, count: int = 16, seed: int = 0, root: Path | None = None
 ) -> ShownImages:
     """The images that were asked for; of a network's own test images if none was.
 
@@ -125,24 +123,24 @@ def images_to_show(
     return ShownImages(_decoded(files, subject), "chosen files")
 
 
-def images_to_score(subject: Subject, *, count: int, seed: int = 0, root: Path | None = None) -> ShownImages:
+def images_to_score(subject: TrainedNetwork, *, count: int, seed: int = 0, root: Path | None = None) -> ShownImages:
     """Images to score methods on, drawn as those of ``images_to_show``."""
     return images_to_show(subject, count=count, seed=derive_seed(seed, "score"), root=root)
 
 
-def _of_experiment(folder: Path, trust: bool) -> list[Subject]:
+def _of_experiment(folder: Path, trust: bool) -> list[TrainedNetwork]:
     results = finished_cells(folder)
     size = max(result["train_size"] for result in results.values())
     seed = min(result["seed"] for result in results.values() if result["train_size"] == size)
-    kinds: dict[bool, Subject] = {}
+    kinds: dict[bool, TrainedNetwork] = {}
     for cell, result in results.items():
         if (result["train_size"], result["seed"]) == (size, seed) and len(kinds) < 2:
-            subject = open_subject(cell, trust=trust)
+            subject = open_network(cell, trust=trust)
             kinds.setdefault(has_attention(subject.network), subject)
     return [kinds[kind] for kind in (True, False) if kind in kinds]
 
 
-def _check_alike(first: Subject, other: Subject) -> None:
+def _check_alike(first: TrainedNetwork, other: TrainedNetwork) -> None:
     if first.class_names != other.class_names:
         raise InputError(
             f"{first.path} and {other.path} know different classes and cannot be looked at on the same images"
@@ -152,7 +150,7 @@ def _check_alike(first: Subject, other: Subject) -> None:
         raise InputError(f"{first.path} and {other.path} are for images of different shapes: {shapes[0]}, {shapes[1]}")
 
 
-def _run(states: list[Subject]) -> InspectedRun:
+def _run(states: list[TrainedNetwork]) -> InspectedRun:
     by_step = {state.step or 0: state for state in reversed(states)}  # of two at one step the first named
     steps = sorted(by_step)
     last = by_step[steps[-1]]
@@ -177,7 +175,7 @@ def _named(runs: list[InspectedRun]) -> list[InspectedRun]:
     return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
 
 
-def _scored_images(subject: Subject, root: Path | None) -> tuple[LabelledImages, str]:
+def _scored_images(subject: TrainedNetwork, root: Path | None) -> tuple[LabelledImages, str]:
     """The test images, or the validation images of an experiment whose test set stays shut."""
     pool, cell = subject.pool(root), subject.cell
     if cell.experiment.protocol.scored_on == "test":
@@ -202,15 +200,8 @@ def _files(path: Path, count: int) -> list[Path]:
     return found[:count]
 
 
-def _decoded(files: Sequence[Path], subject: Subject) -> LabelledImages:
-    channels, rows, cols = subject.about.image_shape
-    if channels != 3 or rows != cols:
-        raise InputError(
-            f"--images: {subject.path} takes images of {channels} x {rows} x {cols}; files give squares of 3"
-        )
-    data = subject.cell.experiment.data
-    resize = data.folder.resize if data.source == "folder" else "crop"
-    pixels = [torch.from_numpy(decode_image(file, rows, resize)) for file in files]
+def _decoded(files: Sequence[Path], subject: TrainedNetwork) -> LabelledImages:
+    pixels = subject.decoded([Picture(str(file), file) for file in files])
     known = {name: number for number, name in enumerate(subject.class_names)}
     labels = [known.get(file.resolve().parent.name, UNKNOWN) for file in files]
-    return LabelledImages(torch.stack(pixels), torch.tensor(labels), subject.class_names, [file.name for file in files])
+    return LabelledImages(pixels, torch.tensor(labels), subject.class_names, [file.name for file in files])

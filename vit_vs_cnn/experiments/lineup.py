@@ -18,7 +18,7 @@ from vit_vs_cnn.experiments.grid_files import finished_cells, read_grid
 from vit_vs_cnn.experiments.networks import check_logits
 from vit_vs_cnn.experiments.outside import TIMM, open_onnx, open_timm
 from vit_vs_cnn.experiments.pool import Pool
-from vit_vs_cnn.experiments.subject import Subject, open_subject
+from vit_vs_cnn.experiments.trained import TrainedNetwork, open_network
 
 LEDGER = "test_ledger.jsonl"
 #: What a run took, as ``result.json`` has it: always all of it together.
@@ -66,7 +66,7 @@ def open_lineup(
             images, other sizes of images.
     """
     places, notes = _expanded(words, train_size)
-    subjects = {place: open_subject(Path(place), trust=trust) for place in places if not _is_outside(place)}
+    subjects = {place: open_network(Path(place), trust=trust) for place in places if not _is_outside(place)}
     if not subjects:
         raise InputError("nothing here says what the test images are: name at least one checkpoint or cell of ours")
     pools = _Pools(root)
@@ -135,7 +135,7 @@ class _Pools:
         self._root = root
         self._known: dict[str, Pool] = {}
 
-    def of(self, subject: Subject) -> Pool:
+    def of(self, subject: TrainedNetwork) -> Pool:
         data = subject.cell.experiment.to_dict()["data"]
         key = hash_of({"data": data, "fingerprint": subject.cell.fingerprint})
         if key not in self._known:
@@ -144,8 +144,8 @@ class _Pools:
 
 
 def _same_test_images(
-    subjects: dict[str, Subject], pools: _Pools, open_test_set: bool
-) -> tuple[LabelledImages, Subject]:
+    subjects: dict[str, TrainedNetwork], pools: _Pools, open_test_set: bool
+) -> tuple[LabelledImages, TrainedNetwork]:
     first, *others = subjects.values()
     for place, subject in subjects.items():
         if subject.cell.experiment.protocol.scored_on != "test" and not open_test_set:
@@ -186,10 +186,10 @@ def _check(network: nn.Module, class_names: Sequence[str], test: LabelledImages,
     check_logits(network, (channels, rows, cols), num_classes=test.num_classes, where=where)
 
 
-def _names(subjects: Sequence[Subject]) -> dict[int, tuple[str, str]]:
+def _names(subjects: Sequence[TrainedNetwork]) -> dict[int, tuple[str, str]]:
     """Name and group of each; a group is all that is the same but for the seed, named as shortly as tells it apart."""
     kinds = {id(s): _kind(s) for s in subjects}
-    ways: list[Callable[[Subject], str]] = [
+    ways: list[Callable[[TrainedNetwork], str]] = [
         lambda s: s.cell.contender,
         lambda s: f"{s.cell.contender}-n{s.cell.train_size}",
         lambda s: f"{s.cell.experiment.name}/{s.cell.contender}-n{s.cell.train_size}",
@@ -204,16 +204,16 @@ def _names(subjects: Sequence[Subject]) -> dict[int, tuple[str, str]]:
     return {id(s): (f"{groups[id(s)]}-s{s.cell.seed}", groups[id(s)]) for s in subjects}
 
 
-def _kind(subject: Subject) -> str:
+def _kind(subject: TrainedNetwork) -> str:
     values = {key: value for key, value in subject.cell.identity.items() if key != "seed"}
     return hash_of({**values, "file": _file(subject)})
 
 
-def _file(subject: Subject) -> str:
+def _file(subject: TrainedNetwork) -> str:
     return "" if subject.path.name == "last.ckpt" else f" ({subject.path.stem})"
 
 
-def _of_cell(subject: Subject, name: str, group: str, pools: _Pools, place: str) -> Contestant:
+def _of_cell(subject: TrainedNetwork, name: str, group: str, pools: _Pools, place: str) -> Contestant:
     folder = subject.path.parents[1] if len(subject.path.parents) > 1 else subject.path.parent
     result = read_result(folder / "result.json") if _is_folder_of(subject.cell, folder) else {}
     cell, pool = subject.cell, pools.of(subject)
@@ -250,12 +250,12 @@ def _is_folder_of(cell: Cell, folder: Path) -> bool:
     return folder.name == cell.folder.name and (folder / "result.json").exists()
 
 
-def _ledger(subject: Subject, folder: Path) -> TestLedger:
+def _ledger(subject: TrainedNetwork, folder: Path) -> TestLedger:
     """That of the experiment around the cell; else beside the file, whatever the file says of where it was trained."""
     return TestLedger((folder.parents[1] if folder.parent.name == "cells" else subject.path.parent) / LEDGER)
 
 
-def _of_outside(place: str, first: Subject, test: LabelledImages, pools: _Pools) -> Contestant:
+def _of_outside(place: str, first: TrainedNetwork, test: LabelledImages, pools: _Pools) -> Contestant:
     """A network without a run of ours: it is tested on the images of the first that has one, and on its ledger."""
     if place.startswith(TIMM):
         opened = open_timm(place, test)
@@ -277,6 +277,6 @@ def _of_outside(place: str, first: Subject, test: LabelledImages, pools: _Pools)
     )
 
 
-def _held_out(first: Subject, pools: _Pools) -> LabelledImages | None:
+def _held_out(first: TrainedNetwork, pools: _Pools) -> LabelledImages | None:
     held = pools.of(first).draw(first.cell.train_size, first.cell.seed).validation
     return held if len(held) else None

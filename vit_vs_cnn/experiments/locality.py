@@ -16,7 +16,7 @@ from vit_vs_cnn.experiments.grid_files import finished_cells
 from vit_vs_cnn.experiments.networks import start_from
 from vit_vs_cnn.experiments.plan import make_plan, starting_network
 from vit_vs_cnn.experiments.pool import Pool
-from vit_vs_cnn.experiments.subject import Subject, open_subject
+from vit_vs_cnn.experiments.trained import TrainedNetwork, open_network
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.inspection.locality.measure import measure_locality
 from vit_vs_cnn.inspection.locality.report import LocalityReport
@@ -62,7 +62,7 @@ def images_for(cell: Cell, pool: Pool, *, count: int, held_out: int) -> Measured
 
 
 def measure_subject(
-    subject: Subject, on: MeasuredOn, network: nn.Module | None = None, *, summary_only: bool = False
+    subject: TrainedNetwork, on: MeasuredOn, network: nn.Module | None = None, *, summary_only: bool = False
 ) -> LocalityReport:
     """Every measure of a trained network, or of another one in its place, such as the one it was before training.
 
@@ -84,7 +84,7 @@ def measure_subject(
     )
 
 
-def untrained(subject: Subject, pool: Pool) -> nn.Module:
+def untrained(subject: TrainedNetwork, pool: Pool) -> nn.Module:
     """The network as it was before its first step: as drawn from its seed, or as it started."""
     cell = subject.cell
     network = make_plan(cell, pool.draw(cell.train_size, cell.seed)).network
@@ -131,14 +131,14 @@ def study_locality(
             "weights": result["weights"],
         }
         if (rows := _kept(kept, settings)) is None:
-            subject = open_subject(cell_folder, trust=trust)
+            subject = open_network(cell_folder, trust=trust)
             pool = pool or subject.pool(root)
             rows = _study_cell(subject, pool, count=count, held_out=held_out)
             write_text(kept, json.dumps({"settings": settings, "layers": rows}, indent=1) + "\n")
         yield [StudiedLayer(**row) for row in rows]
 
 
-def _study_cell(subject: Subject, pool: Pool, *, count: int, held_out: int) -> list[dict[str, Any]]:
+def _study_cell(subject: TrainedNetwork, pool: Pool, *, count: int, held_out: int) -> list[dict[str, Any]]:
     on = images_for(subject.cell, pool, count=count, held_out=held_out)
     after = measure_subject(subject, on, summary_only=True)
     if not after.layers:

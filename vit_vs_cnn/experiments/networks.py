@@ -1,25 +1,23 @@
-"""The network that a contender's config names, and the one that a checkpoint holds."""
+"""The network that a config's ``model`` block names, and the weights that it is given."""
 
 import copy
 import inspect
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
-from vit_vs_cnn.data.augmentation import Augmentation, Augmenter
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments import typed
 from vit_vs_cnn.models import create_model
 from vit_vs_cnn.models.attention_network import AttentionNetwork
 from vit_vs_cnn.models.presets import PRESETS
 from vit_vs_cnn.models.registry import ATTENTION_PREFIX
-from vit_vs_cnn.training.checkpoints import About, read_about, read_checkpoint
+from vit_vs_cnn.training.checkpoints import About, read_about
 
 #: Widths and numbers of classes up to this are usual; more layers than these nobody trains.
 USUAL, MOST_LAYERS = 4096, 2000
@@ -82,7 +80,8 @@ def _check_bounds(name: str, options: dict[str, Any], where: str) -> None:
         values = value if isinstance(value, list | tuple) else [value]
         if ("depth" in option or "layers" in option) and any(isinstance(v, int) and v > MOST_LAYERS for v in values):
             raise InputError(f"{where}.{option}: {value} must be at most {MOST_LAYERS}")
-    if not any(isinstance(value, int) and value > USUAL for value in options.values()):
+    is_shadow = torch.get_default_device().type == "meta"  # takes no memory
+    if is_shadow or not any(isinstance(value, int) and value > USUAL for value in options.values()):
         return
     try:
         with torch.device("meta"):
@@ -96,7 +95,7 @@ def _check_bounds(name: str, options: dict[str, Any], where: str) -> None:
 def _memory() -> float:
     """Bytes of the machine's memory, where it tells."""
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):  # Windows has no sysconf
         return math.inf
 
@@ -190,38 +189,20 @@ def _custom(model: Mapping[str, Any], where: str) -> nn.Module:
         raise InputError(f"{where}: {' '.join(str(error).split())}") from error
 
 
-@dataclass(frozen=True)
-class TrainedNetwork:
-    """A network out of a checkpoint, ready to classify.
+def network_of(checkpoint: Mapping[str, Any], path: Path, *, trust: bool = False) -> tuple[nn.Module, About]:
+    """The evaluated network of a checkpoint, and what the file says of it. Nothing that the file carries is executed.
 
     Arguments:
-        network: images to logits, in evaluation mode; the averaged weights where an average was kept.
-        augmenter: ``augmenter.normalise(bytes)`` gives what the network was trained on.
-        about: what its file says of it: classes, image shape, normalisation.
-        step: the optimizer step that the file was saved at; None where no training wrote it: compiled, exported.
-    """
-
-    network: nn.Module
-    augmenter: Augmenter
-    about: About
-    step: int | None
-
-
-def load_network(path: Path, *, trust: bool = False) -> TrainedNetwork:
-    """The evaluated network of a checkpoint. Nothing that the file carries is executed.
-
-    Arguments:
-        path: a checkpoint, or weights that ``export`` wrote.
+        checkpoint: what ``read_checkpoint`` gave.
+        path: where it was read, for the line of an error.
         trust: whether a class that the file names may be imported, which is running what it asks for.
 
+    Returns:
+        images to logits, in evaluation mode, with the averaged weights where an average was kept.
+
     Raises:
-        InputError: no checkpoint of ours, damaged, or of a class that is not the package's own, without ``trust``.
+        InputError: damaged, or of a class that is not the package's own, without ``trust``.
     """
-    return network_of(read_checkpoint(path), path, trust=trust)
-
-
-def network_of(checkpoint: Mapping[str, Any], path: Path, *, trust: bool = False) -> TrainedNetwork:
-    """As ``load_network``, of a checkpoint that was read already."""
     about = read_about(checkpoint, path)
     where, (channels, rows, cols) = f"checkpoint {path}", about.image_shape
     shape = {"num_classes": len(about.class_names), "image_size": (rows, cols), "in_channels": channels}
@@ -231,9 +212,7 @@ def network_of(checkpoint: Mapping[str, Any], path: Path, *, trust: bool = False
     _check_fit(about.model, weights, where, shape, trust)
     network = build_network(about.model, **shape, where=where, trust=trust)
     load_weights(network, weights, says=f"{where} does not fit its own model")
-    augmenter = Augmenter(Augmentation(), mean=about.mean, std=about.std, num_classes=len(about.class_names))
-    step = checkpoint.get("global_step")
-    return TrainedNetwork(network.eval(), augmenter, about, step if isinstance(step, int) else None)
+    return network.eval(), about
 
 
 def _check_fit(

@@ -66,4 +66,4 @@ def starting_network(cell: Cell) -> nn.Module | None:
     path = cell.start.checkpoint if isinstance(cell.start, Cell) else cell.start
     contents = read_checkpoint(path)
     is_known = isinstance(cell.start, Cell) and contents["vit_vs_cnn"].get("model") == dict(cell.start.recipe.model)
-    return network_of(contents, path, trust=cell.experiment.trusted and is_known).network
+    return network_of(contents, path, trust=cell.experiment.trusted and is_known)[0]

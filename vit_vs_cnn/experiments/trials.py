@@ -76,7 +76,7 @@ class Search:
     def base(self) -> Experiment:
         """The experiment that trials vary: scored on validation, in a folder of its own."""
         protocol = replace(self.experiment.protocol, scored_on="validation", trials=None)
-        plain = {name: replace(contender, search={}) for name, contender in self.experiment.contenders.items()}
+        plain = {name: replace(contender, search=Plain()) for name, contender in self.experiment.contenders.items()}
         return replace(
             self.experiment, name="tuning", output=str(self.experiment.folder), protocol=protocol, contenders=plain
         )
@@ -132,7 +132,8 @@ class Search:
     def _make_cells(self, number: int) -> list[Cell]:
         where = f"contenders.{self.contender}.search"
         recipe = with_values(self.base.recipe(self.contender, self.train_size), self.values(number), where=where)
-        trial = replace(self.base, contenders={**self.base.contenders, self.contender: replace(recipe, by_size={})})
+        recipe = replace(recipe, by_size=Plain())
+        trial = replace(self.base, contenders={**self.base.contenders, self.contender: recipe})
         if self.experiment.tuning.pruner == "asha":
             watchers = [*trial.execution.watchers, self._pruning(number)]
             watched = replace(trial, execution=replace(trial.execution, watchers=watchers))

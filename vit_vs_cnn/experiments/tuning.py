@@ -20,6 +20,7 @@ from vit_vs_cnn.experiments.recipes import nested
 from vit_vs_cnn.experiments.trainer import is_launched_from_outside, quiet_lightning, world_size
 from vit_vs_cnn.experiments.trials import Search
 from vit_vs_cnn.files import write_text, written_whole
+from vit_vs_cnn.plain import Plain
 
 COLUMNS = (
     *("contender", "train_size", "trial", "state", "validation_accuracy", "validation_loss"),
@@ -63,7 +64,7 @@ def tune(experiment: Experiment, *, console: Console) -> Experiment:
         _write_trials(experiment.folder / "tuning.csv", searches, count)
         for search in ours:
             tuned = _with_choice(tuned, search, count, pool, console)
-    plain = {name: replace(contender, search={}) for name, contender in tuned.contenders.items()}
+    plain = {name: replace(contender, search=Plain()) for name, contender in tuned.contenders.items()}
     tuned = replace(tuned, protocol=replace(tuned.protocol, trials=None), contenders=plain)
     _write_config(experiment.folder / "tuned.yaml", tuned, count)
     return tuned
@@ -130,7 +131,7 @@ def _with_choice(experiment: Experiment, search: Search, count: int, pool: Pool,
     over = nested({f"at.{setting}": value for setting, value in values.items()})["at"] | {"trials": count}
     chosen = json.loads(json.dumps(contender.by_size.get(key, {})))
     merge(chosen, over)
-    changed = replace(contender, by_size={**contender.by_size, key: chosen})
+    changed = replace(contender, by_size=Plain({**contender.by_size, key: chosen}))
     return replace(experiment, contenders={**experiment.contenders, name: changed})
 
 

@@ -3,6 +3,7 @@
 import difflib
 import inspect
 from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 from torch import nn
@@ -14,9 +15,13 @@ TIMM_PREFIX = "timm/"
 ATTENTION_PREFIX = "attention/"
 
 
-def list_models() -> list[str]:
-    """Names of the presets, smallest first within a family; any timm model is ``timm/<its name>`` besides."""
-    return list(PRESETS)
+def list_models(pattern: str = "*") -> list[str]:
+    """Names of the presets, smallest first within a family; any timm model is ``timm/<its name>`` besides.
+
+    Arguments:
+        pattern: as of files: ``vit*``.
+    """
+    return [name for name in PRESETS if fnmatchcase(name, pattern)]
 
 
 def create_model(

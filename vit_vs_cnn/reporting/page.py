@@ -160,6 +160,11 @@ class Page:
         """JavaScript that runs when the page is there; it can reach nothing outside of the page."""
         self._scripts.append(code.replace("</", "<\\/"))
 
+    def fragment(self) -> str:
+        """The title, the lead and the sections alone, for a page that there is already, such as a notebook."""
+        lead = "".join(f"<p>{escape(line)}</p>" for line in self.lead)
+        return "\n".join([f"<h4>{escape(self.title)}</h4>{lead}", *self._parts])
+
     def html(self) -> str:
         """The whole page."""
         allowed = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"

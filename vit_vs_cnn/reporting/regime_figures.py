@@ -12,6 +12,7 @@ from vit_vs_cnn.experiments.regimes.answer import display_name, headline
 from vit_vs_cnn.experiments.regimes.crossing import NEAR, Crossing
 from vit_vs_cnn.experiments.regimes.frontier import COSTS
 from vit_vs_cnn.experiments.regimes.multiplier import Multiplier
+from vit_vs_cnn.reporting.drawing import Drawing
 from vit_vs_cnn.statistics.estimate import Estimate
 
 Names = Mapping[str, str] | None
@@ -232,7 +233,7 @@ def cost_frontier(analysis: Analysis, names: Names = None) -> Figure:
 
 
 def _figure(title: str) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=SIZE, layout="constrained")
+    figure = Drawing(figsize=SIZE, layout="constrained")
     axis = figure.subplots()
     axis.set_title(title, fontsize=12, loc="left", pad=14)
     axis.tick_params(labelsize=10)

@@ -1,0 +1,307 @@
+"""The package from Python: what the README shows runs as written."""
+
+import re
+import shutil
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from PIL import Image
+
+import vit_vs_cnn as vc
+from tests.experiments.tiny import tiny_config
+from vit_vs_cnn.api import experiment_of
+from vit_vs_cnn.cli import main
+from vit_vs_cnn.comparison.evaluation import Predictions, predict
+from vit_vs_cnn.errors import CellsFailed, InputError
+from vit_vs_cnn.statistics.estimate import wilson_interval
+
+README = Path(__file__).parents[1] / "README.md"
+#: As in the README's example, which then has nothing left to train.
+SEEDS = {"protocol.seeds": [0, 1, 2]}
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory) -> Path:
+    """A config that takes seconds, as a file; with seed 3, and not those of the README."""
+    root = tmp_path_factory.mktemp("api")
+    protocol = {"train_sizes": [60, 120], "seeds": [3], "budget": {"steps": 3}, "batch_size": 14}
+    (root / "duel.yaml").write_text(yaml.safe_dump(tiny_config(root / "runs", name="duel", protocol=protocol)))
+    return root / "duel.yaml"
+
+
+@pytest.fixture(scope="module")
+def found(config):
+    return vc.train(str(config), SEEDS, quiet=True)
+
+
+@pytest.fixture(scope="module")
+def vit(found):
+    return vc.load(found.folder, "vit")
+
+
+def _quietly(function, *arguments, **options):
+    """Tests of the same weights again are told of."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*have now been tested")
+        return function(*arguments, **options)
+
+
+def test_importing_the_package_loads_no_library():
+    """In a process of its own, as this one has all of them."""
+    code = """
+import sys
+before = set(sys.modules)
+import vit_vs_cnn as vc
+assert vc.__version__ and {"train", "load", "VisionTransformer"} <= set(dir(vc))
+print(sorted({name.partition(".")[0] for name in set(sys.modules) - before if "vit_vs_cnn" not in name}))
+assert "torch" not in sys.modules
+vc.list_models
+assert "torch" in sys.modules and "lightning" not in sys.modules and "pandas" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not {"torch", "numpy", "lightning", "matplotlib", "pandas", "rich"} & set(re.findall(r"\w+", done.stdout))
+
+
+@pytest.mark.parametrize("name", [*vc.__all__])
+def test_every_name_that_is_promised_is_there(name):
+    assert getattr(vc, name) is not None
+    assert name in dir(vc)
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error_and_models_are_listed_by_pattern():
+    with pytest.raises(AttributeError, match="no attribute 'trian'"):
+        vc.trian  # noqa: B018
+    assert vc.list_models("resnet*")
+    assert {name.partition("_")[0] for name in vc.list_models("vit_*")} == {"vit"}
+    assert vc.list_models("*") == vc.list_models() != vc.list_models("[")
+
+
+def test_the_readmes_examples_run_as_written(config, found, tmp_path, monkeypatch, capsys):
+    """With the tiny experiment where they name theirs, and a picture where they name one."""
+    shutil.copytree(found.folder, tmp_path / "runs" / "cifar10_cpu")
+    (tmp_path / "configs").mkdir()
+    values = yaml.safe_load(config.read_text()) | {"name": "cifar10_cpu", "output": "runs"}
+    (tmp_path / "configs" / "cifar10_cpu.yaml").write_text(yaml.safe_dump(values))
+    Image.new("RGB", (40, 33), "red").save(tmp_path / "photo.jpg")
+    monkeypatch.chdir(tmp_path)
+    (section,) = re.findall(r"^## From Python$(.*?)^## ", README.read_text(), re.MULTILINE | re.DOTALL)
+    (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    names = {}
+    _quietly(exec, code, names)
+    assert len(names["found"].results) == 2 * 2 * 3
+    assert names["attends_to"].shape == (2, 64, 64)
+    assert names["found"].page.read_text().startswith("<!DOCTYPE html>")
+    assert capsys.readouterr().out.count("With 120 images") == 1
+
+
+def test_findings_say_what_the_report_says(found):
+    assert "With 120 images" in found.answer
+    assert found.answer == repr(found)
+    assert found.answer in found.page.read_text()
+    frame = found.frame()
+    assert list(frame.columns[:4]) == ["contender", "train_size", "seed", "accuracy"]
+    assert len(frame) == 12
+    assert frame.groupby("contender").parameters.nunique().eq(1).all()
+    assert frame.accuracy.tolist() == [result["accuracy"] for result in found.results]
+
+
+def test_findings_draw_themselves(found):
+    html = found._repr_html_()
+    assert found.answer in html
+    assert "data:image/svg+xml" in html
+    assert "<html" not in html
+    assert found.plot()._repr_png_().startswith(b"\x89PNG")
+
+
+def test_a_finished_experiment_is_not_run_again_however_it_is_named(config, found):
+    values = yaml.safe_load(config.read_text())
+    before = yaml.safe_load(config.read_text())
+    for given in (config, values, experiment_of(values)):
+        again = vc.train(given, SEEDS, quiet=True)
+        assert again.frame().equals(found.frame())
+    assert values == before
+
+
+def test_the_command_and_the_function_write_the_same_page(config, found, tmp_path, capsys):
+    once = vc.report(str(found.folder), tmp_path / "once")
+    assert main(["report", str(found.folder), "--output", str(tmp_path / "again")]) == 0
+    assert f"wrote {tmp_path / 'again' / 'index.html'}" in capsys.readouterr().out
+    assert once.page == tmp_path / "once" / "index.html"
+    assert once.page.read_bytes() == (tmp_path / "again" / "index.html").read_bytes()
+    assert main(["train", "--config", str(config), "--protocol.seeds", "[0, 1, 2]"]) == 0
+    assert f"The report is {found.page}" in capsys.readouterr().out
+
+
+def test_cells_that_fail_are_raised_with_what_the_others_found(config, tmp_path):
+    broken = {"output": str(tmp_path), "contenders.vit.optimizer.lr": 1e30, "protocol.train_sizes": [60]}
+    with pytest.raises(CellsFailed, match="vit-n60-s3") as caught:
+        vc.train(config, broken, quiet=True)
+    assert {result["contender"] for result in caught.value.found.results} == {"resnet"}
+    assert caught.value.found.page.exists()
+
+
+@pytest.mark.parametrize(
+    ("config", "overrides", "says"),
+    [
+        ("nowhere.yaml", None, "config nowhere.yaml: No such file"),
+        ({"name": 7}, None, "name: expected a text that can name a folder, got 7"),
+        (None, {"protocol.sedes": [1]}, "sedes"),
+        (None, {"protocol.seeds": "many"}, "protocol.seeds"),
+    ],
+)
+def test_a_wrong_config_is_one_line(config, overrides, says):
+    with pytest.raises(InputError, match=re.escape(says)) as caught:
+        vc.train(config, overrides)
+    assert "\n" not in str(caught.value)
+
+
+def test_tune_gives_an_experiment_that_trains(config, tmp_path):
+    pytest.importorskip("optuna")
+    search = {
+        "contenders.vit.search": {"optimizer.lr": [0.001, 0.002]},
+        "contenders.resnet.search": {"optimizer.lr": [0.03]},
+    }
+    settings = {"output": str(tmp_path), "protocol.trials": 1, "protocol.train_sizes": [60], **search}
+    tuned = vc.tune(config, settings, quiet=True)
+    assert isinstance(tuned, vc.Experiment)
+    assert tuned.recipe("vit", 60).optimizer.lr in (0.001, 0.002)
+    assert (tuned.folder / "tuning.csv").exists()
+
+
+@pytest.fixture(scope="module")
+def compared(found):
+    return _quietly(vc.compare, found.folder, parts=["accuracy", "confidence"])
+
+
+def test_a_comparison_has_a_row_for_each_network(found, compared):
+    frame = compared.frame()
+    assert sorted(frame.network) == [f"{name}-s{seed}" for name in ("resnet", "vit") for seed in range(3)]
+    cells = found.frame().set_index(["contender", "train_size", "seed"])
+    for row in frame.itertuples():
+        cell = cells.loc[(row.group, 120, row.seed)]
+        assert (row.accuracy, row.parameters, row.macs) == (cell.accuracy, cell.parameters, cell.macs)
+        interval = wilson_interval(round(60 * row.accuracy), 60)
+        assert (row.low, row.high) == (interval.low, interval.high)
+    assert frame.ece.between(0, 1).all()
+    assert "latency_ms" not in frame
+
+
+def test_a_comparison_says_and_draws_itself(compared):
+    for line in compared.comparison.conclusions:
+        assert line in compared.text.replace("\n", " ")
+        assert line.partition(" (")[0] in compared._repr_html_()
+    assert repr(compared) == compared.text
+    assert compared.page is None
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"parts": ["beauty"]}, "part 'beauty' is none of accuracy"),
+        ({"parts": []}, "no part is left"),
+        ({"images": 0}, "0 images for robustness"),
+        ({"device": "abacus"}, "device abacus"),
+        ({"train_size": 77}, "no finished cell of 77 images"),
+    ],
+)
+def test_a_comparison_that_cannot_be_is_one_line(found, options, says):
+    with pytest.raises(InputError, match=says):
+        vc.compare(found.folder, **options)
+
+
+def test_a_network_is_loaded_by_its_experiment_its_cell_its_checkpoint_and_its_export(found, vit, tmp_path):
+    assert vit.cell.train_size == 120
+    assert vit.cell.seed == 0
+    for path in (vit.path, vit.path.parents[1], str(vit.path)):
+        assert vc.load(path).name == vit.name
+    pytest.importorskip("safetensors")
+    assert main(["export", str(vit.path), "--output", str(tmp_path), "--format", "safetensors"]) == 0
+    exported = vc.load(tmp_path / "model.safetensors")
+    assert (exported.step, exported.cell.identity) == (None, vit.cell.identity)
+    for name, weight in exported.network.state_dict().items():
+        assert torch.equal(weight, vit.network.state_dict()[name])
+
+
+def test_a_network_that_cannot_be_chosen_or_opened_is_one_line(found, vit):
+    for path, contender, says in [
+        (found.folder, None, "has several contenders; name one of "),
+        (found.folder, "vti", "no finished cell of contender 'vti'; there are "),
+        (vit.path, "resnet", "is of contender 'vit', not of 'resnet'"),
+        ("nowhere.ckpt", None, "checkpoint .*nowhere.ckpt: no such file"),
+        (found.folder / "cells", None, "is not the folder of a trained cell"),
+    ]:
+        with pytest.raises(InputError, match=says):
+            vc.load(path, contender)
+
+
+@pytest.fixture(scope="module")
+def stored(vit):
+    """What the network said of the test images when it was tested, and these images."""
+    return vit.pool().test, Predictions.load(vit.path.parents[1] / "predictions.npz")
+
+
+def test_predict_agrees_with_the_evaluation_on_arrays_and_tensors(vit, stored):
+    test, predictions = stored
+    expected = predict(vit.network, test, vit.augmenter.normalise).logits.double().softmax(1).numpy()
+    np.testing.assert_allclose(expected, predictions.logits.double().softmax(1).numpy(), atol=1e-6)
+    for images in (test.images, test.images.numpy(), test.images.permute(0, 2, 3, 1).numpy()):
+        said = vit.predict(images)
+        assert len(said) == 60
+        np.testing.assert_allclose(said.probabilities, expected, atol=1e-6)
+    assert said.classes == [vit.class_names[n] for n in expected.argmax(1)]
+
+
+def test_predict_agrees_with_the_evaluation_on_files_and_images(vit, stored, tmp_path):
+    test, _ = stored
+    for number, image in enumerate(test.images):
+        Image.fromarray(image.permute(1, 2, 0).numpy()).save(tmp_path / f"{number:02}.png")
+    expected = vit.predict(test.images)
+    by_folder = vit.predict(tmp_path)
+    np.testing.assert_allclose(by_folder.probabilities, expected.probabilities, atol=1e-6)
+    assert by_folder.names[:2] == ["00.png", "01.png"]
+    with Image.open(tmp_path / "07.png") as opened:
+        np.testing.assert_allclose(vit.predict(opened).probabilities, expected.probabilities[7:8], atol=1e-6)
+    np.testing.assert_allclose(
+        vit.predict(str(tmp_path / "07.png")).probabilities, expected.probabilities[7:8], atol=1e-6
+    )
+
+
+def test_predictions_are_a_table(vit, stored):
+    said = vit.predict(stored[0].images[:5])
+    frame = said.frame()
+    assert isinstance(frame, pd.DataFrame)
+    assert frame.predicted.tolist() == said.classes
+    np.testing.assert_allclose(frame.probability, said.probabilities.max(1))
+    np.testing.assert_allclose(said.probabilities.sum(1), 1)
+    assert said.classes[0] in repr(said)
+    assert "<table" in said._repr_html_()
+
+
+def test_predict_leaves_an_image_of_another_size_to_the_rule_of_the_data(vit, tmp_path):
+    """Trained on squares of 32 pixels, which are cropped from the middle of what is not square."""
+    wide = np.random.default_rng(5).integers(0, 256, (32, 50, 3), dtype=np.uint8)
+    np.testing.assert_allclose(vit.predict(wide).probabilities, vit.predict(wide[:, 9:41]).probabilities, atol=1e-6)
+
+
+def test_images_that_a_network_cannot_read_are_one_line(vit, tmp_path):
+    (tmp_path / "text.png").write_text("no image")
+    with pytest.raises(InputError, match=r"text\.png: no image"):
+        vit.predict(tmp_path)
+    with pytest.raises(InputError, match="expected 3 channels"):
+        vit.predict(np.zeros((32, 32, 1), np.uint8))
+
+
+def test_findings_are_told_where_no_report_can_be_written(finished, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    with pytest.warns(UserWarning, match="the report is not written: .*file.*--output DIR names another place"):
+        found = vc.report(finished, tmp_path / "file")
+    assert found.page is None
+    assert len(found.frame()) == 4
