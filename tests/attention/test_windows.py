@@ -84,7 +84,11 @@ def assert_this_case_equals_the_reference(monkeypatch, grid_size, window_size, b
     assert_both_paths_equal_the_reference(tensors, options, monkeypatch)
 
 
-@pytest.mark.parametrize("case", pairwise(*AXES, allowed=fits), ids=str)
+#: A window larger than the grid at every edge: three that must meet.
+LARGER = list(itertools.product([(3, 5)], [(7, 11)], BOUNDARIES, [1], [(2, False), (1, True)]))
+
+
+@pytest.mark.parametrize("case", [*pairwise(*AXES, allowed=fits), *LARGER], ids=str)
 def test_both_paths_equal_the_reference(monkeypatch, case):
     assert_this_case_equals_the_reference(monkeypatch, *case)
 
