@@ -1,5 +1,6 @@
 """Shapes are checked in every test: jaxtyping's hook wraps the package with beartype before anything imports it."""
 
+import gc
 import os
 
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
@@ -7,6 +8,30 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # one of several processes: each takes 
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+from pathlib import Path
+
+import pytest
 from jaxtyping import install_import_hook
 
 install_import_hook("vit_vs_cnn", "beartype.beartype")
+
+
+def pytest_collection_finish() -> None:
+    """What the imports made stays: the collector, which every cell runs, need not look through it again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()
+
+
+@pytest.fixture(scope="session")
+def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished experiment: two contenders, two seeds, two steps. Read it, or change a copy."""
+    from tests.experiments.tiny import run_quietly, tiny_experiment
+
+    root = tmp_path_factory.mktemp("trained_once")
+    protocol = {"train_sizes": [120], "seeds": [3, 4], "budget": {"steps": 2}, "batch_size": 14}
+    run_quietly(tiny_experiment(root, protocol=protocol))
+    return root / "tiny"

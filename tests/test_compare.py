@@ -11,7 +11,6 @@ import pytest
 import torch
 import yaml
 
-from tests.experiments.tiny import run_quietly, tiny_experiment
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.comparison.evaluation import Predictions
 from vit_vs_cnn.experiments.lineup import open_lineup
@@ -20,19 +19,10 @@ from vit_vs_cnn.experiments.outside import open_timm
 PARTS = {"accuracy", "confidence", "robustness", "similarity", "cost", "differences"}
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> Path:
-    """An experiment of two contenders and two seeds on drawn objects."""
-    root = tmp_path_factory.mktemp("trained")
-    protocol = {"train_sizes": [120], "seeds": [3, 4], "budget": {"steps": 3}, "batch_size": 14}
-    run_quietly(tiny_experiment(root, protocol=protocol, execution={}))
-    return root / "tiny"
-
-
 @pytest.fixture
-def experiment(trained, tmp_path) -> Path:
+def experiment(trained_once, tmp_path) -> Path:
     """A copy that a test may change, somewhere else than where it was trained."""
-    shutil.copytree(trained, tmp_path / "moved")
+    shutil.copytree(trained_once, tmp_path / "moved")
     return tmp_path / "moved"
 
 
@@ -131,10 +121,12 @@ def test_the_same_command_gives_the_same_numbers(experiment, capsys):
     assert printed[0] == printed[1]
 
 
-def test_a_checkpoint_away_from_its_run_is_compared_and_has_a_ledger_beside_it(trained, tmp_path, capsys, monkeypatch):
-    shutil.copy(_cell(trained, "vit-n120-s3") / "checkpoints" / "last.ckpt", tmp_path / "mine.ckpt")
+def test_a_checkpoint_away_from_its_run_is_compared_and_has_a_ledger_beside_it(
+    trained_once, tmp_path, capsys, monkeypatch
+):
+    shutil.copy(_cell(trained_once, "vit-n120-s3") / "checkpoints" / "last.ckpt", tmp_path / "mine.ckpt")
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(trained, tmp_path / "safe")
+    shutil.copytree(trained_once, tmp_path / "safe")
     assert (
         _compare("mine.ckpt", _cell(tmp_path / "safe", "resnet-n120-s4"), "--only", "accuracy,differences", "--json")
         == 0

@@ -1,12 +1,10 @@
 """Imports point one way, and heavy or foreign libraries come in only where they belong."""
 
 import ast
+import functools
 from pathlib import Path
 
-import pytest
-
 PACKAGE = Path(__file__).parents[1] / "vit_vs_cnn"
-MODULES = sorted(PACKAGE.rglob("*.py"))
 
 # A room may import from the rooms listed behind it (and from itself).
 ALLOWED = {
@@ -75,32 +73,49 @@ def _imports(path: Path) -> set[str]:
     return found
 
 
-def _room(path: Path) -> str:
-    parts = path.relative_to(PACKAGE).parts
-    return parts[0] if len(parts) > 1 else ""
+#: Who may show things.
+FRONT = ("reporting/", "commands/", "api.py")
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_imports_point_one_way(path):
-    room = _room(path)
-    for name in _imports(path):
-        parts = name.split(".")
-        if parts[0] != "vit_vs_cnn" or len(parts) == 1 or not room:
-            continue
-        assert parts[1] in ALLOWED[room] | {room} | EVERYWHERE, f"{path.name} of {room}/ imports {name}"
+@functools.cache
+def _every_import() -> list[tuple[str, str, str]]:
+    """(file, what it imports, the file's room), of all files."""
+    modules = {path.relative_to(PACKAGE): _imports(path) for path in sorted(PACKAGE.rglob("*.py"))}
+    assert len(modules) > 100
+    return [
+        (str(path), name, path.parts[0] if len(path.parts) > 1 else "")
+        for path, names in modules.items()
+        for name in sorted(names)
+    ]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_libraries_come_in_where_they_belong(path):
-    place = str(path.relative_to(PACKAGE))
-    for name in _imports(path):
-        library = name.split(".")[0]
-        if library in ONLY_IN and _room(path):
-            assert any(place.startswith(allowed) for allowed in ONLY_IN[library]), f"{place} imports {library}"
-        if (allowed := LIBRARIES.get(_room(path))) and library != "vit_vs_cnn":
-            assert library in allowed | STANDARD, f"{place} imports {library}"
+def _goes_astray(room: str, name: str) -> bool:
+    parts = name.split(".")
+    if parts[0] != "vit_vs_cnn" or len(parts) == 1 or not room:
+        return False
+    return parts[1] not in ALLOWED[room] | {room} | EVERYWHERE
 
 
-def test_nothing_but_the_two_front_doors_imports_the_reporting_room():
-    importers = {str(p.relative_to(PACKAGE)) for p in MODULES if any("reporting" in name for name in _imports(p))}
-    assert all(place.startswith(("reporting/", "commands/", "api.py")) for place in importers)
+def test_imports_point_one_way():
+    astray = [
+        f"{place} imports {name}"
+        for place, name, room in _every_import()
+        if _goes_astray(room, name)
+        or ("reporting" in name and not place.startswith(("reporting/", "commands/", "api.py")))
+    ]
+    assert astray == []
+
+
+def _is_out_of_place(place: str, room: str, library: str) -> bool:
+    if room and not place.startswith(tuple(ONLY_IN.get(library, {""}))):
+        return True
+    return room in LIBRARIES and library not in LIBRARIES[room] | STANDARD | {"vit_vs_cnn"}
+
+
+def test_libraries_come_in_where_they_belong():
+    found = [
+        f"{place} imports {name}"
+        for place, name, room in _every_import()
+        if _is_out_of_place(place, room, name.split(".")[0])
+    ]
+    assert found == []

@@ -80,12 +80,9 @@ def marked(tmp_path, monkeypatch) -> Iterator[Marked]:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> Path:
+def trained(trained_once) -> Path:
     """The folder of a finished cell of a ViT."""
-    root = tmp_path_factory.mktemp("trained")
-    values = tiny_config(root, protocol={"budget": {"steps": 1}, "batch_size": 14})
-    run_quietly(experiment_from_dict(values))
-    (cell,) = root.glob("tiny/cells/vit-*")
+    (cell,) = trained_once.glob("cells/vit-n120-s3-*")
     return cell
 
 

@@ -131,7 +131,8 @@ def test_bias_of_minus_infinity_is_a_mask():
 
 @pytest.mark.parametrize("return_weights", [False, True])
 def test_gradcheck_with_mask_and_bias(return_weights):
-    inputs = [tensor[:1, :2].detach().requires_grad_() for tensor in tensors(VALUE_DIM)]
+    inputs = [tensor[:1, :2, :, :3].detach().requires_grad_() for tensor in tensors(VALUE_DIM)]
+    inputs[2] = inputs[2].detach()[..., :2].requires_grad_()
     mask = mask_with_empty_rows()[:1, :2]
     bias = torch.randn(QUERIES, KEYS, dtype=torch.float64, requires_grad=True)
 

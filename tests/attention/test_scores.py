@@ -98,8 +98,9 @@ def test_parameters_of_the_additive_score_are_its_three_maps():
 @pytest.mark.parametrize("name", SCORES)
 def test_gradcheck_with_a_mask(name):
     attention = ScoredAttention(SCORES[name]()).double()
-    inputs = [tensor[:, :1].detach().requires_grad_() for tensor in tensors()]
-    mask = random_mask()[:, 1:2]
+    queries, keys, values = (tensor[:1, 1:2] for tensor in tensors())
+    inputs = [tensor.detach().requires_grad_() for tensor in (queries, keys, values[..., :3])]
+    mask = random_mask()[:1, 1:2]  # with the row that is all masked
     parameters = [parameter for parameter in attention.parameters() if parameter.requires_grad]
     assert torch.autograd.gradcheck(lambda *_: attention(*inputs, mask=mask), (*inputs, *parameters))
 

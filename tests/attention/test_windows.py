@@ -1,9 +1,11 @@
 import itertools
+import math
 
 import pytest
 import torch
 import torch.nn.functional as F
 
+from tests.pairwise import pairwise
 from vit_vs_cnn.attention import local_attention, local_attention_reference, tiles, windows
 from vit_vs_cnn.attention.neighbourhood import window_keys
 
@@ -59,25 +61,45 @@ def assert_both_paths_equal_the_reference(tensors, options, monkeypatch):
             torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
 
 
+def fits(grid_size, window_size, *_):
+    if len(grid_size) == 1:
+        return isinstance(window_size, int)
+    return window_size != 37 or math.prod(grid_size) <= 100  # the reference gathers every window
+
+
+AXES = (GRIDS, WINDOWS, BOUNDARIES, [1, 2], [(0, False), (0, True), (2, False), (1, True)])
+
+
+def assert_this_case_equals_the_reference(monkeypatch, grid_size, window_size, boundary, dilation, extra_and_biased):
+    extra_tokens, biased = extra_and_biased
+    options = {
+        "grid_size": grid_size,
+        "window_size": window_size,
+        "dilation": dilation,
+        "boundary": boundary,
+        "extra_tokens": extra_tokens,
+    }
+    options |= biases(window_size, extra_tokens, grid_size) if biased else {}
+    tensors = inputs(extra_tokens + math.prod(grid_size))
+    assert_both_paths_equal_the_reference(tensors, options, monkeypatch)
+
+
+#: A window larger than the grid at every edge: three that must meet.
+LARGER = list(itertools.product([(3, 5)], [(7, 11)], BOUNDARIES, [1], [(2, False), (1, True)]))
+
+
+@pytest.mark.parametrize("case", [*pairwise(*AXES, allowed=fits), *LARGER], ids=str)
+def test_both_paths_equal_the_reference(monkeypatch, case):
+    assert_this_case_equals_the_reference(monkeypatch, *case)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("grid_size", GRIDS)
 @pytest.mark.parametrize("boundary", BOUNDARIES)
-@pytest.mark.parametrize(("extra_tokens", "biased"), [(0, False), (0, True), (2, False), (1, True)])
-def test_both_paths_equal_the_reference(monkeypatch, grid_size, boundary, extra_tokens, biased):
-    for window_size, dilation in itertools.product(WINDOWS, [1, 2]):
-        if len(grid_size) == 1 and not isinstance(window_size, int):
-            continue
-        if isinstance(window_size, int) and window_size > 7 and torch.tensor(grid_size).prod() > 100:
-            continue  # the reference gathers every window
-        options = {
-            "grid_size": grid_size,
-            "window_size": window_size,
-            "dilation": dilation,
-            "boundary": boundary,
-            "extra_tokens": extra_tokens,
-        }
-        options |= biases(window_size, extra_tokens, grid_size) if biased else {}
-        tensors = inputs(extra_tokens + int(torch.tensor(grid_size).prod()))
-        assert_both_paths_equal_the_reference(tensors, options, monkeypatch)
+def test_both_paths_equal_the_reference_whatever_stands_together(monkeypatch, grid_size, boundary):
+    for case in itertools.product([grid_size], WINDOWS, [boundary], *AXES[3:]):
+        if fits(*case):
+            assert_this_case_equals_the_reference(monkeypatch, *case)
 
 
 def test_shifted_windows_take_a_bias_per_offset(monkeypatch):

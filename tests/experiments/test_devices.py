@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 import yaml
 
@@ -14,6 +15,7 @@ from vit_vs_cnn.training.checkpoints import read_checkpoint
 TRAIN = Path(__file__).parents[2] / "train.py"
 
 
+@pytest.mark.slow
 def test_two_processes_end_with_the_weights_of_one(tmp_path):
     """Nothing is drawn by rank (no augmentation, no dropout), so only the sharing of the batches is left to differ."""
     model = {"name": "vit_nano", "patch_size": 8, "embed_dim": 24, "num_heads": 3}

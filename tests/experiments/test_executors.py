@@ -58,6 +58,7 @@ def calm(tmp_path_factory) -> dict[str, str]:
     return _weights(root)
 
 
+@pytest.mark.slow
 def test_processes_share_the_cells_and_a_killed_one_is_replaced(tmp_path, calm):
     values = _kills_once(_values(tmp_path, name="processes", workers=2), tmp_path / "struck")
     experiment = experiment_from_dict(values)

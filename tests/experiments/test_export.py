@@ -6,10 +6,8 @@ import shutil
 import pytest
 import torch
 
-from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.experiments.config import experiment_from_dict
 from vit_vs_cnn.experiments.export import export
 from vit_vs_cnn.experiments.trained import open_network
 
@@ -17,12 +15,8 @@ pytest.importorskip("safetensors")
 
 
 @pytest.fixture(scope="module")
-def cells(tmp_path_factory):
-    values = tiny_config(tmp_path_factory.mktemp("export"))
-    values["protocol"]["budget"] = {"steps": 2}
-    experiment = experiment_from_dict(values)
-    run_quietly(experiment)
-    return {path.name.split("-")[0]: path for path in (experiment.folder / "cells").iterdir()}
+def cells(trained_once):
+    return {path.name.split("-")[0]: path for path in trained_once.glob("cells/*-s3-*")}
 
 
 @pytest.mark.parametrize("contender", ["vit", "resnet"])

@@ -44,19 +44,22 @@ OPTIONS = {
     "mimetic": {"initialisation": "mimetic"},
     "impulse": {"initialisation": "impulse"},
 }
-#: Every option at least once.
+#: Every option at least once. Those that are slow as well differ by windows and positions that a test below exports,
+#: or by how their weights are drawn.
 TOGETHER = [
-    ("relative", "windows shifted", "class", "stem"),
-    ("relative", "windows in zeros", "class token", "norms"),
-    ("relative", "blocks", "class", "scale"),
-    ("quadratic", "windows", "class"),
+    ("relative", "windows shifted", "class", "stem", "norms", "scale"),
     ("rotary", "wide windows around", "class token"),
     ("rotary", "additive", "class"),
     ("conditional", "gated", "class token"),
-    ("conditional", "windows around", "class"),
     ("sincos", "gaussian", "class"),
-    ("sincos", "mimetic"),
     ("no position", "linear", "class"),
+]
+TOGETHER_SLOWLY = [
+    ("relative", "windows in zeros", "class token", "norms"),
+    ("relative", "blocks", "class", "scale"),
+    ("quadratic", "windows", "class"),
+    ("conditional", "windows around", "class"),
+    ("sincos", "mimetic"),
     ("learned", "impulse"),
 ]
 #: Forms of a compiled network.
@@ -73,8 +76,14 @@ FORMS = {
     "released as it is": {"released": True, "compensate": False},
     "released quadratic": {"released": True, "form": "quadratic"},
 }
+#: Both forms, fixed and released, with and without what narrows and widens them.
+TYPICAL = {"soft", "narrow quadratic", "released and wide", "released and narrow", "released quadratic"}
 #: More tokens than one product of all with all is made of.
 LARGE = {"image_size": (34, 38), "patch_size": 2, "depth": 1}
+
+
+def slow(case):
+    return pytest.param(case, marks=pytest.mark.slow)
 
 
 def vit(*names, **options):
@@ -134,10 +143,10 @@ READERS = {"program": program, "traced": traced, "torch": program_file, "onnx": 
 
 
 def test_every_option_is_in_a_combination():
-    assert {name for names in TOGETHER for name in names} == set(OPTIONS)
+    assert {name for names in [*TOGETHER, *TOGETHER_SLOWLY] for name in names} == set(OPTIONS)
 
 
-@pytest.mark.parametrize("names", TOGETHER, ids=" + ".join)
+@pytest.mark.parametrize("names", [*TOGETHER, *map(slow, TOGETHER_SLOWLY)], ids=" + ".join)
 def test_every_option_of_the_vit_exports_for_any_number_of_images(names, tmp_path):
     assert_exported("program", vit(*names), tmp_path)
 
@@ -149,24 +158,26 @@ def compiled(form):
     return AttentionNetwork(network, image_size=(ROWS, COLS), **FORMS[form])
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", [form if form in TYPICAL else slow(form) for form in FORMS])
 def test_every_form_of_a_compiled_network_exports_for_any_number_of_images(form, tmp_path):
     assert_exported("program", compiled(form), tmp_path)
 
 
-@pytest.mark.parametrize("boundary", ["mask", "zero", "shift", "circular"])
-def test_what_was_exported_before_it_ever_ran_still_runs(boundary):
+@pytest.mark.parametrize("kind", ["mask", "zero", "shift", "circular", "blocks", "quadratic"])
+def test_what_was_exported_before_it_ever_ran_still_runs(kind):
     """A tracer's tensors must not be kept for later calls; no other test has a grid of this size."""
-    for network in (
-        vit("relative", image_size=(28, 44), window_size=3, window_boundary=boundary, class_token=True, depth=1),
-        vit("blocks", image_size=(28, 52)),
-        vit("quadratic", depth=1, image_size=(28, 60)),
-    ):
-        images = torch.rand(3, 3, *network.image_size)
-        with torch.no_grad():
-            exported = torch.export.export(network, (images,)).module()
-            torch.testing.assert_close(network(images), exported(images), rtol=0, atol=1e-6)
-        network(images).sum().backward()
+    if kind == "blocks":
+        network = vit("blocks", image_size=(28, 52))
+    elif kind == "quadratic":
+        network = vit("quadratic", depth=1, image_size=(28, 60))
+    else:
+        options = {"window_size": 3, "window_boundary": kind, "class_token": True, "depth": 1}
+        network = vit("relative", image_size=(28, 44), **options)
+    images = torch.rand(3, 3, *network.image_size)
+    with torch.no_grad():
+        exported = torch.export.export(network, (images,)).module()
+        torch.testing.assert_close(network(images), exported(images), rtol=0, atol=1e-6)
+    network(images).sum().backward()
 
 
 def test_a_network_that_cannot_be_exported_is_told_in_a_line(tmp_path):
@@ -232,7 +243,7 @@ def trace_all():
     large = [
         vit(**LARGE, window_size=3, window_boundary=boundary) for boundary in ("mask", "zero", "shift", "circular")
     ]
-    for network in [*(vit(*names) for names in TOGETHER), *map(compiled, FORMS), *large]:
+    for network in [*(vit(*names) for names in [*TOGETHER, *TOGETHER_SLOWLY]), *map(compiled, FORMS), *large]:
         assert_exported("traced", network, None)
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from tests.experiments.tiny import run_quietly, tiny_experiment
+from tests.experiments.tiny import tiny_experiment
 from vit_vs_cnn.comparison.evaluation import Predictions, hash_weights, predict
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.pool import Pool
@@ -13,19 +13,12 @@ from vit_vs_cnn.experiments.trained import open_network
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    experiment = tiny_experiment(tmp_path_factory.mktemp("networks"))
-    run_quietly(experiment)
-    return experiment
-
-
 @pytest.mark.parametrize("contender", ["vit", "resnet"])
-def test_a_loaded_network_gives_the_logits_of_the_result(finished, contender):
-    (cell,) = finished.folder.glob(f"cells/{contender}-*")
+def test_a_loaded_network_gives_the_logits_of_the_result(trained_once, contender):
+    (cell,) = trained_once.glob(f"cells/{contender}-*-s3-*")
     loaded = open_network(cell / "checkpoints" / "last.ckpt")
     assert hash_weights(loaded.network) == json.loads((cell / "result.json").read_text())["weights"]
-    predictions = predict(loaded.network, Pool(finished.data).test, loaded.augmenter.normalise)
+    predictions = predict(loaded.network, Pool(tiny_experiment(trained_once).data).test, loaded.augmenter.normalise)
     torch.testing.assert_close(predictions.logits, Predictions.load(cell / "predictions.npz").logits)
     assert len(loaded.about.class_names) == predictions.logits.shape[1]
 
@@ -40,8 +33,8 @@ def test_a_loaded_network_gives_the_logits_of_the_result(finished, contender):
         ({"mean": None}, "lacks what is needed"),
     ],
 )
-def test_a_checkpoint_that_does_not_fit_is_named(finished, tmp_path, change, message):
-    contents = read_checkpoint(next(finished.folder.glob("cells/vit-*/checkpoints/last.ckpt")))
+def test_a_checkpoint_that_does_not_fit_is_named(trained_once, tmp_path, change, message):
+    contents = read_checkpoint(next(trained_once.glob("cells/vit-*/checkpoints/last.ckpt")))
     contents["vit_vs_cnn"] |= change
     torch.save(contents, tmp_path / "changed.ckpt")
     with pytest.raises(InputError, match=message) as caught:

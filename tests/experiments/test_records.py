@@ -210,6 +210,7 @@ def _run_and_die_before_it_logs(values: dict[str, Any], step: int) -> None:
     run_quietly(experiment_from_dict(values))
 
 
+@pytest.mark.slow  # test_resume.py kills by default
 def test_a_kill_between_a_checkpoint_and_its_line_of_the_log_loses_no_line(tmp_path):
     (calm, killed) = (_resnet(tmp_path / name) for name in ("calm", "killed"))
     _run(calm)

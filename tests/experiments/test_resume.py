@@ -50,6 +50,15 @@ def _final_state(folder: Path, contender: str) -> tuple[dict[str, Any], str]:
     return read_checkpoint(cell / "checkpoints" / "last.ckpt"), (cell / "metrics.csv").read_text()
 
 
+def _assert_ends_alike(root: Path, contender: str) -> None:
+    (calm, calm_metrics), (killed, killed_metrics) = (
+        _final_state(root / kind, contender) for kind in ("calm", "killed")
+    )
+    for part in ("state_dict", "optimizer_states", "lr_schedulers", "global_step"):
+        _assert_same(calm[part], killed[part], part)
+    assert calm_metrics == killed_metrics
+
+
 def _assert_same(one: Any, other: Any, where: str) -> None:
     if isinstance(one, torch.Tensor):
         assert torch.equal(one, other), where
@@ -65,6 +74,22 @@ def _assert_same(one: Any, other: Any, where: str) -> None:
         assert one == other, where
 
 
+def test_two_contenders_killed_once_each_end_bit_for_bit_like_the_undisturbed_ones(tmp_path):
+    calm, killed = (tiny_config(tmp_path / name) for name in ("calm", "killed"))
+    for values in (calm, killed):
+        values["protocol"] |= {"budget": {"steps": 11}}
+    assert _in_child(calm) == 0
+    for contender, step, hook in (("resnet", 4, "on_train_batch_end"), ("vit", 8, "on_before_optimizer_step")):
+        alone = {**killed, "contenders": {contender: killed["contenders"][contender]}}
+        assert _run_and_die(alone, step=step, hook=hook) == -signal.SIGKILL
+    assert len(list(tmp_path.glob("killed/tiny/cells/*/checkpoints/last.ckpt"))) == 2
+    assert not list(tmp_path.glob("killed/tiny/cells/*/result.json"))
+    assert _in_child(killed) == 0
+    for contender in ("vit", "resnet"):
+        _assert_ends_alike(tmp_path, contender)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("contender", ["vit", "resnet"])
 def test_a_run_killed_at_ten_random_steps_ends_bit_for_bit_like_the_undisturbed_one(tmp_path, contender):
     contenders = {contender: tiny_config(tmp_path)["contenders"][contender]}
@@ -77,12 +102,7 @@ def test_a_run_killed_at_ten_random_steps_ends_bit_for_bit_like_the_undisturbed_
     assert deaths >= 8  # a hook that never comes again lets a run finish
     assert _in_child(values) == 0
 
-    (calm, calm_metrics), (killed, killed_metrics) = (
-        _final_state(tmp_path / kind, contender) for kind in ("calm", "killed")
-    )
-    for part in ("state_dict", "optimizer_states", "lr_schedulers", "global_step"):
-        _assert_same(calm[part], killed[part], part)
-    assert calm_metrics == killed_metrics
+    _assert_ends_alike(tmp_path, contender)
 
 
 def test_two_processes_share_the_cells_of_an_experiment(tmp_path):
