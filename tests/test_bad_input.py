@@ -41,6 +41,20 @@ def refused(capsys, tmp_path):
 
 
 @pytest.fixture
+def fails(capsys):
+    """Run a command line of which one cell fails, and give the line that it prints of it."""
+
+    def run(*words: str) -> str:
+        assert main([str(word) for word in words]) == 1
+        first, last = capsys.readouterr().err.strip().splitlines()
+        assert last == "the same command tries these again"
+        assert first.startswith("failed: ")
+        return first
+
+    return run
+
+
+@pytest.fixture
 def photos(tmp_path) -> Path:
     """Two classes of six photographs each."""
     rng = np.random.default_rng(5)
@@ -155,8 +169,9 @@ def test_an_image_that_cannot_be_read(refused, photos, tmp_path, kind):
     content = {"truncated": victim.read_bytes()[:300], "empty": b"", "text": b"hello", "folder of text": b"<html>" * 99}
     victim.write_bytes(content[kind])
     says = refused(*_train_on(photos, tmp_path, "--data.folder.test_fraction", "0.17"))
-    assert "1 of" in says
+    assert "not everything can be used" in says
     assert "bee/0.jpg" in says
+    assert "--data.folder.skip_unreadable true" in says
 
 
 def test_a_truncated_cifar_batch(refused, tmp_path):
@@ -204,7 +219,7 @@ def unfinished(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("kind", ["code", "foreign", "truncated", "text"])
 def test_a_checkpoint_that_is_not_ours_runs_nothing_and_is_left_as_it_was(
-    refused, unfinished, tmp_path, monkeypatch, kind
+    fails, unfinished, tmp_path, monkeypatch, kind
 ):
     shutil.copytree(unfinished, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
@@ -218,19 +233,19 @@ def test_a_checkpoint_that_is_not_ours_runs_nothing_and_is_left_as_it_was(
     else:
         checkpoint.write_text("not a checkpoint")
     before = checkpoint.read_bytes()
-    assert "last.ckpt" in refused("train", "--config", tmp_path / "tiny.yaml")
+    assert "last.ckpt" in fails("train", "--config", tmp_path / "tiny.yaml")
     assert checkpoint.read_bytes() == before
     assert not (tmp_path / "executed").exists()
 
 
-def test_a_checkpoint_of_another_run_is_not_taken_for_this_ones(refused, tmp_path):
+def test_a_checkpoint_of_another_run_is_not_taken_for_this_ones(fails, tmp_path):
     values = tiny_config(tmp_path / "runs", protocol={"budget": {"steps": 2}, "batch_size": 14})
     run_quietly(experiment_from_dict(values))
     vit, resnet = (next(tmp_path.glob(f"runs/tiny/cells/{name}-*")) for name in ("vit", "resnet"))
     (vit / "result.json").unlink()
     (vit / "checkpoints" / "last.ckpt").write_bytes((resnet / "checkpoints" / "last.ckpt").read_bytes())
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(values))
-    assert "is of another run" in refused("train", "--config", tmp_path / "tiny.yaml")
+    assert "is of another run" in fails("train", "--config", tmp_path / "tiny.yaml")
 
 
 def test_a_place_that_cannot_be_written_to(refused, tmp_path):

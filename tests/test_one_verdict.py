@@ -186,4 +186,4 @@ def test_weights_that_are_no_numbers_are_refused_in_one_line(trained, tmp_path, 
     words = ["--only", "accuracy"] if command == "compare" else ["--output", str(tmp_path / "out"), "--count", "2"]
     assert main([command, str(checkpoint.parents[1]), *words]) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
-    assert "not finite numbers" in line
+    assert "weights hold NaN" in line

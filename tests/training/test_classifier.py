@@ -14,6 +14,7 @@ from vit_vs_cnn.data.datamodule import TrainingData
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError, TrainingDiverged
 from vit_vs_cnn.models import create_model
+from vit_vs_cnn.plain import Plain
 from vit_vs_cnn.training.classifier import Classifier
 from vit_vs_cnn.training.optimizers import Optimizer
 from vit_vs_cnn.training.schedules import Schedule
@@ -135,7 +136,7 @@ def test_every_parameter_is_in_one_group_and_norms_biases_and_positions_do_not_d
 
 def test_an_option_that_the_optimizer_lacks_is_named():
     with pytest.raises(InputError, match="optimizer adamw"):
-        Optimizer(options={"wings": 2}).build(_network())
+        Optimizer(options=Plain({"wings": 2})).build(_network())
 
 
 @pytest.mark.parametrize("steps", [1, 2, 20, 401])

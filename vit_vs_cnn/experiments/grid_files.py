@@ -44,12 +44,14 @@ def finished_cells(folder: Path) -> dict[Path, dict[str, Any]]:
 
     Raises:
         InputError: no experiment there, or none of its cells is finished.
+        DamagedFile: none is, as their results cannot be read.
     """
-    if finished := cells_so_far(folder):
-        return finished
-    for path in _results(folder).values():
-        read_result(path)  # damaged, as none can be read: says why
-    raise InputError(f"{folder}: none of its cells is finished yet")
+    found, damaged = _results(folder)
+    if not found and damaged:
+        raise damaged[0]
+    if not found:
+        raise InputError(f"{folder}: none of its cells is finished yet")
+    return _told(found, damaged)
 
 
 def cells_so_far(folder: Path) -> dict[Path, dict[str, Any]]:
@@ -58,16 +60,23 @@ def cells_so_far(folder: Path) -> dict[Path, dict[str, Any]]:
     Raises:
         InputError: no experiment there.
     """
-    found = {}
-    for cell, path in _results(folder).items():
-        try:
-            found[cell] = read_result(path)
-        except DamagedFile as error:
-            warnings.warn(str(error), stacklevel=2)
+    return _told(*_results(folder))
+
+
+def _told(found: dict[Path, dict[str, Any]], damaged: list[DamagedFile]) -> dict[Path, dict[str, Any]]:
+    for error in damaged:
+        warnings.warn(str(error), stacklevel=3)
     return found
 
 
-def _results(folder: Path) -> dict[Path, Path]:
-    """The results that there are, by the cell's folder."""
-    cells = [folder / "cells" / name for name in read_grid(folder)]
-    return {cell: path for cell in cells if (path := cell / "result.json").exists()}
+def _results(folder: Path) -> tuple[dict[Path, dict[str, Any]], list[DamagedFile]]:
+    """The results that there are, by the cell's folder, and why others cannot be read."""
+    found, damaged = {}, []
+    for cell in [folder / "cells" / name for name in read_grid(folder)]:
+        if not (path := cell / "result.json").exists():
+            continue
+        try:
+            found[cell] = read_result(path)
+        except DamagedFile as error:
+            damaged.append(error)
+    return found, damaged

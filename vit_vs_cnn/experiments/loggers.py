@@ -16,6 +16,8 @@ from vit_vs_cnn.training.metrics_csv import MetricsCsv
 
 #: Of a result, what loggers are told.
 RESULT = ("accuracy", "loss", "calibration_error", "validation_accuracy", "steps", "train_seconds")
+#: The folder of the TensorBoard that a cell has where its config names no logger.
+TENSORBOARD = "tensorboard"
 #: How a run of these services is ended, by what they call it.
 ENDINGS = ("finish", "end", "stop")
 
@@ -43,11 +45,15 @@ def _named(cell: Cell, spec: Any) -> Any:
 
 
 def _in_files(cell: Cell, own: dict[str, Any]) -> dict[str, Any]:
-    return {"name": own.get("name") or cell.experiment.name, "version": cell.folder.name}
+    return {"name": _group(cell, own), "version": cell.folder.name}
+
+
+def _group(cell: Cell, own: dict[str, Any]) -> str:
+    return str(own.get("name") or cell.experiment.name)
 
 
 def _in_wandb(cell: Cell, own: dict[str, Any]) -> dict[str, Any]:
-    group = own.get("group") or own.get("name") or cell.experiment.name
+    group = own.get("group") or _group(cell, own)
     identifier = f"{cell.experiment.name}-{cell.folder.name}"[-128:]  # a run that was killed goes on in its own
     return {"name": cell.name, "group": group, "id": identifier, "save_dir": own.get("save_dir") or str(cell.folder)}
 
@@ -80,7 +86,7 @@ def loggers_of(cell: Cell, given: Any) -> list[Logger]:
     """
     loggers: list[Logger] = [MetricsCsv(cell.folder / "metrics.csv")]
     if given is True:
-        return [*loggers, TensorBoardLogger(cell.folder, name="tensorboard", version="", default_hp_metric=False)]
+        return [*loggers, TensorBoardLogger(cell.folder, name=TENSORBOARD, version="")]
     return [*loggers, *listed(given)] if given else loggers
 
 
@@ -127,8 +133,8 @@ def ending(loggers: Sequence[Logger]) -> Iterator[Callable[[Mapping[str, Any]], 
 
 
 def _beside_the_csv(loggers: Sequence[Logger]) -> list[Logger]:
-    """Those that know nothing of the cell's folder, where metrics.csv has its config and its result beside it."""
-    return [one for one in loggers if not isinstance(one, MetricsCsv)]
+    """Those that the config named: metrics.csv and the TensorBoard of every cell have config and result beside them."""
+    return [one for one in loggers if not isinstance(one, MetricsCsv) and one.name != TENSORBOARD]
 
 
 def _book(cell: Cell) -> Path:
