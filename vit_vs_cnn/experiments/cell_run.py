@@ -170,11 +170,10 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Trained:
         with warnings.catch_warnings():
             quiet_lightning()
             trainer.fit(module, datamodule=data, ckpt_path=resume and cell.checkpoint, weights_only=True)
-    except SystemExit as error:  # what Lightning makes of a second Ctrl-C, and of SIGTERM in the middle of a step
+    except BaseException as error:
         end(trainer.loggers, None)
-        raise Interrupted(f"stopped in {cell.name}") from error
-    except BaseException:
-        end(trainer.loggers, None)
+        if isinstance(error, SystemExit):  # what Lightning makes of a second Ctrl-C, and of SIGTERM within a step
+            raise Interrupted(f"stopped in {cell.name}") from error
         raise
     return Trained(module, trainer, data, images, plan, stopwatch, seen)
 
