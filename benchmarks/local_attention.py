@@ -28,9 +28,9 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.input_pipeline import processor
 from vit_vs_cnn.attention import local_attention
-from vit_vs_cnn.attention.neighbourhood import slot_matrix, window_places
-from vit_vs_cnn.attention.tiles import rectangles
-from vit_vs_cnn.attention.windows import plain_bias
+from vit_vs_cnn.attention.windows.neighbourhood import slot_matrix, window_places
+from vit_vs_cnn.attention.windows.sliding import plain_bias
+from vit_vs_cnn.attention.windows.tiles import rectangles
 
 GRIDS = ((8, 8), (32, 32), (64, 64))
 DENSE, LOCAL = "dense, masked", "local"

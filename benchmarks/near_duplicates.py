@@ -32,9 +32,9 @@ import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from vit_vs_cnn.comparison.duplicates import METHOD, Duplicates, near_duplicates
 from vit_vs_cnn.data.cifar import CifarOptions, CifarSource
 from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.data.near_duplicates import METHOD, Duplicates, near_duplicates
 from vit_vs_cnn.statistics.estimate import wilson_interval
 
 SIDE = 32

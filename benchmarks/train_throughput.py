@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import benchmarks.input_pipeline
-from vit_vs_cnn.comparison.cost import count_parameters
 from vit_vs_cnn.devices import wait_for
 from vit_vs_cnn.models import VisionTransformer
+from vit_vs_cnn.models.cost import count_parameters
 
 
 def pair(args: argparse.Namespace) -> dict[str, nn.Module]:

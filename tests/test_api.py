@@ -18,8 +18,8 @@ import vit_vs_cnn as vc
 from tests.experiments.tiny import tiny_config
 from vit_vs_cnn.api import experiment_of
 from vit_vs_cnn.cli import main
-from vit_vs_cnn.comparison.evaluation import Predictions, predict
 from vit_vs_cnn.errors import CellsFailed, InputError
+from vit_vs_cnn.runs.evaluation import Predictions, predict
 from vit_vs_cnn.statistics.estimate import wilson_interval
 
 README = Path(__file__).parents[1] / "README.md"

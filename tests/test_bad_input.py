@@ -15,7 +15,7 @@ from PIL import Image
 
 from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.cli import main
-from vit_vs_cnn.experiments.config import experiment_from_dict
+from vit_vs_cnn.config.experiment import experiment_from_dict
 
 CIFAR10 = "cifar-10-batches-py"
 FEW = (

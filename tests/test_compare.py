@@ -12,9 +12,9 @@ import torch
 import yaml
 
 from vit_vs_cnn.cli import main
-from vit_vs_cnn.comparison.evaluation import Predictions
-from vit_vs_cnn.experiments.lineup import open_lineup
-from vit_vs_cnn.experiments.outside import open_timm
+from vit_vs_cnn.comparison.lineup import open_lineup
+from vit_vs_cnn.runs.evaluation import Predictions
+from vit_vs_cnn.runs.outside import open_timm
 
 PARTS = {"accuracy", "confidence", "robustness", "similarity", "cost", "differences"}
 
@@ -154,8 +154,8 @@ def test_models_of_timm_take_part_with_and_without_weights(experiment, tmp_path,
 
 def test_exported_weights_answer_as_the_checkpoint_does(experiment, tmp_path, capsys):
     pytest.importorskip("safetensors")
-    from vit_vs_cnn.experiments.export import export
-    from vit_vs_cnn.experiments.trained import open_network
+    from vit_vs_cnn.conversion.export import export
+    from vit_vs_cnn.runs.trained import open_network
 
     cell = _cell(experiment, "vit-n120-s3")
     export(open_network(cell), ["safetensors"], tmp_path / "out")
@@ -170,8 +170,8 @@ def test_exported_weights_answer_as_the_checkpoint_does(experiment, tmp_path, ca
 def test_an_onnx_file_answers_as_the_checkpoint_does(experiment, tmp_path, capsys):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
-    from vit_vs_cnn.experiments.export import export
-    from vit_vs_cnn.experiments.trained import open_network
+    from vit_vs_cnn.conversion.export import export
+    from vit_vs_cnn.runs.trained import open_network
 
     cell = _cell(experiment, "resnet-n120-s3")
     export(open_network(cell), ["safetensors", "onnx"], tmp_path / "out")
@@ -268,8 +268,8 @@ def test_another_number_of_classes_is_named(refused, experiment):
 
 def _elsewhere(experiment: Path, tmp_path: Path, **objects) -> Path:
     """The cell again, as if of an experiment on other drawn images."""
-    from vit_vs_cnn.experiments.cell import read_cell
-    from vit_vs_cnn.experiments.pool import Pool
+    from vit_vs_cnn.runs.cell import read_cell
+    from vit_vs_cnn.runs.images import Pool
 
     cell = _cell(experiment, "resnet-n120-s3")
     target = tmp_path / "other" / "cells" / cell.name

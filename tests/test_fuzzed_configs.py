@@ -6,9 +6,9 @@ import pytest
 
 from tests.fuzzed_configs import BASE, drawn_config
 from vit_vs_cnn import cli
+from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import BAD_INPUT, INTERRUPTED, Interrupted
 from vit_vs_cnn.experiments import runner, tuning
-from vit_vs_cnn.experiments.config import experiment_from_dict
 
 
 @pytest.fixture

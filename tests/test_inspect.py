@@ -24,15 +24,15 @@ from tests.reporting.inspected import run as inspected_run
 from tests.reporting.inspected import shown
 from vit_vs_cnn.cli import COMMANDS, main
 from vit_vs_cnn.commands.inspect import default_folder
+from vit_vs_cnn.conversion.to_attention import compile_network
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.attention_logging import AttentionLogger, picture_sheet
-from vit_vs_cnn.experiments.compilation import compile_network
-from vit_vs_cnn.experiments.inspection_maps import answerable, grid_for, look_into, maps_over_training, methods_for
-from vit_vs_cnn.experiments.inspection_subjects import images_to_score, images_to_show, open_runs
-from vit_vs_cnn.experiments.trained import open_network
 from vit_vs_cnn.inspection import attention_maps, rollout_map
+from vit_vs_cnn.inspection.attention_logger import AttentionLogger, picture_sheet
+from vit_vs_cnn.inspection.look import answerable, grid_for, look_into, maps_over_training, methods_for
 from vit_vs_cnn.inspection.perturbation import area_under, deletion_curves
+from vit_vs_cnn.inspection.runs import images_to_score, images_to_show, open_runs
 from vit_vs_cnn.reporting.inspection_pictures import asked_for, card, says, training_strip, write_training_gif
+from vit_vs_cnn.runs.trained import open_network
 
 STEPS = 5
 
@@ -49,7 +49,7 @@ def experiment(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("trained")
     callbacks = [
         {
-            "class_path": "vit_vs_cnn.experiments.attention_logging.AttentionLogger",
+            "class_path": "vit_vs_cnn.inspection.attention_logger.AttentionLogger",
             "init_args": {"every_steps": 2, "images": 3},
         },
         {

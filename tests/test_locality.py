@@ -8,8 +8,8 @@ import yaml
 
 from tests.experiments.tiny import tiny_config
 from vit_vs_cnn.cli import main
-from vit_vs_cnn.experiments.locality import images_for
-from vit_vs_cnn.experiments.trained import open_network
+from vit_vs_cnn.inspection.locality.study import images_for
+from vit_vs_cnn.runs.trained import open_network
 
 MEASURED = ["--images", "60", "--held_out", "24"]
 

@@ -11,8 +11,8 @@ import torch
 
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from vit_vs_cnn.cli import main
-from vit_vs_cnn.comparison.answers import MAJORITY
-from vit_vs_cnn.comparison.evaluation import Predictions
+from vit_vs_cnn.runs.answers import MAJORITY
+from vit_vs_cnn.runs.evaluation import Predictions
 
 SEEDS = (3, 4, 5)
 #: Which share of the test images each contender gets right, about.

@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from vit_vs_cnn.cli import main
+from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.config import experiment_from_dict
-from vit_vs_cnn.experiments.regimes import Analysis, analyse
-from vit_vs_cnn.experiments.regimes.recorded import recorded_results
+from vit_vs_cnn.regimes import Analysis, analyse
+from vit_vs_cnn.regimes.recorded import recorded_results
 from vit_vs_cnn.reporting.tables import comparison_lines
 from vit_vs_cnn.statistics.significance import holm
 

@@ -15,10 +15,10 @@ import yaml
 
 from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.cli import main
+from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.cell import read_cell
-from vit_vs_cnn.experiments.config import experiment_from_dict
-from vit_vs_cnn.experiments.trained import open_network
+from vit_vs_cnn.runs.cell import read_cell
+from vit_vs_cnn.runs.trained import open_network
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 
 KINDS = ("call", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("import", "text", "name")))

@@ -9,7 +9,7 @@ TYPE_CHECKING = False  # editors take it for true; importing typing for it would
 if TYPE_CHECKING:
     from vit_vs_cnn.api import compare, load, report, train, tune
     from vit_vs_cnn.attention import MultiHeadAttention
-    from vit_vs_cnn.experiments.config import Experiment
+    from vit_vs_cnn.config.experiment import Experiment
     from vit_vs_cnn.inspection import attention_rollout
     from vit_vs_cnn.models import ResNet, VisionTransformer, create_model, list_models
 
@@ -32,7 +32,7 @@ __all__ = [
 _MODULES = {
     "api": ("compare", "load", "report", "train", "tune"),
     "attention": ("MultiHeadAttention",),
-    "experiments.config": ("Experiment",),
+    "config.experiment": ("Experiment",),
     "inspection": ("attention_rollout",),
     "models": ("ResNet", "VisionTransformer", "create_model", "list_models"),
 }

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vit_vs_cnn import regimes
 from vit_vs_cnn.comparison.compare import Comparison, Network
-from vit_vs_cnn.errors import CellsFailed, InputError
-from vit_vs_cnn.experiments import regimes
-from vit_vs_cnn.experiments.config import (
+from vit_vs_cnn.config.experiment import (
     Experiment,
     experiment_from_dict,
     override,
     quickstart_path,
     read_config,
 )
-from vit_vs_cnn.experiments.trained import TrainedNetwork, choose_cell, open_network
+from vit_vs_cnn.errors import CellsFailed, InputError
+from vit_vs_cnn.runs.trained import TrainedNetwork, choose_cell, open_network
 from vit_vs_cnn.statistics.estimate import wilson_interval
 
 if TYPE_CHECKING:
@@ -252,12 +252,12 @@ def compare(
     Raises:
         InputError: something that cannot be opened, or cannot be compared with the others; an unknown part or device.
     """
+    from vit_vs_cnn.comparison.attention_reach import attention_reach
     from vit_vs_cnn.comparison.compare import PARTS, Settings
     from vit_vs_cnn.comparison.compare import compare as judge
-    from vit_vs_cnn.comparison.cost import count_parameters
     from vit_vs_cnn.comparison.latency import macs_of
-    from vit_vs_cnn.experiments.attention_reach import attention_reach
-    from vit_vs_cnn.experiments.lineup import open_lineup
+    from vit_vs_cnn.comparison.lineup import open_lineup
+    from vit_vs_cnn.models.cost import count_parameters
     from vit_vs_cnn.reporting.comparison_report import write_comparison
 
     wanted = PARTS if parts is None else (parts,) if isinstance(parts, str) else tuple(parts)

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from vit_vs_cnn.comparison.contestants import Contestant, Tested
-from vit_vs_cnn.comparison.evaluation import Predictions, TestLedger
 from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.runs.evaluation import Predictions, TestLedger
 
 CLASSES = ("ant", "bee", "cat", "dog", "elk", "fox", "gnu")
 

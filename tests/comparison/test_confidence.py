@@ -8,13 +8,13 @@ from scipy import optimize
 from sklearn.metrics import brier_score_loss, log_loss
 from torch.nn import functional as F
 
-from vit_vs_cnn.comparison.calibration import reliability
 from vit_vs_cnn.comparison.confidence import (
     brier_score,
     calibration,
     fit_temperature,
     judge_confidence,
 )
+from vit_vs_cnn.runs.calibration import reliability
 
 
 def _random(count: int = 1005, classes: int = 7, sharp: float = 2.0, seed: int = 0):

@@ -7,7 +7,6 @@ from torch import nn
 from tests.comparison.contestants import CLASSES, contestant, drawn_images
 from vit_vs_cnn.comparison.attacks import OnUnitImages, attack
 from vit_vs_cnn.comparison.corruptions import CORRUPTIONS
-from vit_vs_cnn.comparison.evaluation import predict
 from vit_vs_cnn.comparison.robustness import (
     evenly,
     judge_robustness,
@@ -19,6 +18,7 @@ from vit_vs_cnn.comparison.robustness import (
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.objects import draw_objects
 from vit_vs_cnn.models import create_model
+from vit_vs_cnn.runs.evaluation import predict
 
 
 class FromCorner(nn.Module):

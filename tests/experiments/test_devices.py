@@ -9,7 +9,7 @@ import torch
 import yaml
 
 from tests.experiments.tiny import run_quietly, tiny_config
-from vit_vs_cnn.experiments.config import experiment_from_dict
+from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 
 TRAIN = Path(__file__).parents[2] / "train.py"

@@ -8,10 +8,10 @@ import yaml
 from rich.console import Console
 
 from tests.experiments.tiny import tiny_config, tiny_experiment
+from vit_vs_cnn.config.experiment import Experiment, experiment_from_dict, read_config
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.config import Experiment, experiment_from_dict, read_config
 from vit_vs_cnn.experiments.planner import choose_grid, planned, seconds_per_step, spread_sizes
-from vit_vs_cnn.experiments.pool import Pool
+from vit_vs_cnn.runs.images import Pool
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

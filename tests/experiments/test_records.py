@@ -16,13 +16,13 @@ import torch
 
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from vit_vs_cnn.cli import main
+from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import CellsFailed
-from vit_vs_cnn.experiments.config import experiment_from_dict
-from vit_vs_cnn.experiments.pool import Pool
 from vit_vs_cnn.experiments.runner import finished_results
-from vit_vs_cnn.experiments.status import read_status
 from vit_vs_cnn.experiments.trainer import trainer_arguments
 from vit_vs_cnn.files import write_text
+from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.status import read_status
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 from vit_vs_cnn.training.metrics_csv import MetricsCsv, read_rows
 
@@ -90,7 +90,7 @@ def test_gradients_accumulated_by_a_schedule_are_fewer_steps_of_as_many_images(t
     [
         ({"callbacks": {"class_path": "LearningRateMonitor"}}, False),
         ({"callbacks": ["lightning.pytorch.callbacks.ModelCheckpoint"]}, False),
-        ({"callbacks": {"class_path": "vit_vs_cnn.experiments.attention_logging.AttentionLogger"}}, False),
+        ({"callbacks": {"class_path": "vit_vs_cnn.inspection.attention_logger.AttentionLogger"}}, False),
         ({"callbacks": [{"class_path": "LearningRateMonitor"}, STOPPING]}, True),
         ({"callbacks": {"class_path": "Timer"}}, True),
         ({"strategy": "ddp"}, False),

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
-from vit_vs_cnn.comparison.evaluation import Predictions, TestLedger
-from vit_vs_cnn.experiments.cell import Cell
-from vit_vs_cnn.experiments.config import experiment_from_dict
+from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.runs.cell import Cell
+from vit_vs_cnn.runs.evaluation import Predictions, TestLedger
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 
 HOOKS = (

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
+from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.cell import grid
-from vit_vs_cnn.experiments.config import experiment_from_dict
-from vit_vs_cnn.experiments.pool import Pool
-from vit_vs_cnn.experiments.trained import open_network
+from vit_vs_cnn.runs.cell import grid
+from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.trained import open_network
 
 
 def _values(output, **more):

@@ -9,8 +9,8 @@ import yaml
 
 from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.cli import main
+from vit_vs_cnn.config.experiment import experiment_from_dict, read_config
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.config import experiment_from_dict, read_config
 from vit_vs_cnn.experiments.trials import Search
 
 pytest.importorskip("optuna")

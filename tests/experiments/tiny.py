@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import Console
 
-from vit_vs_cnn.experiments.config import Experiment, experiment_from_dict
+from vit_vs_cnn.config.experiment import Experiment, experiment_from_dict
 from vit_vs_cnn.experiments.runner import run_experiment
 
 

@@ -3,8 +3,8 @@ import copy
 import pytest
 import torch
 
-from vit_vs_cnn.comparison.cost import count_macs, count_parameters
 from vit_vs_cnn.models import ResNet, VisionTransformer, create_model
+from vit_vs_cnn.models.cost import count_macs, count_parameters
 from vit_vs_cnn.models.presets import PRESETS
 
 #: science.md 2.3, in millions and as it rounds them. Its MACs of medium and large are those with a class token.

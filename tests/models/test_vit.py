@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from vit_vs_cnn.comparison.cost import count_macs, count_parameters
 from vit_vs_cnn.models import VisionTransformer
+from vit_vs_cnn.models.cost import count_macs, count_parameters
 from vit_vs_cnn.models.vit_layers import POSITIONS
 
 BATCH, CLASSES, DIM = 2, 7, 12

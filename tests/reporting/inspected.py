@@ -7,12 +7,12 @@ import torch
 from tests.experiments.tiny import tiny_experiment
 from vit_vs_cnn.data.augmentation import Augmentation, Augmenter
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.experiments.cell import Cell
-from vit_vs_cnn.experiments.inspection_maps import MethodMaps, NetworkMaps, look_into
-from vit_vs_cnn.experiments.inspection_subjects import InspectedRun, ShownImages
-from vit_vs_cnn.experiments.trained import TrainedNetwork
+from vit_vs_cnn.inspection.look import MethodMaps, NetworkMaps, look_into
+from vit_vs_cnn.inspection.runs import InspectedRun, ShownImages
 from vit_vs_cnn.models import VisionTransformer
 from vit_vs_cnn.models.resnet import ResNet
+from vit_vs_cnn.runs.cell import Cell
+from vit_vs_cnn.runs.trained import TrainedNetwork
 from vit_vs_cnn.training.checkpoints import About
 
 GRID, IMAGE, PATCH, CLASSES, COUNT = (3, 5), (12, 20), 4, ("ant", "<b>bee", "cat"), 4

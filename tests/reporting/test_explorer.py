@@ -12,8 +12,8 @@ import torch
 
 from tests.browser import DESK, PHONE, assert_readable, look_at, open_browser
 from tests.reporting.inspected import COUNT, GRID, looked, resnet, shown, vit, with_plain_map
-from vit_vs_cnn.experiments.inspection_maps import attention_of, look_into
 from vit_vs_cnn.inspection.attention_weights import attention_maps
+from vit_vs_cnn.inspection.look import attention_of, look_into
 from vit_vs_cnn.inspection.rollout import attention_rollout, fuse_heads
 from vit_vs_cnn.reporting.explorer import BUDGET, LEVELS, most_images, pack_weights, write_explorer
 

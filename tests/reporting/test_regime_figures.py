@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.experiments.regimes.tables import law_table, published, seeded
-from vit_vs_cnn.experiments.regimes import analyse
+from tests.regimes.tables import law_table, published, seeded
+from vit_vs_cnn.regimes import analyse
 from vit_vs_cnn.reporting.heatmaps import save_figure
 from vit_vs_cnn.reporting.regime_figures import (
     cost_frontier,

@@ -12,12 +12,12 @@ import yaml
 from tests.browser import DESK, PHONE, assert_readable, look_at, open_browser
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from vit_vs_cnn.cli import main
-from vit_vs_cnn.comparison.answers import MAJORITY
-from vit_vs_cnn.comparison.evaluation import Predictions
-from vit_vs_cnn.experiments.config import experiment_from_dict
-from vit_vs_cnn.experiments.contamination import Contamination
+from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.reporting.regime_report import write_report
 from vit_vs_cnn.reporting.regime_tables import duplicate_pairs_table, duplicates_table
+from vit_vs_cnn.runs.answers import MAJORITY
+from vit_vs_cnn.runs.contamination import Contamination
+from vit_vs_cnn.runs.evaluation import Predictions
 
 SIZES, SEEDS, IMAGES = (50, 110, 230, 470), (0, 1, 2), 307
 CURVES = {"vit": (0.9, 0.20), "resnet": (0.8, 0.25), "a<b>": (0.95, 0.15)}

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from vit_vs_cnn.comparison.evaluation import Predictions
-from vit_vs_cnn.experiments.regimes import Analysis, analyse, load_correct
+from vit_vs_cnn.regimes import Analysis, analyse, load_correct
 from vit_vs_cnn.reporting.tables import comparison_lines, rows_of, write_tables
+from vit_vs_cnn.runs.evaluation import Predictions
 
 COUNT = 1009
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tests.experiments.regimes.tables import draws_of, seeded
-from vit_vs_cnn.experiments.regimes.measurements import in_order, measurements_of
+from tests.regimes.tables import draws_of, seeded
+from vit_vs_cnn.regimes.measurements import in_order, measurements_of
 from vit_vs_cnn.statistics.resampling import Resamples, estimate_from
 
 IMAGES = 1009

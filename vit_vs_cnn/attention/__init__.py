@@ -1,6 +1,5 @@
 """The mathematics of attention: no data, no training, no model."""
 
-from vit_vs_cnn.attention.block_windows import block_attention, block_attention_reference
 from vit_vs_cnn.attention.conditional import ConditionalPosition
 from vit_vs_cnn.attention.convolution import ConvolutionalAttention, conv2d_to_attention, network_to_attention
 from vit_vs_cnn.attention.functional import masked_softmax, scaled_dot_product_attention
@@ -41,7 +40,8 @@ from vit_vs_cnn.attention.scores import (
     score_statistics,
     softmax_jacobian_norm,
 )
-from vit_vs_cnn.attention.windows import local_attention, local_attention_reference
+from vit_vs_cnn.attention.windows.blocks import block_attention, block_attention_reference
+from vit_vs_cnn.attention.windows.sliding import local_attention, local_attention_reference
 
 __all__ = [
     "AdditiveScore",

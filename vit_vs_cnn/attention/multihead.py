@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from vit_vs_cnn.attention.functional import Bias, scaled_dot_product_attention
 from vit_vs_cnn.attention.relative import RelativePosition
-from vit_vs_cnn.attention.window_layers import BlockWindow, SlidingWindow
+from vit_vs_cnn.attention.windows.layers import BlockWindow, SlidingWindow
 
 #: What every layer norm of the project adds to the variance, as timm's ViT does.
 NORM_EPS = 1e-6

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.grid import GridLayer
-from vit_vs_cnn.attention.neighbourhood import neighbourhood, slot_matrix
+from vit_vs_cnn.attention.windows.neighbourhood import neighbourhood, slot_matrix
 
 
 class RelativePosition(GridLayer):

@@ -16,9 +16,9 @@ def run(words: list[str]) -> None:
     from rich.console import Console
 
     from vit_vs_cnn.experiments.attempt import attempt
-    from vit_vs_cnn.experiments.cell import read_cell
-    from vit_vs_cnn.experiments.failures import raise_failures
-    from vit_vs_cnn.experiments.pool import Pool
+    from vit_vs_cnn.runs.cell import read_cell
+    from vit_vs_cnn.runs.failures import raise_failures
+    from vit_vs_cnn.runs.images import Pool
 
     cell = read_cell(given.folder, trusted=True)
     attempt(cell, Pool(cell.experiment.data, cell.experiment.protocol.scored_on), console=Console())

@@ -25,8 +25,8 @@ def run(words: list[str]) -> None:
     parser.add_argument("--trust", action="store_true", help=TRUST)
     if (given := parser.parse(words)) is None:
         return
-    from vit_vs_cnn.experiments.export import export
-    from vit_vs_cnn.experiments.trained import open_network
+    from vit_vs_cnn.conversion.export import export
+    from vit_vs_cnn.runs.trained import open_network
 
     subject = open_network(given.checkpoint, trust=given.trust)
     folder = given.output or subject.path.parents[1] / "export"

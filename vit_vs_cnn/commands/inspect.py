@@ -11,7 +11,7 @@ from vit_vs_cnn.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from vit_vs_cnn.experiments.inspection_subjects import InspectedRun
+    from vit_vs_cnn.inspection.runs import InspectedRun
     from vit_vs_cnn.inspection.scores import MethodScore
 
 #: As many lines of attention flow take longer than everything else together: it is scored where it is asked for.
@@ -24,8 +24,8 @@ def run(words: list[str]) -> None:
         return
     from rich.console import Console
 
-    from vit_vs_cnn.experiments.inspection_maps import ATTENDED, grid_for, look_into, methods_for
-    from vit_vs_cnn.experiments.inspection_subjects import images_to_show, open_runs
+    from vit_vs_cnn.inspection.look import ATTENDED, grid_for, look_into, methods_for
+    from vit_vs_cnn.inspection.runs import images_to_show, open_runs
     from vit_vs_cnn.reporting.explorer import most_images, write_explorer
     from vit_vs_cnn.reporting.inspection_report import print_scores, write_inspection
 
@@ -177,9 +177,9 @@ def _score(
     given: Namespace, one: "InspectedRun", grid_size: tuple[int, int], tell: Callable[[str], None], console: "Console"
 ) -> list["MethodScore"]:
     """The scores of a network's methods on images of their own draw."""
-    from vit_vs_cnn.experiments.inspection_maps import answerable, methods_for
-    from vit_vs_cnn.experiments.inspection_subjects import images_to_score
     from vit_vs_cnn.inspection.faithfulness import score_methods
+    from vit_vs_cnn.inspection.look import answerable, methods_for
+    from vit_vs_cnn.inspection.runs import images_to_score
     from vit_vs_cnn.inspection.saliency import list_methods
 
     tell(f"Scoring the methods of {one.name}")

@@ -34,9 +34,9 @@ def run(words: list[str]) -> None:
 def _measure(given: Namespace) -> None:
     from rich.console import Console
 
-    from vit_vs_cnn.experiments.locality import images_for, measure_subject
-    from vit_vs_cnn.experiments.trained import open_network
+    from vit_vs_cnn.inspection.locality.study import images_for, measure_subject
     from vit_vs_cnn.reporting.locality_report import print_locality, write_locality
+    from vit_vs_cnn.runs.trained import open_network
 
     console = Console()
     subject = open_network(given.path, trust=given.trust)
@@ -55,12 +55,12 @@ def _study(given: Namespace) -> None:
     from rich.console import Console
     from rich.progress import track
 
-    from vit_vs_cnn.experiments.grid_files import finished_cells
-    from vit_vs_cnn.experiments.locality import study_locality
-    from vit_vs_cnn.experiments.regimes import findings_of
     from vit_vs_cnn.experiments.runner import read_results
+    from vit_vs_cnn.inspection.locality.study import study_locality
+    from vit_vs_cnn.regimes import findings_of
     from vit_vs_cnn.reporting.locality_study import write_study
     from vit_vs_cnn.reporting.tables import print_table
+    from vit_vs_cnn.runs.grid import finished_cells
 
     console, folder = Console(), given.path
     found = findings_of(folder)

@@ -7,8 +7,8 @@ def run(words: list[str]) -> None:
     """List the models with parameters and MACs."""
     if Arguments("models", "List the models by name, with parameters and MACs at 32 x 32.").parse(words) is None:
         return
-    from vit_vs_cnn.comparison.cost import count_macs, count_parameters
     from vit_vs_cnn.models import create_model, list_models
+    from vit_vs_cnn.models.cost import count_macs, count_parameters
     from vit_vs_cnn.reporting.tables import in_millions
 
     for name in list_models():

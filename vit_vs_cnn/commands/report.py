@@ -33,8 +33,8 @@ def _print_recorded(path: Path) -> None:
     """The same table and lines from accuracies alone."""
     from rich.console import Console
 
-    from vit_vs_cnn.experiments.regimes import analyse
-    from vit_vs_cnn.experiments.regimes.recorded import recorded_results
+    from vit_vs_cnn.regimes import analyse
+    from vit_vs_cnn.regimes.recorded import recorded_results
     from vit_vs_cnn.reporting.tables import comparison_lines, print_table
 
     results, console = recorded_results(path), Console()

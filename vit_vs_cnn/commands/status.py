@@ -13,7 +13,7 @@ def run(words: list[str]) -> None:
     parser.add_argument("--json", action="store_true", help="print it as JSON")
     if (given := parser.parse(words)) is None:
         return
-    from vit_vs_cnn.experiments.status import read_status
+    from vit_vs_cnn.runs.status import read_status
 
     status = read_status(given.experiment)
     if given.json:
@@ -21,7 +21,7 @@ def run(words: list[str]) -> None:
         return
     from rich.console import Console
 
-    from vit_vs_cnn.experiments.progress_view import status_line, status_table
+    from vit_vs_cnn.runs.status_view import status_line, status_table
 
     console = Console()
     console.print(status_table(status))

@@ -9,13 +9,13 @@ from vit_vs_cnn.errors import CellsFailed, InputError
 from vit_vs_cnn.plain import read_yaml
 
 if TYPE_CHECKING:
-    import vit_vs_cnn.experiments.regimes
+    import vit_vs_cnn.regimes
 
 
 def run(words: list[str]) -> None:
     """Train what is not finished yet and print the table."""
     if "-h" in words or "--help" in words:
-        from vit_vs_cnn.experiments.help import settings_help
+        from vit_vs_cnn.config.help import settings_help
 
         print(settings_help(), end="")
         return
@@ -39,7 +39,7 @@ def run(words: list[str]) -> None:
     print(f"Everything is in {found.folder}")
 
 
-def print_findings(found: "vit_vs_cnn.experiments.regimes.Findings") -> None:
+def print_findings(found: "vit_vs_cnn.regimes.Findings") -> None:
     """The table and what may be said of it."""
     from rich.console import Console
 
@@ -53,7 +53,7 @@ def print_findings(found: "vit_vs_cnn.experiments.regimes.Findings") -> None:
 
 def config_from(words: list[str]) -> tuple[dict[str, Any], dict[str, Any], bool]:
     """The config files of a command line laid over each other, its other settings, and whether to print them all."""
-    from vit_vs_cnn.experiments.config import merge, quickstart_path, read_config
+    from vit_vs_cnn.config.experiment import merge, quickstart_path, read_config
 
     pairs = _pairs(words)
     values: dict[str, Any] = {}

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vit_vs_cnn.comparison.answers import class_counts, classes_named, majority_share, told_of_few
 from vit_vs_cnn.comparison.contestants import Tested, grouped, paired_rows
+from vit_vs_cnn.runs.answers import class_counts, classes_named, majority_share, told_of_few
 from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.means import accuracy_interval
 from vit_vs_cnn.statistics.significance import Friedman, cochran_q, friedman_nemenyi, holm

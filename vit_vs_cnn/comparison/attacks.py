@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vit_vs_cnn.comparison.contestants import Contestant
-from vit_vs_cnn.comparison.evaluation import Normalise
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.runs.evaluation import Normalise
 from vit_vs_cnn.seeds import derive_seed
 
 #: Most that a value may change, in units of 1/255.

@@ -12,12 +12,12 @@ from vit_vs_cnn.comparison.confidence import Confidence, judge_confidence
 from vit_vs_cnn.comparison.contestants import Contestant, Tested, grouped, test_contestant
 from vit_vs_cnn.comparison.corruptions import CORRUPTIONS, LEVELS
 from vit_vs_cnn.comparison.differences import Differences, judge_differences
-from vit_vs_cnn.comparison.evaluation import hash_weights, predict
 from vit_vs_cnn.comparison.latency import BATCH_SIZES, Cost, measure_cost
 from vit_vs_cnn.comparison.robustness import Robustness, evenly, judge_robustness
 from vit_vs_cnn.comparison.similarity import Similarity, judge_similarity
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.runs.evaluation import hash_weights, predict
 
 PARTS = ("accuracy", "confidence", "robustness", "similarity", "cost", "differences")
 #: Gives a network's mean attention distances on images, or None if it has no attention.

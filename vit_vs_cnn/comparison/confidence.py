@@ -8,7 +8,7 @@ from scipy import optimize
 from torch import Tensor
 from torch.nn import functional as F
 
-from vit_vs_cnn.comparison.calibration import expected_calibration_error, reliability
+from vit_vs_cnn.runs.calibration import expected_calibration_error, reliability
 
 #: Inverse temperatures that are looked at: where validation images are all right, none is too cold.
 COLDEST, HOTTEST = 1e3, 1e-3

@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import nn
 
-from vit_vs_cnn.comparison.evaluation import Normalise, Predictions, TestLedger, evaluate, hash_weights
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.runs.evaluation import Normalise, Predictions, TestLedger, evaluate, hash_weights
 
 
 def _no_images() -> LabelledImages | None:

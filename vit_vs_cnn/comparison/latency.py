@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vit_vs_cnn.comparison.cost import count_macs, count_parameters
 from vit_vs_cnn.devices import wait_for
+from vit_vs_cnn.models.cost import count_macs, count_parameters
 
 BATCH_SIZES = (1, 8, 32, 128, 512)
 #: Once a batch takes this many seconds, larger ones are not tried.

@@ -12,10 +12,10 @@ from torch.nn import functional as F
 
 from vit_vs_cnn.comparison.contestants import Contestant, paired_rows
 from vit_vs_cnn.comparison.corruptions import CORRUPTIONS, LEVELS, corrupted
-from vit_vs_cnn.comparison.evaluation import predict
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.objects import draw_objects
 from vit_vs_cnn.data.shapes import SHAPE_NAMES
+from vit_vs_cnn.runs.evaluation import predict
 from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.means import difference_over_seeds, mean_over_seeds

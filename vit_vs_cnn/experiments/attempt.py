@@ -6,11 +6,11 @@ import torch
 from rich.console import Console
 
 from vit_vs_cnn.errors import DamagedFile, InputError, Interrupted, TrainingDiverged
-from vit_vs_cnn.experiments.cell import Cell
 from vit_vs_cnn.experiments.cell_run import run_cell
-from vit_vs_cnn.experiments.failures import write_failure
-from vit_vs_cnn.experiments.pool import Pool
 from vit_vs_cnn.experiments.trainer import is_helper_process, is_launched_from_outside
+from vit_vs_cnn.runs.cell import Cell
+from vit_vs_cnn.runs.failures import write_failure
+from vit_vs_cnn.runs.images import Pool
 
 
 def attempt(cell: Cell, pool: Pool, *, console: Console, wait: bool = True) -> None:

@@ -11,19 +11,19 @@ from filelock import FileLock
 from lightning.pytorch.callbacks import Callback
 from rich.console import Console
 
-from vit_vs_cnn.comparison.evaluation import Predictions, TestLedger, evaluate, hash_weights, predict
+from vit_vs_cnn.config.trainer import listed
 from vit_vs_cnn.data.datamodule import TrainingData
 from vit_vs_cnn.errors import Interrupted
 from vit_vs_cnn.experiments import provenance
-from vit_vs_cnn.experiments.cell import Cell, read_result
 from vit_vs_cnn.experiments.loggers import begin, end, ending, loggers_of, named_after
-from vit_vs_cnn.experiments.networks import start_from
-from vit_vs_cnn.experiments.plan import Plan, make_plan, starting_network
-from vit_vs_cnn.experiments.pool import CellImages, Pool
 from vit_vs_cnn.experiments.resumed import Resumed
 from vit_vs_cnn.experiments.trainer import is_helper_process, make_trainer, quiet_lightning, trainer_arguments
-from vit_vs_cnn.experiments.trainer_block import listed
 from vit_vs_cnn.files import remove_partials
+from vit_vs_cnn.runs.cell import Cell, read_result
+from vit_vs_cnn.runs.evaluation import Predictions, TestLedger, evaluate, hash_weights, predict
+from vit_vs_cnn.runs.images import CellImages, Pool
+from vit_vs_cnn.runs.networks import start_from
+from vit_vs_cnn.runs.plan import Plan, make_plan, starting_network
 from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.statistics.estimate import wilson_interval
 from vit_vs_cnn.training.callbacks import ImagesSeen, LastCheckpoint, StopOnSignal, Stopwatch

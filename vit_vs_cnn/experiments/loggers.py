@@ -8,10 +8,10 @@ from typing import Any
 
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 
-from vit_vs_cnn.experiments.cell import Cell
+from vit_vs_cnn.config.trainer import listed
 from vit_vs_cnn.experiments.trainer import is_helper_process
-from vit_vs_cnn.experiments.trainer_block import listed
 from vit_vs_cnn.files import write_text
+from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.training.metrics_csv import MetricsCsv
 
 #: Of a result, what loggers are told.

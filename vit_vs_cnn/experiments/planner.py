@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 import torch
 from rich.console import Console
 
+from vit_vs_cnn.config.experiment import Budget, Experiment, experiment_from_dict, read_config
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.config import Budget, Experiment, experiment_from_dict, read_config
-from vit_vs_cnn.experiments.pool import Pool
 from vit_vs_cnn.experiments.step_time import seconds_per_step, side_by_side
 from vit_vs_cnn.experiments.trainer import is_helper_process, is_launched_from_outside, quiet_lightning
+from vit_vs_cnn.runs.images import Pool
 
 #: Sizes, seeds and share of the config's steps, the best first. Three seeds allow a verdict and three sizes a trend;
 #: these come before longer runs, and longer runs before more of either.

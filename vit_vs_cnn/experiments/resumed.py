@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vit_vs_cnn.errors import DamagedFile, InputError
-from vit_vs_cnn.experiments.cell import Cell
+from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.training.callbacks import ENDED_EARLY, LOGGED
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 

@@ -5,15 +5,15 @@ from typing import Any
 
 from rich.console import Console
 
-from vit_vs_cnn.experiments.cell import Cell, grid, read_result
-from vit_vs_cnn.experiments.config import Experiment
-from vit_vs_cnn.experiments.executors.choose import run_cells
-from vit_vs_cnn.experiments.failures import raise_failures
-from vit_vs_cnn.experiments.grid_files import cells_so_far, finished_cells, write_grid
-from vit_vs_cnn.experiments.plan import make_plan
-from vit_vs_cnn.experiments.pool import Pool
+from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.experiments.trainer import is_helper_process, quiet_lightning, world_size
 from vit_vs_cnn.experiments.tuning import tune
+from vit_vs_cnn.experiments.workers.choose import run_cells
+from vit_vs_cnn.runs.cell import Cell, grid, read_result
+from vit_vs_cnn.runs.failures import raise_failures
+from vit_vs_cnn.runs.grid import cells_so_far, finished_cells, write_grid
+from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.plan import make_plan
 
 
 def run_experiment(experiment: Experiment, *, console: Console) -> list[dict[str, Any]]:

@@ -11,16 +11,16 @@ from torch import nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
 
+from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.data.datamodule import TrainingData
 from vit_vs_cnn.data.loading import TrainingBatches
 from vit_vs_cnn.devices import wait_for
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.cell import Cell
-from vit_vs_cnn.experiments.config import Experiment
-from vit_vs_cnn.experiments.executors.choose import threads_set
-from vit_vs_cnn.experiments.executors.processes import count_workers
-from vit_vs_cnn.experiments.plan import make_plan
-from vit_vs_cnn.experiments.pool import CellImages, Pool
+from vit_vs_cnn.experiments.workers.choose import threads_set
+from vit_vs_cnn.experiments.workers.processes import count_workers
+from vit_vs_cnn.runs.cell import Cell
+from vit_vs_cnn.runs.images import CellImages, Pool
+from vit_vs_cnn.runs.plan import make_plan
 
 _WARM_UP, _TIMED, _SECONDS = 2, 8, 6.0
 

@@ -10,10 +10,10 @@ from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
+from vit_vs_cnn.config import parsing as typed
+from vit_vs_cnn.config.experiment import Experiment
+from vit_vs_cnn.config.trainer import listed
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments import typed
-from vit_vs_cnn.experiments.config import Experiment
-from vit_vs_cnn.experiments.trainer_block import listed
 
 WHO_TRAINS = ("accelerator", "devices", "num_nodes", "strategy", "precision", "plugins", "accumulate_grad_batches")
 

@@ -6,12 +6,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vit_vs_cnn.experiments.cell import Cell, read_result
-from vit_vs_cnn.experiments.config import Experiment, hash_of
-from vit_vs_cnn.experiments.failures import read_failure
+from vit_vs_cnn.config.experiment import Experiment, hash_of
+from vit_vs_cnn.config.recipes import Space, read_spaces, with_values
 from vit_vs_cnn.experiments.pruning import PruneTrial, import_optuna, open_study
-from vit_vs_cnn.experiments.recipes import Space, read_spaces, with_values
 from vit_vs_cnn.plain import Plain
+from vit_vs_cnn.runs.cell import Cell, read_result
+from vit_vs_cnn.runs.failures import read_failure
 from vit_vs_cnn.seeds import derive_seed
 
 if TYPE_CHECKING:

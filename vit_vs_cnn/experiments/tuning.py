@@ -9,18 +9,18 @@ from pathlib import Path
 import yaml
 from rich.console import Console
 
+from vit_vs_cnn.config.experiment import Experiment, merge
+from vit_vs_cnn.config.recipes import nested
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.cell import Cell
-from vit_vs_cnn.experiments.config import Experiment, merge
-from vit_vs_cnn.experiments.executors.choose import run_cells
-from vit_vs_cnn.experiments.failures import raise_failures
-from vit_vs_cnn.experiments.grid_files import write_grid
-from vit_vs_cnn.experiments.pool import Pool
-from vit_vs_cnn.experiments.recipes import nested
 from vit_vs_cnn.experiments.trainer import is_launched_from_outside, quiet_lightning, world_size
 from vit_vs_cnn.experiments.trials import Search
+from vit_vs_cnn.experiments.workers.choose import run_cells
 from vit_vs_cnn.files import write_text, written_whole
 from vit_vs_cnn.plain import Plain
+from vit_vs_cnn.runs.cell import Cell
+from vit_vs_cnn.runs.failures import raise_failures
+from vit_vs_cnn.runs.grid import write_grid
+from vit_vs_cnn.runs.images import Pool
 
 COLUMNS = (
     *("contender", "train_size", "trial", "state", "validation_accuracy", "validation_loss"),

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from vit_vs_cnn.attention.functional import Bias
 from vit_vs_cnn.attention.multihead import NORM_EPS, MultiHeadAttention
 from vit_vs_cnn.attention.relative import RelativePosition
-from vit_vs_cnn.attention.window_layers import BlockWindow, SlidingWindow
+from vit_vs_cnn.attention.windows.layers import BlockWindow, SlidingWindow
 from vit_vs_cnn.models.mlp import Mlp
 from vit_vs_cnn.models.stochastic_depth import StochasticDepth
 

@@ -16,6 +16,7 @@ from vit_vs_cnn.attention.multihead import NORM_EPS, MultiHeadAttention
 from vit_vs_cnn.attention.positions import LearnedPosition, SinusoidalPosition, sincos_2d_encoding
 from vit_vs_cnn.models.encoder import Encoder
 from vit_vs_cnn.models.patch_embedding import PatchEmbedding
+from vit_vs_cnn.models.timm.weights import read_timm
 from vit_vs_cnn.models.vit_layers import (
     WindowSize,
     additive_position,
@@ -296,14 +297,15 @@ class VisionTransformer(nn.Module):
 
     @classmethod
     def from_timm(cls, timm_vit: "timm.models.vision_transformer.VisionTransformer") -> "VisionTransformer":
-        """The same network with the weights of timm's: the same logits. A subclass gives one of its own.
+        """The same network with the weights of timm's: the same logits; dtype, device and mode are its own.
 
         Raises:
             ValueError: if the timm model has a feature that this one lacks; it is named.
         """
-        from vit_vs_cnn.models.timm_weights import vision_transformer_from_timm
-
-        return vision_transformer_from_timm(timm_vit, cls)
+        arguments, weights = read_timm(timm_vit)
+        ours = cls(**arguments).to(weights["head.weight"])
+        ours.load_state_dict(weights)
+        return ours.train(timm_vit.training)
 
 
 def _check_positive(**sizes: int) -> None:

@@ -8,7 +8,7 @@ from vit_vs_cnn.attention.positions import LearnedPosition, SinusoidalPosition
 from vit_vs_cnn.attention.relative import QuadraticBias, RelativeBias
 from vit_vs_cnn.attention.rotary import RotaryPosition
 from vit_vs_cnn.attention.scores import AdditiveScore, KernelScore, ScoredAttention
-from vit_vs_cnn.attention.window_layers import BlockWindow, SlidingWindow
+from vit_vs_cnn.attention.windows.layers import BlockWindow, SlidingWindow
 
 POSITIONS = ("learned", "sincos", "relative", "quadratic", "rotary", "conditional", "none")
 SCORES = ("dot_product", "additive", "gaussian", "linear", "gated")

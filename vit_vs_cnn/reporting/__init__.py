@@ -1,0 +1,1 @@
+"""What was found, for a reader: tables, figures and pages. Nothing here decides what is so."""

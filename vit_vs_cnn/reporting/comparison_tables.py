@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from vit_vs_cnn.comparison.accuracy import Accuracy
-from vit_vs_cnn.comparison.answers import MAJORITY
 from vit_vs_cnn.comparison.attacks import Attacked
 from vit_vs_cnn.comparison.compare import Comparison
 from vit_vs_cnn.comparison.confidence import Confidence
@@ -16,6 +15,7 @@ from vit_vs_cnn.comparison.latency import Cost
 from vit_vs_cnn.comparison.robustness import Robustness
 from vit_vs_cnn.comparison.similarity import LayerSimilarity
 from vit_vs_cnn.reporting.tables import in_millions
+from vit_vs_cnn.runs.answers import MAJORITY
 from vit_vs_cnn.statistics.estimate import Estimate, p_text
 
 

@@ -17,9 +17,9 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
 
-from vit_vs_cnn.experiments.inspection_maps import MethodMaps, NetworkMaps, attention_of
-from vit_vs_cnn.experiments.inspection_subjects import InspectedRun, ShownImages
 from vit_vs_cnn.inspection.attention_weights import AttentionMaps
+from vit_vs_cnn.inspection.look import MethodMaps, NetworkMaps, attention_of
+from vit_vs_cnn.inspection.runs import InspectedRun, ShownImages
 from vit_vs_cnn.inspection.saliency import resize_maps
 from vit_vs_cnn.reporting.explorer_style import BODY, STYLE
 from vit_vs_cnn.reporting.page import Page

@@ -4,10 +4,10 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from vit_vs_cnn.attention.block_windows import block_attention
 from vit_vs_cnn.attention.positions import position_similarity, resize_position, sincos_2d_encoding
 from vit_vs_cnn.attention.relative import QuadraticBias
-from vit_vs_cnn.attention.windows import local_attention
+from vit_vs_cnn.attention.windows.blocks import block_attention
+from vit_vs_cnn.attention.windows.sliding import local_attention
 from vit_vs_cnn.reporting.heatmaps import attention_heatmaps
 
 GRID = (7, 9)

@@ -12,9 +12,9 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.positions import position_similarity
-from vit_vs_cnn.experiments.inspection_maps import NetworkMaps
 from vit_vs_cnn.inspection.attention_weights import AttentionMaps
 from vit_vs_cnn.inspection.locality.distance import attention_distance, uniform_distance
+from vit_vs_cnn.inspection.look import NetworkMaps
 from vit_vs_cnn.models.vit import VisionTransformer
 from vit_vs_cnn.reporting.attention_figures import COLOURS
 from vit_vs_cnn.reporting.heatmaps import COLOUR_MAP

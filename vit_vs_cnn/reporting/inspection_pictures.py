@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
-from vit_vs_cnn.experiments.inspection_maps import MethodMaps, NetworkMaps
-from vit_vs_cnn.experiments.inspection_subjects import ShownImages
+from vit_vs_cnn.inspection.look import MethodMaps, NetworkMaps
+from vit_vs_cnn.inspection.runs import ShownImages
 from vit_vs_cnn.inspection.saliency import resize_maps
 from vit_vs_cnn.reporting.board import Board, coloured, height_of
 from vit_vs_cnn.reporting.heatmaps import COLOUR_MAP

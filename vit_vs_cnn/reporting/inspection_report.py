@@ -11,8 +11,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from vit_vs_cnn.experiments.inspection_maps import NetworkMaps, maps_over_training
-from vit_vs_cnn.experiments.inspection_subjects import ShownImages
+from vit_vs_cnn.inspection.look import NetworkMaps, maps_over_training
+from vit_vs_cnn.inspection.runs import ShownImages
 from vit_vs_cnn.inspection.saliency import METHODS
 from vit_vs_cnn.inspection.scores import Measure, MethodScore
 from vit_vs_cnn.reporting.heatmaps import save_figure

@@ -8,8 +8,8 @@ from statistics import fmean, stdev
 
 from matplotlib.figure import Figure
 
-from vit_vs_cnn.experiments.locality import SUMMARY, StudiedLayer
-from vit_vs_cnn.experiments.regimes import Analysis
+from vit_vs_cnn.inspection.locality.study import SUMMARY, StudiedLayer
+from vit_vs_cnn.regimes import Analysis
 from vit_vs_cnn.reporting.heatmaps import save_figure
 from vit_vs_cnn.reporting.page import Page
 

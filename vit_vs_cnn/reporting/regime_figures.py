@@ -7,11 +7,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from vit_vs_cnn.experiments.regimes.analysis import Analysis, Pair
-from vit_vs_cnn.experiments.regimes.answer import display_name, headline
-from vit_vs_cnn.experiments.regimes.crossing import NEAR, Crossing
-from vit_vs_cnn.experiments.regimes.frontier import COSTS
-from vit_vs_cnn.experiments.regimes.multiplier import Multiplier
+from vit_vs_cnn.regimes.analysis import Analysis, Pair
+from vit_vs_cnn.regimes.answer import display_name, headline
+from vit_vs_cnn.regimes.crossing import NEAR, Crossing
+from vit_vs_cnn.regimes.frontier import COSTS
+from vit_vs_cnn.regimes.multiplier import Multiplier
 from vit_vs_cnn.reporting.drawing import Drawing
 from vit_vs_cnn.statistics.estimate import Estimate
 

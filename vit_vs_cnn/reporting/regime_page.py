@@ -8,12 +8,12 @@ from typing import Any
 import yaml
 
 from vit_vs_cnn.data.folder_faults import in_words
-from vit_vs_cnn.experiments.contamination import Contamination
-from vit_vs_cnn.experiments.regimes import Analysis, answer
-from vit_vs_cnn.experiments.status import ExperimentStatus
+from vit_vs_cnn.regimes import Analysis, answer
 from vit_vs_cnn.reporting import regime_tables
 from vit_vs_cnn.reporting.comparison_tables import Sheet
 from vit_vs_cnn.reporting.page import Cell, Link, Page
+from vit_vs_cnn.runs.contamination import Contamination
+from vit_vs_cnn.runs.status import ExperimentStatus
 
 HEADINGS = {
     "curves": "Learning curves",

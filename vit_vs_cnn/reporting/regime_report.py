@@ -10,20 +10,20 @@ from typing import Any
 
 import numpy as np
 
+from vit_vs_cnn.comparison.lineup import LEDGER
+from vit_vs_cnn.config.experiment import read_config
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.config import read_config
-from vit_vs_cnn.experiments.contamination import PICTURE, Contamination, contamination_of
-from vit_vs_cnn.experiments.lineup import LEDGER
-from vit_vs_cnn.experiments.pool import Pool
-from vit_vs_cnn.experiments.regimes import Analysis, Findings, findings_of
-from vit_vs_cnn.experiments.status import ExperimentStatus, read_status
 from vit_vs_cnn.files import write_text
+from vit_vs_cnn.regimes import Analysis, Findings, findings_of
 from vit_vs_cnn.reporting import regime_tables
 from vit_vs_cnn.reporting.comparison_tables import Sheet
 from vit_vs_cnn.reporting.heatmaps import save_figure
 from vit_vs_cnn.reporting.regime_figures import regime_figures
 from vit_vs_cnn.reporting.regime_page import Report, report_markdown, report_page
 from vit_vs_cnn.reporting.tables import write_tables
+from vit_vs_cnn.runs.contamination import PICTURE, Contamination, contamination_of
+from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.status import ExperimentStatus, read_status
 
 _NUMBER = re.compile(r"[-+<>~ ]*[\d,]+(\.\d+)?")
 

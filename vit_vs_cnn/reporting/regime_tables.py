@@ -5,15 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from vit_vs_cnn.comparison.answers import MAJORITY
-from vit_vs_cnn.experiments.contamination import Contamination
-from vit_vs_cnn.experiments.regimes import Analysis, Crossing, display_name
-from vit_vs_cnn.experiments.regimes.comparison import over_all_sizes
-from vit_vs_cnn.experiments.regimes.frontier import COSTS
-from vit_vs_cnn.experiments.regimes.multiplier import Multiplier
-from vit_vs_cnn.experiments.status import CellStatus
+from vit_vs_cnn.regimes import Analysis, Crossing, display_name
+from vit_vs_cnn.regimes.comparison import over_all_sizes
+from vit_vs_cnn.regimes.frontier import COSTS
+from vit_vs_cnn.regimes.multiplier import Multiplier
 from vit_vs_cnn.reporting.comparison_tables import Sheet
 from vit_vs_cnn.reporting.tables import in_millions
+from vit_vs_cnn.runs.answers import MAJORITY
+from vit_vs_cnn.runs.contamination import Contamination
+from vit_vs_cnn.runs.status import CellStatus
 from vit_vs_cnn.statistics.estimate import Estimate, p_text
 
 Results = Sequence[Mapping[str, Any]]

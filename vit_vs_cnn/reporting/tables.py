@@ -13,8 +13,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from vit_vs_cnn.comparison.answers import MAJORITY
-from vit_vs_cnn.experiments.regimes import Analysis
+from vit_vs_cnn.regimes import Analysis
+from vit_vs_cnn.runs.answers import MAJORITY
 from vit_vs_cnn.statistics.estimate import Estimate
 
 # Nine columns that fit a terminal 80 wide.

@@ -1,0 +1,1 @@
+"""One training: the LightningModule, its optimizer and schedule, and what accompanies it."""

@@ -12,8 +12,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.convolution import ConvolutionalAttention
-from vit_vs_cnn.attention.convolution_geometry import Geometry
-from vit_vs_cnn.attention.window_layers import SlidingWindow
+from vit_vs_cnn.attention.convolution.geometry import Geometry
+from vit_vs_cnn.attention.windows.layers import SlidingWindow
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.locality.offsets import Reach
 from vit_vs_cnn.inspection.locality.record import recorded_calls

@@ -1,0 +1,407 @@
+import itertools
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from vit_vs_cnn.attention import (
+    ConvolutionalAttention,
+    conv2d_to_attention,
+    convolution_windows,
+    scaled_dot_product_attention,
+    sincos_2d_encoding,
+)
+from vit_vs_cnn.attention.convolution.network import unexplained_energy
+
+BATCH, CHANNELS, FILTERS, ROWS, COLS = 2, 5, 7, 11, 13
+FORMS = ["window", "quadratic"]
+MODES = ["zeros", "replicate", "circular", "reflect"]
+
+
+def images(*, rows=ROWS, cols=COLS, channels=CHANNELS, dtype=torch.float64):
+    return torch.randn(BATCH, channels, rows, cols, dtype=dtype)
+
+
+def convolution(kernel_size=3, *, channels=CHANNELS, filters=FILTERS, dtype=torch.float64, **options):
+    return nn.Conv2d(channels, filters, kernel_size, dtype=dtype, **options)
+
+
+def assert_equal(ours, theirs, tolerance=1e-12):
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=tolerance * max(1.0, theirs.abs().max().item()))
+
+
+def blur(tokens, alpha, margin):
+    """``S_a X`` at all places up to ``margin`` tokens outside the image: the mean under ``exp(-alpha |k - p|^2)``."""
+    for dim in (-2, -1):
+        size = tokens.shape[dim]
+        places = torch.arange(-margin, size + margin, dtype=torch.float64)[:, None]
+        weights = (-alpha * (torch.arange(size, dtype=torch.float64) - places) ** 2).softmax(-1)
+        tokens = (tokens.movedim(dim, -1) @ weights.mT).movedim(-1, dim)
+    return tokens
+
+
+# The ten claims of the theorem, in order.
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kernel_size", [1, 2, 3, 5, (2, 3)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_sharp_heads_with_tokens_of_zeros_are_the_zero_padded_convolution(form, kernel_size, bias):
+    for stride, dilation in itertools.product([1, 2], [1, 2]):
+        reach = kernel_size if isinstance(kernel_size, int) else max(kernel_size)
+        conv = convolution(kernel_size, stride=stride, dilation=dilation, padding=reach // 2, bias=bias)
+        attention, x = conv2d_to_attention(conv, form=form), images()
+        assert_equal(attention(x), conv(x))
+        assert attention.sharpness == (46.0 if form == "quadratic" else math.inf)
+
+
+def test_without_padding_the_nearest_token_wins_outside_and_the_convolution_is_replicate_padded():
+    replicate = convolution(padding=1, padding_mode="replicate")
+    zeros = convolution(padding=1)
+    zeros.load_state_dict(replicate.state_dict())
+    x = images()
+    output = conv2d_to_attention(replicate, form="quadratic")(x)
+    assert_equal(output, replicate(x))
+    difference = (output - zeros(x)).abs()
+    assert difference[:, :, 0].max() > 0.1
+    assert difference[:, :, :, -1].max() > 0.1
+    assert difference[:, :, 1:-1, 1:-1].max() < 1e-12
+
+
+@pytest.mark.parametrize("alpha", [0.5, 1.0, 2.0, 4.0])
+def test_heads_that_are_not_sharp_convolve_the_blurred_image(alpha):
+    conv = convolution(padding=1, padding_mode="replicate")
+    x = images()
+    expected = F.conv2d(blur(x, alpha, margin=1), conv.weight, conv.bias)
+    assert_equal(conv2d_to_attention(conv, form="quadratic", sharpness=alpha)(x), expected)
+
+
+@pytest.mark.parametrize("alpha", [6.0, 7.0, 8.0, 10.0, 12.0])
+def test_error_at_finite_sharpness_is_the_laplacian_up_to_the_second_order(alpha):
+    conv = convolution(padding=1, bias=False)
+    x = F.pad(images(), (4, 4, 4, 4))
+    error = conv2d_to_attention(conv, form="quadratic", sharpness=alpha)(x) - conv(x)
+    first = torch.tensor([[0, 1, 0], [1, -4, 1], [0, 1, 0]], dtype=torch.float64)
+    second = torch.tensor([[1, -4, 1], [-4, 12, -4], [1, -4, 1]], dtype=torch.float64)
+    laplacians = (F.conv2d(x, k.expand(CHANNELS, 1, 3, 3), padding=1, groups=CHANNELS) for k in (first, second))
+    one, two = (conv(laplacian) for laplacian in laplacians)
+    share = math.exp(-alpha)
+    assert (error - share * one).abs().max() <= 1.05 * share**2 * two.abs().max()
+
+
+@pytest.mark.parametrize("beta", [1.0, 5.0, 10.0, 20.0, math.inf])
+@pytest.mark.parametrize("window_size", [3, 5])
+def test_windows_that_are_not_sharp_have_their_closed_form(beta, window_size):
+    conv = convolution(padding=1, bias=False)
+    attention = conv2d_to_attention(conv, sharpness=beta, window_size=window_size)
+    x = images().requires_grad_()
+    share, places = math.exp(-beta), window_size**2
+    box = F.avg_pool2d(x, window_size, 1, window_size // 2, divisor_override=1)
+    leaked = F.conv2d(box, conv.weight.sum((2, 3), keepdim=True))
+    expected = ((1 - share) * conv(x) + share * leaked) / (1 + (places - 1) * share)
+    output = attention(x)
+    assert_equal(output, expected)
+    gradients = torch.autograd.grad(output.square().sum(), [x, *attention.parameters()])
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_gradient_is_the_convolutions_and_the_weights_do_not_look_at_the_content(form):
+    conv = convolution(padding=1, stride=(1, 2))
+    attention, x = conv2d_to_attention(conv, form=form), images().requires_grad_()
+    direction = torch.randn_like(conv(x))
+    ours, theirs = (torch.autograd.grad(layer(x), x, direction)[0] for layer in (attention, conv))
+    assert_equal(ours, theirs)
+    _, weights = attention(images(), return_weights=True)
+    _, others = attention(images(), return_weights=True)
+    assert torch.equal(weights, others)
+    assert torch.equal(weights[0], weights[1])
+
+
+def test_the_absolute_code_of_rank_three_gives_the_same_weights():
+    conv = convolution(padding=1, padding_mode="replicate")
+    alpha = 3.0
+    _, expected = conv2d_to_attention(conv, form="quadratic", sharpness=alpha)(images(), return_weights=True)
+    grid = torch.cartesian_prod(torch.arange(ROWS), torch.arange(COLS)).double()
+    grid = grid - grid.mean(0)
+    offsets = torch.cartesian_prod(torch.arange(-1, 2), torch.arange(-1, 2)).double()
+    targets = grid + offsets[:, None]
+    queries = alpha * torch.cat([2 * targets, -torch.ones_like(targets[..., :1])], dim=-1)
+    keys = torch.cat([grid, grid.square().sum(-1, keepdim=True)], dim=-1).expand(9, -1, -1)
+    _, weights = scaled_dot_product_attention(queries[None], keys[None], keys[None], scale=1.0, return_weights=True)
+    torch.testing.assert_close(weights[0], expected[0], rtol=0, atol=1e-12)
+
+
+def test_margin_of_the_sinusoidal_code_on_eight_by_eight():
+    encoding = sincos_2d_encoding((8, 8), 192, dtype=torch.float64)
+    scores = encoding @ encoding.mT
+    best, runner_up = scores.topk(2, dim=-1).values.unbind(-1)
+    frequencies = 10000.0 ** (-torch.arange(48, dtype=torch.float64) / 48)
+    margin = (1 - frequencies.cos()).sum()
+    torch.testing.assert_close(best - runner_up, margin.expand(64), rtol=0, atol=1e-12)
+    assert margin == pytest.approx(1.493, abs=5e-4)
+    assert torch.equal(scores.argmax(-1), torch.arange(64))
+
+
+@pytest.mark.parametrize("head_dim", [1, 3, 5])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_narrow_heads_miss_the_tail_of_the_singular_values(head_dim, groups):
+    conv = convolution(channels=6 * groups, filters=5 * groups, padding=1, groups=groups, bias=False)
+    attention = conv2d_to_attention(conv, head_dim=head_dim)
+    # The kernel that the layer computes: its answer to an image of one pixel.
+    probe = torch.eye(6 * groups, dtype=torch.float64)[:, :, None, None]
+    kernel = attention(F.pad(probe, (1, 1, 1, 1))).flip(2, 3).movedim(0, 1)
+    full = conv(F.pad(probe, (1, 1, 1, 1))).flip(2, 3).movedim(0, 1)
+    matrices = conv.weight.unflatten(0, (groups, 5)).permute(3, 4, 0, 1, 2)
+    tail = torch.linalg.svdvals(matrices)[..., head_dim:].square().sum()
+    assert (kernel - full).square().sum().item() == pytest.approx(tail.item(), abs=1e-10)
+    if groups == 1:
+        share = unexplained_energy(conv.weight, head_dim).item()
+        assert share == pytest.approx((tail / conv.weight.square().sum()).item(), abs=1e-10)
+
+
+def test_unexplained_energy_of_a_random_kernel_is_as_documented():
+    kernel = torch.randn(32, 32, 3, 3, dtype=torch.float64)
+    for head_dim, share in {1: 0.89, 3: 0.70, 8: 0.37, 16: 0.10, 32: 0.0}.items():
+        assert unexplained_energy(kernel, head_dim).item() == pytest.approx(share, abs=0.015)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 2e-2)])
+def test_lower_precision_stays_near_the_convolution(form, dtype, tolerance):
+    conv = convolution(padding=1, dtype=dtype)
+    x = images(rows=31, cols=37, dtype=dtype)
+    expected = F.conv2d(x.double(), conv.weight.double(), conv.bias.double(), padding=1)
+    output = conv2d_to_attention(conv, form=form)(x)
+    assert output.dtype == dtype
+    assert (output - expected).abs().max() / expected.abs().max() <= tolerance
+
+
+# Whatever torch's convolution can do.
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("padding_mode", MODES)
+@pytest.mark.parametrize("padding", [0, 2, (2, 1), (0, 3), "same", "valid"])
+def test_every_padding_is_the_convolutions(form, padding_mode, padding):
+    options = {"padding": padding, "padding_mode": padding_mode}
+    for kernel_size, stride, dilation in [(3, 1, 1), ((2, 3), (2, 1), 1), (3, (1, 3), (2, 1)), ((5, 2), 1, (1, 3))]:
+        if padding == "same" and stride != 1:
+            continue
+        if padding == "same" and padding_mode == "zeros" and kernel_size == (5, 2):
+            continue  # torch warns that it copies
+        conv = convolution(kernel_size, stride=stride, dilation=dilation, **options)
+        x = images()
+        assert_equal(conv2d_to_attention(conv, form=form)(x), conv(x))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("channels", "filters", "groups"), [(6, 4, 2), (5, 5, 5), (3, 9, 3), (7, 2, 1)])
+def test_groups_are_blocks(form, channels, filters, groups):
+    conv = convolution(channels=channels, filters=filters, groups=groups, padding=1)
+    x = images(channels=channels)
+    assert_equal(conv2d_to_attention(conv, form=form)(x), conv(x))
+    rank = min(channels, filters) // groups
+    assert_equal(conv2d_to_attention(conv, form=form, head_dim=rank)(x), conv(x))
+
+
+def layers(**options):
+    """Layers of every kind whose weights can be asked for, on images of ROWS x COLS."""
+    for padding_mode, padding, stride, dilation in [
+        ("zeros", 1, 1, 1),
+        ("zeros", (0, 2), (2, 1), 1),
+        ("replicate", 2, 1, (1, 2)),
+        ("circular", 1, 2, 2),
+        ("reflect", 1, (1, 2), 1),
+    ]:
+        geometry = {"padding": padding, "padding_mode": padding_mode, "stride": stride, "dilation": dilation}
+        yield ConvolutionalAttention(CHANNELS, FILTERS, (3, 2), **geometry, **options).double()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"form": "window", "sharpness": 1.0},
+        {"form": "quadratic", "sharpness": 0.5},
+        {"form": "window", "released": True, "window_size": (3, 5)},
+        {"form": "window", "released": True, "compensate": False, "head_dim": 3},
+        {"form": "quadratic", "released": True, "sharpness": 0.5},
+    ],
+)
+def test_weights_are_those_that_made_the_output(options):
+    for layer in layers(**options):
+        if layer.released:
+            nn.init.normal_(layer.key_weight)
+        x = images()
+        output, weights = layer(x, return_weights=True)
+        assert_equal(layer(x), output)
+        queries = output.shape[2] * output.shape[3]
+        assert weights.shape == (BATCH, layer.num_heads, queries, ROWS * COLS)
+        sums = weights.sum(-1)
+        assert (sums <= 1 + 1e-12).all()
+        if layer.padding_mode != "zeros":
+            torch.testing.assert_close(sums, torch.ones_like(sums))
+        maps = torch.einsum("ohc->hoc", layer.output_weight[0])
+        if layer.value_weight is not None:
+            maps = maps @ layer.value_weight[:, 0]
+        expected = torch.einsum("bhqn,bcn,hoc->boq", weights, x.flatten(2), maps) + layer.output_bias[:, None]
+        assert_equal(output.flatten(2), expected)
+
+
+# Released: the same function at the start, and learned from there.
+
+
+@pytest.mark.parametrize("padding_mode", MODES)
+@pytest.mark.parametrize(("window_size", "sharpness"), [(None, 1.0), (5, 5.0), ((3, 7), 3.0), (None, 5.0)])
+def test_released_windows_start_as_the_convolution(padding_mode, window_size, sharpness):
+    conv = convolution(padding=1, stride=(1, 2), padding_mode=padding_mode)
+    released = conv2d_to_attention(conv, released=True, window_size=window_size, sharpness=sharpness)
+    x = images()
+    assert_equal(released(x), conv(x), 1e-11)
+    assert released.num_heads == (9 if window_size is None else 10)
+
+
+def test_released_windows_that_are_not_compensated_start_with_the_closed_form():
+    conv = convolution(padding=1)
+    options = {"sharpness": 4.0, "window_size": 5}
+    released = conv2d_to_attention(conv, released=True, compensate=False, **options)
+    x = images()
+    assert_equal(released(x), conv2d_to_attention(conv, **options)(x))
+    # (1 - t) conv + t box sum_h W_h, over 1 + 24 t, beside conv: no more than this.
+    share = math.exp(-4.0)
+    leaked = F.conv2d(F.avg_pool2d(x, 5, 1, 2, divisor_override=1), conv.weight.sum((2, 3), keepdim=True))
+    bound = share * (25 * (conv(x) - conv.bias[:, None, None]).abs() + leaked.abs()).max()
+    assert 0.01 < (released(x) - conv(x)).abs().max() <= bound
+
+
+def test_released_quadratic_heads_start_as_those_that_are_not():
+    conv = convolution(padding=1, stride=2)
+    options = {"form": "quadratic", "sharpness": 2.0}
+    x = images()
+    assert_equal(conv2d_to_attention(conv, released=True, **options)(x), conv2d_to_attention(conv, **options)(x))
+
+
+@pytest.mark.parametrize("options", [{}, {"window_size": 5}, {"form": "quadratic"}, {"head_dim": 3}])
+def test_every_parameter_of_a_released_layer_is_reached_by_its_gradient(options):
+    layer = conv2d_to_attention(convolution(padding=1), released=True, sharpness=2.0, **options)
+    x = images()
+    layer(x).square().sum().backward()
+    for name, parameter in layer.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+        # Queries wait for keys, which are zero at the start.
+        assert bool(parameter.grad.any()) == (name != "query_weight"), name
+    with torch.no_grad():
+        layer.key_weight -= 0.1 * layer.key_weight.grad
+    layer(x).square().sum().backward()
+    assert layer.query_weight.grad.any()
+
+
+@pytest.mark.parametrize("kernel_size", [3, (2, 5)])
+def test_tiles_equal_the_equation_in_outputs_and_gradients(kernel_size):
+    for stride, dilation, window_size, padding_mode in [
+        (1, 1, None, "zeros"),
+        (2, 1, (5, 6), "zeros"),
+        ((3, 1), (1, 2), None, "reflect"),
+        (1, (1, 2), (5, 6), "circular"),
+        (2, 2, None, "replicate"),
+    ]:
+        layer = ConvolutionalAttention(
+            CHANNELS,
+            FILTERS,
+            kernel_size,
+            padding=1,
+            stride=stride,
+            dilation=dilation,
+            padding_mode=padding_mode,
+            window_size=window_size,
+            released=True,
+        ).double()
+        nn.init.normal_(layer.key_weight)
+        x = images().requires_grad_()
+        tensors = [x, *layer.parameters()]
+        output, expected = layer(x), layer(x, return_weights=True)[0]
+        assert_equal(output, expected)
+        direction = torch.randn_like(output)
+        pairs = zip(*(torch.autograd.grad(y, tensors, direction) for y in (output, expected)), strict=True)
+        for ours, theirs in pairs:
+            assert_equal(ours, theirs, 1e-11)
+
+
+@pytest.mark.parametrize("released", [True, False])
+def test_chunks_of_images_give_the_same(monkeypatch, released):
+    layer = ConvolutionalAttention(CHANNELS, FILTERS, 3, padding=1, released=released).double()
+    x = images().requires_grad_()
+    results = []
+    for numbers in (2**30, 1):
+        monkeypatch.setattr(convolution_windows, "CHUNK_NUMBERS", {"cpu": numbers})
+        output = layer(x)
+        results.append([output, *torch.autograd.grad(output.square().sum(), [x, layer.output_weight])])
+        with torch.no_grad():
+            assert torch.equal(layer(x), output)
+    for whole, parts in zip(*results, strict=True):
+        assert_equal(parts, whole, 1e-11)
+
+
+def test_autocast_reaches_a_released_layer():
+    layer = ConvolutionalAttention(CHANNELS, FILTERS, 3, padding=1, released=True)
+    x = images(dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        output = layer(x)
+    assert (output - layer(x)).abs().max() < 0.1
+    output.float().sum().backward()
+    assert layer.position_bias.grad.isfinite().all()
+
+
+def test_saved_and_loaded_gives_the_same_output():
+    first, second = (
+        ConvolutionalAttention(CHANNELS, FILTERS, 3, padding=1, released=True, window_size=5) for _ in range(2)
+    )
+    x = images(dtype=torch.float32)
+    assert not torch.equal(first(x), second(x))
+    second.load_state_dict(first.state_dict())
+    assert torch.equal(first(x), second(x))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"form": "gaussian"}, 'form must be one of window, quadratic, but is "gaussian"'),
+        ({"padding_mode": "mirror"}, 'padding_mode must be one of zeros, .*, but is "mirror"'),
+        ({"sharpness": -1.0}, "sharpness must be above 0, but is -1.0"),
+        ({"form": "quadratic", "sharpness": math.inf}, r"sharpness must be finite here \(the quadratic code"),
+        ({"released": True, "sharpness": math.inf}, r"sharpness must be finite here \(a one-hot softmax"),
+        ({"window_size": 2}, r"window_size must not be smaller than the kernel of \(3, 3\), but is 2"),
+        ({"form": "quadratic", "window_size": 5}, 'window_size goes with form="window" alone'),
+        ({"form": "quadratic", "compensate": True}, 'compensate goes with form="window" alone'),
+        ({"head_dim": 6}, "head_dim must be between 1 and 5, the largest rank, but is 6"),
+        ({"groups": 2}, "groups must divide in_channels and out_channels, but groups=2, in_channels=5"),
+        ({"stride": (1, 0)}, r"stride must be one number or two, at least 1, but is \(1, 0\)"),
+        ({"padding": (1, 1, 1)}, r"padding must be a number or \(rows, cols\), but is \(1, 1, 1\)"),
+        ({"released": True, "key_dim": 0}, "key_dim must be at least 1, but is 0"),
+    ],
+)
+def test_what_cannot_be_built_says_which_argument_and_why(options, message):
+    with pytest.raises(ValueError, match=message):
+        ConvolutionalAttention(CHANNELS, FILTERS, 3, **options)
+
+
+def test_images_that_do_not_fit_are_refused():
+    layer = ConvolutionalAttention(CHANNELS, FILTERS, 3, padding_mode="reflect", padding=3)
+    with pytest.raises(ValueError, match="in_channels=5 channels, but have 3"):
+        layer(images(channels=3, dtype=torch.float32))
+    with pytest.raises(ValueError, match="beyond the opposite side of an image of 3 tokens"):
+        layer(images(rows=3, dtype=torch.float32))
+    with pytest.raises(ValueError, match="a kernel of 3 places, 1 apart, is larger than the image of 2 tokens"):
+        ConvolutionalAttention(CHANNELS, FILTERS, 3)(images(rows=2, dtype=torch.float32))
+
+
+def test_what_does_not_convolve_as_torch_does_is_refused():
+    class Odd(nn.Conv2d):
+        def forward(self, x):
+            return -super().forward(x)
+
+    with pytest.raises(ValueError, match=r"torch\.nn\.Conv2d that convolves as such, but is .*Odd"):
+        conv2d_to_attention(Odd(3, 5, 3))

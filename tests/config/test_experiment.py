@@ -1,0 +1,222 @@
+"""A config is checked to the last setting, and what it says decides the name of a cell."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.experiments.tiny import tiny_config, tiny_experiment
+from vit_vs_cnn.api import experiment_of
+from vit_vs_cnn.commands.train import config_from
+from vit_vs_cnn.config.experiment import Budget, experiment_from_dict, hash_of, override, read_config
+from vit_vs_cnn.errors import InputError
+
+CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
+
+
+def test_an_experiment_survives_the_way_to_plain_values_and_back(tmp_path):
+    experiment = tiny_experiment(tmp_path)
+    assert experiment_from_dict(yaml.safe_load(yaml.safe_dump(experiment.to_dict()))) == experiment
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_every_config_of_the_project_is_valid(path):
+    others = {"attention_family": {"sincos", "window3"}, "released_cpu": {"resnet_longer", "released"}}
+    assert experiment_from_dict(read_config(path)).contenders.keys() >= others.get(path.stem, {"vit", "resnet"})
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_the_head_of_every_config_gives_command_time_and_expectation(path):
+    head = [line for line in path.read_text().splitlines() if line.startswith("#")]
+    assert any("python train.py" in line for line in head)
+    assert any("Time:" in line for line in head)
+    assert any("Expected:" in line for line in head)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("protocol.seed", 1, "protocol.seed: there is no such setting; did you mean seeds?"),
+        ("datta", {}, "datta: there is no such setting"),
+        ("data.augmentation.flop", True, "data.augmentation.flop: there is no such setting; did you mean"),
+        ("contenders.vit.optimizer.lrr", 1, "contenders.vit.optimizer.lrr: there is no such setting"),
+        ("contenders.vit.optimizer.lr", "fast", "contenders.vit.optimizer.lr: expected a number, got fast"),
+        ("contenders.vit.optimizer.lr", -1, "contenders.vit: lr -1.0 must be above 0"),
+        ("contenders.vit.model", {}, "contenders.vit: model takes either name"),
+        ("contenders.vit", {}, "contenders.vit: "),
+        ("contenders", {}, "contenders: expected at least one"),
+        ("contenders", {"a/b": {}}, "contenders.a/b: a contender's name is part of a folder's"),
+        ("data.source", "imagenet", "data.source: expected one of objects, cifar10, cifar100, folder, got imagenet"),
+        ("data.validation_fraction", 1.5, "validation_fraction 1.5 must be"),
+        ("data.augmentation", None, "data"),
+        ("protocol.train_sizes", ["most"], "protocol.train_sizes: expected a whole number or one of all, got most"),
+        ("protocol.train_sizes", [], "train_sizes and seeds must each name at least one"),
+        ("protocol.seeds", [1, 1], "must not name a value twice"),
+        ("protocol.budget", {"steps": 5, "epochs": 1}, "exactly one of steps, epochs, flops"),
+        ("protocol.budget", {"steps": 0}, "budget must be a number above 0"),
+        ("protocol.batch_size", 0, "batch_size 0 must be at least 1"),
+        ("trainer.precision", "float8", "trainer.precision: expected"),
+        ("trainer.max_epochs", 3, "trainer.max_epochs is decided by protocol.budget.epochs"),
+        ("trainer.epochs", 3, "trainer.epochs: there is no such setting"),
+        ("execution.compile", "maybe", "execution.compile: expected true or false, got maybe"),
+        ("name", "../up", "name: expected a text that can name a folder"),
+        ("data", 0, "data: expected names with values, got 0"),
+        ("data", [], "data: expected names with values, got []"),
+        ("protocol", False, "protocol: expected names with values, got False"),
+        ("trainer", "", "trainer: expected names with values, got ''"),
+        ("output", None, "output: expected the path of a folder, got None"),
+        ("output", 3, "output: expected the path of a folder, got 3"),
+        ("data.source", None, "data.source: expected one of objects, cifar10, cifar100, folder, got null"),
+        ("data.objects.seed", None, "data.objects.seed: expected a whole number, got null"),
+        ("data.cifar.mirror", "http://[::1", "http://[::1: no URL that can be fetched"),
+        ("data.cifar.mirror", "https://", "https://: no URL that can be fetched"),
+        ("data.cifar.mirror", "ftp://host:99999/x", "no URL that can be fetched"),
+        ("data.objects.train_images", 10**12, "train_images is 1000000000000; allowed: up to"),
+        ("contenders.vit.model", {"name": ["vit_nano"]}, "model.name must be a text"),
+        ("contenders.vit.model", {"class_path": 3}, "model.class_path must be a text"),
+        ("contenders.vit.starts_from", ["resnet"], "contenders.vit.starts_from: expected a text or null"),
+        ("contenders.vit.optimizer.momentum", -0.5, "momentum -0.5 must be at least 0 and below 1"),
+        ("contenders.vit.optimizer.betas", [0.9, 1.0], "betas (0.9, 1.0) must be at least 0 and below 1"),
+        ("protocol.batch_size", 1e20, "whole number"),
+        ("protocol.batch_size", 10**9, "batch_size 1000000000 must be at least 1, and at most"),
+        ("protocol.seeds", [10**20], "is too large"),
+        ("executor.threads", 10**6, "threads 1000000 must be from 1 to 1024"),
+        ("contenders.vit.by_size", 0, "by_size: expected training sizes with settings, got 0"),
+    ],
+)
+def test_a_wrong_setting_is_named_in_one_line(tmp_path, key, value, message):
+    values = tiny_config(tmp_path)
+    override(values, key, value)
+    with pytest.raises(InputError) as caught:
+        experiment_from_dict(values)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_max_steps_of_the_trainer_is_a_budget(tmp_path):
+    experiment = tiny_experiment(tmp_path, trainer={"max_steps": 50})
+    assert experiment.protocol.budget == Budget(steps=50)
+    assert "max_steps" not in experiment.trainer
+
+
+def test_overrides_on_the_command_line_reach_every_depth():
+    values, overrides, wants_print = config_from(
+        [
+            "--contenders.vit.model.patch_size",
+            "8",
+            "--protocol.train_sizes=[100, 200]",
+            "--trainer.precision",
+            "bf16-mixed",
+        ]
+    )
+    experiment = experiment_of(values, overrides)
+    assert experiment.contenders["vit"].model == {"name": "vit_nano", "position": "sincos", "patch_size": 8}
+    assert experiment.protocol.train_sizes == [100, 200]
+    assert experiment.trainer["precision"] == "bf16-mixed"
+    assert not wants_print
+
+
+def test_a_budget_named_on_the_command_line_replaces_the_files(tmp_path):
+    values, overrides, _ = config_from(["--protocol.budget.epochs", "2.5"])
+    assert experiment_of(values, overrides).protocol.budget == Budget(epochs=2.5)
+
+
+def test_of_two_settings_on_the_command_line_the_last_one_wins_even_over_a_part_of_it():
+    words = ["--contenders.vit.model", "{name: vit_nano}", "--contenders.vit.model.depth", "2"]
+    again = [*words, "--contenders.vit.model", "{name: vit_nano, depth: 3}"]
+    depths = [experiment_of(*config_from(w)[:2]).contenders["vit"].model["depth"] for w in (words, again)]
+    assert depths == [2, 3]
+
+
+def test_a_second_config_is_laid_over_the_first_level_by_level(tmp_path):
+    (tmp_path / "first.yaml").write_text(yaml.safe_dump(tiny_config(tmp_path)))
+    (tmp_path / "second.yaml").write_text("protocol: {seeds: [9], budget: {epochs: 2}}")
+    files = ["--config", str(tmp_path / "first.yaml"), "--config", str(tmp_path / "second.yaml")]
+    protocol = experiment_from_dict(config_from(files)[0]).protocol
+    assert (protocol.seeds, protocol.batch_size, protocol.budget) == ([9], 14, Budget(epochs=2.0))
+
+
+def test_budgets_in_epochs_and_flops_become_steps():
+    assert Budget(steps=7).to_steps(batch_size=13, train_images=101, macs=5) == 7
+    assert Budget(epochs=3.0).to_steps(batch_size=13, train_images=101, macs=5) == round(3 * 101 / 13)
+    assert Budget(flops=6.0 * 5 * 13 * 17).to_steps(batch_size=13, train_images=101, macs=5) == 17
+    assert Budget(epochs=0.001).to_steps(batch_size=13, train_images=101, macs=5) == 1
+
+
+def _hash(values, **place):
+    cell = {"contender": "vit", "train_size": 120, "seed": 3, "fingerprint": "f"} | place
+    return hash_of(experiment_from_dict(values).cell_identity(**cell))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("contenders.vit.optimizer.lr", 0.5),
+        ("contenders.vit.model.depth", 3),
+        ("contenders.vit.augmentation", {"flip": False}),
+        ("data.augmentation.flip", False),
+        ("data.validation_fraction", 0.5),
+        ("protocol.budget.steps", 24),
+        ("protocol.batch_size", 16),
+        ("protocol.scored_on", "validation"),
+        ("trainer.precision", "bf16-mixed"),
+        ("trainer.gradient_clip_val", 2.0),
+    ],
+)
+def test_what_decides_a_result_renames_the_cell(tmp_path, key, value):
+    values = tiny_config(tmp_path)
+    before = _hash(values)
+    override(values, key, value)
+    assert _hash(values) != before
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("name", "other"),
+        ("output", "elsewhere"),
+        ("data.root", "elsewhere"),
+        ("contenders.resnet.optimizer.lr", 0.5),
+        ("protocol.seeds", [3, 4, 5]),
+        ("protocol.train_sizes", [60, 120]),
+        ("trainer.logger", True),
+        ("contenders.vit.trials", 9),
+        ("execution.checkpoint_interval", 1),
+    ],
+)
+def test_what_does_not_decide_a_result_leaves_the_name(tmp_path, key, value):
+    values = tiny_config(tmp_path)
+    before = _hash(values)
+    override(values, key, value)
+    assert _hash(values) == before
+
+
+def test_size_seed_and_images_rename_the_cell(tmp_path):
+    values = tiny_config(tmp_path)
+    hashes = {
+        _hash(values),
+        _hash(values, train_size=60),
+        _hash(values, seed=4),
+        _hash(values, fingerprint="g"),
+        _hash(values, contender="resnet"),
+        _hash(values, world_size=2),
+    }
+    assert len(hashes) == 6
+
+
+def test_an_augmentation_of_its_own_equal_to_the_shared_one_is_the_same_cell(tmp_path):
+    values = tiny_config(tmp_path)
+    shared = dataclasses.asdict(experiment_from_dict(values).data.augmentation)
+    before = _hash(values)
+    override(values, "contenders.vit.augmentation", shared)
+    assert _hash(values) == before
+
+
+def test_a_config_that_is_missing_or_no_mapping_is_named(tmp_path):
+    for text in ("- a\n- b\n", "a: [1, 2", "\x00"):
+        (tmp_path / "bad.yaml").write_text(text)
+        with pytest.raises(InputError, match=r"bad\.yaml"):
+            read_config(tmp_path / "bad.yaml")
+    with pytest.raises(InputError, match="No such file"):
+        read_config(tmp_path / "missing.yaml")

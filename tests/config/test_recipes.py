@@ -1,0 +1,151 @@
+"""What is different at a training size, and what a search may vary, is checked and decides the name of a cell."""
+
+import pytest
+import yaml
+
+from tests.experiments.tiny import run_quietly, tiny_config
+from vit_vs_cnn.api import experiment_of
+from vit_vs_cnn.commands.train import config_from
+from vit_vs_cnn.config.experiment import experiment_from_dict, hash_of, override
+from vit_vs_cnn.config.recipes import read_spaces, with_values
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.runs.cell import grid
+from vit_vs_cnn.runs.images import Pool
+
+
+def _values(output, by_size, sizes=(60, "all")):
+    values = tiny_config(output)
+    values["protocol"] |= {"train_sizes": list(sizes), "budget": {"steps": 2}}
+    values["contenders"]["vit"]["by_size"] = by_size
+    return values
+
+
+def _hash(values, size, contender="vit"):
+    return hash_of(experiment_from_dict(values).cell_identity(contender, size, 3, fingerprint="f"))
+
+
+def test_the_cells_of_configs_without_sizes_and_searches_keep_their_names(tmp_path):
+    values = tiny_config(tmp_path)
+    assert [_hash(values, 120, name) for name in ("vit", "resnet")] == ["448d947fa6", "24bee62761"]
+
+
+def test_an_override_is_laid_over_the_rest_at_its_size_alone(tmp_path):
+    experiment = experiment_from_dict(_values(tmp_path, {60: {"optimizer": {"lr": 0.02}, "model": {"depth": 1}}}))
+    small, large = experiment.recipe("vit", 60), experiment.recipe("vit", 120)
+    assert (small.optimizer.lr, small.model["depth"]) == (0.02, 1)
+    assert (large.optimizer.lr, large.model["depth"]) == (1e-3, 2)
+    assert (small.model["embed_dim"], small.ema_half_life) == (24, 0.2)
+
+
+def test_all_is_the_size_that_no_number_names(tmp_path):
+    experiment = experiment_from_dict(_values(tmp_path, {"all": {"label_smoothing": 0.3}}))
+    assert [experiment.recipe("vit", size).label_smoothing for size in (60, 120)] == [0.1, 0.3]
+
+
+def test_all_is_refused_where_a_number_names_that_size_too(tmp_path):
+    experiment = experiment_from_dict(_values(tmp_path, {"all": {"label_smoothing": 0.3}}, sizes=(120, "all")))
+    with pytest.raises(InputError, match=r"all is 120 here, which protocol.train_sizes names already"):
+        grid(experiment, Pool(experiment.data), world_size=1)
+
+
+def test_an_override_renames_the_cells_of_its_size_and_no_others(tmp_path):
+    plain, changed = _values(tmp_path, {}), _values(tmp_path, {60: {"optimizer": {"lr": 0.02}}})
+    assert _hash(plain, 60) != _hash(changed, 60)
+    assert _hash(plain, 120) == _hash(changed, 120)
+    assert _hash(plain, 60, "resnet") == _hash(changed, 60, "resnet")
+
+
+def test_an_override_that_says_what_holds_anyway_renames_nothing(tmp_path):
+    same = {60: {"optimizer": {"lr": 1e-3}, "ema_half_life": 0.2, "model": {"depth": 2}, "trials": 7}}
+    assert _hash(_values(tmp_path, {}), 60) == _hash(_values(tmp_path, same), 60)
+
+
+def test_a_search_renames_nothing(tmp_path):
+    values = _values(tmp_path, {})
+    before = _hash(values, 60)
+    values["contenders"]["vit"]["search"] = {"optimizer.lr": [0.01, 0.02]}
+    assert _hash(values, 60) == before
+
+
+def test_sizes_survive_the_way_to_plain_values_and_the_command_line(tmp_path):
+    values = _values(tmp_path, {60: {"optimizer": {"lr": 0.02}}})
+    (tmp_path / "sizes.yaml").write_text(yaml.safe_dump(values))
+    given, overrides, _ = config_from(
+        ["--config", str(tmp_path / "sizes.yaml"), "--contenders.vit.by_size.60.label_smoothing", "0.4"]
+    )
+    experiment = experiment_of(given, overrides)
+    recipe = experiment.recipe("vit", 60)
+    assert (recipe.optimizer.lr, recipe.label_smoothing) == (0.02, 0.4)
+    assert experiment_from_dict(yaml.safe_load(yaml.safe_dump(experiment.to_dict()))) == experiment
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("by_size", {61: {}}, "contenders.vit.by_size: 61 is not one of protocol.train_sizes (60, all)"),
+        ("by_size", {60: 5}, "contenders.vit.by_size.60: expected settings"),
+        ("by_size", 5, "contenders.vit.by_size: expected training sizes"),
+        ("by_size", {60: {"optimizer": {"lr": "x"}}}, "contenders.vit.by_size.60.optimizer.lr: expected a number"),
+        ("by_size", {60: {"optimiser": 1}}, "contenders.vit.by_size.60.optimiser: there is no such setting"),
+        ("by_size", {60: {"optimizer": {"lr": -1.0}}}, "contenders.vit.by_size.60: lr -1.0 must be above 0"),
+        ("by_size", {60: {"starts_from": "resnet"}}, "by_size.60.starts_from: a contender has this for all sizes"),
+        ("search", {"optimizer.lr": 0.1}, "contenders.vit.search.optimizer.lr: expected a list of values or"),
+        ("search", {"optimizer.lr": {"low": 1, "high": 0.5}}, "low 1 must be below high 0.5"),
+        ("search", {"optimizer.lr": {"low": 0, "high": 1, "log": True}}, "above 0 where log is true"),
+        ("search", {"optimizer.lr": {"low": -1.0, "high": 1}}, "contenders.vit.search.optimizer.lr: lr -1.0 must be"),
+        ("search", {"optimizer.rate": [0.1]}, "optimizer.rate: there is no such setting"),
+        ("search", {"by_size.60.label_smoothing": [0.1]}, "by_size: a contender has this for all sizes alike"),
+    ],
+)
+def test_what_cannot_be_is_named_in_one_line(tmp_path, key, value, message):
+    values = _values(tmp_path, {})
+    values["contenders"]["vit"][key] = value
+    with pytest.raises(InputError) as caught:
+        experiment_from_dict(values)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_trials_need_a_search_of_every_contender(tmp_path):
+    values = _values(tmp_path, {})
+    override(values, "protocol.trials", 3)
+    override(values, "contenders.vit.search.optimizer.lr", [0.1])
+    with pytest.raises(InputError, match=r"contenders.resnet.search: protocol.trials is 3, so every contender"):
+        experiment_from_dict(values)
+
+
+def test_ranges_are_read_as_yaml_leaves_them():
+    spaces = read_spaces(
+        yaml.safe_load("{a: {low: 1e-3, high: 3e-2, log: true}, b: {low: 2, high: 5}, c: [x, null]}"), where="s"
+    )
+    assert (spaces["a"].low, spaces["a"].high, spaces["a"].log, spaces["a"].is_whole) == (1e-3, 3e-2, True, False)
+    assert spaces["b"].is_whole
+    assert spaces["c"].choices == ("x", None)
+
+
+def test_dotted_values_reach_every_depth(tmp_path):
+    contender = experiment_from_dict(_values(tmp_path, {})).contenders["vit"]
+    changed = with_values(contender, {"optimizer.lr": 0.5, "model.patch_size": 4, "schedule.warmup": 0.2}, where="x")
+    assert (changed.optimizer.lr, changed.model["patch_size"], changed.schedule.warmup) == (0.5, 4, 0.2)
+    assert changed.model["depth"] == 2
+
+
+def test_each_size_trains_with_its_own_recipe(tmp_path):
+    values = _values(tmp_path, {60: {"model": {"depth": 1}, "trials": 5}})
+    values["contenders"].pop("resnet")
+    results = {result["train_size"]: result for result in run_quietly(experiment_from_dict(values))}
+    assert results[60]["parameters"] < results[120]["parameters"]
+    assert [results[size]["trials"] for size in (60, 120)] == [5, 1]
+
+
+@pytest.mark.parametrize("budget", [{"epochs": 1.0}, {"flops": 2.2e9}], ids=lambda budget: next(iter(budget)))
+def test_every_budget_holds_cell_by_cell(tmp_path, budget):
+    values = _values(tmp_path, {})
+    values["contenders"].pop("vit")
+    values["protocol"]["budget"] = budget
+    for result in run_quietly(experiment_from_dict(values)):
+        if "epochs" in budget:  # one of four in a class is for validation, rounded down
+            assert result["steps"] == {60: round(50 / 14), 120: round(90 / 14)}[result["train_size"]]
+        else:
+            assert result["steps"] == 2
+            assert abs(result["flops"] - budget["flops"]) <= 6 * result["macs"] * 14 / 2

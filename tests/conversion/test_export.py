@@ -1,0 +1,86 @@
+"""A trained network in the formats that others read."""
+
+import json
+import shutil
+
+import pytest
+import torch
+
+from vit_vs_cnn.cli import main
+from vit_vs_cnn.conversion.export import export
+from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.runs.trained import open_network
+
+pytest.importorskip("safetensors")
+
+
+@pytest.fixture(scope="module")
+def cells(trained_once):
+    return {path.name.split("-")[0]: path for path in trained_once.glob("cells/*-s3-*")}
+
+
+@pytest.mark.parametrize("contender", ["vit", "resnet"])
+def test_exported_weights_are_a_checkpoint_again(cells, contender, tmp_path, capsys):
+    formats = ["safetensors", *(["timm"] if contender == "vit" else [])]
+    assert main(["export", str(cells[contender]), "--output", str(tmp_path), "--format", *formats]) == 0
+    assert "largest difference of a logit 0.0e+00" in capsys.readouterr().out
+    before, after = open_network(cells[contender]), open_network(tmp_path / "model.safetensors")
+    images = torch.randint(0, 256, (3, 3, 32, 32), dtype=torch.uint8)
+    with torch.no_grad():
+        expected = before.network(before.augmenter.normalise(images))
+        torch.testing.assert_close(after.network(after.augmenter.normalise(images)), expected, rtol=0, atol=0)
+    assert (after.class_names, after.cell.identity) == (before.class_names, before.cell.identity)
+    assert isinstance(before.pool().test, LabelledImages)
+
+
+def test_a_checkpoint_that_names_no_run_is_exported_with_the_name_of_its_folders(cells, tmp_path):
+    checkpoint = tmp_path / cells["resnet"].name / "checkpoints" / "last.ckpt"
+    checkpoint.parent.mkdir(parents=True)
+    shutil.copy(cells["resnet"] / "config.yaml", checkpoint.parents[1])
+    contents = torch.load(cells["resnet"] / "checkpoints" / "last.ckpt", weights_only=True)
+    contents["vit_vs_cnn"].pop("origin", None)
+    torch.save(contents, checkpoint)
+    export(open_network(checkpoint), ["safetensors"], tmp_path / "elsewhere")
+    again = open_network(tmp_path / "elsewhere" / "model.safetensors")
+    assert again.cell.identity == open_network(cells["resnet"]).cell.identity
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("contender", ["vit", "resnet"])
+def test_onnx_and_torch_export_give_the_networks_logits_from_pixels(cells, contender, tmp_path, capsys):
+    runtime = pytest.importorskip("onnxruntime")
+    assert main(["export", str(cells[contender]), "--output", str(tmp_path), "--format", "onnx", "torch"]) == 0
+    loaded = open_network(cells[contender] / "checkpoints" / "last.ckpt")
+    images = torch.randint(0, 256, (7, 3, 32, 32), dtype=torch.uint8)
+    with torch.no_grad():
+        expected = loaded.network(loaded.augmenter.normalise(images))
+    session = runtime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    (logits,) = session.run(None, {"images": (images.float() / 255).numpy()})
+    torch.testing.assert_close(torch.from_numpy(logits), expected, rtol=0, atol=1e-4)
+    about = json.loads((tmp_path / "config.json").read_text())["vit_vs_cnn"]
+    assert about["class_names"] == list(loaded.class_names)
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--format", "caffe"], "format 'caffe' is none of safetensors, onnx, torch, timm"),
+        (["--format", "timm"], "format timm holds a VisionTransformer, not a ResNet"),
+    ],
+)
+def test_a_format_that_cannot_be_is_named(cells, words, message, tmp_path, capsys):
+    assert main(["export", str(cells["resnet"]), "--output", str(tmp_path), *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_damaged_weights_and_weights_without_their_config_are_named(cells, tmp_path, capsys):
+    assert main(["export", str(cells["resnet"]), "--output", str(tmp_path), "--format", "safetensors"]) == 0
+    weights = tmp_path / "model.safetensors"
+    content = weights.read_bytes()
+    weights.write_bytes(content[: len(content) // 2])
+    assert main(["export", str(weights), "--format", "safetensors"]) == 2
+    assert "damaged, or not ours" in capsys.readouterr().err
+    weights.write_bytes(content)
+    (tmp_path / "config.json").unlink()
+    assert main(["export", str(weights), "--format", "safetensors"]) == 2
+    assert "config.json" in capsys.readouterr().err

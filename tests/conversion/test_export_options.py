@@ -1,0 +1,254 @@
+"""Every option of the ViT and every form of a compiled network, as programs for any number of images."""
+
+import subprocess
+import sys
+import warnings
+from itertools import combinations
+
+import pytest
+import torch
+from torch import nn
+
+from vit_vs_cnn.conversion.export import FORMATS, Deployable
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.models import VisionTransformer, create_model
+from vit_vs_cnn.models.attention_network import AttentionNetwork
+
+BATCHES = (1, 5, 9)
+ROWS, COLS = 12, 20
+
+#: Each option by itself; there is none that cannot be exported.
+OPTIONS = {
+    "learned": {},
+    "sincos": {"position": "sincos"},
+    "relative": {"position": "relative"},
+    "quadratic": {"position": "quadratic"},
+    "rotary": {"position": "rotary"},
+    "conditional": {"position": "conditional"},
+    "no position": {"position": "none"},
+    "class": {"pool": "class"},
+    "class token": {"class_token": True},
+    "additive": {"score": "additive"},
+    "gaussian": {"score": "gaussian"},
+    "linear": {"score": "linear"},
+    "gated": {"score": "gated"},
+    "windows": {"window_size": 3, "window_boundary": "mask"},
+    "windows in zeros": {"window_size": [3, [2, 5]], "window_boundary": "zero"},
+    "windows shifted": {"window_size": 3, "window_boundary": "shift"},
+    "windows around": {"window_size": [3, 4], "window_boundary": "circular"},
+    "wide windows around": {"window_size": 7, "window_boundary": "circular"},
+    "blocks": {"window_size": 2, "window_kind": "block"},
+    "norms": {"qk_norm": True, "qkv_bias": False},
+    "stem": {"stem": "conv"},
+    "scale": {"layer_scale": 0.1},
+    "mimetic": {"initialisation": "mimetic"},
+    "impulse": {"initialisation": "impulse"},
+}
+#: Every option at least once. Those that are slow as well differ by windows and positions that a test below exports,
+#: or by how their weights are drawn.
+TOGETHER = [
+    ("relative", "windows shifted", "class", "stem", "norms", "scale"),
+    ("rotary", "wide windows around", "class token"),
+    ("rotary", "additive", "class"),
+    ("conditional", "gated", "class token"),
+    ("sincos", "gaussian", "class"),
+    ("no position", "linear", "class"),
+]
+TOGETHER_SLOWLY = [
+    ("relative", "windows in zeros", "class token", "norms"),
+    ("relative", "blocks", "class", "scale"),
+    ("quadratic", "windows", "class"),
+    ("conditional", "windows around", "class"),
+    ("sincos", "mimetic"),
+    ("learned", "impulse"),
+]
+#: Forms of a compiled network.
+FORMS = {
+    "window": {},
+    "soft": {"sharpness": 3.0, "window_size": 5},
+    "compensated": {"sharpness": 2.0, "compensate": True},
+    "narrow": {"head_dim": 2},
+    "quadratic": {"form": "quadratic"},
+    "narrow quadratic": {"form": "quadratic", "head_dim": 2},
+    "released": {"released": True},
+    "released and wide": {"released": True, "window_size": 5},
+    "released and narrow": {"released": True, "head_dim": 2},
+    "released as it is": {"released": True, "compensate": False},
+    "released quadratic": {"released": True, "form": "quadratic"},
+}
+#: Both forms, fixed and released, with and without what narrows and widens them.
+TYPICAL = {"soft", "narrow quadratic", "released and wide", "released and narrow", "released quadratic"}
+#: More tokens than one product of all with all is made of.
+LARGE = {"image_size": (34, 38), "patch_size": 2, "depth": 1}
+
+
+def slow(case):
+    return pytest.param(case, marks=pytest.mark.slow)
+
+
+def vit(*names, **options):
+    settings = {"image_size": (ROWS, COLS), "patch_size": 4, "embed_dim": 16, "depth": 2, "num_heads": 2}
+    for name in names:
+        settings |= OPTIONS[name]
+    return VisionTransformer(num_classes=5, **{**settings, **options})
+
+
+def deployable(network):
+    """With numbers in all parameters: what starts at zero must not hide a mistake."""
+    generator = torch.Generator().manual_seed(0)
+    for parameter in network.parameters():
+        if not parameter.any():
+            nn.init.normal_(parameter, std=0.1, generator=generator)
+    return Deployable(network, mean=[0.5, 0.4, 0.3], std=[0.2, 0.3, 0.2]).eval()
+
+
+def assert_exported(form, network, folder):
+    """What is written gives the logits of the network for every number of images."""
+    size = getattr(network, "image_size", (ROWS, COLS))
+    images = torch.rand(max(BATCHES), 3, *size, generator=torch.Generator().manual_seed(1))
+    network = deployable(network)
+    read = READERS[form](network, images[:2], folder)
+    with torch.no_grad():
+        for batch in BATCHES:
+            torch.testing.assert_close(read(images[:batch]), network(images[:batch]), rtol=0, atol=1e-5)
+
+
+def program(network, images, _):
+    """In memory: writing takes longer than exporting."""
+    return torch.export.export(
+        network, (images,), dynamic_shapes={"images": {0: torch.export.Dim("batch", min=1)}}
+    ).module()
+
+
+def traced(network, images, _):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is deprecated, and wonders at our checks of shapes
+        return torch.jit.trace(network, images, check_trace=False)
+
+
+def program_file(network, images, folder):
+    path, _ = FORMATS["torch"](network, images, folder)
+    return torch.export.load(path).module()
+
+
+def onnx_file(network, images, folder):
+    pytest.importorskip("onnxscript")
+    runtime = pytest.importorskip("onnxruntime")
+    path, _ = FORMATS["onnx"](network, images, folder)
+    session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
+
+
+READERS = {"program": program, "traced": traced, "torch": program_file, "onnx": onnx_file}
+
+
+def test_every_option_is_in_a_combination():
+    assert {name for names in [*TOGETHER, *TOGETHER_SLOWLY] for name in names} == set(OPTIONS)
+
+
+@pytest.mark.parametrize("names", [*TOGETHER, *map(slow, TOGETHER_SLOWLY)], ids=" + ".join)
+def test_every_option_of_the_vit_exports_for_any_number_of_images(names, tmp_path):
+    assert_exported("program", vit(*names), tmp_path)
+
+
+def compiled(form):
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 5, 3, stride=2)]
+    network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    return AttentionNetwork(network, image_size=(ROWS, COLS), **FORMS[form])
+
+
+@pytest.mark.parametrize("form", [form if form in TYPICAL else slow(form) for form in FORMS])
+def test_every_form_of_a_compiled_network_exports_for_any_number_of_images(form, tmp_path):
+    assert_exported("program", compiled(form), tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["mask", "zero", "shift", "circular", "blocks", "quadratic"])
+def test_what_was_exported_before_it_ever_ran_still_runs(kind):
+    """A tracer's tensors must not be kept for later calls; no other test has a grid of this size."""
+    if kind == "blocks":
+        network = vit("blocks", image_size=(28, 52))
+    elif kind == "quadratic":
+        network = vit("quadratic", depth=1, image_size=(28, 60))
+    else:
+        options = {"window_size": 3, "window_boundary": kind, "class_token": True, "depth": 1}
+        network = vit("relative", image_size=(28, 44), **options)
+    images = torch.rand(3, 3, *network.image_size)
+    with torch.no_grad():
+        exported = torch.export.export(network, (images,)).module()
+        torch.testing.assert_close(network(images), exported(images), rtol=0, atol=1e-6)
+    network(images).sum().backward()
+
+
+def test_a_network_that_cannot_be_exported_is_told_in_a_line(tmp_path):
+    class Undecided(nn.Module):
+        def forward(self, images):
+            return images.mean((2, 3)) if images.sum() > 0 else images.amax((2, 3))
+
+    network = Deployable(Undecided(), mean=[0.0] * 3, std=[1.0] * 3)
+    with pytest.raises(InputError, match=r"^format torch cannot hold this Undecided: \S.*$"):
+        FORMATS["torch"](network, torch.rand(3, 3, 5, 7), tmp_path)
+
+
+ONNX = [("class",), ("windows shifted", "relative", "class token")]
+
+
+@pytest.mark.parametrize("names", ONNX, ids=" + ".join)
+def test_onnx_takes_any_number_of_images(names, tmp_path):
+    assert_exported("onnx", vit(*names, depth=1), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("boundary", ["mask", "zero", "shift", "circular"])
+@pytest.mark.parametrize("form", ["torch", "onnx"])
+def test_windows_on_large_grids_export_for_any_number_of_images(form, boundary, tmp_path):
+    for names in [(), ("class", "relative")]:
+        assert_exported(form, vit(*names, **LARGE, window_size=3, window_boundary=boundary), tmp_path)
+
+
+def pairs():
+    """All combinations of two options that the ViT takes."""
+    for names in combinations(OPTIONS, 2):
+        try:
+            vit(*names)
+        except ValueError:
+            continue
+        yield names
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", OPTIONS)
+def test_every_pair_of_options_exports_for_any_number_of_images(first, tmp_path):
+    for names in pairs():
+        if names[0] == first:
+            assert_exported("program", vit(*names), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_option_of_the_vit_goes_into_onnx(name, tmp_path):
+    assert_exported("onnx", vit(name), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("how", ["torch", "onnx"])
+def test_every_form_of_a_compiled_network_goes_into_a_file(form, how, tmp_path):
+    assert_exported(how, compiled(form), tmp_path)
+    resnet = create_model("attention/resnet8", num_classes=5, image_size=(ROWS, COLS), width=3, **FORMS[form])
+    assert_exported(how, resnet, tmp_path)
+
+
+def trace_all():
+    large = [
+        vit(**LARGE, window_size=3, window_boundary=boundary) for boundary in ("mask", "zero", "shift", "circular")
+    ]
+    for network in [*(vit(*names) for names in [*TOGETHER, *TOGETHER_SLOWLY]), *map(compiled, FORMS), *large]:
+        assert_exported("traced", network, None)
+
+
+@pytest.mark.slow
+def test_all_of_them_are_traced_for_any_number_of_images():
+    """In a process without checks of types: a tracer's sizes are tensors."""
+    code = "from tests.conversion.test_export_options import trace_all; trace_all()"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=600)

@@ -1,0 +1,228 @@
+"""Whoever runs the cells, each is run once and ends with the same weights."""
+
+import importlib.util
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rich.console import Console
+
+from tests.experiments.tiny import run_quietly, tiny_config
+from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.errors import CellsFailed, InputError
+from vit_vs_cnn.experiments.runner import run_experiment
+from vit_vs_cnn.experiments.workers.on_ray import knock
+from vit_vs_cnn.experiments.workers.outcome import Outcome
+from vit_vs_cnn.experiments.workers.schedule import Schedule
+from vit_vs_cnn.runs.cell import grid
+from vit_vs_cnn.runs.failures import read_failure
+from vit_vs_cnn.runs.images import Pool
+
+ROOT = Path(__file__).parents[2]
+HAS_RAY = importlib.util.find_spec("ray") is not None
+
+
+def _values(output, **executor) -> dict[str, Any]:
+    """Three contenders, one of which starts from another, and a process that is killed in the middle of a cell."""
+    values = tiny_config(output)
+    resnet = {**values["contenders"]["resnet"], "model": {"name": "resnet8", "width": 2}}
+    values["contenders"] = {"later": {**resnet, "starts_from": "resnet"}, "resnet": resnet}
+    values["protocol"] |= {"seeds": [3, 4], "budget": {"steps": 9}}
+    values["executor"] = {"threads": 1, **executor}
+    return values
+
+
+def _weights(folder: Path) -> dict[str, str]:
+    results = (json.loads(path.read_text()) for path in folder.glob("tiny/cells/*/result.json"))
+    return {result["cell"]: result["weights"] for result in results}
+
+
+def _kills_once(values: dict[str, Any], mark: Path) -> dict[str, Any]:
+    killer = {"class_path": "tests.experiments.killer.KillOnce", "init_args": {"step": 5, "mark": str(mark)}}
+    return {**values, "execution": {**values["execution"], "watchers": [killer]}}
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory) -> dict[str, str]:
+    """The weights of every cell, run undisturbed in this process."""
+    root = tmp_path_factory.mktemp("calm")
+    run_quietly(experiment_from_dict(_values(root)))
+    return _weights(root)
+
+
+@pytest.mark.slow
+def test_processes_share_the_cells_and_a_killed_one_is_replaced(tmp_path, calm):
+    values = _kills_once(_values(tmp_path, name="processes", workers=2), tmp_path / "struck")
+    experiment = experiment_from_dict(values)
+    with (tmp_path / "printed").open("w") as file:
+        run_experiment(experiment, console=Console(file=file, width=200))
+    printed = (tmp_path / "printed").read_text()
+    assert (tmp_path / "struck").exists()
+    assert printed.count("lost its process (it ended with signal 9)") == 1
+    assert "4 of 4 done" in printed
+    assert _weights(tmp_path) == calm
+    ledger = (tmp_path / "tiny" / "test_ledger.jsonl").read_text().splitlines()
+    assert len(ledger) == 4  # no cell was tested twice
+    stamps = {path: path.stat().st_mtime_ns for path in tmp_path.glob("tiny/cells/*/result.json")}
+    run_experiment(experiment, console=Console(quiet=True))
+    assert stamps == {path: path.stat().st_mtime_ns for path in tmp_path.glob("tiny/cells/*/result.json")}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*tested 2 times")  # a kill may fall between the test and the result
+def test_a_command_with_processes_that_is_killed_goes_on_without_running_a_cell_twice(tmp_path, calm):
+    values = _values(tmp_path, name="processes", workers=2)
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
+    command = [sys.executable, str(ROOT / "train.py"), "--config", str(tmp_path / "config.yaml")]
+    program = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True)
+    deadline = time.monotonic() + 200
+    while len(_weights(tmp_path)) < 1 and time.monotonic() < deadline:
+        time.sleep(0.2)
+    os.killpg(program.pid, signal.SIGKILL)
+    program.wait()
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("tiny/cells/*/result.json")}
+    assert before
+    run_experiment(experiment_from_dict(_values(tmp_path)), console=Console(quiet=True))
+    assert before.items() <= {p: p.stat().st_mtime_ns for p in tmp_path.glob("tiny/cells/*/result.json")}.items()
+    assert _weights(tmp_path) == calm
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_RAY, reason="Ray is not installed")
+def test_a_ray_cluster_of_two_nodes_survives_the_death_of_a_worker(tmp_path, calm):
+    """In a program of its own: a cluster leaves threads and sockets behind."""
+    values = _kills_once(_values(tmp_path, name="ray", address="CLUSTER"), tmp_path / "struck")
+    noting = {"class_path": "tests.experiments.ray_cluster.NoteNode", "init_args": {"folder": str(tmp_path)}}
+    values["execution"]["watchers"].append(noting)
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
+    command = [sys.executable, "-m", "tests.experiments.ray_cluster", str(tmp_path / "config.yaml")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=500)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "struck").exists()
+    assert done.stdout.count("lost its process (WorkerCrashedError)") == 1
+    assert len(list(tmp_path.glob("*.node"))) == 2
+    assert _weights(tmp_path) == calm
+
+
+def test_an_address_where_nobody_listens_is_told_at_once():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        for listens in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}", "auto", "local"):
+            knock(listens)
+    with pytest.raises(
+        InputError, match=rf"executor.address 127.0.0.1:{port}: there is no Ray cluster to join: .*refused"
+    ):
+        knock(f"127.0.0.1:{port}")
+
+
+@pytest.mark.skipif(HAS_RAY, reason="Ray is installed")
+def test_ray_that_is_missing_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"pip install 'vit-vs-cnn\[ray\]'"):
+        run_quietly(experiment_from_dict(_values(tmp_path, name="ray")))
+
+
+class _Stub:
+    """Workers that end every cell as a script says."""
+
+    def __init__(self, script):
+        self.script = script
+        self.taken = []
+        self.queue = []
+
+    def can_take(self):
+        return len(self.queue) < 2
+
+    def submit(self, cell):
+        self.taken.append(cell.name)
+        self.queue.append(cell)
+
+    def wait(self, seconds):
+        if not self.queue:
+            return []
+        cell = self.queue.pop(0)
+        return [(cell, self.script(cell))]
+
+    def stop(self):
+        self.queue = []
+
+
+def _done(cell):
+    place = {"contender": cell.contender, "train_size": cell.train_size, "seed": cell.seed, "cell": cell.folder.name}
+    cell.write_result({**place, "scored_on": "test", "scored_images": 60, "accuracy": 0.5, "data": {}})
+    return Outcome("through")
+
+
+def _schedule(tmp_path, script, *, retries=2):
+    experiment = experiment_from_dict(_values(tmp_path))
+    cells = grid(experiment, Pool(experiment.data), world_size=1)
+    stub = _Stub(script)
+    return Schedule(cells, stub, retries=retries), stub, cells
+
+
+def _ignore(*_):
+    pass
+
+
+def test_what_starts_from_a_cell_waits_for_it(tmp_path):
+    schedule, stub, _ = _schedule(tmp_path, _done)
+    schedule.run(_ignore, _ignore)
+    assert stub.taken == ["resnet-n120-s3", "resnet-n120-s4", "later-n120-s3", "later-n120-s4"]
+
+
+def test_a_cell_that_keeps_losing_its_process_fails_and_so_does_what_starts_from_it(tmp_path):
+    def script(cell):
+        return Outcome("lost", "it ended with signal 9") if cell.name == "resnet-n120-s3" else _done(cell)
+
+    schedule, stub, cells = _schedule(tmp_path, script)
+    notes = []
+    schedule.run(notes.append, _ignore)
+    assert stub.taken.count("resnet-n120-s3") == 3
+    assert len(notes) == 2
+    failures = {cell.name: read_failure(cell.folder) for cell in cells}
+    assert failures["resnet-n120-s3"].type == "ProcessLost"
+    assert failures["later-n120-s3"].type == "NotRun"
+    assert failures["later-n120-s4"] is None
+
+
+def test_what_one_process_refuses_stops_all(tmp_path):
+    schedule, stub, _ = _schedule(tmp_path, lambda cell: Outcome("refused", "no such folder"))
+    with pytest.raises(InputError, match="no such folder"):
+        schedule.run(_ignore, _ignore)
+    assert len(stub.taken) == 2
+
+
+@pytest.mark.parametrize(
+    ("executor", "message"),
+    [
+        ("cloud", "executor.name: expected one of local, processes, ray, got cloud"),
+        ({"name": "local", "workers": 3}, "workers 3 are of the executor processes"),
+        ({"name": "processes", "workers": 0}, "executor: workers 0 must be from 1 to 4096"),
+        ({"retries": -1}, "retries -1 must be from 0 to 1000"),
+        ({"name": "ray", "resources": {"CPU": -1.0}}, "resources: CPU -1.0 must be 0 or more"),
+    ],
+)
+def test_an_executor_that_cannot_be(tmp_path, executor, message):
+    with pytest.raises(InputError) as caught:
+        experiment_from_dict({**tiny_config(tmp_path), "executor": executor})
+    assert message in str(caught.value)
+
+
+def test_an_executor_by_name_is_short_for_a_block(tmp_path):
+    assert experiment_from_dict({**tiny_config(tmp_path), "executor": "ray"}).executor.name == "ray"
+
+
+def test_a_failure_in_another_process_is_reported_here(tmp_path):
+    values = _values(tmp_path, name="processes", workers=1)
+    model = {"class_path": "tests.experiments.killer.Fragile", "init_args": {"mended": str(tmp_path / "no")}}
+    values["contenders"] = {"own": {"model": model}}
+    values["protocol"]["seeds"] = [3]
+    with pytest.raises(CellsFailed, match="own-n120-s3: RuntimeError at step 0: out of luck"):
+        run_quietly(experiment_from_dict(values))

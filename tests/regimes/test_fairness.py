@@ -1,0 +1,64 @@
+"""Unfair comparisons are named."""
+
+import pytest
+
+from tests.regimes.tables import seeded
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.regimes.fairness import obstacle, warnings_of
+
+
+def both(**changes_of_b):
+    common = {
+        "trials": 1,
+        "scored_on": "test",
+        "data": {"fingerprint": "f"},
+        "subset": "s",
+        "identity": {"budget": {"steps": 40}, "batch_size": 8, "contender": {"augmentation": {"flip": True}}},
+    }
+    results = seeded({"a": {7: 0.5, 11: 0.5}, "b": {7: 0.4, 11: 0.6}}, **common)
+    return [r | changes_of_b if r["contender"] == "b" else r for r in results]
+
+
+def sides(results):
+    return [[r for r in results if r["contender"] == name and r["train_size"] == 7] for name in "ab"]
+
+
+def test_a_fair_comparison_has_no_warning_and_no_obstacle():
+    assert warnings_of(both()) == []
+    assert obstacle(*sides(both())) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "warning", "forbids"),
+    [
+        ({"trials": 12}, "Recipes had unequal trials (a: 1 against b: 12).", "unequal trials (1, 12)"),
+        ({"subset": "t"}, "Contenders were trained on different subsets at 6 places", "different subsets"),
+        ({"data": {"fingerprint": "g"}}, "Data differ (a: f against b: g).", "different images"),
+        ({"identity": {"budget": {"steps": 40}, "batch_size": 9}}, "Batch sizes differ (a: 8 against b: 9).", None),
+        ({"identity": {"budget": {"steps": 50}, "batch_size": 8}}, "Budgets differ (a", None),
+        ({"identity": {"contender": {"augmentation": {"flip": False}}}}, "Augmentation differs (a", None),
+    ],
+)
+def test_what_differs_between_contenders_is_named(change, warning, forbids):
+    results = both(**change)
+    assert any(text.startswith(warning) for text in warnings_of(results))
+    found = obstacle(*sides(results))
+    assert found is None if forbids is None else forbids in str(found)
+
+
+def test_what_differs_between_sizes_is_no_difference_between_contenders():
+    results = both()
+    for result in results:
+        result["identity"] = {**result["identity"], "budget": {"steps": result["train_size"]}}
+    assert warnings_of(results) == []
+
+
+def test_validation_images_allow_no_verdict():
+    results = [r | {"scored_on": "validation"} for r in both()]
+    assert "no verdict" in warnings_of(results)[-1]
+    assert obstacle(*sides(results)) == "they were scored on validation images"
+
+
+def test_test_and_validation_scores_are_not_mixed():
+    with pytest.raises(InputError, match="some are scored on test images, others on validation"):
+        warnings_of(both(scored_on="validation"))

@@ -1,0 +1,79 @@
+"""Curves between the sizes, and where they reach something."""
+
+import numpy as np
+import pytest
+
+from vit_vs_cnn.regimes.interpolation import (
+    interpolate,
+    log_errors,
+    reached_from,
+    root_with_interval,
+    size_grid,
+)
+
+SIZES = (70, 110, 530, 1300)
+
+
+def test_a_power_law_is_met_exactly_between_the_sizes():
+    law = lambda n: -0.3 * np.log(n) + 1.1  # noqa: E731
+    at = size_grid(70, 1300, 31)
+    np.testing.assert_allclose(interpolate(SIZES, law(np.array(SIZES, dtype=float))[None], at)[0], law(at), atol=1e-12)
+
+
+def test_between_two_sizes_the_curve_stays_between_their_errors():
+    values = np.random.default_rng(0).standard_normal((53, 4))
+    at = size_grid(70, 1300, 301)
+    curves = interpolate(SIZES, values, at)
+    for left in range(3):
+        inside = (at >= SIZES[left]) & (at <= SIZES[left + 1])
+        low, high = values[:, left : left + 2].min(1), values[:, left : left + 2].max(1)
+        assert (curves[:, inside] >= low[:, None] - 1e-9).all()
+        assert (curves[:, inside] <= high[:, None] + 1e-9).all()
+
+
+@pytest.mark.parametrize(
+    ("gap", "expected"),
+    [
+        ((-1.0, 1.0, 2.0, 3.0), 10**0.5),  # halfway from 1 to 10
+        ((1.0, -1.0, -1.0, 3.0), 100 * 10**0.25),  # the last change counts
+        ((1.0, -1.0, 1.0, 0.0), np.inf),
+        ((1.0, 1.0, 1.0, -1.0), np.inf),
+        ((1.0, 2.0, 3.0, 4.0), -np.inf),
+        ((0.0, 2.0, 3.0, 4.0), 1.0),
+    ],
+)
+def test_what_is_reached_is_reached_from_the_last_change_of_sign_on(gap, expected):
+    found = reached_from(np.array([1.0, 10.0, 100.0, 1000.0]), np.array([gap]))
+    assert found[0] == pytest.approx(expected)
+
+
+def test_a_perfect_score_has_a_finite_logarithm():
+    assert np.isfinite(log_errors(np.array([1.0, 0.5]))).all()
+
+
+def test_the_interval_of_a_root_holds_all_sizes_that_a_test_cannot_tell_from_it():
+    """A straight gap with normal intercept: in log n the interval is the root plus and minus 1.96 of its deviation."""
+    sizes = size_grid(100, 10_000)
+    intercepts = np.random.default_rng(0).normal(-np.log(1500), 0.2, (20_000, 1))
+    found = root_with_interval(sizes, np.log(sizes)[None] - np.log(1500), np.log(sizes) + intercepts)
+    assert found.value == pytest.approx(1500, rel=1e-4)
+    assert np.log(found.high / found.value) == pytest.approx(1.96 * 0.2, rel=0.05)
+    assert np.log(found.value / found.low) == pytest.approx(1.96 * 0.2, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("root", "deviation", "expected"),
+    [
+        (9000, 0.2, (9000, 9000 * np.exp(-0.392), np.inf)),
+        (110, 0.2, (110, -np.inf, 110 * np.exp(0.392))),
+        (15_000, 0.5, (np.inf, 15_000 * np.exp(-0.98), np.inf)),
+        (10**6, 0.2, (np.inf, np.inf, np.inf)),
+        (80, 0.5, (-np.inf, -np.inf, 80 * np.exp(0.98))),
+        (1, 0.2, (-np.inf, -np.inf, -np.inf)),
+    ],
+)
+def test_an_interval_is_open_where_the_range_ends_before_it(root, deviation, expected):
+    sizes = size_grid(100, 10_000)
+    intercepts = np.random.default_rng(0).normal(-np.log(root), deviation, (20_000, 1))
+    found = root_with_interval(sizes, np.log(sizes)[None] - np.log(root), np.log(sizes) + intercepts)
+    assert (found.value, found.low, found.high) == pytest.approx(expected, rel=0.03)

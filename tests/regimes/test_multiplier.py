@@ -1,0 +1,92 @@
+"""Data multipliers: published, analytic, censored, extrapolated."""
+
+import pytest
+
+from tests.regimes.tables import draws_of, law_table, published, seeded
+from vit_vs_cnn.regimes import analyse
+from vit_vs_cnn.regimes.multiplier import matched_multiplier, multipliers
+from vit_vs_cnn.regimes.power_laws import fit_draws, models_for
+
+SIZES = (500, 1000, 2500, 5000, 10000)
+
+
+def multipliers_of(results, count=400):
+    draws = draws_of(results, count=count)
+    laws = {model: [fit_draws(draws, place, model) for place in (0, 1)] for model in models_for(draws)}
+    return multipliers(draws, laws), matched_multiplier(draws)
+
+
+def exact(sizes=SIZES, **laws):
+    return seeded(law_table(sizes, **laws), images=10**12, spread=1e-9)
+
+
+@pytest.mark.parametrize(("behind", "published_multiplier"), [("ViT 5.0M", 6.0), ("CCT 5.3M", 2.2)])
+def test_the_published_table_gives_its_data_multipliers_at_5000(behind, published_multiplier):
+    (pair,) = analyse(published("CNN 4.9M", behind), resamples=500).pairs
+    first = pair.multipliers[0]
+    assert (first.ahead, first.behind, first.size, first.state) == ("CNN 4.9M", behind, 5000, "measured")
+    assert first.value is not None and first.low is not None and first.high is not None
+    assert round(first.value, 1) == published_multiplier
+    assert first.low < published_multiplier < first.high < 1.3 * first.low
+
+
+def test_the_multiplier_of_two_power_laws_is_the_closed_one():
+    """e^a n^-b = e^a' (M n)^-b' gives M = e^((a' - a) / b') n^(b / b' - 1)."""
+    found, matched = multipliers_of(exact(cnn=(0.5, 0.2, 0.0), vit=(0.7, 0.2, 0.0)))
+    measured = [m for m in found if m.state == "measured" and m.method == "interpolation"]
+    assert [m.size for m in measured] == [500, 1000, 2500]
+    for m in measured:
+        assert m.value == pytest.approx(2.718282, rel=1e-3)
+    assert matched is not None
+    assert matched.value == pytest.approx(2.718282, rel=1e-3)
+    assert matched.size == pytest.approx(10000 / 2.718282, rel=1e-3)
+    assert (matched.more_than, matched.less_than) == (20.0, 1.0)
+
+
+def test_beyond_the_range_it_is_censored_and_the_laws_are_flagged():
+    found, _ = multipliers_of(exact(cnn=(0.5, 0.2, 0.0), vit=(0.7, 0.2, 0.0)))
+    at = {(m.size, m.method): m for m in found}
+    censored = at[5000, "interpolation"]
+    assert (censored.state, censored.value, censored.low, censored.more_than) == ("censored above", None, 2.0, 2.0)
+    near, far = at[5000, "power law"], at[10000, "power law"]
+    assert (near.state, far.state) == ("extrapolated", "far extrapolated")
+    assert near.value == pytest.approx(2.718282, rel=1e-3)
+    assert (500, "power law") not in at  # what was measured needs no law
+
+
+def test_better_at_the_least_size_than_the_other_at_the_largest_means_more_than():
+    found, matched = multipliers_of(exact(cnn=(-1.0, 0.2, 0.0), vit=(0.5, 0.1, 0.0)))
+    assert {m.state for m in found if m.method == "interpolation"} == {"censored above"}
+    assert matched is not None
+    assert (matched.value, matched.state) == (None, "censored above")
+    assert (matched.more_than, matched.low, matched.high) == (20.0, 20.0, None)
+
+
+def test_a_law_with_a_floor_above_the_error_never_gets_there():
+    results = exact(cnn=(0.5, 0.4, 0.0), vit=(2.0, 0.7, 0.3))
+    found, _ = multipliers_of(results)
+    last = {m.method: m for m in found if m.size == 10000}
+    assert last["power law with floor"].state == "never"
+    assert last["power law with floor"].value is None
+
+
+def test_who_is_ahead_with_all_the_data_may_need_more_where_there_is_little():
+    """The one that is ahead at 10,000 is behind at 1,000: there the multiplier of the other is below 1."""
+    (found, _) = multipliers_of(exact(cnn=(0.5, 0.15, 0.0), vit=(0.5 + 0.15 * 8.0064, 0.3, 0.0)))
+    by_size = {m.size: m for m in found if m.method == "interpolation"}
+    assert by_size[2500].ahead == "vit"
+    assert by_size[2500].value is not None and by_size[2500].value < 1
+    assert (by_size[500].state, by_size[500].high) == ("censored below", None)
+    assert by_size[5000].value is not None and by_size[5000].value > 1
+
+
+def test_equal_contenders_need_equal_data():
+    found, matched = multipliers_of(exact(a=(0.5, 0.2, 0.0), b=(0.5, 0.2, 0.0)))
+    for m in found:
+        if m.value is not None:
+            assert m.value == pytest.approx(1.0, rel=1e-6)
+    assert matched is not None
+
+
+def test_one_size_has_no_multiplier():
+    assert multipliers_of(exact((500,), cnn=(0.5, 0.2, 0.0), vit=(0.7, 0.2, 0.0))) == ([], None)

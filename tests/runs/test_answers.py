@@ -1,0 +1,34 @@
+"""What any accuracy must be measured against."""
+
+import numpy as np
+import pytest
+import torch
+
+from vit_vs_cnn.runs.answers import class_counts, classes_named, majority_share, told_of_few
+from vit_vs_cnn.runs.evaluation import Predictions
+
+
+def _naming(named: list[int], labels: list[int], classes: int = 7) -> Predictions:
+    logits = torch.nn.functional.one_hot(torch.tensor(named), classes).float()
+    return Predictions(logits, torch.tensor(labels), [str(i) for i in range(len(labels))])
+
+
+def test_naming_the_most_frequent_class_has_the_accuracy_of_its_share():
+    predictions = _naming([2] * 5, [2, 2, 5, 2, 0])
+    assert class_counts(predictions).tolist() == [1, 0, 3, 0, 0, 1, 0]
+    assert majority_share(class_counts(predictions)) == predictions.accuracy == pytest.approx(0.6)
+    assert classes_named(predictions) == 1
+    assert majority_share(np.array([31, 31, 38])) == 0.38
+
+
+def test_one_class_or_fewer_than_half_of_those_that_occur_are_told_of():
+    named = {"one": 1, "two": 2, "three": 3, "four": 4, "seven": 7}
+    assert told_of_few(named, 7) == [
+        "one says the same class of every image: it names 1 of the 7 classes that occur",
+        "two names 2 of the 7 classes that occur",
+        "three names 3 of the 7 classes that occur",
+    ]
+    assert told_of_few({"one": 1}, 2) == [
+        "one says the same class of every image: it names 1 of the 2 classes that occur"
+    ]
+    assert told_of_few({"one": 1}, 1) == []

@@ -1,0 +1,64 @@
+"""Calibration in bins of equal mass, by hand and against torchmetrics, netcal and a loop."""
+
+import numpy as np
+import pytest
+import torch
+from netcal.metrics import ECE
+from torchmetrics.functional.classification import multiclass_calibration_error
+
+from vit_vs_cnn.runs.calibration import equal_mass_bins, expected_calibration_error, reliability
+
+
+def _random(count: int = 997):
+    generator = torch.Generator().manual_seed(4)
+    probabilities = torch.randn(count, 7, generator=generator).double().softmax(1)
+    return probabilities, torch.randint(0, 7, (count,), generator=generator)
+
+
+def test_with_one_bin_calibration_error_is_that_of_torchmetrics():
+    probabilities, labels = _random()
+    theirs = multiclass_calibration_error(probabilities, labels, num_classes=7, n_bins=1)
+    assert expected_calibration_error(probabilities, labels, bins=1) == pytest.approx(float(theirs), abs=1e-6)
+
+
+def test_calibration_error_equals_a_loop_over_sorted_bins():
+    probabilities, labels = _random()
+    confidence, predicted = (x.numpy() for x in probabilities.max(1))
+    total = 0.0
+    for part in np.array_split(np.argsort(confidence, kind="stable"), 15):
+        total += len(part) / 997 * abs((predicted[part] == labels.numpy()[part]).mean() - confidence[part].mean())
+    assert expected_calibration_error(probabilities, labels) == pytest.approx(total)
+
+
+@pytest.mark.parametrize("count", [15 * 67, 30])
+def test_where_no_confidence_ties_the_error_is_that_of_netcal(count):
+    probabilities, labels = _random(count)
+    theirs = ECE(bins=15, equal_intervals=False).measure(probabilities.numpy(), labels.numpy())
+    assert expected_calibration_error(probabilities, labels) == pytest.approx(float(theirs), abs=1e-6)
+
+
+def test_images_of_one_confidence_share_a_bin_so_that_their_order_is_of_no_account():
+    """A coin of 3/5 that says 3/5 is calibrated, however its images are sorted."""
+    probabilities = torch.tensor([[0.6, 0.4]], dtype=torch.float64).repeat(1000, 1)
+    labels = torch.cat([torch.zeros(600), torch.ones(400)]).long()
+    for order in (torch.arange(1000), torch.randperm(1000, generator=torch.Generator().manual_seed(0))):
+        assert expected_calibration_error(probabilities, labels[order]) == pytest.approx(0.0, abs=1e-12)
+        assert reliability(probabilities, labels[order])[2] == [1000]
+
+
+def test_some_ties_give_the_bins_and_the_error_that_one_finds_by_hand():
+    """Confidences .5 (four), .7, .8, .9; three bins of places 0-2, 3-4, 5-6: the four share the bin of the second."""
+    confidence = torch.tensor([0.9, 0.5, 0.7, 0.5, 0.8, 0.5, 0.5], dtype=torch.float64)
+    assert equal_mass_bins(confidence, 3).tolist() == [2, 0, 1, 0, 2, 0, 0]
+    probabilities = torch.stack([confidence, 1 - confidence], dim=1)
+    labels = torch.tensor([0, 0, 1, 1, 0, 1, 1])  # right: .9, one of the .5, .8
+    by_hand = (4 * abs(0.25 - 0.5) + 1 * abs(0 - 0.7) + 2 * abs(1 - 0.85)) / 7
+    assert expected_calibration_error(probabilities, labels, bins=3) == pytest.approx(by_hand)
+
+
+def test_shuffled_images_have_the_same_error_with_ties_and_without():
+    probabilities, labels = _random()
+    order = torch.randperm(997, generator=torch.Generator().manual_seed(1))
+    for given in (probabilities, (probabilities * 20).round() / 20):
+        one, other = (expected_calibration_error(given[i], labels[i]) for i in (torch.arange(997), order))
+        assert one == pytest.approx(other, abs=1e-12)

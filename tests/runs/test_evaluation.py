@@ -1,0 +1,96 @@
+"""The test set is opened in one place, on the record."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from vit_vs_cnn.runs.evaluation import Predictions, TestLedger, evaluate, hash_weights, predict
+from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.errors import InputError
+
+
+def _images(count: int = 23) -> LabelledImages:
+    images = torch.randint(0, 256, (count, 1, 3, 5), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    return LabelledImages(images, torch.arange(count) % 2, ("even", "odd"), [f"test/{i}" for i in range(count)])
+
+
+def _network() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Flatten(), nn.Linear(15, 2), nn.Dropout(0.9)).train()
+
+
+def _scale(images):
+    return images.float() / 255
+
+
+def test_prediction_is_without_dropout_in_order_and_leaves_the_mode():
+    network = _network()
+    predictions = predict(network, _images(), _scale, batch_size=7)
+    expected = network.eval()(_scale(_images().images))
+    torch.testing.assert_close(predictions.logits, expected.detach())
+    assert _network().training
+    assert predictions.accuracy == (expected.argmax(1) == _images().labels).double().mean()
+
+
+def test_predictions_survive_the_way_to_disk_without_pickle(tmp_path):
+    predictions = predict(_network(), _images(), _scale)
+    predictions.save(tmp_path / "p.npz")
+    again = Predictions.load(tmp_path / "p.npz")
+    assert torch.equal(again.logits, predictions.logits)
+    assert torch.equal(again.labels, predictions.labels)
+    assert list(again.sample_ids) == list(predictions.sample_ids)
+
+
+def test_predictions_that_carry_objects_are_refused(tmp_path):
+    np.savez(tmp_path / "p.npz", logits=np.array([{}], dtype=object), labels=np.zeros(1), sample_ids=np.zeros(1))
+    with pytest.raises(InputError, match=r"p\.npz"):
+        Predictions.load(tmp_path / "p.npz")
+
+
+def test_the_ledger_counts_and_warns_from_the_second_look_on(tmp_path):
+    ledger, network = TestLedger(tmp_path / "ledger.jsonl"), _network()
+    _, times = evaluate(network, _images(), _scale, ledger=ledger, what="one")
+    assert times == 1
+    with pytest.warns(UserWarning, match="tested 2 times"):
+        _, times = evaluate(network, _images(), _scale, ledger=ledger, what="one")
+    assert times == 2
+    lines = [json.loads(line) for line in (tmp_path / "ledger.jsonl").read_text().splitlines()]
+    assert {line["weights"] for line in lines} == {hash_weights(network)}
+    assert {line["test_set"] for line in lines} == {_images().fingerprint()}
+
+
+def test_the_hash_of_weights_sees_a_single_changed_bit():
+    one, other = _network(), _network()
+    assert hash_weights(one) == hash_weights(other)
+    with torch.no_grad():
+        other[1].bias[1] = torch.nextafter(other[1].bias[1], torch.tensor(9.0))
+    assert hash_weights(one) != hash_weights(other)
+
+
+def test_training_data_have_no_test_images():
+    from vit_vs_cnn.data.datamodule import TrainingData
+
+    overridden = {name for name in vars(TrainingData) if name.endswith("_dataloader")}
+    assert overridden == {"train_dataloader", "val_dataloader"}
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_answers_that_are_no_numbers_are_refused_and_leave_no_trace(tmp_path, value):
+    """An argmax of NaN names the first class, whose share would pass for an accuracy."""
+    network = _network()
+    with torch.no_grad():
+        network[1].bias[1] = value
+    ledger = TestLedger(tmp_path / "ledger.jsonl")
+    with pytest.raises(InputError, match=r"vit-s3: its answers to 23 of 23 images are not finite numbers") as error:
+        evaluate(network, _images(), _scale, ledger=ledger, what="vit-s3", keep=tmp_path / "p.npz")
+    assert "\n" not in str(error.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_stored_answers_that_are_no_numbers_are_refused(tmp_path):
+    Predictions(torch.full((3, 2), float("nan")), torch.tensor([0, 1, 1]), ["a", "b", "c"]).save(tmp_path / "p.npz")
+    with pytest.raises(InputError, match=r"p\.npz: its answers to 3 of 3 images"):
+        Predictions.load(tmp_path / "p.npz")

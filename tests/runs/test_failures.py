@@ -1,0 +1,76 @@
+"""A cell that fails says why and is tried again; the others run all the same."""
+
+import json
+
+import pytest
+import yaml
+
+from tests.experiments.tiny import run_quietly, tiny_config
+from vit_vs_cnn.cli import main
+from vit_vs_cnn.errors import CellsFailed
+from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.runs.failures import Failure
+from vit_vs_cnn.runs.status import read_status
+
+FRAGILE = "tests.experiments.killer.Fragile"
+
+
+def _values(output, mended, **contenders):
+    values = tiny_config(output)
+    values["protocol"] |= {"budget": {"steps": 3}}
+    values["data"]["augmentation"] = {}
+    values["contenders"] = {
+        "own": {"model": {"class_path": FRAGILE, "init_args": {"mended": str(mended)}}},
+        "resnet": values["contenders"]["resnet"],
+        **contenders,
+    }
+    return values
+
+
+def test_a_network_that_fails_is_named_with_its_reason_and_tried_again(tmp_path, capsys):
+    values = _values(tmp_path, tmp_path / "mended")
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
+    words = ["train", "--config", str(tmp_path / "config.yaml")]
+    assert main(words) == 1
+    printed = capsys.readouterr()
+    assert "failed: own-n120-s3: RuntimeError at step 0: out of luck" in printed.err
+    assert "Traceback" not in printed.err
+    assert "resnet" in printed.out  # the table of what is finished
+    (cell,) = tmp_path.glob("tiny/cells/own-*")
+    assert json.loads((cell / "failed.json").read_text())["message"] == "out of luck"
+    (tmp_path / "mended").touch()
+    assert main(words) == 0
+    assert not (cell / "failed.json").exists()
+
+
+def test_a_diverged_cell_does_not_stop_the_others(tmp_path):
+    values = _values(tmp_path, tmp_path)
+    values["protocol"] |= {"seeds": [3, 4]}
+    values["contenders"].pop("own")
+    values["contenders"] = {
+        "wild": {**values["contenders"]["resnet"], "optimizer": {"name": "sgd", "lr": 1e30}, "schedule": {"warmup": 0}},
+        **values["contenders"],
+    }
+    values["trainer"].pop("gradient_clip_val")
+    with pytest.raises(CellsFailed) as caught:
+        run_quietly(experiment_from_dict(values))
+    assert [line.split(":")[0] for line in caught.value.failures] == ["wild-n120-s3", "wild-n120-s4"]
+    assert "not a number at step" in caught.value.failures[0]
+    status = read_status(tmp_path / "tiny")
+    assert (status.count("done"), status.count("failed"), status.seconds_left) == (2, 2, 0.0)
+    assert "TrainingDiverged at step" in next(cell.reason for cell in status.cells if cell.state == "failed")
+
+
+def test_what_starts_from_a_failed_cell_is_not_run(tmp_path):
+    mended = tmp_path / "mended"
+    values = _values(tmp_path, mended)
+    values["contenders"]["later"] = {**values["contenders"]["own"], "starts_from": "own"}
+    with pytest.raises(CellsFailed) as caught:
+        run_quietly(experiment_from_dict(values))
+    assert len(caught.value.failures) == 2
+    assert "later-n120-s3: NotRun: own-n120-s3, which it starts from, failed" in caught.value.failures
+
+
+def test_a_failure_reads_as_one_line():
+    assert str(Failure("a-n1-s0", "ValueError", "no", 7, "2020")) == "a-n1-s0: ValueError at step 7: no"
+    assert str(Failure("a-n1-s0", "ValueError", "no", None, "2020")) == "a-n1-s0: ValueError: no"

@@ -1,0 +1,42 @@
+"""A checkpoint gives back the network that was evaluated."""
+
+import json
+
+import pytest
+import torch
+
+from tests.experiments.tiny import tiny_experiment
+from vit_vs_cnn.runs.evaluation import Predictions, hash_weights, predict
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.trained import open_network
+from vit_vs_cnn.training.checkpoints import read_checkpoint
+
+
+@pytest.mark.parametrize("contender", ["vit", "resnet"])
+def test_a_loaded_network_gives_the_logits_of_the_result(trained_once, contender):
+    (cell,) = trained_once.glob(f"cells/{contender}-*-s3-*")
+    loaded = open_network(cell / "checkpoints" / "last.ckpt")
+    assert hash_weights(loaded.network) == json.loads((cell / "result.json").read_text())["weights"]
+    predictions = predict(loaded.network, Pool(tiny_experiment(trained_once).data).test, loaded.augmenter.normalise)
+    torch.testing.assert_close(predictions.logits, Predictions.load(cell / "predictions.npz").logits)
+    assert len(loaded.about.class_names) == predictions.logits.shape[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"class_names": ["a", "b"]}, "does not fit its own model"),
+        ({"model": {"class_path": "os.system"}}, "os.system is not imported unless --trust"),
+        ({"model": {"name": "vit_giga"}}, "there is no model"),
+        ({"image_shape": [3, 33, 32]}, "patch_size"),
+        ({"mean": None}, "lacks what is needed"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_named(trained_once, tmp_path, change, message):
+    contents = read_checkpoint(next(trained_once.glob("cells/vit-*/checkpoints/last.ckpt")))
+    contents["vit_vs_cnn"] |= change
+    torch.save(contents, tmp_path / "changed.ckpt")
+    with pytest.raises(InputError, match=message) as caught:
+        open_network(tmp_path / "changed.ckpt")
+    assert "changed.ckpt" in str(caught.value)

@@ -1,0 +1,99 @@
+"""The status of an experiment is what its folders show, while it runs and after."""
+
+import json
+
+import pytest
+import yaml
+from filelock import FileLock
+
+from tests.experiments.tiny import tiny_config
+from vit_vs_cnn.cli import main
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.runs.status_view import duration, status_line
+from vit_vs_cnn.runs.status import CellStatus, read_status
+from vit_vs_cnn.runs.time_left import seconds_left
+
+NAMES = [f"{contender}-n{size}-s0-0123456789" for size in (50, 100) for contender in ("vit", "resnet")]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A grid of four: one done in 30 s, one failed, two not begun."""
+    root = tmp_path / "tiny"
+    (root / "cells").mkdir(parents=True)
+    (root / "grid.json").write_text(json.dumps(NAMES))
+    (root / "experiment.yaml").write_text(yaml.safe_dump(tiny_config(tmp_path)))
+    for name in NAMES[:3]:
+        (root / "cells" / name).mkdir()
+    result = {"steps": 23, "train_seconds": 30.0, "accuracy": 0.5, "cell": NAMES[0], "contender": "vit", "seed": 0}
+    result |= {"train_size": 50, "scored_on": "test", "scored_images": 60, "data": {}}
+    (root / "cells" / NAMES[0] / "result.json").write_text(json.dumps(result))
+    failure = {"cell": "resnet-n50-s0", "type": "RuntimeError", "message": "no memory", "step": 4, "time": "2020"}
+    (root / "cells" / NAMES[1] / "failed.json").write_text(json.dumps(failure))
+    return root
+
+
+def test_each_cell_is_in_the_state_that_its_folder_shows(folder):
+    status = read_status(folder)
+    assert [cell.state for cell in status.cells] == ["done", "failed", "waiting", "waiting"]
+    assert [cell.name for cell in status.cells[:2]] == ["vit-n50-s0", "resnet-n50-s0"]
+    assert status.cells[1].reason == "RuntimeError at step 4: no memory"
+    assert status.seconds_left is None  # no resnet has shown how long it takes
+    assert status_line(status) == "1 of 4 done, 1 failed, 2 waiting; time left not known yet"
+
+
+def test_a_cell_runs_as_long_as_its_lock_is_held(folder):
+    cell = folder / "cells" / NAMES[2]
+    (cell / "metrics.csv").write_text("step,metric,value\n4,train/loss,2.0\n9,train/loss,1.5\n")
+    with FileLock(cell / ".lock"):
+        (running,) = (c for c in read_status(folder).cells if c.state == "running")
+        assert (running.step, running.steps, running.steps_per_second) == (9, 23, None)
+        (cell / "progress.json").write_text('{"step": 11, "steps": 23, "steps_per_second": 0.5, "host": "here"}')
+        (running,) = (c for c in read_status(folder).cells if c.state == "running")
+        assert (running.step, running.steps_per_second, running.host) == (11, 0.5, "here")
+    left = read_status(folder).cells[2]
+    assert (left.state, left.step) == ("waiting", 11)
+
+
+def test_the_command_prints_a_table_or_json(folder, capsys):
+    assert main(["status", str(folder)]) == 0
+    printed = capsys.readouterr().out
+    for word in ("vit-n50-s0", "50.0 % in 30 s", "no memory", "1 of 4 done"):
+        assert word in printed
+    assert main(["status", str(folder), "--json"]) == 0
+    assert [cell["state"] for cell in json.loads(capsys.readouterr().out)["cells"]][:2] == ["done", "failed"]
+
+
+def test_a_folder_that_is_no_experiment_is_named(tmp_path):
+    with pytest.raises(InputError, match="is not the folder of an experiment"):
+        read_status(tmp_path)
+
+
+def _cell(contender, size, state, **more):
+    return CellStatus("", contender, size, 0, state, **more)
+
+
+def test_time_left_goes_by_contender_and_workers():
+    cells = [
+        _cell("vit", 50, "done", seconds=30.0),
+        _cell("vit", 100, "done", seconds=50.0),
+        _cell("resnet", 50, "running", step=10, steps=20, steps_per_second=0.5),
+        _cell("vit", 100, "waiting"),
+        _cell("vit", 50, "waiting", step=5, steps=20),
+        _cell("resnet", 100, "waiting"),
+        _cell("resnet", 100, "failed"),
+    ]
+    # 10 steps at 0.5 a second; 40 s, the mean; three quarters of that; 20 steps at the speed of the one that runs
+    assert seconds_left(cells, workers=1, by_size=False) == 20 + 40 + 30 + 40
+    assert seconds_left(cells, workers=2, by_size=False) == (20 + 40 + 30 + 40) / 2
+    assert seconds_left(cells, workers=9, by_size=False) == 40  # a cell for each, and the longest bounds it
+
+
+def test_under_a_budget_in_epochs_the_time_grows_with_the_size():
+    cells = [_cell("vit", 50, "done", seconds=30.0), _cell("vit", 200, "waiting")]
+    assert seconds_left(cells, workers=1, by_size=True) == 120
+    assert seconds_left(cells, workers=1, by_size=False) == 30
+
+
+def test_durations_read_as_one_would_say_them():
+    assert [duration(s) for s in (7.4, 99.0, 400.0, 12000.0)] == ["7 s", "99 s", "7 min", "3 h 20 min"]

@@ -1,0 +1,166 @@
+"""Which keys a token of a grid sees, and which place of the bias it reads for each."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from einops import rearrange
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from vit_vs_cnn.attention.tracing import kept
+from vit_vs_cnn.attention.windows.tiles import Windows
+
+BOUNDARIES = ("mask", "zero", "shift", "circular")
+
+
+class Neighbourhood(NamedTuple):
+    """Which keys every query of a grid sees.
+
+    Arguments:
+        grid_size: (rows, cols) of the tokens that have a place.
+        window_size: (rows, cols) of the window.
+        dilation: (rows, cols) between two keys of a window.
+        boundary: what a window does at the edge of the grid.
+        extra_tokens: tokens without a place, first in the sequence.
+        by_offset: see ``Windows``.
+    """
+
+    grid_size: tuple[int, int]
+    window_size: tuple[int, int]
+    dilation: tuple[int, int]
+    boundary: str
+    extra_tokens: int
+    by_offset: bool = False
+
+    @property
+    def patches(self) -> int:
+        """Number of tokens that have a place."""
+        return self.grid_size[0] * self.grid_size[1]
+
+    @property
+    def windows(self) -> Windows:
+        """The same for tiles."""
+        halo = self.boundary in ("zero", "circular")
+        return Windows(self.window_size, self.dilation, self.boundary == "shift", halo, self.by_offset)
+
+    @property
+    def margins(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Tokens (before, after) the grid that the windows of the outermost queries reach, by rows and by cols."""
+        rows, cols = (
+            ((window - 1) // 2 * step, window // 2 * step)
+            for window, step in zip(self.window_size, self.dilation, strict=True)
+        )
+        return rows, cols
+
+    @property
+    def repeats_keys(self) -> bool:
+        """Whether windows reach around the torus and see a key twice."""
+        spans = zip(self.window_size, self.dilation, self.grid_size, strict=True)
+        return self.boundary == "circular" and any((window - 1) * step >= size for window, step, size in spans)
+
+
+def window_keys(
+    size: int, window: int, *, dilation: int = 1, boundary: str = "mask"
+) -> tuple[Int[Tensor, "queries window"], Bool[Tensor, "queries window"]]:
+    """The keys that each query of one axis sees, and whether there are such keys.
+
+    ``key[q, s] = q + dilation (s - (window - 1) // 2)``: the offsets of an odd window are symmetric, those of an even
+    one reach one further to the right. At the edges "circular" takes it modulo ``size``; "shift" moves the whole window
+    inwards, in steps of ``dilation``, and cuts one that is larger than the axis.
+
+    Reference: Hassani et al. 2023 (neighbourhood attention), equation 1, for "shift".
+    """
+    queries = torch.arange(size)[:, None]
+    starts = queries - (window - 1) // 2 * dilation
+    if boundary == "shift":
+        lattice = queries % dilation
+        last = lattice + (size - 1 - lattice) // dilation * dilation
+        starts = starts.minimum(last - (window - 1) * dilation).maximum(lattice)
+    keys = starts + dilation * torch.arange(window)
+    if boundary == "circular":
+        keys = keys % size
+    return keys, (keys >= 0) & (keys < size)
+
+
+class Places(NamedTuple):
+    """What every query of the grid finds at every place of its window, the places row by row."""
+
+    keys: Int[Tensor, "queries places"]  # the token of the grid, row by row; the number of tokens where there is none
+    inside: Bool[Tensor, "queries places"]  # whether there is one
+    slots: Int[Tensor, "queries places"]  # the column of the bias
+
+
+@kept
+def window_places(around: Neighbourhood, device: torch.device) -> Places:
+    """The windows of a grid, as the products of those of its two axes."""
+    keys, inside, slots = zip(*(_axis_places(around, axis) for axis in (0, 1)), strict=True)
+    _, cols = around.windows.places
+
+    def product(by_row: Tensor, by_col: Tensor) -> Tensor:
+        pairs = torch.stack(torch.broadcast_tensors(by_row[:, None, :, None], by_col[None, :, None, :]))
+        return rearrange(pairs, "which r c y x -> which (r c) (y x)")
+
+    with torch.inference_mode(False):  # they outlive this call, and may be read under autograd
+        here = product(*inside).all(dim=0)
+        tokens = (product(*keys) * torch.tensor([around.grid_size[1], 1])[:, None, None]).sum(dim=0)
+        columns = (product(*slots) * torch.tensor([cols, 1])[:, None, None]).sum(dim=0)
+        tokens = tokens.where(here, around.patches)
+        return Places(tokens.to(device), here.to(device), columns.to(device))
+
+
+def _axis_places(around: Neighbourhood, axis: int) -> tuple[Tensor, Tensor, Tensor]:
+    size, window, dilation = around.grid_size[axis], around.window_size[axis], around.dilation[axis]
+    with torch.inference_mode(False):
+        keys, inside = window_keys(size, window, dilation=dilation, boundary=around.boundary)
+        slots = torch.arange(window).expand_as(keys)
+        if around.by_offset:
+            slots = (keys - torch.arange(size)[:, None]) // dilation + window - 1
+    return keys, inside, slots
+
+
+@kept
+def slot_matrix(around: Neighbourhood, device: torch.device) -> Int[Tensor, "queries keys"]:
+    """The column of ``bias_table`` for each pair of all tokens; windows must not see a key twice."""
+    keys, inside, slots = window_places(around, device)
+    extra, patches = around.extra_tokens, around.patches
+    outside = around.windows.places[0] * around.windows.places[1]
+    with torch.inference_mode(False):
+        of_grid = slots.new_full((patches, patches + 1), outside).scatter_(1, keys, slots.where(inside, outside))
+        matrix = slots.new_full((extra + patches, extra + patches), outside + 3)
+        matrix[extra:, :extra] = outside + 1
+        matrix[:extra, extra:] = outside + 2
+        matrix[extra:, extra:] = of_grid[:, :patches]
+    return matrix
+
+
+def neighbourhood(
+    grid_size: int | Sequence[int],
+    window_size: int | Sequence[int],
+    dilation: int | Sequence[int],
+    boundary: str,
+    extra_tokens: int,
+) -> Neighbourhood:
+    """Read and check what the user gave; a sequence becomes a grid of one column.
+
+    Raises:
+        ValueError: if a size is not positive, or the boundary is unknown.
+    """
+    if boundary not in BOUNDARIES:
+        raise ValueError(f'boundary must be one of {", ".join(BOUNDARIES)}, but is "{boundary}"')
+    if extra_tokens < 0:
+        raise ValueError(f"extra_tokens must not be negative, but is {extra_tokens}")
+    grid = (grid_size,) if isinstance(grid_size, int) else tuple(grid_size)
+    if len(grid) not in (1, 2) or min(grid) < 1:
+        raise ValueError(f"grid_size must be (rows, cols) or the length of a sequence, positive, but is {grid_size}")
+    window = _per_axis("window_size", window_size, len(grid))
+    step = _per_axis("dilation", dilation, len(grid))
+    rows, cols = (*grid, 1)[:2]
+    return Neighbourhood((rows, cols), window, step, boundary, extra_tokens)
+
+
+def _per_axis(name: str, given: int | Sequence[int], axes: int) -> tuple[int, int]:
+    numbers = (given,) * axes if isinstance(given, int) else tuple(given)
+    if len(numbers) != axes or min(numbers) < 1:
+        raise ValueError(f"{name} must be one positive number or one for each of {axes} axes, but is {given}")
+    return (numbers[0], numbers[1]) if axes == 2 else (numbers[0], 1)

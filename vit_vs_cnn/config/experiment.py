@@ -1,0 +1,285 @@
+"""The config: an experiment as a controlled comparison, with what the contenders share written once."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Any
+
+from vit_vs_cnn.config import parsing as typed
+from vit_vs_cnn.config import recipes
+from vit_vs_cnn.config.merging import merge, override, with_executor_named
+from vit_vs_cnn.config.schema import Budget, Contender, Data, Execution, Executor, Protocol, Tuning
+from vit_vs_cnn.config.trainer import decisive, read_trainer
+from vit_vs_cnn.data.augmentation import Augmentation
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.plain import Plain, check_plain, read_yaml, refuse_classes
+
+__all__ = [
+    "Budget",
+    "Contender",
+    "Data",
+    "Execution",
+    "Executor",
+    "Experiment",
+    "Protocol",
+    "Tuning",
+    "experiment_from_dict",
+    "hash_of",
+    "merge",
+    "override",
+    "quickstart_path",
+    "read_config",
+]
+
+# Where a config may name a class of the user's own.
+CLASSES_STAND = (
+    ("contenders", "*", "model"),
+    ("contenders", "*", "by_size", "*", "model"),
+    ("contenders", "*", "search", "model", "*"),
+    ("trainer", "*"),
+    ("execution", "watchers"),
+)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A grid of cells: contenders x training sizes x seeds.
+
+    Args:
+        name: Names the folder of the results.
+        protocol: What the contenders share.
+        contenders: Who competes, by name.
+        output: The folder in which that folder lies.
+        data: Where the images come from.
+        trainer: Any argument of lightning.Trainer: precision, devices, strategy, gradient_clip_val, logger, ...
+        execution: How the work is done.
+        executor: Who does it: this process, several, or a Ray cluster.
+        tuning: How recipes are looked for where protocol.trials asks for it.
+        minutes: Choose sizes, seeds and steps such that the grid takes about so long; null for those of the protocol.
+        trusted: Whether its classes may be imported: they were named by who gave the command, not by a file that was
+            trained elsewhere. No setting.
+    """
+
+    name: str
+    protocol: Protocol
+    contenders: dict[str, Contender]
+    output: str = "runs"
+    data: Data = field(default_factory=Data)
+    trainer: Plain = field(default_factory=Plain)
+    execution: Execution = field(default_factory=Execution)
+    executor: Executor = field(default_factory=Executor)
+    tuning: Tuning = field(default_factory=Tuning)
+    minutes: float | None = None
+    trusted: bool = field(default=True, compare=False)
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.output) / self.name
+
+    def recipe(self, contender: str, train_size: int) -> Contender:
+        """A contender as it is trained at a size: with what is different there laid over the rest."""
+        key = (contender, train_size)
+        if key not in self._recipes:
+            self._recipes[key] = self._recipe(*key)
+        return self._recipes[key]
+
+    @cached_property
+    def _recipes(self) -> dict[tuple[str, int], Contender]:
+        return {}
+
+    def _recipe(self, contender: str, train_size: int) -> Contender:
+        plain = self.contenders[contender]
+        sizes = self.protocol.train_sizes
+        over = plain.by_size.get(str(train_size), plain.by_size.get("all") if train_size not in sizes else None)
+        return plain if over is None else recipes.at_size(plain, over, where=f"contenders.{contender}.by_size")
+
+    def augmentation(self, recipe: Contender) -> Augmentation:
+        """The recipe's own augmentation, or the shared one."""
+        return recipe.augmentation or self.data.augmentation
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, from which ``experiment_from_dict`` makes an equal experiment."""
+        return {name: value for name, value in _plain(self).items() if name != "trusted"}
+
+    def cell_identity(
+        self,
+        contender: str,
+        train_size: int,
+        seed: int,
+        *,
+        fingerprint: str,
+        world_size: int = 1,
+        starts_from: str | None = None,
+    ) -> dict[str, Any]:
+        """All that decides the result of a cell.
+
+        Arguments:
+            fingerprint: stands for the images, wherever they lie.
+            world_size: processes that share a run; each draws for its share of a batch.
+            starts_from: stands for the weights that the run begins with; None for drawn ones.
+        """
+        values, recipe = self.to_dict(), self.recipe(contender, train_size)
+        mine = _plain(recipe)
+        mine["augmentation"] = mine["augmentation"] or values["data"]["augmentation"]
+        for found in ("trials", "search"):  # how a recipe was found does not change what it gives
+            del mine[found]
+        del mine["starts_from"]  # what matters is which weights those are
+        del mine["by_size"]  # laid over the rest by now
+        return {
+            "data": {"fingerprint": fingerprint, "validation_fraction": self.data.validation_fraction},
+            "train_size": train_size,
+            "seed": seed,
+            "budget": values["protocol"]["budget"],
+            "batch_size": self.protocol.batch_size,
+            "scored_on": self.protocol.scored_on,
+            "contender": mine,
+            "world_size": world_size,
+            "trainer": decisive(self.trainer),
+            **({} if starts_from is None else {"starts_from": starts_from}),
+        }
+
+    def in_order(self) -> list[str]:
+        """The contenders, each behind the one that it starts from."""
+        named = {name: contender.starts_from for name, contender in self.contenders.items()}
+        starts = {name: [start] if start in named and start is not None else [] for name, start in named.items()}
+        return list(TopologicalSorter(starts).static_order())
+
+    def generations(self) -> list[list[str]]:
+        """The contenders in groups, each group behind those that its members start from."""
+        depth: dict[str, int] = {}
+        for name in self.in_order():
+            depth[name] = depth.get(self.contenders[name].starts_from or "", -1) + 1
+        return [[name for name in depth if depth[name] == level] for level in range(max(depth.values()) + 1)]
+
+
+def _plain(block: Any) -> dict[str, Any]:
+    """A block as values that YAML and JSON can hold."""
+    return json.loads(json.dumps(dataclasses.asdict(block), default=str))
+
+
+def hash_of(identity: Mapping[str, Any]) -> str:
+    """The first 10 hex digits of the SHA-256 of plain values, whatever their order."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> Experiment:
+    """An experiment from plain values, every one checked. No class that it names is made.
+
+    Arguments:
+        values: of a config.
+        trusted: whether the user wrote them; of a file that was trained elsewhere nothing is imported.
+
+    Raises:
+        InputError: what is wrong, where in the config, and what is allowed.
+    """
+    check_plain(values, where="")
+    refuse_classes(values, but_in=CLASSES_STAND)
+    names = [f.name for f in dataclasses.fields(Experiment) if f.name != "trusted"]
+    if unknown := [key for key in values if key not in names]:
+        raise InputError(f"{unknown[0]}: there is no such setting (there are: {', '.join(names)})")
+    values = with_executor_named(values)
+    if not isinstance(values.get("name"), str) or not _is_file_name(values["name"]):
+        raise InputError(f"name: expected a text that can name a folder, got {values.get('name')!r}")
+    output = values.get("output", "runs")
+    if not isinstance(output, str) or not output:
+        raise InputError(f"output: expected the path of a folder, got {output!r}")
+    protocol_values, trainer = _budget_from_trainer(_block(values, "protocol"), _block(values, "trainer"))
+    protocol = typed.build(Protocol, protocol_values, where="protocol")
+    built = {name: typed.build(class_, _block(values, name), where=name) for name, class_ in BLOCKS.items()}
+    return Experiment(
+        name=values["name"],
+        output=output,
+        protocol=protocol,
+        contenders=_contenders(values.get("contenders"), protocol),
+        trainer=Plain(read_trainer(trainer, built["execution"].watchers, trusted=trusted)),
+        minutes=_minutes(values.get("minutes")),
+        trusted=trusted,
+        **built,
+    )
+
+
+#: Blocks that are read by their class alone.
+BLOCKS: dict[str, Any] = {"data": Data, "execution": Execution, "executor": Executor, "tuning": Tuning}
+
+
+def _block(values: Mapping[str, Any], name: str) -> Any:
+    return {} if values.get(name) is None else values[name]
+
+
+def _contenders(given: Any, protocol: Protocol) -> dict[str, Contender]:
+    if not isinstance(given, Mapping) or not given:
+        raise InputError("contenders: expected at least one, as `name: {model: {name: vit_nano}}`")
+    for name in given:
+        if not isinstance(name, str) or not _is_file_name(name):
+            raise InputError(f"contenders.{name}: a contender's name is part of a folder's: letters, digits, . _ -")
+    contenders = {
+        name: recipes.read_contender(contender, protocol, where=f"contenders.{name}")
+        for name, contender in given.items()
+    }
+    _check_starts(contenders)
+    return contenders
+
+
+def _check_starts(contenders: Mapping[str, Contender]) -> None:
+    """A start is another contender, by a way that does not lead back, or a file that is there."""
+    starts = {name: contender.starts_from for name, contender in contenders.items()}
+    for name, start in starts.items():
+        where = f"contenders.{name}.starts_from"
+        if start is not None and start not in contenders and not Path(start).is_file():
+            others = ", ".join(other for other in contenders if other != name)
+            raise InputError(f"{where}: {start!r} is neither another contender ({others}) nor the file of a checkpoint")
+    try:
+        TopologicalSorter({name: [start] for name, start in starts.items()}).prepare()
+    except CycleError as error:
+        circle = " starts from ".join(reversed(error.args[1]))
+        raise InputError(f"contenders: {circle}: none of them could be first") from error
+
+
+def _minutes(given: Any) -> float | None:
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, int | float) or given <= 0:
+        raise InputError(f"minutes: expected a number above 0, got {given!r}")
+    return float(given)
+
+
+def _budget_from_trainer(protocol: Any, trainer: Any) -> tuple[Any, Any]:
+    """``trainer.max_steps`` is Lightning's word for a budget in steps: it takes the place of the protocol's."""
+    if not isinstance(trainer, Mapping) or trainer.get("max_steps") is None or not isinstance(protocol, Mapping):
+        return protocol, trainer
+    rest = {name: value for name, value in trainer.items() if name != "max_steps"}
+    return {**protocol, "budget": {"steps": trainer["max_steps"]}}, rest
+
+
+def _is_file_name(name: str) -> bool:
+    return bool(name) and name[0] not in ".-" and all(c.isalnum() or c in "._-" for c in name)
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The plain values of a YAML file.
+
+    Raises:
+        InputError: no such file, not YAML, a name that stands twice, or not a mapping.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"config {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise InputError(f"config {path} is not YAML: it is no text in UTF-8") from error
+    values = read_yaml(text, where=f"config {path}")
+    if not isinstance(values, dict):
+        raise InputError(f"config {path}: expected settings as `name: value`, got {type(values).__name__}")
+    return with_executor_named(values)
+
+
+def quickstart_path() -> Path:
+    """The config that runs when none is named: beside the package's sources, or inside of an installed package."""
+    package = Path(__file__).parents[1]
+    checkout = package.parent / "configs" / "quickstart.yaml"
+    return checkout if checkout.exists() else package / "quickstart.yaml"

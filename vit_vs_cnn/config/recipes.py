@@ -1,0 +1,155 @@
+"""A contender read from a config, with what is different at some training sizes, and what a search may vary."""
+
+import copy
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vit_vs_cnn.config import parsing as typed
+from vit_vs_cnn.config.merging import merge, override
+from vit_vs_cnn.config.schema import Contender, Protocol
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.plain import Plain
+
+#: What a contender is at every size.
+OF_ALL_SIZES = ("by_size", "search", "starts_from")
+
+
+def read_contender(values: Any, protocol: Protocol, *, where: str) -> Contender:
+    """A contender from plain values, every one checked, those of single sizes and of the search, too.
+
+    Raises:
+        InputError: what is wrong, ``where`` in the config, and what is allowed.
+    """
+    if not isinstance(values, Mapping):
+        return typed.build(Contender, values, where=where)
+    plain = {key: value for key, value in values.items() if key not in ("by_size", "search")}
+    contender = typed.build(Contender, plain, where=where)
+    over_all, searched = ({} if values.get(name) is None else values[name] for name in ("by_size", "search"))
+    by_size = _by_size(over_all, protocol, where=f"{where}.by_size")
+    search = dict(_flat(searched, where=f"{where}.search"))
+    for size, over in by_size.items():
+        at_size(contender, over, where=f"{where}.by_size.{size}")
+    for name, space in read_spaces(search, where=f"{where}.search").items():
+        for value in space.ends:  # of the right type, and allowed
+            with_values(contender, {name: value}, where=f"{where}.search.{name}")
+    if protocol.trials is not None and not search:
+        raise InputError(f"{where}.search: protocol.trials is {protocol.trials}, so every contender needs one")
+    return dataclasses.replace(contender, by_size=Plain(by_size), search=Plain(search))
+
+
+def at_size(contender: Contender, over: Any, *, where: str) -> Contender:
+    """The contender with some values laid over its own, level by level.
+
+    Raises:
+        InputError: a value that a contender cannot have, or not at one size alone.
+    """
+    if not isinstance(over, Mapping):
+        raise InputError(f"{where}: expected settings of the contender as `name: value`, got {over!r}")
+    if wrong := [key for key in over if key in OF_ALL_SIZES]:
+        raise InputError(f"{where}.{wrong[0]}: a contender has this for all sizes alike")
+    values = dataclasses.asdict(contender)
+    merge(values, over)
+    kept = {name: getattr(contender, name) for name in ("by_size", "search")}
+    built = typed.build(Contender, {k: v for k, v in values.items() if k not in kept}, where=where)
+    return dataclasses.replace(built, **kept)
+
+
+def with_values(contender: Contender, chosen: Mapping[str, Any], *, where: str) -> Contender:
+    """The contender with the values of some dotted names, such as ``{"optimizer.lr": 0.01}``.
+
+    Raises:
+        InputError: a value that it cannot have.
+    """
+    return at_size(contender, nested(chosen), where=where)
+
+
+def nested(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """``{"optimizer.lr": 1}`` as ``{"optimizer": {"lr": 1}}``."""
+    values: dict[str, Any] = {}
+    for name, value in chosen.items():
+        override(values, name, copy.deepcopy(value))
+    return values
+
+
+def _by_size(given: Any, protocol: Protocol, *, where: str) -> dict[str, Any]:
+    """Keys as texts, as JSON has them; a size that is named in two ways has the later values over the earlier."""
+    if not isinstance(given, Mapping):
+        raise InputError(f"{where}: expected training sizes with settings, got {given!r}")
+    sizes: dict[str, Any] = {}
+    known = [str(size) for size in protocol.train_sizes]
+    for size, over in given.items():
+        if str(size) not in known:
+            raise InputError(f"{where}: {size} is not one of protocol.train_sizes ({', '.join(known)})")
+        if str(size) in sizes and isinstance(over, Mapping):
+            merge(sizes[str(size)], over)
+        else:
+            sizes[str(size)] = copy.deepcopy(over)
+    return sizes
+
+
+@dataclass(frozen=True)
+class Space:
+    """The values that a search may give to one setting.
+
+    Arguments:
+        choices: these; empty where there is a range.
+        low: the lowest.
+        high: the highest, included.
+        log: whether each factor is as likely as any other, instead of each difference.
+    """
+
+    choices: tuple[Any, ...] = ()
+    low: int | float = 0
+    high: int | float = 0
+    log: bool = False
+
+    @property
+    def ends(self) -> tuple[Any, ...]:
+        """Values that all others lie between."""
+        return self.choices or (self.low, self.high)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a range is one of whole numbers."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+
+def read_spaces(search: Mapping[str, Any], *, where: str) -> dict[str, Space]:
+    """The spaces of dotted names.
+
+    Raises:
+        InputError: neither a list of values nor a range.
+    """
+    return {name: _space(given, where=f"{where}.{name}") for name, given in search.items()}
+
+
+def _space(given: Any, *, where: str) -> Space:
+    if isinstance(given, list) and given:
+        return Space(choices=tuple(given))
+    if isinstance(given, Mapping) and {"low", "high"} <= given.keys() <= {"low", "high", "log"}:
+        low, high, log = (_number(given.get(name, False), f"{where}.{name}") for name in ("low", "high", "log"))
+        if low < high and not (log and low <= 0):
+            return Space(low=low, high=high, log=bool(log))
+        raise InputError(f"{where}: low {low} must be below high {high}, and above 0 where log is true")
+    raise InputError(f"{where}: expected a list of values or {{low, high, log}}, got {given!r}")
+
+
+def _number(given: Any, where: str) -> int | float:
+    """PyYAML reads 1e-3, which lacks a dot, as a text."""
+    try:
+        return given if isinstance(given, int | float) else float(given)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{where}: expected a number, got {given!r}") from error
+
+
+def _flat(search: Any, *, where: str, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Levels as dotted names."""
+    if not isinstance(search, Mapping):
+        raise InputError(f"{where}: expected settings with their values, got {search!r}")
+    for name, given in search.items():
+        if isinstance(given, Mapping) and not given.keys() & {"low", "high"}:
+            yield from _flat(given, where=f"{where}.{name}", prefix=f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", given

@@ -1,0 +1,112 @@
+"""The ``trainer`` block of a config: what of Lightning's Trainer may be set, and what of it decides a result."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from vit_vs_cnn.config import parsing as typed
+from vit_vs_cnn.errors import InputError
+
+#: Arguments of lightning.Trainer that the protocol decides, and where it does.
+DECIDED_BY_PROTOCOL = {
+    "max_epochs": "protocol.budget.epochs",
+    "min_epochs": "protocol.budget.epochs",
+    "min_steps": "protocol.budget.steps",
+    "max_time": "protocol.budget.steps (a budget in seconds would depend on the machine)",
+    "limit_train_batches": "protocol.budget.steps",
+    "overfit_batches": "protocol.train_sizes",
+    "fast_dev_run": "protocol.budget.steps",
+    "use_distributed_sampler": "nothing: batches are shared out already",
+    "reload_dataloaders_every_n_epochs": "nothing: a run is one pass over a stream of batches",
+    "check_val_every_n_epoch": "execution.validation_interval",
+    "val_check_interval": "execution.validation_interval",
+    "default_root_dir": "output",
+    "enable_checkpointing": "execution.checkpoint_interval",
+    "num_sanity_val_steps": "execution.validation_interval",
+    "inference_mode": "nothing: evaluation always runs without gradients",
+}
+#: Arguments that change a result. Loggers and profilers only watch; devices are counted (``world_size``).
+DECISIVE = (
+    "precision",
+    "gradient_clip_val",
+    "gradient_clip_algorithm",
+    "accumulate_grad_batches",
+    "sync_batchnorm",
+)
+#: Callbacks that leave training as it is, by module and name. Others of one's own go into ``execution.watchers``.
+WATCHING_CALLBACKS = {
+    "lightning.pytorch.callbacks": {
+        *("DeviceStatsMonitor", "LearningRateMonitor", "ModelCheckpoint", "ModelSummary", "OnExceptionCheckpoint"),
+        *("RichModelSummary", "RichProgressBar", "ThroughputMonitor", "TQDMProgressBar"),
+    },
+    "vit_vs_cnn.inspection": {"AttentionLogger"},
+}
+#: Plugins that say where processes run, and strategies that share a batch out, leave training as it is.
+WATCHING_PLUGINS = ("lightning.fabric.plugins.environments", "lightning.pytorch.plugins.environments")
+SHARING_STRATEGIES = ("auto", "ddp", "fsdp")
+#: Arguments that take classes.
+_OF_CLASSES = ("callbacks", "plugins", "strategy")
+
+
+def read_trainer(values: Any, watchers: Any = None, *, trusted: bool) -> dict[str, Any]:
+    """The block with every class under its full name.
+
+    Arguments:
+        values: of the config.
+        watchers: ``execution.watchers``.
+        trusted: whether the classes that it names may be imported, to see that they fit.
+
+    Raises:
+        InputError: an argument that the Trainer lacks or that the protocol decides, or a value of the wrong type.
+    """
+    if not isinstance(values, Mapping):
+        raise InputError(f"trainer: expected names with values, got {values!r}")
+    for name, instead in DECIDED_BY_PROTOCOL.items():
+        if name in values:
+            raise InputError(f"trainer.{name} is decided by {instead}; set that instead")
+    if not trusted:
+        return dict(values)
+    from lightning import Trainer
+
+    _, checked = typed.check(Trainer, values, where="trainer")
+    if watchers:
+        typed.check(Trainer, {"callbacks": watchers}, where="execution.watchers")
+    named = {name: _in_full(values[name], checked.it[name]) for name in _OF_CLASSES if name in values}
+    return {**values, **named}
+
+
+def listed(given: Any) -> list[Any]:
+    """None, one or several, as a list."""
+    if given is None:
+        return []
+    return list(given) if isinstance(given, list | tuple) else [given]
+
+
+def _in_full(given: Any, checked: Any) -> Any:
+    """Specs of classes with the full ``class_path`` that they were checked under; all else as it is."""
+    if isinstance(given, list):
+        return [_in_full(one, other) for one, other in zip(given, checked, strict=True)]
+    if (full := getattr(checked, "class_path", None)) is None:
+        return given
+    return {**given, "class_path": full} if isinstance(given, Mapping) else {"class_path": full}
+
+
+def decisive(trainer: Mapping[str, Any]) -> dict[str, Any]:
+    """What of the block changes a result, as plain values, for a cell's identity."""
+    kept = {name: trainer[name] for name in DECISIVE if trainer.get(name) is not None}
+    changing = {
+        "callbacks": [one for one in listed(trainer.get("callbacks")) if not _watches(one)],
+        "plugins": [one for one in listed(trainer.get("plugins")) if not _name(one).startswith(WATCHING_PLUGINS)],
+        "strategy": [
+            one for one in listed(trainer.get("strategy")) if _name(one).split("_")[0] not in SHARING_STRATEGIES
+        ],
+    }
+    return kept | {name: values for name, values in changing.items() if values}
+
+
+def _watches(callback: Any) -> bool:
+    module, _, name = _name(callback).rpartition(".")
+    return any(module.startswith(room) and name in names for room, names in WATCHING_CALLBACKS.items())
+
+
+def _name(spec: Any) -> str:
+    return str(spec.get("class_path", "")) if isinstance(spec, Mapping) else str(spec)

@@ -1,0 +1,190 @@
+"""A trained network in the formats that others read, each checked against the network itself."""
+
+import copy
+import json
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.models.timm.export import vision_transformer_to_timm
+from vit_vs_cnn.models.vit import VisionTransformer
+from vit_vs_cnn.runs.trained import TrainedNetwork
+
+#: Logits of an exported file may differ by this much, the error of another order of summation in float32.
+TOLERANCE = 1e-4
+#: Images that an export is checked on; another number than the example's, so that a fixed batch would not pass.
+CHECKED_IMAGES = 5
+
+
+class Deployable(nn.Module):
+    """A network together with the normalisation that it was trained with: pixel values to logits.
+
+    ``logits = f((images - mean) / std)``.
+
+    Arguments:
+        network: normalised images to logits.
+        mean: of each channel, in units where white is 1.
+        std: of each channel, in the same units.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, network: nn.Module, *, mean: list[float], std: list[float]) -> None:
+        super().__init__()
+        self.network = network
+        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1))
+        self.register_buffer("std", torch.tensor(std).view(-1, 1, 1))
+
+    def forward(self, images: Float[Tensor, "batch channels rows cols"]) -> Float[Tensor, "batch classes"]:
+        """Logits of images whose pixels run from 0 (black) to 1 (white)."""
+        return self.network((images - self.mean) / self.std)
+
+
+@dataclass(frozen=True)
+class Exported:
+    """One written file.
+
+    Arguments:
+        path: where it is.
+        difference: largest difference of a logit from the network's own, on random images.
+    """
+
+    path: Path
+    difference: float
+
+
+def export(subject: TrainedNetwork, formats: list[str], folder: Path) -> list[Exported]:
+    """Write a network in each of the formats, with ``config.json`` beside them, and check what was written.
+
+    Arguments:
+        subject: the network.
+        formats: names of ``FORMATS``.
+        folder: where the files go; made if it is not there.
+
+    Raises:
+        InputError: an unknown format, a network that a format cannot hold, a library that is not installed, or a file
+            that does not give the network's logits.
+    """
+    if unknown := [name for name in formats if name not in FORMATS]:
+        raise InputError(f"format {unknown[0]!r} is none of {', '.join(FORMATS)}")
+    folder.mkdir(parents=True, exist_ok=True)
+    about = subject.about
+    network = copy.deepcopy(subject.network).cpu().float().eval()
+    deployable = Deployable(network, mean=about.mean, std=about.std).eval()
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand(CHECKED_IMAGES, *about.image_shape, generator=generator)
+    with torch.no_grad():
+        expected = deployable(images)
+    written = []
+    for name in formats:
+        path, read_back = FORMATS[name](deployable, images, folder)
+        difference = float((read_back - expected).abs().max())
+        if not difference <= TOLERANCE:
+            raise InputError(f"{path}: its logits differ from the network's by {difference:.1e}; do not use it")
+        written.append(Exported(path, difference))
+    _write_config({**asdict(about), "origin": subject.cell.to_dict()}, folder)
+    return written
+
+
+def _write_config(about: dict[str, Any], folder: Path) -> None:
+    """What a reader of the weights must know."""
+    (folder / "config.json").write_text(json.dumps({"vit_vs_cnn": about}, indent=1) + "\n", encoding="utf-8")
+
+
+def _safetensors(deployable: Deployable, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
+    """The weights alone, under our names; ``open_network`` reads them with the config.json beside them."""
+    safetensors = _library("safetensors.torch")
+    path = folder / "model.safetensors"
+    safetensors.save_file({k: v.contiguous() for k, v in deployable.network.state_dict().items()}, path)
+    again = copy.deepcopy(deployable)
+    again.network.load_state_dict(safetensors.load_file(path))
+    with torch.no_grad():
+        return path, again(images)
+
+
+def _onnx(deployable: Deployable, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
+    """Pixel values to logits, for any number of images, read back by onnxruntime."""
+    _library("onnxscript")
+    runtime = _library("onnxruntime")
+    path = folder / "model.onnx"
+    with _told_in_a_line("onnx", deployable):
+        torch.onnx.export(
+            deployable,
+            (images[:2],),
+            path,
+            dynamo=True,
+            verbose=False,
+            input_names=["images"],
+            output_names=["logits"],
+            dynamic_shapes={"images": {0: torch.export.Dim("batch", min=1)}},
+            external_data=False,
+        )
+    session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return path, torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
+
+
+def _program(deployable: Deployable, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
+    """torch.export's program of pixel values to logits, for any number of images."""
+    path = folder / "model.pt2"
+    shapes = {"images": {0: torch.export.Dim("batch", min=1)}}
+    with _told_in_a_line("torch", deployable):
+        program = torch.export.export(deployable, (images[:2],), dynamic_shapes=shapes)
+        torch.export.save(program, path)
+        read = torch.export.load(path).module()
+    with torch.no_grad():
+        return path, read(images)
+
+
+def _timm(deployable: Deployable, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
+    """The weights of a ViT under timm's names, and the arguments of timm's VisionTransformer that they belong to."""
+    safetensors = _library("safetensors.torch")
+    network = deployable.network
+    if not isinstance(network, VisionTransformer):
+        raise InputError(f"format timm holds a VisionTransformer, not a {type(network).__name__}")
+    try:
+        theirs = vision_transformer_to_timm(network)
+    except ValueError as error:
+        raise InputError(f"format timm: {error}") from error
+    path = folder / "timm.safetensors"
+    safetensors.save_file({k: v.contiguous() for k, v in theirs.state_dict().items()}, path)
+    again = copy.deepcopy(theirs)
+    again.load_state_dict(safetensors.load_file(path))
+    with torch.no_grad():
+        return path, again((images - deployable.mean) / deployable.std)
+
+
+@contextmanager
+def _told_in_a_line(form: str, deployable: Deployable) -> Iterator[None]:
+    """An exporter's failure, which is a page long, as one line; its warnings are about its own inside."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except Exception as error:  # whatever a network of others may make an exporter raise
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"format {form} cannot hold this {type(deployable.network).__name__}: {reason}") from error
+
+
+def _library(name: str) -> Any:
+    try:
+        return __import__(name, fromlist=["_"])
+    except ImportError as error:
+        raise InputError(f'this format needs {name}: pip install "vit-vs-cnn[export]"') from error
+
+
+#: Format: writes a file into a folder, and gives its path and the logits that it gives when read back.
+FORMATS: dict[str, Callable[[Deployable, Tensor, Path], tuple[Path, Tensor]]] = {
+    "safetensors": _safetensors,
+    "onnx": _onnx,
+    "torch": _program,
+    "timm": _timm,
+}

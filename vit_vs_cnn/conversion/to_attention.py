@@ -1,0 +1,111 @@
+"""A trained convolutional network written again as attention, and the proof that it is the same."""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.files import written_whole
+from vit_vs_cnn.models.cost import count_macs, count_parameters
+from vit_vs_cnn.models.registry import ATTENTION_PREFIX
+from vit_vs_cnn.runs.evaluation import hash_weights, predict
+from vit_vs_cnn.runs.networks import build_network, start_from
+from vit_vs_cnn.runs.trained import TrainedNetwork
+
+#: Images that the float64 difference is measured on: on a CPU they cost as much as many times the number in float32.
+EXACT_IMAGES = 256
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """What a compiled network is, beside what it was.
+
+    Arguments:
+        path: the checkpoint that was written.
+        images: how many were looked at.
+        difference: largest difference of a logit in float32, over all of them.
+        exact_difference: the same in float64, over the first ``EXACT_IMAGES``.
+        agreement: share of the images that both give the same class.
+        parameters: before and after.
+        macs: before and after, of one image.
+    """
+
+    path: Path
+    images: int
+    difference: float
+    exact_difference: float
+    agreement: float
+    parameters: tuple[int, int]
+    macs: tuple[int, int]
+
+
+def compile_network(
+    subject: TrainedNetwork, options: Mapping[str, Any], output: Path, images: LabelledImages
+) -> Compilation:
+    """Write the attention network of a checkpoint as a checkpoint of its own, and set the two side by side.
+
+    No label is looked at: agreement says nothing of accuracy.
+
+    Arguments:
+        subject: the convolutional network.
+        options: arguments of ``AttentionNetwork``.
+        output: the checkpoint to write.
+        images: what the two are compared on.
+
+    Raises:
+        InputError: a network without convolutions, or options that do not go together.
+    """
+    model = _attention_model(subject.about.model, options, where=f"checkpoint {subject.path}")
+    channels, rows, cols = subject.about.image_shape
+    shape = {"num_classes": len(subject.class_names), "image_size": (rows, cols), "in_channels": channels}
+    compiled = build_network(model, **shape, where=f"checkpoint {subject.path}").eval()
+    start_from(compiled, subject.network, where=f"checkpoint {subject.path}")
+    _write(model, subject, compiled, output)
+    normalise = subject.augmenter.normalise
+    before, after = (predict(network, images, normalise).logits for network in (subject.network, compiled))
+    return Compilation(
+        path=output,
+        images=len(images),
+        difference=float((before - after).abs().max()),
+        exact_difference=_exact_difference(subject, compiled, images),
+        agreement=float(before.argmax(1).eq(after.argmax(1)).double().mean()),
+        parameters=(count_parameters(subject.network), count_parameters(compiled)),
+        macs=(
+            count_macs(subject.network, (channels, rows, cols)),
+            count_macs(compiled, (channels, rows, cols)),
+        ),
+    )
+
+
+def _attention_model(model: Mapping[str, Any], options: Mapping[str, Any], *, where: str) -> dict[str, Any]:
+    name = str(model.get("name", ""))
+    if not name or name.startswith(ATTENTION_PREFIX):
+        raise InputError(f"{where}: compiling takes a convolutional network by name, not {name or 'a class'}")
+    return {**model, "name": f"{ATTENTION_PREFIX}{name}", **options}
+
+
+def _write(model: dict[str, Any], subject: TrainedNetwork, compiled: nn.Module, output: Path) -> None:
+    kept = asdict(subject.about)
+    origin = {"origin": subject.cell.to_dict(), "compiled_from": hash_weights(subject.network)}
+    contents = {
+        "vit_vs_cnn": {**kept, **origin, "model": model},
+        "state_dict": {f"network.{name}": value for name, value in compiled.state_dict().items()},
+    }
+    with written_whole(output) as partial:
+        torch.save(contents, partial)
+
+
+@torch.no_grad()
+def _exact_difference(subject: TrainedNetwork, compiled: nn.Module, images: LabelledImages) -> float:
+    exact = subject.augmenter.normalise(images.images[:EXACT_IMAGES]).double()
+    # Compiled anew from float64 weights: those in the checkpoint are rounded to float32.
+    before, after = copy.deepcopy(subject.network).double(), copy.deepcopy(compiled).double()
+    start_from(after, before, where=f"checkpoint {subject.path}")
+    differences = [(before(part) - after(part)).abs().max() for part in exact.split(64)]
+    return float(torch.stack(differences).max())

@@ -1,0 +1,167 @@
+"""How convolution-like trained networks are, beside what they were before training."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.files import write_text
+from vit_vs_cnn.inspection.locality.measure import measure_locality
+from vit_vs_cnn.inspection.locality.report import LocalityReport
+from vit_vs_cnn.models.attention_network import AttentionNetwork
+from vit_vs_cnn.runs.cell import Cell
+from vit_vs_cnn.runs.grid import finished_cells
+from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.networks import start_from
+from vit_vs_cnn.runs.plan import make_plan, starting_network
+from vit_vs_cnn.runs.trained import TrainedNetwork, open_network
+
+#: What a layer is summed up by in the study, and what it means there.
+SUMMARY = {
+    "r2_3": "share of a layer that a 3 x 3 convolution explains (R^2 on images held out)",
+    "content_share": "share that only weights depending on the image explain",
+    "distance_ratio": "mean attention distance over that of uniform attention",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredOn:
+    """The images that a network is measured on. None of them is a test image.
+
+    Arguments:
+        fitted: those that convolutions are fitted on: what the network was trained on.
+        held_out: those that tell how well they fit: of the same source, and not trained on.
+    """
+
+    fitted: LabelledImages
+    held_out: LabelledImages
+
+
+def images_for(cell: Cell, pool: Pool, *, count: int, held_out: int) -> MeasuredOn:
+    """Training images of a cell, and images of its pool that it was not trained on, its validation images among them.
+
+    Raises:
+        InputError: there is no image that it was not trained on.
+    """
+    drawn = pool.draw(cell.train_size, cell.seed)
+    trained = set(drawn.training.sample_ids)
+    free = torch.tensor([i for i, name in enumerate(pool.images.sample_ids) if name not in trained], dtype=torch.long)
+    if not len(free):
+        raise InputError(f"{cell.name} was trained on every image there is; none is left to measure it on")
+    order = torch.randperm(len(free), generator=torch.Generator().manual_seed(cell.seed))
+    return MeasuredOn(
+        fitted=drawn.training.subset(torch.arange(min(count, len(drawn.training)))),
+        held_out=pool.images.subset(free[order[:held_out]]),
+    )
+
+
+def measure_subject(
+    subject: TrainedNetwork, on: MeasuredOn, network: nn.Module | None = None, *, summary_only: bool = False
+) -> LocalityReport:
+    """Every measure of a trained network, or of another one in its place, such as the one it was before training.
+
+    Arguments:
+        subject: whose network, and whose normalisation.
+        on: the images.
+        network: what is measured in place of the subject's own.
+        summary_only: only what ``SUMMARY`` names needs to be right: a fraction of the time.
+    """
+    normalise, network = subject.augmenter.normalise, network or subject.network
+    return measure_locality(
+        network.network if isinstance(network, AttentionNetwork) else network,
+        normalise(on.fitted.images),
+        normalise(on.held_out.images),
+        on.held_out.labels,
+        kernel_sizes=(3,) if summary_only else None,
+        replace=() if summary_only else None,
+        probes=4 if summary_only else 64,
+    )
+
+
+def untrained(subject: TrainedNetwork, pool: Pool) -> nn.Module:
+    """The network as it was before its first step: as drawn from its seed, or as it started."""
+    cell = subject.cell
+    network = make_plan(cell, pool.draw(cell.train_size, cell.seed)).network
+    if (start := starting_network(cell)) is not None:
+        start_from(network, start, where=f"contenders.{cell.contender}.starts_from")
+    return network.eval()
+
+
+@dataclass(frozen=True)
+class StudiedLayer:
+    """One layer of attention of one cell, before and after training, by the names of ``SUMMARY``."""
+
+    contender: str
+    train_size: int
+    seed: int
+    layer: int
+    before: dict[str, float | None]
+    after: dict[str, float | None]
+
+
+def study_locality(
+    folder: Path, *, count: int, held_out: int, root: Path | None = None, trust: bool = False
+) -> Iterator[list[StudiedLayer]]:
+    """Measure the attention of every finished cell of an experiment, before and after training; cell by cell.
+
+    What was measured is kept beside the report (``report/locality/<cell>.json``) and is not measured again.
+
+    Arguments:
+        folder: of the experiment.
+        count: images to fit on.
+        held_out: images to judge the fits by.
+        root: where the images lie now, if not where they lay.
+        trust: whether the class of a model that is not the package's own may be imported.
+
+    Raises:
+        InputError: no experiment there, none of its cells is finished, or its images are not there.
+    """
+    pool = None
+    for cell_folder, result in finished_cells(folder).items():
+        kept = folder / "report" / "locality" / f"{cell_folder.name}.json"
+        settings = {
+            "images": count,
+            "held_out": held_out,
+            "weights": result["weights"],
+        }
+        if (rows := _kept(kept, settings)) is None:
+            subject = open_network(cell_folder, trust=trust)
+            pool = pool or subject.pool(root)
+            rows = _study_cell(subject, pool, count=count, held_out=held_out)
+            write_text(kept, json.dumps({"settings": settings, "layers": rows}, indent=1) + "\n")
+        yield [StudiedLayer(**row) for row in rows]
+
+
+def _study_cell(subject: TrainedNetwork, pool: Pool, *, count: int, held_out: int) -> list[dict[str, Any]]:
+    on = images_for(subject.cell, pool, count=count, held_out=held_out)
+    after = measure_subject(subject, on, summary_only=True)
+    if not after.layers:
+        return []
+    before = measure_subject(subject, on, untrained(subject, pool), summary_only=True)
+    cell = subject.cell
+    return [
+        {
+            "contender": cell.contender,
+            "train_size": cell.train_size,
+            "seed": cell.seed,
+            "layer": int(old["layer"]),  # pyright: ignore[reportArgumentType]
+            "before": {name: old.get(name) for name in SUMMARY},
+            "after": {name: new.get(name) for name in SUMMARY},
+        }
+        for old, new in zip(before.layer_rows(), after.layer_rows(), strict=True)
+    ]
+
+
+def _kept(path: Path, settings: dict[str, Any]) -> list[dict[str, Any]] | None:
+    """What was measured with the same settings of the same weights, if it was."""
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return kept["layers"] if kept.get("settings") == settings else None

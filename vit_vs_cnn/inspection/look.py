@@ -1,0 +1,221 @@
+"""What networks say about images, where they look for it, and how much of it is there."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection.attention_weights import AttentionMaps, attention_maps, joined
+from vit_vs_cnn.inspection.class_activation import feature_layer
+from vit_vs_cnn.inspection.layout import layout_of
+from vit_vs_cnn.inspection.per_image import noise_of
+from vit_vs_cnn.inspection.perturbation import area_under, deletion_curves
+from vit_vs_cnn.inspection.runs import InspectedRun, ShownImages
+from vit_vs_cnn.inspection.saliency import list_methods, method_named, saliency_maps
+from vit_vs_cnn.runs.evaluation import check_finite
+
+#: What is shown where nothing is asked for: attention through all layers, attention for the class; Grad-CAM, or where
+#: there is no feature map for it what any network can be asked.
+OF_ATTENTION, OF_CONVOLUTION, OF_ANY = ("rollout", "relevance"), ("grad_cam",), ("integrated_gradients",)
+#: Random maps that a picture's score is held against; one alone is a noisy yardstick for a single image.
+RANDOM_MAPS = 4
+FILL, STEPS, BATCH = "mean", 16, 32
+#: Images whose weights are kept for the figures: they are many numbers.
+ATTENDED = 64
+
+
+@dataclass(frozen=True, eq=False)
+class MethodMaps:
+    """The maps of one method, with a score of each.
+
+    Arguments:
+        method: its name.
+        description: in one line.
+        class_specific: whether they are maps for a class.
+        maps: of each image, on the method's own grid.
+        deletion: area under the probability as the map's places are taken away, the most important first.
+        chance: the same for random maps, their mean.
+    """
+
+    method: str
+    description: str
+    class_specific: bool
+    maps: Float[Tensor, "images map_rows map_cols"]
+    deletion: Float[Tensor, "images"]
+    chance: Float[Tensor, "images"]
+
+    @property
+    def label(self) -> str:
+        """The name, and what has to be said with it."""
+        return self.method if self.class_specific else f"{self.method} (class-agnostic)"
+
+    def faster(self, index: int) -> float:
+        """How much lower than chance the area is, as a share: ``(AUC_random - AUC) / AUC_random``."""
+        return float(1 - self.deletion[index] / self.chance[index].clamp_min(1e-12))
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkMaps:
+    """What one network says and where it looks.
+
+    Arguments:
+        run: the network.
+        probabilities: of each image and class.
+        classes: the class of each image that maps and scores are for.
+        methods: the maps.
+        attention: its weights on the first images; None for a network without, or one whose weights cannot be had.
+        unseen: why not, if it has attention.
+    """
+
+    run: InspectedRun
+    probabilities: Float[Tensor, "images classes"]
+    classes: Int64[Tensor, "images"]
+    methods: list[MethodMaps]
+    attention: AttentionMaps | None
+    unseen: str | None = None
+
+    @property
+    def predicted(self) -> Int64[Tensor, "images"]:
+        return self.probabilities.argmax(dim=1)
+
+
+def methods_for(run: InspectedRun, asked: Sequence[str] = ()) -> list[str]:
+    """Those of the methods asked for that the network can answer; of none, its default ones.
+
+    Raises:
+        InputError: there is no such method, or it can answer none of them.
+    """
+    for name in asked:
+        method_named(name)
+    able = list_methods(run.network)
+    if not asked:
+        return list(OF_ATTENTION if run.attends else OF_CONVOLUTION if _has_feature_maps(run) else OF_ANY)
+    if chosen := [name for name in asked if name in able]:
+        return chosen
+    lacks = "is no CNN with feature maps" if run.attends else "has no attention between all tokens of one grid"
+    raise InputError(
+        f"{run.name} ({type(run.network).__name__}) {lacks}, so it cannot answer {', '.join(asked)}; "
+        f"its methods are {', '.join(able)}"
+    )
+
+
+def answerable(run: InspectedRun, names: Sequence[str], shown: ShownImages) -> tuple[list[str], dict[str, str]]:
+    """Those of the methods that the network answers for the first image, and by name why it does not the others."""
+    pixels = run.subject.augmenter.normalise(shown.data.images[:1])
+    with torch.no_grad():
+        check_finite(run.network(pixels), run.name)
+    able, refused = [], {}
+    for name in names:
+        try:
+            saliency_maps(run.network, pixels, name)
+        except InputError as error:
+            refused[name] = str(error)
+        else:
+            able.append(name)
+    return able, refused
+
+
+def grid_for(runs: Sequence[InspectedRun], image_size: tuple[int, int]) -> tuple[int, int]:
+    """The tokens that deletion takes away, the same for all: those of the first network that has any, or 8 x 8."""
+    for run in runs:
+        if run.attends:
+            with contextlib.suppress(InputError):  # whoever needs its tokens says so
+                return layout_of(run.network, image_size).grid_size
+    return 8, 8
+
+
+def look_into(
+    run: InspectedRun,
+    shown: ShownImages,
+    methods: Sequence[str],
+    *,
+    grid_size: tuple[int, int],
+    class_index: int | None = None,
+    attended: int = ATTENDED,
+    tell: Callable[[str], None] = lambda _: None,
+) -> NetworkMaps:
+    """Predictions, maps and their scores, and the attention of one network.
+
+    The probability that deletion follows is that of the class which the network says, or of ``class_index``: no label
+    is used.
+
+    Arguments:
+        run: the network.
+        shown: the images.
+        methods: names of the maps.
+        grid_size: (rows, cols) of what deletion takes away.
+        class_index: of the class that is asked for; the one that the network says if None.
+        attended: images, the first ones, whose weights are kept.
+        tell: is given a line on what is being done.
+
+    Raises:
+        InputError: as ``saliency_maps``; attention that cannot be had is no mistake where no method needs it.
+    """
+    tell(f"{run.name}: what it says, and random maps")
+    pixels = run.subject.augmenter.normalise(shown.data.images)
+    with torch.no_grad():
+        logits = torch.cat([run.network(batch) for batch in pixels.split(BATCH)])
+        check_finite(logits, run.name)
+        probabilities = logits.softmax(dim=1)
+    classes = probabilities.argmax(dim=1) if class_index is None else torch.full((len(pixels),), class_index)
+    chance = torch.stack([_areas(run, pixels, noise, classes, grid_size) for noise in _noises(pixels)]).mean(dim=0)
+    found = []
+    for number, name in enumerate(methods, start=1):
+        tell(f"{run.name}: {name} ({number} of {len(methods)})")
+        method = method_named(name)
+        parts = zip(pixels.split(BATCH), classes.split(BATCH), strict=True)
+        maps = torch.cat([saliency_maps(run.network, part, method, classes=of) for part, of in parts])
+        areas = _areas(run, pixels, maps, classes, grid_size)
+        found.append(MethodMaps(name, method.description, method.class_specific, maps, areas, chance))
+    tell(f"{run.name}: weights of attention")
+    attention, unseen = attention_of(run, pixels[:attended])
+    return NetworkMaps(run, probabilities, classes, found, attention, unseen)
+
+
+def maps_over_training(
+    run: InspectedRun, shown: ShownImages, method: str
+) -> list[tuple[int, Float[Tensor, "images map_rows map_cols"]]]:
+    """The maps of one method at every state of a run, each with its optimizer step."""
+    pixels = run.subject.augmenter.normalise(shown.data.images)
+    return [
+        (step, saliency_maps(state.network, pixels, method)) for step, state in zip(run.steps, run.states, strict=True)
+    ]
+
+
+def _has_feature_maps(run: InspectedRun) -> bool:
+    shape = run.subject.about.image_shape
+    try:
+        feature_layer(run.network, torch.zeros(1, *shape))
+    except InputError:
+        return False
+    return True
+
+
+def attention_of(run: InspectedRun, pixels: Tensor) -> tuple[AttentionMaps | None, str | None]:
+    """The weights on these images, or why there are none."""
+    if not run.attends:
+        return None, None
+    try:
+        parts = pixels.split(BATCH)
+        return joined([attention_maps(run.network, part, verify=part is parts[0]) for part in parts]), None
+    except InputError as error:
+        return None, str(error)
+
+
+def _noises(pixels: Tensor) -> Iterator[Tensor]:
+    for number in range(RANDOM_MAPS):
+        yield noise_of(pixels, "random map", number)[:, 0]
+
+
+def _areas(
+    run: InspectedRun, pixels: Tensor, maps: Tensor, classes: Int64[Tensor, "images"], grid_size: tuple[int, int]
+) -> Float[Tensor, "images"]:
+    tokens = grid_size[0] * grid_size[1]
+    steps = min(STEPS, tokens)
+    parts = zip(pixels.split(BATCH), maps.split(BATCH), classes.split(BATCH), strict=True)
+    curves = [deletion_curves(run.network, *part, fill=FILL, grid_size=grid_size, steps=steps) for part in parts]
+    return area_under(torch.cat(curves), tokens)

@@ -1,0 +1,207 @@
+"""Whom ``inspect`` looks into, and on which images."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from jaxtyping import Int64
+from torch import Tensor, nn
+
+from vit_vs_cnn.config.experiment import hash_of
+from vit_vs_cnn.data.decoding import SUFFIXES
+from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.data.pictures import Picture
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection.attention_weights import has_attention
+from vit_vs_cnn.runs.grid import finished_cells
+from vit_vs_cnn.runs.trained import UNKNOWN, TrainedNetwork, open_network
+from vit_vs_cnn.seeds import derive_seed
+
+
+@dataclass(frozen=True, eq=False)
+class InspectedRun:
+    """A network, and the states of it on the way there.
+
+    Arguments:
+        name: for a reader; no two of one inspection are the same.
+        subject: the last of the states.
+        steps: optimizer steps of each state, ascending.
+        states: the checkpoints of this run that were named, in that order; the last one is ``subject``.
+    """
+
+    name: str
+    subject: TrainedNetwork
+    steps: list[int]
+    states: list[TrainedNetwork]
+
+    @property
+    def network(self) -> nn.Module:
+        return self.subject.network
+
+    @property
+    def attends(self) -> bool:
+        """Whether it has attention to look at."""
+        return has_attention(self.network)
+
+
+@dataclass(frozen=True, eq=False)
+class ShownImages:
+    """The images that are looked at.
+
+    Arguments:
+        data: as bytes; the label of an image of unknown class is ``UNKNOWN``.
+        whence: where they come from, for a reader.
+    """
+
+    data: LabelledImages
+    whence: str
+
+    def label(self, index: int) -> str | None:
+        """The class of an image, if it is known."""
+        label = int(self.data.labels[index])
+        return None if label == UNKNOWN else self.data.class_names[label]
+
+
+def open_runs(paths: Sequence[Path], *, trust: bool = False) -> list[InspectedRun]:
+    """The networks at checkpoints and in folders of cells and experiments; several states of one run are one.
+
+    Of an experiment: of the largest training size and the first seed, the first contender with attention and the first
+    without that have finished.
+
+    Arguments:
+        paths: of checkpoints, cells and experiments.
+        trust: whether the class of a model that is not the package's own may be imported.
+
+    Raises:
+        InputError: something that cannot be opened, or networks for other classes or images of other sizes.
+    """
+    subjects: list[TrainedNetwork] = []
+    for path in paths:
+        whole = (path / "grid.json").exists()
+        subjects += _of_experiment(path, trust) if whole else [open_network(path, trust=trust)]
+    for subject in subjects[1:]:
+        _check_alike(subjects[0], subject)
+    runs: dict[str, list[TrainedNetwork]] = {}
+    for subject in {subject.path.resolve(): subject for subject in subjects}.values():
+        # What was made of a run's network, and by no training, stands by itself.
+        run = str(subject.path) if subject.step is None else hash_of(subject.cell.identity)
+        runs.setdefault(run, []).append(subject)
+    return _named([_run(states) for states in runs.values()])
+
+
+def images_to_show(
+    subject: TrainedNetwork, words: Sequence[str] = (), *, count: int = 16, seed: int = 0, root: Path | None = None
+) -> ShownImages:
+    """The images that were asked for; of a network's own test images if none was.
+
+    Those are drawn from a seed before any network has seen them: what goes wrong is shown as often as it goes wrong.
+    The images of an experiment that is scored on validation images are validation images.
+
+    Arguments:
+        subject: whose images and classes they are.
+        words: files and folders of images, or numbers of test images; files in a folder that is named like a class
+            belong to it.
+        count: how many to draw, or to take of a folder at most.
+        seed: of the draw.
+        root: where the data lies, if no longer where it lay.
+
+    Raises:
+        InputError: no such file or number, or numbers beside files.
+    """
+    numbers = [int(word) for word in words if word.isdecimal()]
+    if not words or numbers:
+        if len(numbers) < len(words):
+            raise InputError("--images: name either files or numbers of test images")
+        data, whence = _scored_images(subject, root)
+        if not words:
+            return ShownImages(data.subset(_drawn(len(data), count, seed)), f"drawn from {whence} by seed {seed}")
+        if (highest := max(numbers)) >= len(data):
+            raise InputError(f"--images: {highest} is no number of {whence}; allowed: 0 to {len(data) - 1}")
+        return ShownImages(data.subset(torch.tensor(numbers)), f"chosen by number from {whence}")
+    files = [file for word in words for file in _files(Path(word), count)]
+    return ShownImages(_decoded(files, subject), "chosen files")
+
+
+def images_to_score(subject: TrainedNetwork, *, count: int, seed: int = 0, root: Path | None = None) -> ShownImages:
+    """Images to score methods on, drawn as those of ``images_to_show``."""
+    return images_to_show(subject, count=count, seed=derive_seed(seed, "score"), root=root)
+
+
+def _of_experiment(folder: Path, trust: bool) -> list[TrainedNetwork]:
+    results = finished_cells(folder)
+    size = max(result["train_size"] for result in results.values())
+    seed = min(result["seed"] for result in results.values() if result["train_size"] == size)
+    kinds: dict[bool, TrainedNetwork] = {}
+    for cell, result in results.items():
+        if (result["train_size"], result["seed"]) == (size, seed) and len(kinds) < 2:
+            subject = open_network(cell, trust=trust)
+            kinds.setdefault(has_attention(subject.network), subject)
+    return [kinds[kind] for kind in (True, False) if kind in kinds]
+
+
+def _check_alike(first: TrainedNetwork, other: TrainedNetwork) -> None:
+    if first.class_names != other.class_names:
+        raise InputError(
+            f"{first.path} and {other.path} know different classes and cannot be looked at on the same images"
+        )
+    shapes = [one.about.image_shape for one in (first, other)]
+    if shapes[0] != shapes[1]:
+        raise InputError(f"{first.path} and {other.path} are for images of different shapes: {shapes[0]}, {shapes[1]}")
+
+
+def _run(states: list[TrainedNetwork]) -> InspectedRun:
+    by_step = {state.step or 0: state for state in reversed(states)}  # of two at one step the first named
+    steps = sorted(by_step)
+    last = by_step[steps[-1]]
+    name = last.name if last.step is None else last.cell.name
+    return InspectedRun(name, last, steps, [by_step[step] for step in steps])
+
+
+def _named(runs: list[InspectedRun]) -> list[InspectedRun]:
+    """Names as short as tells the runs apart."""
+    ways: list[Callable[[InspectedRun], str]] = [
+        lambda run: run.name,
+        lambda run: f"{run.subject.cell.experiment.name}/{run.name}",
+        lambda run: f"{run.name}-{hash_of(run.subject.cell.identity)[:6]}",
+        lambda run: str(run.subject.path),
+    ]
+    for way in ways:
+        names = [way(run) for run in runs]
+        if len(set(names)) == len(names):
+            break
+    else:
+        raise AssertionError("paths differ")
+    return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
+
+
+def _scored_images(subject: TrainedNetwork, root: Path | None) -> tuple[LabelledImages, str]:
+    """The test images, or the validation images of an experiment whose test set stays shut."""
+    pool, cell = subject.pool(root), subject.cell
+    if cell.experiment.protocol.scored_on == "test":
+        return pool.test, f"the {len(pool.test):,} test images"
+    held = pool.draw(cell.train_size, cell.seed).validation
+    return held, f"the {len(held):,} validation images"
+
+
+def _drawn(there: int, count: int, seed: int) -> Int64[Tensor, "count"]:
+    generator = torch.Generator().manual_seed(derive_seed(seed, "images to inspect"))
+    return torch.randperm(there, generator=generator)[:count]
+
+
+def _files(path: Path, count: int) -> list[Path]:
+    if not path.exists():
+        raise InputError(f"--images: {path}: no such file or folder, and no number of a test image")
+    if not path.is_dir():
+        return [path]
+    found = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES)
+    if not found:
+        raise InputError(f"--images: {path} holds no image ({', '.join(sorted(SUFFIXES))})")
+    return found[:count]
+
+
+def _decoded(files: Sequence[Path], subject: TrainedNetwork) -> LabelledImages:
+    pixels = subject.decoded([Picture(str(file), file) for file in files])
+    known = {name: number for number, name in enumerate(subject.class_names)}
+    labels = [known.get(file.resolve().parent.name, UNKNOWN) for file in files]
+    return LabelledImages(pixels, torch.tensor(labels), subject.class_names, [file.name for file in files])

@@ -1,0 +1,1 @@
+"""timm's Vision Transformer and ours: weights carried over both ways."""

@@ -1,0 +1,153 @@
+"""Our weights as a model of timm's, and our models under timm's ``create_model``."""
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from vit_vs_cnn.attention.multihead import NORM_EPS
+from vit_vs_cnn.models.presets import PRESETS
+from vit_vs_cnn.models.registry import create_model
+from vit_vs_cnn.models.timm.weights import BLOCK_NAMES
+from vit_vs_cnn.models.vit import VisionTransformer
+
+if TYPE_CHECKING:
+    import timm.models.vision_transformer
+
+#: What our presets are called in timm.
+TIMM_NAME = "vit_vs_cnn_{}"
+
+
+def vision_transformer_to_timm(model: VisionTransformer) -> "timm.models.vision_transformer.VisionTransformer":
+    """timm's Vision Transformer with the architecture and the weights of ours: the same logits.
+
+    Sinusoidal positions become timm's learned ones, which start at those values. dtype, device and mode (training or
+    evaluation) are those of ``model``.
+
+    Raises:
+        ValueError: if ``model`` has a feature that timm's lacks; it is named.
+    """
+    from timm.models.vision_transformer import VisionTransformer as TimmVisionTransformer
+
+    for feature, unsupported in _features(model).items():
+        if unsupported:
+            raise ValueError(f"timm's VisionTransformer cannot represent this model: {feature}")
+    block: Any = model.encoder.blocks[0]
+    dropout = 0.0 if model.dropout is None else model.dropout.p
+    theirs = TimmVisionTransformer(
+        img_size=model.image_size,
+        patch_size=model.patch_embedding.patch_size,  # pyright: ignore[reportArgumentType]
+        in_chans=model.patch_embedding.in_channels,
+        num_classes=model.num_classes,
+        global_pool="token" if model.pool == "class" else "avg",
+        embed_dim=model.head.in_features,
+        depth=len(model.encoder.blocks),
+        num_heads=block.attention.num_heads,
+        mlp_ratio=block.mlp.expand.out_features / model.head.in_features,
+        qkv_bias=block.attention.query_projection.bias is not None,
+        qk_norm=block.attention.query_norm is not None,
+        init_values=None if block.attention_scale is None else 1.0,
+        class_token=model.class_token is not None,
+        pos_embed="none" if model.position is None else "learn",
+        pos_drop_rate=dropout,
+        proj_drop_rate=dropout,
+        attn_drop_rate=block.attention.dropout,
+        drop_path_rate=_last_drop_path(model),
+        norm_layer=partial(nn.LayerNorm, eps=NORM_EPS),
+    )
+    theirs.to(model.head.weight).load_state_dict(_translate(model))
+    return theirs.train(model.training)
+
+
+def register_with_timm() -> list[str]:
+    """Make every preset a model of timm's: ``timm.create_model("vit_vs_cnn_vit_nano", num_classes=10)``.
+
+    Call it once before; calling it again changes nothing. The models take timm's ``num_classes``, ``in_chans`` and
+    ``img_size``, and any option of ours.
+
+    Returns:
+        the names.
+    """
+    import timm
+    from timm.models import register_model
+
+    names = {name: TIMM_NAME.format(name) for name in PRESETS}
+    for name, theirs in names.items():
+        if not timm.is_model(theirs):
+            register_model(_entry_point(name, theirs))
+    return list(names.values())
+
+
+def _entry_point(name: str, called: str) -> Any:
+    def build(
+        *, pretrained: bool = False, num_classes: int = 10, in_chans: int = 3, img_size: Any = 32, **options: Any
+    ) -> nn.Module:
+        if pretrained:
+            raise ValueError(f"{called} has no pretrained weights")
+        own = {key: value for key, value in options.items() if not key.startswith("pretrained_") and key != "cache_dir"}
+        return create_model(name, num_classes=num_classes, image_size=img_size, in_channels=in_chans, **own)
+
+    build.__name__ = build.__qualname__ = called
+    build.__module__ = __name__
+    return build
+
+
+def _features(model: VisionTransformer) -> dict[str, bool]:
+    """Every feature that timm's lacks, and whether the model has it."""
+    attentions = [block.get_submodule("attention") for block in model.encoder.blocks]
+
+    def some(name: str) -> bool:
+        return any(getattr(attention, name, None) is not None for attention in attentions)
+
+    return {
+        'stem="conv"': model.patch_embedding.stem is not None,
+        "window_size": some("window"),
+        'position="relative" or "quadratic"': some("relative"),
+        'position="rotary"': some("rotary"),
+        'position="conditional"': model.encoder.conditional is not None,
+        "a score that is not the dot product": some("attend"),
+        "attention other than MultiHeadAttention": any(type(a).__name__ != "MultiHeadAttention" for a in attentions),
+    }
+
+
+def _last_drop_path(model: VisionTransformer) -> float:
+    from vit_vs_cnn.models.stochastic_depth import StochasticDepth
+
+    rates = [module.probability for module in model.modules() if isinstance(module, StochasticDepth)]
+    return max(rates, default=0.0)
+
+
+def _translate(model: VisionTransformer) -> dict[str, Tensor]:
+    """Our weights under timm's names."""
+    ours = model.state_dict()
+    rows, cols = model.patch_embedding.patch_size
+    norm = "fc_norm" if model.pool == "mean" else "norm"
+    projection = ours["patch_embedding.projection.weight"]
+    theirs = {
+        "patch_embed.proj.weight": projection.unflatten(1, (-1, rows, cols)),
+        "patch_embed.proj.bias": ours["patch_embedding.projection.bias"],
+        **{f"{norm}.{kind}": ours[f"norm.{kind}"] for kind in ("weight", "bias")},
+        **{f"head.{kind}": ours[f"head.{kind}"] for kind in ("weight", "bias")},
+    }
+    if model.class_token is not None:
+        theirs["cls_token"] = model.class_token.detach()[None, None]
+    if model.position is not None:
+        theirs["pos_embed"] = model.position.encoding.detach()[None].to(projection)
+    for layer in range(len(model.encoder.blocks)):
+        theirs |= _translate_block(ours, f"encoder.blocks.{layer}.", f"blocks.{layer}.")
+    return theirs
+
+
+def _translate_block(ours: dict[str, Tensor], prefix: str, theirs_prefix: str) -> dict[str, Tensor]:
+    own = {name.removeprefix(prefix): value for name, value in ours.items() if name.startswith(prefix)}
+    translated = {}
+    for kind in ("weight", "bias"):
+        parts = [own.get(f"attention.{part}_projection.{kind}") for part in ("query", "key", "value")]
+        if parts[0] is not None:
+            translated[f"{theirs_prefix}attn.qkv.{kind}"] = torch.cat(parts)  # pyright: ignore[reportArgumentType]
+    for theirs_name, our_name in BLOCK_NAMES.items():
+        for name, value in own.items():
+            if name == our_name or name.startswith(f"{our_name}."):
+                translated[theirs_prefix + theirs_name + name.removeprefix(our_name)] = value
+    return translated

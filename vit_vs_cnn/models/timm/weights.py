@@ -1,0 +1,171 @@
+"""Carrying over the weights of timm's Vision Transformer."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vit_vs_cnn.attention.multihead import NORM_EPS
+
+#: timm's names within a block, and ours. ``attn.qkv`` is three maps here, and is split.
+BLOCK_NAMES = {
+    "norm1": "attention_norm",
+    "attn.q_norm": "attention.query_norm",
+    "attn.k_norm": "attention.key_norm",
+    "attn.proj": "attention.output_projection",
+    "ls1.gamma": "attention_scale",
+    "norm2": "mlp_norm",
+    "mlp.fc1": "mlp.expand",
+    "mlp.fc2": "mlp.contract",
+    "ls2.gamma": "mlp_scale",
+}
+
+
+def read_timm(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """timm's Vision Transformer in our words: the arguments of ours that computes the same, and its weights.
+
+    Arguments:
+        model: timm's.
+
+    Raises:
+        ValueError: if ``model`` is no timm ``VisionTransformer``, or has a feature that ours lacks; it is named.
+    """
+    _check_type(model)
+    for feature, unsupported in _features(model):
+        if unsupported:
+            raise ValueError(f"VisionTransformer cannot represent this timm model: {feature}")
+    block: Any = model.blocks[0]  # torch types a module's attributes as Tensor | Module
+    arguments = {
+        "image_size": model.patch_embed.img_size,
+        "patch_size": model.patch_embed.patch_size,
+        "in_channels": model.patch_embed.proj.in_channels,
+        "num_classes": model.num_classes,
+        "embed_dim": model.embed_dim,
+        "depth": len(model.blocks),
+        "num_heads": block.attn.num_heads,
+        "mlp_ratio": block.mlp.fc1.out_features / model.embed_dim,
+        "pool": "class" if model.global_pool == "token" else "mean",
+        "position": "none" if model.pos_embed is None else "learned",
+        "class_token": model.cls_token is not None,
+        "qkv_bias": block.attn.qkv.bias is not None,
+        "qk_norm": isinstance(block.attn.q_norm, nn.LayerNorm),
+        "dropout": model.pos_drop.p,
+        "attention_dropout": block.attn.attn_drop.p,
+        "drop_path": _drop_path(model.blocks[-1]),
+        "layer_scale": None if isinstance(block.ls1, nn.Identity) else 1.0,
+    }
+    return arguments, _translate(model)
+
+
+def _check_type(model: Any) -> None:
+    from timm.models.vision_transformer import VisionTransformer as TimmVisionTransformer
+
+    if type(model) is not TimmVisionTransformer:
+        raise ValueError(f"the model must be timm's VisionTransformer, but is {type(model).__qualname__}")
+
+
+def _features(model: Any) -> Iterator[tuple[str, bool]]:
+    """Every feature that ours lacks, and whether the model has it."""
+    from timm.layers.patch_embed import PatchEmbed
+    from timm.models.vision_transformer import Block
+
+    norm, patches = model.fc_norm if isinstance(model.norm, nn.Identity) else model.norm, model.patch_embed
+    yield f'global_pool="{model.global_pool}"', model.global_pool not in ("token", "avg")
+    yield "num_classes=0", not isinstance(model.head, nn.Linear)
+    yield "reg_tokens", bool(model.num_reg_tokens)
+    yield "pool_include_prefix", bool(getattr(model, "pool_include_prefix", False)) and model.num_prefix_tokens > 0
+    yield "pre_norm", not isinstance(model.norm_pre, nn.Identity)
+    yield "a final norm that is not a LayerNorm of eps 1e-6", not _is_layer_norm(norm)
+    yield "two final norms", not isinstance(model.norm, nn.Identity) and not isinstance(model.fc_norm, nn.Identity)
+    yield (
+        'global_pool="avg" with fc_norm=False (the norm before the mean)',
+        model.global_pool == "avg" and isinstance(model.fc_norm, nn.Identity),
+    )
+    yield "embed_layer", type(patches) is not PatchEmbed
+    yield "embed_norm_layer", not isinstance(patches.norm, nn.Identity)
+    yield "dynamic_img_pad", bool(patches.dynamic_img_pad)
+    yield "drop_rate (dropout before the head)", model.head_drop.p != 0.0
+    yield "patch_drop_rate", not isinstance(model.patch_drop, nn.Identity)
+    yield "blocks that differ from timm's Block", any(type(block) is not Block for block in model.blocks)
+    for block in model.blocks:
+        yield from _block_features(block, dropout=model.pos_drop.p)
+    depth = max(len(model.blocks) - 1, 1)
+    rates = [_drop_path(block) for block in model.blocks]
+    linear = [rates[-1] * layer / depth for layer in range(len(rates))]
+    yield "drop_path that does not grow linearly", not torch.allclose(torch.tensor(rates), torch.tensor(linear))
+
+
+def _block_features(block: Any, *, dropout: float) -> Iterator[tuple[str, bool]]:
+    """Every feature of a block that ours lacks, and whether the block has it."""
+    from timm.layers.attention import Attention
+    from timm.layers.mlp import Mlp
+
+    attention, mlp = block.attn, block.mlp
+    yield "attn_layer", type(attention) is not Attention
+    yield "mlp_layer", type(mlp) is not Mlp
+    yield "scale_attn_norm", not isinstance(getattr(attention, "norm", nn.Identity()), nn.Identity)
+    yield "gated attention", getattr(attention, "gate", None) is not None
+    yield "attn_head_dim", attention.head_dim * attention.num_heads != attention.qkv.in_features
+    yield "scale_mlp_norm", not isinstance(mlp.norm, nn.Identity)
+    yield "act_layer that is not the exact GELU", not _is_gelu(mlp.act)
+    yield "proj_bias=False", any(layer.bias is None for layer in (attention.proj, mlp.fc1, mlp.fc2))
+    norms = [block.norm1, block.norm2]
+    if not isinstance(attention.q_norm, nn.Identity):
+        norms += [attention.q_norm, attention.k_norm]
+    yield "norm_layer that is not a LayerNorm of eps 1e-6", not all(_is_layer_norm(norm) for norm in norms)
+    rates = {attention.proj_drop.p, mlp.drop1.p, mlp.drop2.p}
+    yield "proj_drop_rate that differs from pos_drop_rate", rates != {dropout}
+
+
+def _is_layer_norm(module: nn.Module) -> bool:
+    return isinstance(module, nn.LayerNorm) and module.eps == NORM_EPS and module.bias is not None
+
+
+def _is_gelu(module: nn.Module) -> bool:
+    from timm.layers.activations import GELU
+
+    return isinstance(module, nn.GELU | GELU) and getattr(module, "approximate", "none") == "none"
+
+
+def _drop_path(block: Any) -> float:
+    return 0.0 if isinstance(block.drop_path1, nn.Identity) else float(block.drop_path1.drop_prob)
+
+
+def _translate(model: Any) -> dict[str, Tensor]:
+    """timm's weights under our names."""
+    theirs = model.state_dict()
+    ours = {
+        # A convolution with stride = kernel is a product with its kernel flattened.
+        "patch_embedding.projection.weight": theirs["patch_embed.proj.weight"].flatten(1),
+        "patch_embedding.projection.bias": theirs["patch_embed.proj.bias"],
+        "head.weight": theirs["head.weight"],
+        "head.bias": theirs["head.bias"],
+    }
+    norm = "norm" if "norm.weight" in theirs else "fc_norm"
+    ours |= {f"norm.{kind}": theirs[f"{norm}.{kind}"] for kind in ("weight", "bias")}
+    if "cls_token" in theirs:
+        ours["class_token"] = theirs["cls_token"].flatten()
+    if "pos_embed" in theirs:
+        encoding = theirs["pos_embed"][0]
+        # With no_embed_class timm has no position for the class token; ours is then zero.
+        missing = int("cls_token" in theirs) + model.patch_embed.num_patches - len(encoding)
+        ours["position.encoding"] = F.pad(encoding, (0, 0, missing, 0))
+    for name, weight in theirs.items():
+        if name.startswith("blocks."):
+            ours |= _translate_block_weight(name, weight)
+    return ours
+
+
+def _translate_block_weight(name: str, weight: Tensor) -> dict[str, Tensor]:
+    _, layer, rest = name.split(".", 2)
+    prefix = f"encoder.blocks.{layer}."
+    if rest.startswith("attn.qkv."):
+        kind = rest.removeprefix("attn.qkv.")
+        parts = zip(("query", "key", "value"), weight.chunk(3), strict=True)
+        return {f"{prefix}attention.{part}_projection.{kind}": value for part, value in parts}
+    for theirs, ours in BLOCK_NAMES.items():
+        if rest == theirs or rest.startswith(f"{theirs}."):
+            return {prefix + ours + rest.removeprefix(theirs): weight}
+    raise ValueError(f"VisionTransformer cannot represent this timm model: it has a weight {name}")

@@ -1,0 +1,187 @@
+"""All that the results of a grid say about data sizes: one pure function."""
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vit_vs_cnn.regimes.comparison import SizedComparison, adjust_for_pairs, comparisons
+from vit_vs_cnn.regimes.crossing import Crossing, PairLaws, crossings
+from vit_vs_cnn.regimes.curves import LearningCurve, learning_curve
+from vit_vs_cnn.regimes.fairness import obstacle, warnings_of
+from vit_vs_cnn.regimes.frontier import FrontierPoint, cost_frontier
+from vit_vs_cnn.regimes.measurements import coordinates, in_order, measurements_of
+from vit_vs_cnn.regimes.multiplier import Multiplier, leader, matched_multiplier, multipliers
+from vit_vs_cnn.regimes.power_laws import PowerLaw, fit_draws, models_for, power_laws
+from vit_vs_cnn.statistics.measurements import Measurements
+from vit_vs_cnn.statistics.resampling import Draws, Resamples
+from vit_vs_cnn.statistics.verdict import SEEDS_FOR_A_VERDICT
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two contenders over all sizes that they have in common.
+
+    Arguments:
+        ahead: who has the higher accuracy at the largest of these sizes.
+        behind: the other.
+        comparisons: at each size.
+        crossings: by each method; the interpolated one comes first. None with a single size.
+        multipliers: at each size, interpolated; and by the laws where that ends outside of the sizes that were run.
+        matched: the multiplier where ``ahead`` does what ``behind`` does with the largest size; None for one size.
+    """
+
+    ahead: str
+    behind: str
+    comparisons: tuple[SizedComparison, ...]
+    crossings: tuple[Crossing, ...]
+    multipliers: tuple[Multiplier, ...]
+    matched: Multiplier | None
+
+    @property
+    def at_largest(self) -> SizedComparison:
+        """The comparison at the largest size that they have in common."""
+        return self.comparisons[-1]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What the results of a grid say.
+
+    Arguments:
+        contenders: in alphabetical order.
+        sizes: labelled images, ascending.
+        seeds: how many different ones there are.
+        test_images: on how many images accuracies were measured, the least.
+        majority: accuracy of always naming the most frequent class of these; None if their classes are unknown.
+        few_classes: a sentence on each network that names one class only, or fewer than half of those that occur.
+        curves: one for each contender.
+        laws: both models for each contender, as far as it has more sizes than they have parameters.
+        pairs: of all contenders that have a size and a seed in common.
+        frontier: accuracy against each cost that is known for all.
+        warnings: what a reader must know first, a sentence each.
+        resamples: how many there were.
+        has_predictions: whether images were resampled; otherwise their part is that of independent test sets.
+    """
+
+    contenders: tuple[str, ...]
+    sizes: tuple[int, ...]
+    seeds: int
+    test_images: int
+    majority: float | None
+    few_classes: tuple[str, ...]
+    curves: tuple[LearningCurve, ...]
+    laws: tuple[PowerLaw, ...]
+    pairs: tuple[Pair, ...]
+    frontier: tuple[FrontierPoint, ...]
+    warnings: tuple[str, ...]
+    resamples: int
+    has_predictions: bool
+
+    def pair(self, first: str, second: str) -> Pair | None:
+        """The pair of these two in either order; None if they have nothing in common."""
+        return next((pair for pair in self.pairs if {pair.ahead, pair.behind} == {first, second}), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, to be written as JSON."""
+        return dataclasses.asdict(self)
+
+
+def analyse(
+    results: Sequence[Mapping[str, Any]],
+    correct: Mapping[str, np.ndarray] | None = None,
+    *,
+    majority: float | None = None,
+    few_classes: Sequence[str] = (),
+    resamples: int = 4000,
+    seed: int = 0,
+) -> Analysis:
+    """Learning curves, fits, crossings, data multipliers and verdicts; the same for the same results, in any order.
+
+    Arguments:
+        results: of finished cells, as in result.json; a table of accuracies (``results_of_table``) will do.
+        correct: by the result's ``cell``, whether each test image is classified rightly (``load_correct``).
+        majority: accuracy of always naming the most frequent class (``load_answers``).
+        few_classes: a sentence on each network that names few classes.
+        resamples: behind crossings, data multipliers and fits.
+        seed: of the resamples.
+
+    Raises:
+        InputError: no results, two of one cell, or predictions that do not belong to them.
+    """
+    ordered = in_order(results)
+    measured = measurements_of(ordered, correct)
+    drawn = Resamples(measured, count=resamples, seed=seed)
+    by_contender = [drawn.of([name]) for name in measured.contenders]
+    laws = [law for draws in by_contender for law in power_laws(draws)]
+    curves = [learning_curve(measured, name) for name in measured.contenders]
+    return Analysis(
+        contenders=measured.contenders,
+        sizes=measured.sizes,
+        seeds=len(measured.seeds),
+        test_images=int(np.nanmin(measured.images)),
+        majority=majority,
+        few_classes=tuple(few_classes),
+        curves=tuple(curves),
+        laws=tuple(laws),
+        pairs=tuple(_pairs(measured, drawn, ordered)),
+        frontier=tuple(cost_frontier(ordered, curves)),
+        warnings=(*(f"{told}." for told in few_classes), *warnings_of(ordered), *_limits(measured, laws)),
+        resamples=resamples,
+        has_predictions=correct is not None,
+    )
+
+
+def _pairs(measured: Measurements, drawn: Resamples, results: Sequence[Mapping[str, Any]]) -> list[Pair]:
+    found = []
+    for first, second in itertools.combinations(measured.contenders, 2):
+        both = [measured.contenders.index(name) for name in (first, second)]
+        if measured.present[both].all(0).any():
+            found.append(_pair(measured, drawn.of([first, second]), results))
+    judged = adjust_for_pairs([pair.comparisons for pair in found])
+    return [dataclasses.replace(pair, comparisons=tuple(c)) for pair, c in zip(found, judged, strict=True)]
+
+
+def _pair(measured: Measurements, draws: Draws, results: Sequence[Mapping[str, Any]]) -> Pair:
+    laws: PairLaws = {model: [fit_draws(draws, place, model) for place in (0, 1)] for model in models_for(draws)}
+    obstacles = []
+    for size in draws.sizes:
+        runs = [[r for r in results if coordinates(r)[:2] == (name, size)] for name in draws.contenders]
+        obstacles.append(obstacle(*runs))
+    ahead, names = leader(draws), (draws.contenders[0], draws.contenders[1])
+    return Pair(
+        ahead=draws.contenders[ahead],
+        behind=draws.contenders[1 - ahead],
+        comparisons=tuple(comparisons(measured, names, draws.sizes, obstacles)),
+        crossings=tuple(crossings(draws, laws)),
+        multipliers=tuple(multipliers(draws, laws)),
+        matched=matched_multiplier(draws),
+    )
+
+
+def _limits(measured: Measurements, laws: Sequence[PowerLaw]) -> list[str]:
+    """What these results cannot tell."""
+    found = []
+    fewest = measured.present.sum(2).min(0)  # seeds of the contender that has fewest, by size
+    if few := [size for size, k in zip(measured.sizes, fewest, strict=True) if k < SEEDS_FOR_A_VERDICT]:
+        named = "every size" if len(few) == len(measured.sizes) else f"n = {', '.join(f'{size:,}' for size in few)}"
+        found.append(
+            f"Fewer than {SEEDS_FOR_A_VERDICT} seeds at {named}: that describes these runs and judges nothing; "
+            "the interval of a single seed is of its network alone."
+        )
+    if narrow := [law.contender for law in laws if law.sizes[-1] <= 10 * law.sizes[0]]:
+        found.append(f"Over one decade of sizes the floor c of a power law is not identifiable ({_listed(narrow)}).")
+    if poor := [law.contender for law in laws if law.is_chosen and law.p_value is not None and law.p_value < 0.01]:
+        found.append(f"The curve of {_listed(poor)} is no power law, so what is extrapolated from it is a guess.")
+    return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(dict.fromkeys(names))

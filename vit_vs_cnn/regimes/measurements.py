@@ -1,0 +1,157 @@
+"""What an analysis stands on: accuracies by contender, training size and seed, and which images were right."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int64
+
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.runs.answers import class_counts, classes_named, majority_share, told_of_few
+from vit_vs_cnn.runs.evaluation import Predictions
+from vit_vs_cnn.statistics.measurements import Measurements
+
+
+def in_order(results: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Results by contender, size and seed, each checked to have what an analysis needs.
+
+    Raises:
+        InputError: no result, or one that lacks a value.
+    """
+    if not results:
+        raise InputError("results: there are none to analyse")
+    for result in results:
+        name = result.get("cell", result.get("contender", "?"))
+        if missing := [k for k in ("contender", "train_size", "accuracy", "scored_images") if k not in result]:
+            raise InputError(f"result {name}: it has no {missing[0]}")
+        if not 0 <= result["accuracy"] <= 1:
+            raise InputError(f"result {name}: accuracy {result['accuracy']} must be from 0 to 1")
+    return sorted(results, key=coordinates)
+
+
+def measurements_of(
+    results: Sequence[Mapping[str, Any]], correct: Mapping[str, np.ndarray] | None = None
+) -> Measurements:
+    """Results laid out by contender, size and seed.
+
+    Arguments:
+        results: each with contender, train_size, accuracy, scored_images, and seed (0 if absent).
+        correct: by the result's ``cell``, whether each test image is classified rightly.
+
+    Raises:
+        InputError: two results of one cell, or ``correct`` that does not fit.
+    """
+    contenders = tuple(dict.fromkeys(str(r["contender"]) for r in results))
+    sizes = tuple(sorted({int(r["train_size"]) for r in results}))
+    seeds = tuple(sorted({int(r.get("seed", 0)) for r in results}))
+    accuracy = np.full((len(contenders), len(sizes), len(seeds)), np.nan)
+    images = np.full_like(accuracy, np.nan)
+    hits = _empty_hits(results, correct, accuracy.shape)
+    for result in results:
+        place = (
+            contenders.index(str(result["contender"])),
+            sizes.index(int(result["train_size"])),
+            seeds.index(int(result.get("seed", 0))),
+        )
+        if not np.isnan(accuracy[place]):
+            raise InputError(f"results: {' '.join(map(str, coordinates(result)))} is there twice")
+        accuracy[place], images[place] = result["accuracy"], result["scored_images"]
+        if hits is not None and correct is not None:
+            hits[place] = correct[result["cell"]]
+    return Measurements(contenders, sizes, seeds, accuracy, images, hits)
+
+
+def coordinates(result: Mapping[str, Any]) -> tuple[str, int, int]:
+    """Contender, training size and seed of a result."""
+    return str(result["contender"]), int(result["train_size"]), int(result.get("seed", 0))
+
+
+def _empty_hits(
+    results: Sequence[Mapping[str, Any]], correct: Mapping[str, np.ndarray] | None, shape: tuple[int, ...]
+) -> np.ndarray | None:
+    """Room for all predictions, or None where they are unknown.
+
+    Raises:
+        InputError: predictions of another number of images, or that do not give the result's accuracy.
+    """
+    if correct is None:
+        return None
+    for result in results:
+        hits, cell = correct.get(result.get("cell", "")), result.get("cell", coordinates(result))
+        if hits is None:
+            raise InputError(f"predictions of {cell}: there are none; give those of every result, or none at all")
+        if hits.shape != (result["scored_images"],) or abs(float(hits.mean()) - result["accuracy"]) > 1e-6:
+            raise InputError(f"predictions of {cell} are not those that gave its accuracy")
+    counts = {int(r["scored_images"]) for r in results}
+    if len(counts) > 1:
+        raise InputError(f"predictions: all cells must have the same test images, but there are {sorted(counts)}")
+    return np.zeros((*shape, counts.pop()), dtype=bool)
+
+
+def results_of_table(accuracies: Mapping[str, Mapping[int, float]], *, scored_images: int) -> list[dict[str, Any]]:
+    """Results of a published table with one run per place: ``{contender: {train size: accuracy from 0 to 1}}``.
+
+    Arguments:
+        scored_images: test images, for their share of the error.
+    """
+    return [
+        {"contender": contender, "train_size": size, "seed": 0, "accuracy": value, "scored_images": scored_images}
+        for contender, row in accuracies.items()
+        for size, value in row.items()
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What the networks of finished cells said of the images that scored them.
+
+    Arguments:
+        correct: by cell, whether each image is classified rightly; None where cells were not scored on the same images,
+            as when validation images score them: then the accuracies must do.
+        class_counts: how many of the images are of each class.
+        named: by network, how many classes it names.
+    """
+
+    correct: dict[str, np.ndarray] | None
+    class_counts: Int64[np.ndarray, "classes"]
+    named: dict[str, int]
+
+    @property
+    def majority(self) -> float:
+        """The accuracy of always naming the most frequent class."""
+        return majority_share(self.class_counts)
+
+    @property
+    def few_classes(self) -> list[str]:
+        """A sentence on each network that names one class only, or fewer than half of those that occur."""
+        return told_of_few(self.named, int((self.class_counts > 0).sum()))
+
+
+def load_answers(folder: Path, results: Sequence[Mapping[str, Any]]) -> Answers:
+    """Read the predictions of finished cells.
+
+    Raises:
+        InputError: a file that can't be read, or cells with other numbers of classes.
+    """
+    first, correct, counts, named, same = None, {}, [], {}, True
+    for result in results:
+        predictions = Predictions.load(folder / "cells" / result["cell"] / "predictions.npz")
+        first = first or predictions
+        same = same and predictions.is_of_the_images_of(first)
+        if predictions.logits.shape[1] != first.logits.shape[1]:
+            raise InputError(f"predictions of {result['cell']} are of another number of classes than the others")
+        correct[result["cell"]] = predictions.correct.numpy()
+        counts.append(class_counts(predictions))
+        named[result["cell"].rpartition("-")[0] or result["cell"]] = classes_named(predictions)  # without its hash
+    return Answers(correct if same else None, counts[0] if same else np.sum(counts, axis=0), named)
+
+
+def load_correct(folder: Path, results: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray] | None:
+    """Which images each finished cell of an experiment classified rightly, by cell: ``correct`` of ``load_answers``.
+
+    Raises:
+        InputError: a file that can't be read.
+    """
+    return load_answers(folder, results).correct

@@ -1,0 +1,244 @@
+"""A cell: one contender, one training size, one seed. Its folder is named by all that decides its result."""
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vit_vs_cnn.errors import DamagedFile, InputError
+from vit_vs_cnn.config import parsing as typed
+from vit_vs_cnn.config.experiment import Contender, Experiment, experiment_from_dict, hash_of, read_config
+from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.files import write_text
+from vit_vs_cnn.plain import check_plain
+
+#: What every result has; a file that lacks one of these is not a result.
+RESULT_KEYS = ("cell", "contender", "train_size", "seed", "scored_on", "scored_images", "accuracy", "data")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of the grid.
+
+    Arguments:
+        experiment: the grid.
+        contender: which of its contenders.
+        train_size: labelled images, validation included.
+        seed: of subset, order, augmentation and initialisation.
+        fingerprint: of the images that the subset is drawn from, and of those it is scored on.
+        world_size: processes that share the run.
+    """
+
+    experiment: Experiment
+    contender: str
+    train_size: int
+    seed: int
+    fingerprint: str
+    world_size: int = 1
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """All that decides the result, as plain values."""
+        start = self.start
+        return self.experiment.cell_identity(
+            self.contender,
+            self.train_size,
+            self.seed,
+            fingerprint=self.fingerprint,
+            world_size=self.world_size,
+            starts_from=hash_of(start.identity) if isinstance(start, Cell) else start and hash_of_file(start),
+        )
+
+    @cached_property
+    def recipe(self) -> Contender:
+        """The contender as it is trained at this size."""
+        return self.experiment.recipe(self.contender, self.train_size)
+
+    @cached_property
+    def start(self) -> "Cell | Path | None":
+        """Where its first weights come from: another cell of the same images, a checkpoint, or None for drawn ones."""
+        start = self.recipe.starts_from
+        if start is None:
+            return None
+        return replace(self, contender=start) if start in self.experiment.contenders else Path(start)
+
+    @property
+    def name(self) -> str:
+        """For a reader: contender, size, seed."""
+        return f"{self.contender}-n{self.train_size}-s{self.seed}"
+
+    @cached_property
+    def folder(self) -> Path:
+        return self.experiment.folder / "cells" / f"{self.name}-{hash_of(self.identity)}"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoints" / "last.ckpt"
+
+    @property
+    def predictions(self) -> Path:
+        return self.folder / "predictions.npz"
+
+    @property
+    def progress(self) -> Path:
+        """How far its training is, while it runs and where it was left."""
+        return self.folder / "progress.json"
+
+    @property
+    def failure(self) -> Path:
+        """Why it failed, if it did when it was last run."""
+        return self.folder / "failed.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the process that runs it."""
+        return self.folder / ".lock"
+
+    @property
+    def has_result(self) -> bool:
+        """Whether there is a result, be it damaged."""
+        return (self.folder / "result.json").exists()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there is a result that can be read."""
+        try:
+            return self.has_result and bool(read_result(self.folder / "result.json"))
+        except DamagedFile:
+            return False
+
+    def write_config(self) -> None:
+        """What this cell is, for a reader and for ``read_cell``."""
+        values = {**self.to_dict(), "identity": self.identity}
+        write_text(self.folder / "config.yaml", yaml.safe_dump(values, sort_keys=False))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, from which ``cell_from_dict`` makes an equal cell."""
+        cell = {
+            "contender": self.contender,
+            "train_size": self.train_size,
+            "seed": self.seed,
+            "fingerprint": self.fingerprint,
+            "world_size": self.world_size,
+        }
+        return {"experiment": self.experiment.to_dict(), "cell": cell}
+
+    def write_result(self, result: dict[str, Any]) -> None:
+        """The last thing that a cell does: from here on it is finished."""
+        self.progress.unlink(missing_ok=True)
+        write_text(self.folder / "result.json", json.dumps(result, indent=1) + "\n")
+
+
+def cell_from_dict(values: Any, *, where: str, trusted: bool = False) -> Cell:
+    """The cell that ``Cell.to_dict`` describes.
+
+    Arguments:
+        values: of a file, or of another process.
+        where: names the file.
+        trusted: whether the classes that it names may be imported.
+
+    Raises:
+        InputError: something is missing or not allowed.
+    """
+    try:
+        experiment, said = values["experiment"], values["cell"]
+        check_plain(said, where=where)
+        cell = typed.build(_Said, said, where=f"{where}: cell")
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{where} is not the config of a cell: {error!r}") from error
+    try:
+        built = experiment_from_dict(experiment, trusted=trusted)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+    if cell.contender not in built.contenders:
+        raise InputError(f"{where} is not the config of a cell: {cell.contender!r} is none of its contenders")
+    return Cell(built, **dataclasses.asdict(cell))
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What a file says of a cell beside its experiment."""
+
+    contender: str
+    train_size: int
+    seed: int
+    fingerprint: str
+    world_size: int = 1
+
+    def __post_init__(self) -> None:
+        if self.train_size < 1 or self.world_size < 1:
+            raise InputError("train_size and world_size must be at least 1")
+
+
+def read_cell(folder: Path, *, trusted: bool = False) -> Cell:
+    """The cell whose config.yaml lies in a folder.
+
+    Raises:
+        InputError: no such file, or not of a cell.
+    """
+    where = folder / "config.yaml"
+    return cell_from_dict(read_config(where), where=str(where), trusted=trusted)
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """What ``Cell.write_result`` wrote.
+
+    Raises:
+        DamagedFile: the file can't be read, or is not a cell's result.
+    """
+    again = "delete it to have the cell run again"
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DamagedFile(f"result {path}: {error}; {again}") from error
+    if not isinstance(result, dict) or (missing := [key for key in RESULT_KEYS if key not in result]):
+        lacks = f"it has no {missing[0]}" if isinstance(result, dict) else f"it is a {type(result).__name__}"
+        raise DamagedFile(f"result {path} is not that of a cell: {lacks}; {again}")
+    return result
+
+
+def grid(experiment: Experiment, pool: Pool, *, world_size: int) -> list[Cell]:
+    """All cells, the contenders of one size and seed side by side, each behind the one that it starts from.
+
+    Raises:
+        InputError: a training size that the images do not allow.
+    """
+    fingerprint = pool.fingerprint(with_test=experiment.protocol.scored_on == "test")
+    sizes = [pool.resolve(size) for size in experiment.protocol.train_sizes]
+    _check_all_has_one_name(experiment, sizes)
+    return [
+        Cell(experiment, contender, size, seed, fingerprint, world_size)
+        for size in sorted(set(sizes))
+        for seed in experiment.protocol.seeds
+        for contender in experiment.in_order()
+    ]
+
+
+def _check_all_has_one_name(experiment: Experiment, sizes: list[int]) -> None:
+    """What is different at ``all`` has no place where a number names that size, too."""
+    if len(set(sizes)) == len(sizes):
+        return
+    for name, contender in experiment.contenders.items():
+        if "all" in contender.by_size:
+            raise InputError(
+                f"contenders.{name}.by_size: all is {max(sizes)} here, which protocol.train_sizes names already; "
+                "write the number, and name the size once"
+            )
+
+
+def hash_of_file(path: Path) -> str:
+    """The first 10 hex digits of a file's SHA-256.
+
+    Raises:
+        InputError: the file can't be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:10]
+    except OSError as error:
+        raise InputError(f"checkpoint {path}: {error.strerror}") from error

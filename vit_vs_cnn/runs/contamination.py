@@ -1,0 +1,172 @@
+"""Which test images of an experiment have a near-duplicate among the images that a cell used."""
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool
+from PIL import Image
+
+from vit_vs_cnn.data.near_duplicates import METHOD, Duplicates, near_duplicates
+from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.config import parsing as typed
+from vit_vs_cnn.config.experiment import Data, read_config
+from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.files import write_text, written_whole
+
+RECORD, PICTURE = "duplicates.json", "duplicates.png"
+_SHOWN, _COLUMNS, _GAP = 24, 6, 4
+
+
+@dataclass(frozen=True)
+class Contamination:
+    """Near-duplicates between the test images and what cells used, training and validation images alike.
+
+    Arguments:
+        fingerprint: of all images.
+        test_images: how many there are.
+        by_subset: for each subset (its hash), the places of the test images that have a near-duplicate in it.
+        method: by which these were found.
+        pairs: every pair found: names of test image and training image (for CIFAR with the index), the correlation of
+            their detail, and their classes.
+    """
+
+    fingerprint: str
+    test_images: int
+    by_subset: dict[str, list[int]]
+    method: int = 1
+    pairs: list[tuple[str, str, float, str, str]] = field(default_factory=list)
+
+    def covers(self, results: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether it speaks of these images and of every subset that the results used."""
+        fingerprints = {result["data"]["fingerprint"] for result in results}
+        return (
+            self.method == METHOD
+            and fingerprints == {self.fingerprint}
+            and {r["subset"] for r in results} <= self.by_subset.keys()
+        )
+
+    def clean(self, subset: str) -> Bool[np.ndarray, "test_images"]:
+        """Which test images have no near-duplicate in a subset."""
+        kept = np.ones(self.test_images, dtype=bool)
+        kept[self.by_subset[subset]] = False
+        return kept
+
+
+def contamination_of(folder: Path, results: Sequence[Mapping[str, Any]], pool: Pool | None = None) -> Contamination:
+    """Look for near-duplicates, once: the outcome is kept in the experiment's folder, with a picture of some pairs.
+
+    Arguments:
+        folder: of the experiment.
+        results: of its finished cells.
+        pool: its images, where they are at hand already.
+
+    Raises:
+        InputError: the outcome is not there yet and neither are the images, or they are others than those of the run;
+            or the cells were not scored on test images.
+    """
+    if any(result["scored_on"] != "test" for result in results):
+        raise InputError("the test images have not been opened")
+    if any(result["data"]["source"] == "objects" for result in results):
+        raise InputError("every image is drawn anew, so no picture is there twice")
+    if (known := _read(folder / RECORD)) is not None and known.covers(results):
+        return known
+    pool = _open(folder, results) if pool is None else pool
+    found, subsets, used = _search(pool, results)
+    test = pool.test
+    by_subset = {
+        name: torch.nonzero(found.of_subset(indices, len(test)))[:, 0].tolist() for name, indices in subsets.items()
+    }
+    fingerprint = results[0]["data"]["fingerprint"]
+    contamination = Contamination(
+        fingerprint, len(test), dict(sorted(by_subset.items())), METHOD, _named(found, test, used)
+    )
+    with contextlib.suppress(OSError):  # kept where that can be; on a disk that is only read it is found anew
+        _draw(found, test, used, folder / PICTURE)
+        write_text(folder / RECORD, json.dumps(asdict(contamination)) + "\n")
+    return contamination
+
+
+def _read(path: Path) -> Contamination | None:
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        return Contamination(**kept | {"pairs": [tuple(pair) for pair in kept.get("pairs", [])]})
+    except (OSError, ValueError, TypeError, AttributeError):
+        return None
+
+
+def _open(folder: Path, results: Sequence[Mapping[str, Any]]) -> Pool:
+    """The images of the experiment, if they lie where they lay; nothing is downloaded for it."""
+    data = typed.build(Data, read_config(folder / "experiment.yaml").get("data") or {}, where="data")
+    pool = Pool(replace(data, cifar=replace(data.cifar, download=False)))
+    if {pool.fingerprint(with_test=True)} != {result["data"]["fingerprint"] for result in results}:
+        raise InputError(f"{data.source} in {data.root} is not what the cells were trained and tested on")
+    return pool
+
+
+def _search(
+    pool: Pool, results: Sequence[Mapping[str, Any]]
+) -> tuple[Duplicates, dict[str, torch.Tensor], LabelledImages]:
+    """The pairs, each subset as places among the used images, and these images."""
+    places = {name: place for place, name in enumerate(pool.images.sample_ids)}
+    subsets: dict[str, torch.Tensor] = {}
+    for size, seed, name in sorted({(r["train_size"], r["seed"], r["subset"]) for r in results}):
+        drawn = pool.draw(size, seed)
+        if drawn.subset_hash != name:
+            raise InputError(f"the subset of {size} images and seed {seed} is not what the cells were trained on")
+        ids = [*drawn.training.sample_ids, *drawn.validation.sample_ids]
+        subsets[name] = torch.tensor([places[one] for one in ids])
+    used = torch.cat(list(subsets.values())).unique()
+    images = pool.images.subset(used)
+    where = {name: torch.searchsorted(used, indices) for name, indices in subsets.items()}
+    return near_duplicates(pool.test.images, images.images), where, images
+
+
+def _named(found: Duplicates, test: LabelledImages, used: LabelledImages) -> list[tuple[str, str, float, str, str]]:
+    places = zip(found.test.tolist(), found.train.tolist(), found.similarity.tolist(), strict=True)
+    return [
+        (
+            str(test.sample_ids[one]),
+            str(used.sample_ids[other]),
+            round(alike, 3),
+            test.class_names[int(test.labels[one])],
+            used.class_names[int(used.labels[other])],
+        )
+        for one, other, alike in places
+    ]
+
+
+def _draw(found: Duplicates, test: LabelledImages, used: LabelledImages, path: Path) -> None:
+    """Pairs side by side, test image on the left: evenly spread from the least alike to the most, no image twice."""
+    path.unlink(missing_ok=True)
+    if not len(found.test):
+        return
+    apart = _apart(found)
+    chosen = [apart[round(i)] for i in np.linspace(0, len(apart) - 1, min(_SHOWN, len(apart)))]
+    pairs = [torch.cat([test.images[found.test[i]], used.images[found.train[i]]], dim=2) for i in chosen]
+    rows, cols = pairs[0].shape[1] + _GAP, pairs[0].shape[2] + 2 * _GAP
+    sheet = np.full((-(-len(pairs) // _COLUMNS) * rows, min(_COLUMNS, len(pairs)) * cols, 3), 255, dtype=np.uint8)
+    for number, pair in enumerate(pairs):
+        top, left = number // _COLUMNS * rows, number % _COLUMNS * cols
+        sheet[top : top + rows - _GAP, left : left + cols - 2 * _GAP] = pair.permute(1, 2, 0).numpy()
+    with written_whole(path) as partial:
+        Image.fromarray(sheet).save(partial, "PNG")
+
+
+def _apart(found: Duplicates) -> list[int]:
+    """Pairs that have no image in common, the most alike chosen first; in ascending order of likeness."""
+    seen: tuple[set[int], set[int]] = set(), set()
+    kept = []
+    for place in torch.argsort(found.similarity, descending=True, stable=True).tolist():
+        pair = int(found.test[place]), int(found.train[place])
+        if pair[0] not in seen[0] and pair[1] not in seen[1]:
+            kept.append(place)
+            seen[0].add(pair[0])
+            seen[1].add(pair[1])
+    return kept[::-1]

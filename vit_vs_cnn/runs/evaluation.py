@@ -1,0 +1,241 @@
+"""The one place that opens the test set, and the ledger that it writes each time."""
+
+import hashlib
+import json
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64, UInt8
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from vit_vs_cnn.runs.calibration import expected_calibration_error
+from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.errors import InputError, TrainingDiverged
+from vit_vs_cnn.files import naming, written_whole
+
+Normalise = Callable[[UInt8[Tensor, "batch channels rows cols"]], Float[Tensor, "batch channels rows cols"]]
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """What a network says of each test image.
+
+    Arguments:
+        logits: before softmax.
+        labels: the true classes.
+        sample_ids: which images.
+    """
+
+    logits: Float[Tensor, "count classes"]
+    labels: Int64[Tensor, "count"]
+    sample_ids: Sequence[str]
+
+    @property
+    def correct(self) -> Tensor:
+        """Whether each image is classified rightly, ``(count,)`` bool."""
+        return self.logits.argmax(1) == self.labels
+
+    @property
+    def accuracy(self) -> float:
+        return self.correct.double().mean().item()
+
+    @property
+    def loss(self) -> float:
+        """Mean cross entropy in nats."""
+        return F.cross_entropy(self.logits.double(), self.labels).item()
+
+    @property
+    def calibration_error(self) -> float:
+        """Expected calibration error over 15 bins of equal mass."""
+        return expected_calibration_error(self.logits.double().softmax(1), self.labels)
+
+    def is_of_the_images_of(self, other: "Predictions") -> bool:
+        """Whether both speak of the same images in the same order."""
+        same_labels = self.labels.shape == other.labels.shape and bool((self.labels == other.labels).all())
+        return same_labels and list(self.sample_ids) == list(other.sample_ids)
+
+    def save(self, path: Path, *, of: str = "") -> None:
+        """Write ``logits``, ``labels`` and ``sample_ids`` as an .npz file, whole or not at all.
+
+        Arguments:
+            path: the file.
+            of: which weights on which images, for ``load_of``.
+        """
+        with written_whole(path) as partial, partial.open("wb") as file:
+            np.savez_compressed(
+                file,
+                logits=self.logits.float().numpy(),
+                labels=self.labels.numpy(),
+                sample_ids=np.array([str(i) for i in self.sample_ids]),
+                of=np.array(of),
+            )
+
+    @classmethod
+    def load_of(cls, path: Path, of: str) -> "Predictions | None":
+        """Read what ``save`` wrote of the same weights and images; None where there is no such file."""
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                known = "of" in arrays and arrays["of"].item() == of
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error):
+            return None
+        return cls.load(path) if known else None
+
+    @classmethod
+    def load(cls, path: Path) -> "Predictions":
+        """Read what ``save`` wrote; nothing of the file is executed.
+
+        Raises:
+            InputError: no such file, not of this form, or answers that are no finite numbers.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                found = cls(
+                    logits=torch.from_numpy(arrays["logits"]),
+                    labels=torch.from_numpy(arrays["labels"]),
+                    sample_ids=arrays["sample_ids"].tolist(),
+                )
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            raise InputError(f"predictions {path}: {error}") from error
+        check_finite(found.logits, f"predictions {path}")
+        return found
+
+
+class TestLedger:
+    """A file with one line for each time that a test set was opened: when, for which weights, with what result.
+
+    A test set looked at again and again while something is being chosen stops being a test set; the ledger keeps the
+    count.
+
+    Arguments:
+        path: the file, in JSON lines.
+    """
+
+    __test__ = False  # not a test, whatever pytest thinks of the name
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def count(self, weights: str) -> int:
+        """How often these weights have been tested."""
+        if not self.path.exists():
+            return 0
+        # Looked for as text: a line that a kill cut short must not stop the next evaluation.
+        lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
+        return sum(f'"weights": "{weights}"' in line for line in lines)
+
+    def record(self, *, weights: str, test_set: str, accuracy: float, what: str) -> int:
+        """Note one evaluation and return how many these weights have had; warns from the second on."""
+        entry = {
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "what": what,
+            "weights": weights,
+            "test_set": test_set,
+            "accuracy": accuracy,
+        }
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with naming(self.path), self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+        times = self.count(weights)
+        if times > 1:
+            warnings.warn(f"{what}: these weights have now been tested {times} times ({self.path})", stacklevel=2)
+        return times
+
+
+def hash_weights(network: nn.Module) -> str:
+    """SHA-256 (first 16 hex digits) over names, shapes and values of parameters and buffers."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(network.state_dict().items()):
+        digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:16]
+
+
+def check_finite(logits: Float[Tensor, "count classes"], what: str) -> None:
+    """See that a network's answers are numbers: an argmax of NaN names the first class and looks like an accuracy.
+
+    Raises:
+        TrainingDiverged: some are not; it names ``what``, and how many.
+    """
+    broken = int((~logits.isfinite()).any(dim=1).sum())
+    if broken:
+        raise TrainingDiverged(
+            f"{what}: its answers to {broken:,} of {len(logits):,} images are not finite numbers (NaN or infinity), so "
+            "they cannot be scored; its weights are damaged or of a training that diverged"
+        )
+
+
+@torch.no_grad()
+def predict(
+    network: nn.Module,
+    data: LabelledImages,
+    normalise: Normalise,
+    *,
+    what: str = "the network",
+    batch_size: int = 500,
+) -> Predictions:
+    """The network's logits for every image, in evaluation mode, on the network's device.
+
+    Arguments:
+        network: images to logits.
+        data: the images.
+        normalise: bytes to what the network was trained on.
+        what: a name for the network in a message.
+        batch_size: images that are sent through it at once.
+
+    Raises:
+        TrainingDiverged: an answer that is no finite number.
+    """
+    device = next(network.parameters()).device
+    was_training = network.training
+    network.eval()
+    logits = [network(normalise(images.to(device))).float().cpu() for images in data.images.split(batch_size)]
+    network.train(was_training)
+    check_finite(torch.cat(logits), what)
+    return Predictions(torch.cat(logits), data.labels, data.sample_ids)
+
+
+def evaluate(
+    network: nn.Module,
+    test: LabelledImages,
+    normalise: Normalise,
+    *,
+    ledger: TestLedger,
+    what: str,
+    keep: Path | None = None,
+) -> tuple[Predictions, int]:
+    """Test a network, once, on the record.
+
+    Where predictions are kept, that is done before the ledger notes them. If those of the same weights and images are
+    there already, a run was killed behind its test: they are taken, and the ledger notes what it lacks.
+
+    Arguments:
+        network: images to logits.
+        test: the test images.
+        normalise: bytes to what the network was trained on.
+        ledger: where the evaluation is noted.
+        what: a name for the network in the ledger.
+        keep: the file for the predictions, if they are to be kept.
+
+    Returns:
+        the predictions, and how often these weights have been tested by now.
+
+    Raises:
+        TrainingDiverged: an answer that is no finite number; nothing is kept or noted then.
+    """
+    weights, test_set = hash_weights(network), test.fingerprint()
+    predictions = None if keep is None else Predictions.load_of(keep, f"{weights} {test_set}")
+    if predictions is not None and (times := ledger.count(weights)):
+        return predictions, times
+    if predictions is None:
+        predictions = predict(network, test, normalise, what=what)
+        if keep is not None:
+            predictions.save(keep, of=f"{weights} {test_set}")
+    return predictions, ledger.record(weights=weights, test_set=test_set, accuracy=predictions.accuracy, what=what)

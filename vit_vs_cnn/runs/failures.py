@@ -1,0 +1,83 @@
+"""Why a cell has no result, as its folder says; and whether somebody is running it."""
+
+import contextlib
+import json
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from vit_vs_cnn.errors import CellsFailed
+from vit_vs_cnn.runs.cell import Cell
+from vit_vs_cnn.files import write_text
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a cell has no result.
+
+    Arguments:
+        cell: its name, for a reader.
+        type: the kind of error.
+        message: what it says, in one line.
+        step: the optimizer step that it happened in; None outside of training.
+        time: when, in UTC, as ISO 8601.
+    """
+
+    cell: str
+    type: str
+    message: str
+    step: int | None
+    time: str
+
+    def __str__(self) -> str:
+        place = "" if self.step is None else f" at step {self.step}"
+        return f"{self.cell}: {self.type}{place}: {self.message}"
+
+
+def write_failure(cell: Cell, kind: str, message: str) -> None:
+    """Note why a cell has no result, with the step that it was at."""
+    step = None
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        step = json.loads(cell.progress.read_text(encoding="utf-8"))["step"]
+    lines = message.strip().splitlines() or ["no message"]
+    failure = Failure(cell.name, kind, " ".join(lines[0].split()), step, datetime.now(UTC).isoformat())
+    write_text(cell.failure, json.dumps(asdict(failure), indent=1) + "\n")
+
+
+def read_failure(folder: Path) -> Failure | None:
+    """Why the cell of a folder has no result, if it failed when it was last run."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        return Failure(**json.loads((folder / "failed.json").read_text(encoding="utf-8")))
+    return None
+
+
+def has_failed_since(cell: Cell, began: datetime) -> bool:
+    """Whether the cell has failed at or behind a time: what failed before is tried again."""
+    failure = read_failure(cell.folder)
+    return failure is not None and datetime.fromisoformat(failure.time) >= began
+
+
+def is_being_run(folder: Path) -> bool:
+    """Whether a living process holds the lock of a cell's folder. A process that was killed holds none."""
+    if not (folder / ".lock").exists():
+        return False
+    try:
+        with FileLock(folder / ".lock", timeout=0):
+            return False
+    except Timeout:
+        return True
+    except OSError:  # nobody runs anything on a disk that can't be written to
+        return False
+
+
+def raise_failures(cells: list[Cell]) -> None:
+    """Raise what keeps cells from having results.
+
+    Raises:
+        CellsFailed: some have none.
+    """
+    failures = [failure for cell in cells if not cell.is_finished and (failure := read_failure(cell.folder))]
+    if failures:
+        raise CellsFailed([str(failure) for failure in failures])

@@ -1,0 +1,82 @@
+"""What an experiment's folder says of its grid: the config, and which cells."""
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vit_vs_cnn.errors import DamagedFile, InputError
+from vit_vs_cnn.runs.cell import Cell, read_result
+from vit_vs_cnn.config.experiment import Experiment
+from vit_vs_cnn.files import write_text
+
+
+def write_grid(experiment: Experiment, cells: list[Cell]) -> None:
+    """Note the cells that are run now, and the config that they come from."""
+    write_text(experiment.folder / "experiment.yaml", yaml.safe_dump(experiment.to_dict(), sort_keys=False))
+    write_text(experiment.folder / "grid.json", json.dumps([cell.folder.name for cell in cells], indent=1))
+
+
+def read_grid(folder: Path) -> list[str]:
+    """The folder names of the cells of the grid that was last run in an experiment's folder.
+
+    Raises:
+        InputError: no experiment there.
+    """
+    try:
+        names = json.loads((folder / "grid.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        if (folder / "tuning" / "grid.json").exists():
+            message = f"{folder} is still choosing its recipes; what it runs for that is in {folder / 'tuning'}"
+            raise InputError(message) from error
+        raise InputError(f"{folder} is not the folder of an experiment: it has no readable grid.json") from error
+    if not (isinstance(names, list) and names and all(isinstance(name, str) for name in names)):
+        raise InputError(f"{folder / 'grid.json'}: expected the names of cells' folders; train writes it anew")
+    return names
+
+
+def finished_cells(folder: Path) -> dict[Path, dict[str, Any]]:
+    """The results of the finished cells of that grid, by the cell's folder, in the grid's order.
+
+    Cells of an earlier config that lie beside them are left out: they answer another question.
+
+    Raises:
+        InputError: no experiment there, or none of its cells is finished.
+        DamagedFile: none is, as their results cannot be read.
+    """
+    found, damaged = _results(folder)
+    if not found and damaged:
+        raise damaged[0]
+    if not found:
+        raise InputError(f"{folder}: none of its cells is finished yet")
+    return _told(found, damaged)
+
+
+def cells_so_far(folder: Path) -> dict[Path, dict[str, Any]]:
+    """As ``finished_cells``, but possibly none; a result that is damaged is left out with a warning.
+
+    Raises:
+        InputError: no experiment there.
+    """
+    return _told(*_results(folder))
+
+
+def _told(found: dict[Path, dict[str, Any]], damaged: list[DamagedFile]) -> dict[Path, dict[str, Any]]:
+    for error in damaged:
+        warnings.warn(str(error), stacklevel=3)
+    return found
+
+
+def _results(folder: Path) -> tuple[dict[Path, dict[str, Any]], list[DamagedFile]]:
+    """The results that there are, by the cell's folder, and why others cannot be read."""
+    found, damaged = {}, []
+    for cell in [folder / "cells" / name for name in read_grid(folder)]:
+        if not (path := cell / "result.json").exists():
+            continue
+        try:
+            found[cell] = read_result(path)
+        except DamagedFile as error:
+            damaged.append(error)
+    return found, damaged

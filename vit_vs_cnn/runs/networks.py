@@ -1,0 +1,241 @@
+"""The network that a config's ``model`` block names, and the weights that it is given."""
+
+import copy
+import inspect
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.config import parsing as typed
+from vit_vs_cnn.models import create_model
+from vit_vs_cnn.models.attention_network import AttentionNetwork
+from vit_vs_cnn.models.presets import PRESETS
+from vit_vs_cnn.models.registry import ATTENTION_PREFIX
+from vit_vs_cnn.training.checkpoints import About, read_about
+
+#: Widths and numbers of classes up to this are usual; more layers than these nobody trains.
+USUAL, MOST_LAYERS = 4096, 2000
+GIVEN_BY_THE_DATA = {"image_size", "in_channels", "num_classes"}
+
+
+@runtime_checkable
+class TakesOver(Protocol):
+    """A network that can begin with the weights of one of another kind."""
+
+    def start_from(self, trained: nn.Module) -> None:
+        """Compute what ``trained`` computes; raises ValueError where that cannot be."""
+        ...
+
+
+def build_network(
+    model: Mapping[str, Any],
+    *,
+    num_classes: int,
+    image_size: tuple[int, int],
+    in_channels: int,
+    where: str,
+    trust: bool = False,
+) -> nn.Module:
+    """The network of a ``model`` block, for the images at hand.
+
+    Arguments:
+        trust: whether a class that the block names may be imported: it was named by who gave the command.
+
+    Raises:
+        InputError: an unknown name or option, a value of the wrong type, one that the network refuses, a class without
+            ``trust``; ``where`` is the block's place in the config.
+    """
+    if "class_path" in model:
+        if not trust:
+            raise InputError(f"{where}: the class {model['class_path']} is not imported unless --trust says so")
+        return _custom(model, where)
+    options = {key: value for key, value in model.items() if key != "name"}
+    if given := GIVEN_BY_THE_DATA & options.keys():
+        raise InputError(f"{where}.{min(given)} follows from the data and can't be set here")
+    options = _typed_options(model["name"], options, where)
+    shape = {"num_classes": num_classes, "image_size": image_size, "in_channels": in_channels}
+    _check_bounds(model["name"], {**options, **shape}, where)
+    try:
+        return create_model(model["name"], **shape, **options)
+    except Exception as error:  # timm's models refuse settings in many ways, memory that is not there among them
+        said = " ".join(str(error).split())[:500] or type(error).__name__
+        raise InputError(f"{where}: {said}") from error
+
+
+def _check_bounds(name: str, options: dict[str, Any], where: str) -> None:
+    """Refuse what would never be built: thousands of layers, weights that fill the machine's memory.
+
+    Those of a network of unusual width are counted on the meta device, where they take none.
+
+    Raises:
+        InputError: the option, or the memory that is missing.
+    """
+    for option, value in options.items():
+        values = value if isinstance(value, list | tuple) else [value]
+        if ("depth" in option or "layers" in option) and any(isinstance(v, int) and v > MOST_LAYERS for v in values):
+            raise InputError(f"{where}.{option}: {value} must be at most {MOST_LAYERS}")
+    is_shadow = torch.get_default_device().type == "meta"  # takes no memory
+    if is_shadow or not any(isinstance(value, int) and value > USUAL for value in options.values()):
+        return
+    try:
+        with torch.device("meta"):
+            needed = 4 * sum(weight.numel() for weight in create_model(name, **options).parameters())
+    except Exception:  # said better by who builds it in earnest
+        return
+    if needed > (there := _memory()):
+        raise InputError(f"{where}: its weights take {needed / 1e9:,.0f} GB, and the machine has {there / 1e9:,.0f}")
+
+
+def _memory() -> float:
+    """Bytes of the machine's memory, where it tells."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):  # Windows has no sysconf
+        return math.inf
+
+
+def _typed_options(name: str, options: dict[str, Any], where: str) -> dict[str, Any]:
+    """The options of a model by name, as its constructor's type hints want them; those of timm's as they are."""
+    if name.startswith(ATTENTION_PREFIX):
+        own = inspect.signature(AttentionNetwork).parameters.keys() - {"network", "image_size"}
+        compiling = {key: value for key, value in options.items() if key in own}
+        _, checked = typed.check(AttentionNetwork, compiling, where=where, skip={"network", "image_size"})
+        rest = {key: value for key, value in options.items() if key not in own}
+        try:
+            rest = _typed_options(name.removeprefix(ATTENTION_PREFIX), rest, where)
+        except InputError as error:
+            besides = f"; attention has {', '.join(sorted(own))} besides" if "no such setting" in str(error) else ""
+            raise InputError(f"{error}{besides}") from error
+        return {**rest, **{key: checked.it[key] for key in compiling}}
+    if preset := PRESETS.get(name):
+        _, checked = typed.check(preset.constructor, options, where=where, skip=GIVEN_BY_THE_DATA)
+        return {key: checked.it[key] for key in options}
+    return options
+
+
+def check_logits(network: nn.Module, image_shape: tuple[int, int, int], *, num_classes: int, where: str) -> None:
+    """Send one image of no content through a shadow of the network, on the meta device, where nothing is computed.
+
+    Raises:
+        InputError: the network fails on images of that shape, or does not give one logit for each class.
+    """
+    shadow = copy.deepcopy(network).to("meta").eval()
+    try:
+        with torch.no_grad():
+            shape = tuple(shadow(torch.empty(2, *image_shape, device="meta")).shape)
+    except Exception as error:  # whatever a network of the user's own may raise
+        raise InputError(f"{where}: fails on images of shape {image_shape}: {' '.join(str(error).split())}") from error
+    if shape != (2, num_classes):
+        raise InputError(f"{where}: gives logits of shape {shape} for 2 images of {num_classes} classes")
+
+
+def start_from(network: nn.Module, trained: nn.Module, *, where: str) -> None:
+    """Give a network the weights of a trained one: as they are, or by the network's own way (``start_from``).
+
+    Raises:
+        InputError: they do not fit; ``where`` is the place in the config that asks for it.
+    """
+    if not isinstance(network, TakesOver):
+        load_weights(network, trained.state_dict(), says=f"{where}: the weights do not fit")
+        return
+    try:
+        network.start_from(trained)
+    except (RuntimeError, ValueError) as error:
+        raise InputError(f"{where}: the weights do not fit: {' '.join(str(error).split())[:300]}") from error
+
+
+def load_weights(network: nn.Module, weights: Mapping[str, Tensor], *, says: str) -> None:
+    """Give a network these weights, all of them and no others.
+
+    Raises:
+        InputError: they do not fit; the line begins as ``says``, counts what is wrong and names the first of each kind.
+    """
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError as error:
+        why = _misfit(network.state_dict(), weights) or " ".join(str(error).split())[:300]
+        raise InputError(f"{says}: {why}") from error
+
+
+def _misfit(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str:
+    """What does not fit, in words; nothing where all does."""
+    reshaped = [name for name in own if name in weights and own[name].shape != weights[name].shape]
+    wrong = {
+        "missing": [name for name in own if name not in weights],
+        "not its own": [name for name in weights if name not in own],
+        "of another shape": [f"{name}: {_size(weights[name])} for {_size(own[name])}" for name in reshaped],
+    }
+    said = [f"{len(names)} {kind} ({names[0]}{', ...' * (len(names) > 1)})" for kind, names in wrong.items() if names]
+    return f"of {len(own)} tensors {', '.join(said)}" if said else ""
+
+
+def _size(tensor: Tensor) -> str:
+    return " x ".join(map(str, tensor.shape)) or "a number"
+
+
+def _custom(model: Mapping[str, Any], where: str) -> nn.Module:
+    """A class of the user's own: imported because the user's config names it."""
+    parser = typed.new_parser()
+    parser.add_subclass_arguments(nn.Module, "it", required=True)
+    try:
+        return parser.instantiate(parser.parse_object({"it": copy.deepcopy(dict(model))})).it
+    except Exception as error:
+        raise InputError(f"{where}: {' '.join(str(error).split())}") from error
+
+
+def network_of(checkpoint: Mapping[str, Any], path: Path, *, trust: bool = False) -> tuple[nn.Module, About]:
+    """The evaluated network of a checkpoint, and what the file says of it. Nothing that the file carries is executed.
+
+    Arguments:
+        checkpoint: what ``read_checkpoint`` gave.
+        path: where it was read, for the line of an error.
+        trust: whether a class that the file names may be imported, which is running what it asks for.
+
+    Returns:
+        images to logits, in evaluation mode, with the averaged weights where an average was kept.
+
+    Raises:
+        InputError: damaged, or of a class that is not the package's own, without ``trust``.
+    """
+    about = read_about(checkpoint, path)
+    where, (channels, rows, cols) = f"checkpoint {path}", about.image_shape
+    shape = {"num_classes": len(about.class_names), "image_size": (rows, cols), "in_channels": channels}
+    weights = _evaluated(checkpoint["state_dict"])
+    if spoiled := [name for name, value in weights.items() if value.is_floating_point() and value.isnan().any()]:
+        raise InputError(f"{where}: {len(spoiled)} of {len(weights)} weights hold NaN ({spoiled[0]}); its run diverged")
+    _check_fit(about.model, weights, where, shape, trust)
+    network = build_network(about.model, **shape, where=where, trust=trust)
+    load_weights(network, weights, says=f"{where} does not fit its own model")
+    return network.eval(), about
+
+
+def _check_fit(
+    model: Mapping[str, Any], weights: Mapping[str, Tensor], where: str, shape: dict[str, Any], trust: bool
+) -> None:
+    """Tell what does not fit before memory is taken for it: on the meta device a network costs nothing.
+
+    Raises:
+        InputError: more layers than weights, or weights of other names and shapes.
+    """
+    for name, value in model.items():
+        if ("depth" in name or "layers" in name) and isinstance(value, int) and value > len(weights):
+            raise InputError(f"{where} does not fit its own model: {name} is {value}, of {len(weights)} tensors")
+    try:
+        with torch.device("meta"):
+            shadow = build_network(model, **shape, where=where, trust=trust)
+    except InputError:  # it is told by the real one, unless only the meta device was refused
+        return
+    if misfit := _misfit(shadow.state_dict(), weights):
+        raise InputError(f"{where} does not fit its own model: {misfit}")
+
+
+def _evaluated(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The averaged weights where there are any, else the last ones."""
+    prefix = "average.network." if any(name.startswith("average.network.") for name in state) else "network."
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
