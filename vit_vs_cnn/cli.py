@@ -24,8 +24,8 @@ COMMANDS = {
     "figures": "figures",
     "compare": "compare",
     "inspect": "inspect",
-    "to-attention": "compile",
-    "compile": "compile",  # its name until version 0.1
+    "to-attention": "to_attention",
+    "compile": "to_attention",  # its name until version 0.1
     "locality": "locality",
     "export": "export",
     "cell": "cell",
