@@ -333,7 +333,9 @@ def test_a_batch_file_that_is_larger_than_any_is_not_read(tmp_path):
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize(("name", "size"), [("data_batch_3", 31_035_999), ("test_batch", 31_035_526), ("batches.meta", 158)])
+@pytest.mark.parametrize(
+    ("name", "size"), [("data_batch_3", 31_035_999), ("test_batch", 31_035_526), ("batches.meta", 158)]
+)
 def test_the_published_files_of_cifar10_are_within_the_bounds(tmp_path, name, size):
     most = CifarSource("cifar10", tmp_path)._most_bytes(name)
     assert size <= most <= 1.04 * size + (1 << 16)

@@ -508,7 +508,8 @@ def test_everything_that_is_wrong_in_any_split_is_listed_at_once(root, options):
     message = message_of(FolderSource(root, options()).train)
     rows = listed(message)
     assert {row["name"] for row in rows} == expected and len(rows) == len(expected)
-    for count in ("damaged: 4", "no image: 4", "empty file: 2", "too many pixels: 2", "missing: 2", "too few images: 2"):
+    counts = ("damaged: 4", "no image: 4", "empty file: 2", "too many pixels: 2", "missing: 2", "too few images: 2")
+    for count in counts:
         assert count in message
     assert f"and {len(rows) - 3} more" in message and "--data.folder.skip_unreadable true" in message
     assert message_of(FolderSource(root, options()).test) == message

@@ -15,7 +15,6 @@ from vit_vs_cnn.data.shapes import SHAPE_NAMES, TABLE_SIDE, shape_tables
 from vit_vs_cnn.data.sources import Source
 from vit_vs_cnn.data.textures import TEXTURE_NAMES, texture_tables, value_noise
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.config import parsing as typed
 
 
 @pytest.fixture(scope="module")

@@ -261,8 +261,8 @@ class Bounded(io.RawIOBase):
 def extract_members(archive: Path, members: Mapping[str, int], folder: Path) -> None:
     """Write the named members of a ``.tar.gz`` into ``folder``, under their last names and nothing else of theirs.
 
-    Only regular files with exactly these names are read, so no link, path or mode in the archive has any effect. What is
-    unpacked is bounded, whatever the archive declares: each member, their sum, the headers and their number.
+    Only regular files with exactly these names are read, so no link, path or mode in the archive has any effect. What
+    is unpacked is bounded, whatever the archive declares: each member, their sum, the headers and their number.
 
     Arguments:
         archive: the file.

@@ -102,7 +102,7 @@ def _digest(parts: list[Any]) -> str:
 
 
 def decode_all(root: Path, files: list[ImageFile], options: FolderOptions) -> tuple[np.ndarray, list[Fault]]:
-    """Decode files in threads (Pillow lets other threads run meanwhile), as many at a time as ``PIXELS_IN_FLIGHT`` allows.
+    """Decode files in threads (Pillow lets others run meanwhile), as many at a time as ``PIXELS_IN_FLIGHT`` allows.
 
     Arguments:
         root: the folder that the names are relative to.

@@ -38,7 +38,9 @@ def check_url(url: str) -> None:
     except ValueError:
         is_whole, parts = False, None
     if parts is None or parts.scheme not in SCHEMES or not is_whole:
-        raise InputError(f"{url}: no URL that can be fetched; it must be one of {', '.join(SCHEMES)}, ://, host and path")
+        raise InputError(
+            f"{url}: no URL that can be fetched; it must be one of {', '.join(SCHEMES)}, ://, host and path"
+        )
 
 
 def md5_of(path: Path) -> str:
@@ -70,8 +72,8 @@ def download(
         pause: seconds between attempts.
 
     Raises:
-        InputError: if the URL is none or answers with an error, if the transfer stops for good, if it is too long or the sum is
-            wrong (then nothing is kept), or if the file cannot be written.
+        InputError: if the URL is none or answers with an error, the transfer stops for good, it is too long or the
+            sum is wrong (then nothing is kept), or the file cannot be written.
     """
     check_url(url)
     part = destination.with_name(destination.name + ".part")

@@ -91,9 +91,13 @@ class FolderSource:
         place = f"all are listed in {path}" if path else "the list of them cannot be written beside the cache"
         found = f"{self.root}: not everything can be used: {describe(faults)}; {place}"
         if not self.options.skip_unreadable:
-            raise InputError(f"{found}; mend or remove these, or leave files out with --data.folder.skip_unreadable true")
+            raise InputError(
+                f"{found}; mend or remove these, or leave files out with --data.folder.skip_unreadable true"
+            )
         if any(fault.is_fatal for fault in faults):
-            raise InputError(f"{found}; with files left out, too, every class needs its images: add some or remove the class")
+            raise InputError(
+                f"{found}; with files left out, too, every class needs its images: add some or remove the class"
+            )
         self._skipped = {"counts": count_by_kind(faults), "list": path and str(path)}
         warnings.warn(f"{found}; these are left out", stacklevel=4)
 

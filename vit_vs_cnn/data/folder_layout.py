@@ -32,7 +32,8 @@ class FolderOptions:
         test_fraction: part of each class that is set apart for the test where the folder has no test/.
         split_seed: which images these are.
         skip_unreadable: leave out files that cannot be used, with a warning and a list, instead of stopping.
-        cache: folder for decoded images and for lists of what cannot be used (default: vit_vs_cnn in $XDG_CACHE_HOME or ~/.cache).
+        cache: folder for decoded images and for lists of what cannot be used (default: vit_vs_cnn in $XDG_CACHE_HOME or
+            ~/.cache).
     """
 
     image_size: int = 64
@@ -212,7 +213,9 @@ class Search:
         target = os.path.realpath(link)
         around = (self._real_root, os.path.realpath(link.parent))
         if _is_within(target, self._real_root) or any(_is_within(place, target) for place in around):
-            self._add("link that mixes classes", link, f"leads to {target}, which holds or belongs to the folder itself")
+            self._add(
+                "link that mixes classes", link, f"leads to {target}, which holds or belongs to the folder itself"
+            )
         elif target in self._linked:
             self._add("link that mixes classes", link, f"leads to {target}, as another link does")
         else:
@@ -243,7 +246,9 @@ def _faults_of_counts(root: Path, folders: dict[str, Path], classes: dict[str, C
         others = folder.others
         if len(folder.images) < len(verbs):
             aside = f" ({len(others)} other files, such as {others[0]}; images end in {ENDINGS})" if others else ""
-            reason = f"class {name!r} has {len(folder.images)} images{aside}, and needs at least {len(verbs)}, one each "
+            reason = (
+                f"class {name!r} has {len(folder.images)} images{aside}, and needs at least {len(verbs)}, one each "
+            )
             place = (folders["train"] / name).relative_to(root).as_posix()
             found.append(Fault("class with too few images", place, reason + ", ".join(verbs)))
     return found
@@ -259,7 +264,10 @@ def _faults_of_classes(
     unknown = [name for name in filled if name not in class_names]
     missing = [name for name in class_names if name not in filled] if split == "test" else []
     return [
-        *(Fault("class that is not in train/", f"{folder}/{name}", f"class {name!r} is not in {train}") for name in unknown),
+        *(
+            Fault("class that is not in train/", f"{folder}/{name}", f"class {name!r} is not in {train}")
+            for name in unknown
+        ),
         *(
             Fault("class with too few images", f"{folder}/{name}", f"class {name!r} of train/ has no images here")
             for name in missing

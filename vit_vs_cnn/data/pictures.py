@@ -71,9 +71,7 @@ def pictures_of(given: Any, *, channels: int) -> list[Picture]:
     Raises:
         InputError: nothing there, values that are no bytes, or another number of channels.
     """
-    found = [
-        Picture(name or str(number), content) for number, (name, content) in enumerate(_contents(given, channels))
-    ]
+    found = [Picture(name or str(number), content) for number, (name, content) in enumerate(_contents(given, channels))]
     if not found:
         raise InputError("images: there are none")
     return found

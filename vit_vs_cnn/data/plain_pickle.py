@@ -5,9 +5,9 @@ can import. The published CIFAR files are pickles, and a mirror or a colleague m
 instructions come from the standard library's ``pickletools.genops``, which runs nothing, and are followed by a machine
 of our own that knows those of plain data alone; names are words to it, and nothing is ever imported.
 
-Why not ``pickle.Unpickler`` with a ``find_class`` that allows numpy's names? It would be half as long, but the machine in
-C has no bounds: of nine bytes that put a list at place 2**28 of its memo it makes 4 GB (Python 3.11). And numpy's own
-constructors, handed to a stranger's arguments, allocate what these say.
+Why not ``pickle.Unpickler`` with a ``find_class`` that allows numpy's names? It would be half as long, but the machine
+in C has no bounds: of nine bytes that put a list at place 2**28 of its memo it makes 4 GB (Python 3.11). And numpy's
+own constructors, handed to a stranger's arguments, allocate what these say.
 """
 
 import pickletools
@@ -202,8 +202,27 @@ CALLS: dict[str, Callable[..., Any]] = {
     }.items()
 }
 LITERALS = frozenset(
-    "INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT STRING BINSTRING SHORT_BINSTRING UNICODE BINUNICODE "
-    "SHORT_BINUNICODE BINUNICODE8 BINBYTES SHORT_BINBYTES BINBYTES8".split()
+    [
+        "INT",
+        "BININT",
+        "BININT1",
+        "BININT2",
+        "LONG",
+        "LONG1",
+        "LONG4",
+        "FLOAT",
+        "BINFLOAT",
+        "STRING",
+        "BINSTRING",
+        "SHORT_BINSTRING",
+        "UNICODE",
+        "BINUNICODE",
+        "SHORT_BINUNICODE",
+        "BINUNICODE8",
+        "BINBYTES",
+        "SHORT_BINBYTES",
+        "BINBYTES8",
+    ]
 )
 STEPS: dict[str, Callable[[Machine, Any], Any]] = {
     "PROTO": _protocol,
@@ -279,8 +298,8 @@ def parse_plain_pickle(content: bytes, where: Path | str) -> Any:
         return Machine(content).run()
     except Refused as refusal:
         raise InputError(
-            f"{where}: refused to load it: {' '.join(str(refusal).split())[:200]}, and only arrays, numbers, strings and "
-            "lists or dicts of them are allowed; get the file from a source that you trust"
+            f"{where}: refused to load it: {' '.join(str(refusal).split())[:200]}, and only arrays, numbers, strings "
+            "and lists or dicts of them are allowed; get the file from a source that you trust"
         ) from None
     except Exception as error:  # damaged bytes make the stack machine fail in every way there is
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
