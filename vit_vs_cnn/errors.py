@@ -23,6 +23,10 @@ class DamagedFile(InputError):
     """A file of one cell cannot be used; the other cells can. The message names the file and says what helps."""
 
 
+class ProcessLost(InputError):
+    """A cell has lost its process as often as it may."""
+
+
 class CellsFailed(Exception):
     """Some cells have no result; the others were run all the same. The same command tries these again.
 

@@ -8,25 +8,30 @@ import socket
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from filelock import Timeout
 from rich.console import Console
 
 from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.config.experiment import experiment_from_dict
-from vit_vs_cnn.errors import CellsFailed, InputError
+from vit_vs_cnn.errors import CellsFailed, InputError, ProcessLost
+from vit_vs_cnn.experiments.resumed import Turns
 from vit_vs_cnn.experiments.runner import run_experiment
 from vit_vs_cnn.experiments.workers.on_ray import knock
-from vit_vs_cnn.experiments.workers.outcome import Outcome
-from vit_vs_cnn.experiments.workers.schedule import Schedule
-from vit_vs_cnn.runs.cell import grid
-from vit_vs_cnn.runs.failures import read_failure
+from vit_vs_cnn.experiments.workers.supervise import supervise
+from vit_vs_cnn.experiments.workers.work import Order, Outcome, take_cells
+from vit_vs_cnn.runs.cell import Cell, grid
+from vit_vs_cnn.runs.failures import read_failure, write_failure
 from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.status_view import CellsView
 
 ROOT = Path(__file__).parents[2]
+HAS_SUBMITIT = importlib.util.find_spec("submitit") is not None
 HAS_RAY = importlib.util.find_spec("ray") is not None
 
 
@@ -66,7 +71,7 @@ def test_processes_share_the_cells_and_a_killed_one_is_replaced(tmp_path, calm):
         run_experiment(experiment, console=Console(file=file, width=200))
     printed = (tmp_path / "printed").read_text()
     assert (tmp_path / "struck").exists()
-    assert printed.count("lost its process (it ended with signal 9)") == 1
+    assert printed.count("a worker was lost (signal 9)") == 1
     assert "4 of 4 done" in printed
     assert _weights(tmp_path) == calm
     ledger = (tmp_path / "tiny" / "test_ledger.jsonl").read_text().splitlines()
@@ -107,8 +112,20 @@ def test_a_ray_cluster_of_two_nodes_survives_the_death_of_a_worker(tmp_path, cal
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "struck").exists()
-    assert done.stdout.count("lost its process (WorkerCrashedError)") == 1
+    assert done.stdout.count("a worker was lost (WorkerCrashedError)") == 1
     assert len(list(tmp_path.glob("*.node"))) == 2
+    assert _weights(tmp_path) == calm
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_SUBMITIT, reason="submitit is not installed")
+def test_jobs_of_an_array_share_the_cells_and_a_killed_one_is_replaced(tmp_path, calm):
+    slurm = {"cluster": "local", "timeout_min": 10}
+    values = _kills_once(_values(tmp_path, name="slurm", workers=2, slurm=slurm), tmp_path / "struck")
+    with (tmp_path / "printed").open("w") as file:
+        run_experiment(experiment_from_dict(values), console=Console(file=file, width=200))
+    assert (tmp_path / "struck").exists()
+    assert (tmp_path / "printed").read_text().count("a worker was lost (job ") == 1
     assert _weights(tmp_path) == calm
 
 
@@ -123,6 +140,12 @@ def test_an_address_where_nobody_listens_is_told_at_once():
         knock(f"127.0.0.1:{port}")
 
 
+@pytest.mark.skipif(HAS_SUBMITIT, reason="submitit is installed")
+def test_submitit_that_is_missing_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"pip install 'vit-vs-cnn\[slurm\]'"):
+        run_quietly(experiment_from_dict(_values(tmp_path, name="slurm")))
+
+
 @pytest.mark.skipif(HAS_RAY, reason="Ray is installed")
 def test_ray_that_is_missing_is_named(tmp_path):
     with pytest.raises(InputError, match=r"pip install 'vit-vs-cnn\[ray\]'"):
@@ -130,80 +153,112 @@ def test_ray_that_is_missing_is_named(tmp_path):
 
 
 class _Stub:
-    """Workers that end every cell as a script says."""
+    """Workers that take cells in this process, and end as a script says."""
+
+    threads, most = 1, 2
 
     def __init__(self, script):
         self.script = script
-        self.taken = []
         self.queue = []
+        self.taken = []
 
-    def can_take(self):
-        return len(self.queue) < 2
+    def start(self, order, count):
+        self.queue += [order] * count
 
-    def submit(self, cell):
-        self.taken.append(cell.name)
-        self.queue.append(cell)
+    def running(self):
+        return len(self.queue)
 
-    def wait(self, seconds):
-        if not self.queue:
-            return []
-        cell = self.queue.pop(0)
-        return [(cell, self.script(cell))]
+    def ended(self, seconds):
+        order = self.queue.pop(0)
+        for cell in order.left():
+            if isinstance(cell.start, Cell) and not cell.start.is_finished:
+                continue
+            self.taken.append(cell.name)
+            return [self.script(cell)]
+        return [Outcome("through")]
 
     def stop(self):
         self.queue = []
 
 
-def _done(cell):
+class _View(CellsView):
+    def __init__(self):
+        self.notes = []
+
+    def note(self, text):
+        self.notes.append(text)
+
+    def refresh(self):
+        pass
+
+
+def _order(tmp_path, retries=2) -> Order:
+    experiment = experiment_from_dict(_values(tmp_path))
+    cells = grid(experiment, Pool(experiment.data), world_size=1)
+    return Order(cells, Turns(datetime.now(UTC), retries), 1, tmp_path)
+
+
+def _finish(cell):
     place = {"contender": cell.contender, "train_size": cell.train_size, "seed": cell.seed, "cell": cell.folder.name}
+    cell.folder.mkdir(parents=True, exist_ok=True)
     cell.write_result({**place, "scored_on": "test", "scored_images": 60, "accuracy": 0.5, "data": {}})
     return Outcome("through")
 
 
-def _schedule(tmp_path, script, *, retries=2):
-    experiment = experiment_from_dict(_values(tmp_path))
-    cells = grid(experiment, Pool(experiment.data), world_size=1)
-    stub = _Stub(script)
-    return Schedule(cells, stub, retries=retries), stub, cells
+def test_workers_are_started_until_every_cell_is_through(tmp_path):
+    order, stub = _order(tmp_path), _Stub(_finish)
+    supervise(order, stub, _View())
+    assert stub.taken == ["resnet-n120-s3", "later-n120-s3", "resnet-n120-s4", "later-n120-s4"]
+    assert stub.queue == []
 
 
-def _ignore(*_):
-    pass
+def test_a_lost_worker_is_replaced_and_workers_that_only_die_end_the_run(tmp_path):
+    deaths = iter([True, False, False, False, False])
+    view, stub = _View(), _Stub(lambda cell: Outcome("lost", "signal 9") if next(deaths) else _finish(cell))
+    supervise(_order(tmp_path / "once"), stub, view)
+    assert stub.taken.count("resnet-n120-s3") == 2
+    assert view.notes == ["a worker was lost (signal 9); another one goes on from its checkpoint"]
+    with pytest.raises(InputError, match="executor: 9 workers ended without finishing a cell, the last one: signal 9"):
+        supervise(_order(tmp_path / "always"), _Stub(lambda cell: Outcome("lost", "signal 9")), _View())
 
 
-def test_what_starts_from_a_cell_waits_for_it(tmp_path):
-    schedule, stub, _ = _schedule(tmp_path, _done)
-    schedule.run(_ignore, _ignore)
-    assert stub.taken == ["resnet-n120-s3", "resnet-n120-s4", "later-n120-s3", "later-n120-s4"]
+def test_what_one_worker_refuses_stops_all(tmp_path):
+    stub = _Stub(lambda cell: Outcome("refused", "no such folder"))
+    with pytest.raises(InputError, match="no such folder"):
+        supervise(_order(tmp_path), stub, _View())
+    assert len(stub.taken) == 1 and stub.queue == []
 
 
-def test_a_cell_that_keeps_losing_its_process_fails_and_so_does_what_starts_from_it(tmp_path):
-    def script(cell):
-        return Outcome("lost", "it ended with signal 9") if cell.name == "resnet-n120-s3" else _done(cell)
+def test_a_cell_that_keeps_losing_its_process_fails_and_so_does_what_starts_from_it(tmp_path, monkeypatch):
+    order, killed = _order(tmp_path), []
+    first = order.cells[0]
+    first.folder.mkdir(parents=True)
 
-    schedule, stub, cells = _schedule(tmp_path, script)
-    notes = []
-    schedule.run(notes.append, _ignore)
-    assert stub.taken.count("resnet-n120-s3") == 3
-    assert len(notes) == 2
-    failures = {cell.name: read_failure(cell.folder) for cell in cells}
+    def run(cell, pool, *, turns, console):
+        if cell.folder != first.folder:
+            return _finish(cell)
+        try:
+            killed.append(turns.turn(cell))  # kept, never left: a process that is killed strikes nothing out
+            killed[-1].__enter__()
+        except ProcessLost as error:
+            return write_failure(cell, "ProcessLost", str(error))
+        raise Timeout("")
+
+    monkeypatch.setattr("vit_vs_cnn.experiments.workers.work.run_one", run)
+    monkeypatch.setattr("vit_vs_cnn.experiments.workers.work.POLL_SECONDS", 0)
+    take_cells(order, Pool(first.experiment.data), console=Console(quiet=True))
+    assert len(killed) == 4
+    failures = {cell.name: read_failure(cell.folder) for cell in order.cells}
     assert failures["resnet-n120-s3"].type == "ProcessLost"
     assert failures["later-n120-s3"].type == "NotRun"
     assert failures["later-n120-s4"] is None
 
 
-def test_what_one_process_refuses_stops_all(tmp_path):
-    schedule, stub, _ = _schedule(tmp_path, lambda cell: Outcome("refused", "no such folder"))
-    with pytest.raises(InputError, match="no such folder"):
-        schedule.run(_ignore, _ignore)
-    assert len(stub.taken) == 2
-
-
 @pytest.mark.parametrize(
     ("executor", "message"),
     [
-        ("cloud", "executor.name: expected one of local, processes, ray, got cloud"),
-        ({"name": "local", "workers": 3}, "workers 3 are of the executor processes"),
+        ("cloud", "executor.name: expected one of local, processes, ray, slurm, got cloud"),
+        ({"name": "local", "workers": 3}, "workers 3 are of the other executors"),
         ({"name": "processes", "workers": 0}, "executor: workers 0 must be from 1 to 4096"),
         ({"retries": -1}, "retries -1 must be from 0 to 1000"),
         ({"name": "ray", "resources": {"CPU": -1.0}}, "resources: CPU -1.0 must be 0 or more"),

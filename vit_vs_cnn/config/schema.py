@@ -183,25 +183,30 @@ class Executor:
     """Who runs the cells; nothing here changes a result beyond rounding, so nothing here renames a cell.
 
     Args:
-        name: local (this process, one cell after the other), processes (several on this machine), or ray (a cluster).
-        workers: Processes at a time, for the executor processes; null for one for each GPU, or else for each core.
+        name: local (this process, one cell after the other), processes (several on this machine), ray (a cluster), or
+            slurm (a job array).
+        workers: Workers at a time; null for as many as there are cells, and for the executor processes for one for each
+            GPU, or else for each core.
         threads: Threads of PyTorch in a cell; null for what there is, shared out evenly. With as many threads as before
             a cell ends with the same weights whoever runs it.
         address: For ray: auto for the cluster that this machine is part of, local for one of its own, or HOST:PORT.
-        resources: For ray: what a cell takes of a node, such as {CPU: 4, GPU: 1}.
+        resources: For ray: what a worker takes of a node, such as {CPU: 4, GPU: 1}.
+        slurm: For slurm: what each job asks for, in submitit's words, such as {timeout_min: 240, gpus_per_node: 1,
+            cpus_per_task: 4, slurm_partition: gpu}.
         retries: How often a cell whose process was lost is taken up again, from its last checkpoint.
     """
 
-    name: Literal["local", "processes", "ray"] = "local"
+    name: Literal["local", "processes", "ray", "slurm"] = "local"
     workers: int | None = None
     threads: int | None = None
     address: str = "local"
     resources: dict[str, float] = field(default_factory=lambda: {"CPU": 1.0})
+    slurm: Plain = field(default_factory=Plain)
     retries: int = 3
 
     def __post_init__(self) -> None:
-        if self.workers is not None and self.name != "processes":
-            raise InputError(f"workers {self.workers} are of the executor processes; this one is {self.name}")
+        if self.workers is not None and self.name == "local":
+            raise InputError(f"workers {self.workers} are of the other executors; local is this process")
         for name, least, most in (("workers", 1, 4096), ("threads", 1, 1024), ("retries", 0, 1000)):
             if (value := getattr(self, name)) is not None and not least <= value <= most:
                 raise InputError(f"{name} {value} must be from {least} to {most}")

@@ -1,5 +1,7 @@
 """One cell from start to result: train (or go on training), test once, write down."""
 
+import contextlib
+import gc
 import warnings
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,14 +15,21 @@ from rich.console import Console
 
 from vit_vs_cnn.config.trainer import listed
 from vit_vs_cnn.data.datamodule import TrainingData
-from vit_vs_cnn.errors import Interrupted
+from vit_vs_cnn.errors import DamagedFile, InputError, Interrupted, ProcessLost, TrainingDiverged
 from vit_vs_cnn.experiments import provenance
 from vit_vs_cnn.experiments.loggers import begin, end, ending, loggers_of, named_after
-from vit_vs_cnn.experiments.resumed import Resumed
-from vit_vs_cnn.experiments.trainer import is_helper_process, make_trainer, quiet_lightning, trainer_arguments
+from vit_vs_cnn.experiments.resumed import Resumed, Turns
+from vit_vs_cnn.experiments.trainer import (
+    is_helper_process,
+    is_launched_from_outside,
+    make_trainer,
+    quiet_lightning,
+    trainer_arguments,
+)
 from vit_vs_cnn.files import remove_partials
 from vit_vs_cnn.runs.cell import Cell, read_result
 from vit_vs_cnn.runs.evaluation import Predictions, TestLedger, evaluate, hash_weights, predict
+from vit_vs_cnn.runs.failures import write_failure
 from vit_vs_cnn.runs.images import CellImages, Pool
 from vit_vs_cnn.runs.networks import start_from
 from vit_vs_cnn.runs.plan import Plan, make_plan, starting_network
@@ -33,18 +42,51 @@ from vit_vs_cnn.training.metrics_csv import MetricsCsv
 from vit_vs_cnn.training.progress import RunProgress
 
 
-def run_cell(cell: Cell, pool: Pool, *, console: Console, wait: bool = True) -> None:
+def attempt(cell: Cell, pool: Pool, *, console: Console, turns: Turns | None = None) -> None:
+    """``run_cell``, but an error of the cell's own ends in ``failed.json`` in its folder instead of being raised.
+
+    Its own are: a loss that is not a number, a file of its own that is damaged, memory that does not suffice, a process
+    that was lost too often, whatever a network of the user's raises.
+
+    Raises:
+        InputError: what the user gave cannot be used.
+        OSError: the disk is full, say: nothing that another cell would not meet, too.
+        filelock.Timeout: another process runs this cell, and ``turns`` are counted.
+        Interrupted: the user asked to stop; the state is saved.
+    """
+    try:
+        run_cell(cell, pool, console=console, turns=turns)
+    except (DamagedFile, TrainingDiverged, ProcessLost) as error:
+        if is_helper_process():
+            raise  # the first process writes down what went wrong
+        write_failure(cell, type(error).__name__, str(error))
+    except (InputError, OSError, Interrupted):  # filelock.Timeout is an OSError
+        raise
+    except Exception as error:
+        if is_helper_process():
+            raise
+        write_failure(cell, type(error).__name__, str(error))
+        if is_launched_from_outside():
+            raise  # the other processes of this run wait for this one: the launcher has to end them
+    gc.collect()  # a failed run's tensors, or the finished one's
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def run_cell(cell: Cell, pool: Pool, *, console: Console, turns: Turns | None = None) -> None:
     """Bring a cell to its result; a finished cell is left alone, an interrupted one goes on where it stopped.
 
     Arguments:
         cell: what to run.
         pool: the images of its experiment.
         console: where progress is shown.
-        wait: whether to wait where another process runs this cell.
+        turns: how often it may lose its process, for a worker, which leaves a cell that another one is running; None
+            waits for it instead.
 
     Raises:
         InputError: what the user gave cannot be used.
-        filelock.Timeout: another process runs this cell, and ``wait`` is false.
+        filelock.Timeout: another process runs this cell, and ``turns`` are counted.
+        ProcessLost: it has lost its process too often.
         DamagedFile: a file that an earlier piece of this run left cannot be used.
         TrainingDiverged: the loss stopped being a number.
         Interrupted: the user asked to stop; the state is saved.
@@ -53,9 +95,11 @@ def run_cell(cell: Cell, pool: Pool, *, console: Console, wait: bool = True) -> 
     if is_helper_process():  # rank 0 holds the lock and writes everything
         _train(cell, pool, console=console)
         return
-    with FileLock(cell.lock, timeout=-1 if wait else 0):
+    with FileLock(cell.lock, timeout=-1 if turns is None else 0), contextlib.ExitStack() as turn:
         if cell.is_finished:
             return
+        if turns is not None:
+            turn.enter_context(turns.turn(cell))
         if cell.has_result:
             read_result(cell.folder / "result.json")  # it can't be read: says why, and is left as it is
         remove_partials(cell.folder)

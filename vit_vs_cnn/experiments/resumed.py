@@ -1,10 +1,14 @@
-"""Where an interrupted run goes on: what its checkpoint must have, and what it says."""
+"""Where an interrupted run goes on, and how often one that loses its process may."""
 
-from collections.abc import Mapping
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from vit_vs_cnn.errors import DamagedFile, InputError
+from vit_vs_cnn.errors import DamagedFile, InputError, ProcessLost
+from vit_vs_cnn.files import write_text
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.training.callbacks import ENDED_EARLY, LOGGED
 from vit_vs_cnn.training.checkpoints import read_checkpoint
@@ -54,3 +58,38 @@ def _has_moments(contents: Mapping[str, Any]) -> bool:
     groups = [group for state in states for group in state.get("param_groups", [])]
     keeps = any(group.get("momentum") or "betas" in group for group in groups)
     return bool(groups) and (not keeps or contents["global_step"] == 0 or all(state.get("state") for state in states))
+
+
+@dataclass(frozen=True)
+class Turns:
+    """How often a cell may lose its process in one command, whoever runs it.
+
+    A turn is noted in the cell's folder under its lock, and struck out where it ends: what stands there when a turn
+    begins was left by a process that died.
+
+    Arguments:
+        began: when the command began.
+        retries: how often a cell whose process was lost is taken up again.
+    """
+
+    began: datetime
+    retries: int
+
+    @contextlib.contextmanager
+    def turn(self, cell: Cell) -> Iterator[None]:
+        """A block in which a cell runs; its lock is held.
+
+        Raises:
+            ProcessLost: it has lost its process too often.
+        """
+        path, began, lost = cell.folder / "turns.json", self.began.isoformat(), 0
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            said = json.loads(path.read_text(encoding="utf-8"))
+            lost = int(said["turns"]) if said["command"] == began else 0
+        try:
+            if lost > self.retries:
+                raise ProcessLost(f"{lost} times, from the last checkpoint on; out of memory, perhaps")
+            write_text(path, json.dumps({"command": began, "turns": lost + 1}) + "\n")
+            yield
+        finally:
+            path.unlink(missing_ok=True)

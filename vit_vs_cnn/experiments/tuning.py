@@ -14,7 +14,7 @@ from vit_vs_cnn.config.recipes import nested
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.trainer import is_launched_from_outside, quiet_lightning, world_size
 from vit_vs_cnn.experiments.trials import Search
-from vit_vs_cnn.experiments.workers.choose import run_cells
+from vit_vs_cnn.experiments.workers.supervise import run_cells
 from vit_vs_cnn.files import write_text, written_whole
 from vit_vs_cnn.plain import Plain
 from vit_vs_cnn.runs.cell import Cell
