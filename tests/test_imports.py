@@ -9,7 +9,7 @@ PACKAGE = Path(__file__).parents[1] / "vit_vs_cnn"
 
 #: The rooms from the ground up: a room imports from those that stand before it, and from itself.
 ROOMS = (
-    *("attention", "statistics", "models", "data", "training", "config", "runs", "experiments", "regimes"),
+    *("attention", "statistics", "models", "data", "training", "config", "runs", "workers", "experiments", "regimes"),
     *("inspection", "comparison", "conversion", "reporting", "api", "commands"),
 )
 #: Rooms that stand beside each other and know nothing of each other.
@@ -33,7 +33,14 @@ STANDARD = {
     "dataclasses",
 }
 ONLY_IN = {
-    "lightning": {"data/datamodule.py", "training/", "config/", "experiments/", "inspection/attention_logger.py"},
+    "lightning": {
+        "data/datamodule.py",
+        "training/",
+        "config/",
+        "workers/",
+        "experiments/",
+        "inspection/attention_logger.py",
+    },
     "timm": {
         "models/registry.py",
         "models/timm/",

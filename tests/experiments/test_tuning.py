@@ -22,11 +22,11 @@ def _values(output, **tuning):
     values["protocol"] |= {"train_sizes": [60, "all"], "budget": {"steps": 2}, "trials": 2}
     values["contenders"] = {
         "linear": {
-            "model": {"class_path": "tests.experiments.killer.Fragile", "init_args": {"mended": str(output)}},
+            "model": {"class_path": "tests.workers.killer.Fragile", "init_args": {"mended": str(output)}},
             "search": {"optimizer.lr": {"low": "1e-3", "high": 0.1, "log": True}, "optimizer.betas": [[0.9, 0.9]]},
         },
         "other": {
-            "model": {"class_path": "tests.experiments.killer.Fragile", "init_args": {"mended": str(output)}},
+            "model": {"class_path": "tests.workers.killer.Fragile", "init_args": {"mended": str(output)}},
             "search": {"optimizer": {"lr": [0.01, 0.02, 0.05]}, "label_smoothing": {"low": 0.0, "high": 0.3}},
         },
     }

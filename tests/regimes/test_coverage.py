@@ -1,4 +1,4 @@
-"""How often intervals hold, over 1,000 simulated experiments: `python -m pytest -m slow tests/experiments/regimes`."""
+"""How often intervals hold, over 1,000 simulated experiments: `python -m pytest -m slow tests/regimes`."""
 
 import pytest
 

@@ -9,8 +9,8 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from tests.experiments.tiny import tiny_config
-from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.contamination import PICTURE, RECORD, contamination_of
 from vit_vs_cnn.runs.images import Pool
 

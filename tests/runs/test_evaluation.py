@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from vit_vs_cnn.runs.evaluation import Predictions, TestLedger, evaluate, hash_weights, predict
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.runs.evaluation import Predictions, TestLedger, evaluate, hash_weights, predict
 
 
 def _images(count: int = 23) -> LabelledImages:

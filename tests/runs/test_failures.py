@@ -7,12 +7,12 @@ import yaml
 
 from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.cli import main
-from vit_vs_cnn.errors import CellsFailed
 from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.errors import CellsFailed
 from vit_vs_cnn.runs.failures import Failure
 from vit_vs_cnn.runs.status import read_status
 
-FRAGILE = "tests.experiments.killer.Fragile"
+FRAGILE = "tests.workers.killer.Fragile"
 
 
 def _values(output, mended, **contenders):

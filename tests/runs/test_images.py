@@ -5,10 +5,10 @@ import pytest
 import torch
 from PIL import Image
 
+from vit_vs_cnn.config.experiment import Data
 from vit_vs_cnn.data.folder_layout import FolderOptions
 from vit_vs_cnn.data.objects import ObjectsOptions
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.config.experiment import Data
 from vit_vs_cnn.runs.images import Pool
 
 

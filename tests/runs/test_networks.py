@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tests.experiments.tiny import tiny_experiment
-from vit_vs_cnn.runs.evaluation import Predictions, hash_weights, predict
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.runs.evaluation import Predictions, hash_weights, predict
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.trained import open_network
 from vit_vs_cnn.training.checkpoints import read_checkpoint

@@ -15,7 +15,7 @@ def run(words: list[str]) -> None:
         raise InputError(f"{given.folder}: its config.yaml says what is trained, and where to; --trust if it is yours")
     from rich.console import Console
 
-    from vit_vs_cnn.experiments.cell_run import attempt
+    from vit_vs_cnn.workers.cell_run import attempt
     from vit_vs_cnn.runs.cell import read_cell
     from vit_vs_cnn.runs.failures import raise_failures
     from vit_vs_cnn.runs.images import Pool

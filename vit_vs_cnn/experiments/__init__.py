@@ -1,1 +1,1 @@
-"""Running an experiment: one cell, the grid of them, who works on it, and how it is planned and tuned."""
+"""Running an experiment: the grid of its cells, and how that is planned and its recipes are tuned."""

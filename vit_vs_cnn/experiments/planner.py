@@ -9,8 +9,8 @@ from rich.console import Console
 from vit_vs_cnn.config.experiment import Budget, Experiment, experiment_from_dict, read_config
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.step_time import seconds_per_step, side_by_side
-from vit_vs_cnn.experiments.trainer import is_helper_process, is_launched_from_outside, quiet_lightning
 from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, quiet_lightning
 
 #: Sizes, seeds and share of the config's steps, the best first. Three seeds allow a verdict and three sizes a trend;
 #: these come before longer runs, and longer runs before more of either.

@@ -6,14 +6,14 @@ from typing import Any
 from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Experiment
-from vit_vs_cnn.experiments.trainer import is_helper_process, quiet_lightning, world_size
 from vit_vs_cnn.experiments.tuning import tune
-from vit_vs_cnn.experiments.workers.supervise import run_cells
 from vit_vs_cnn.runs.cell import Cell, grid, read_result
 from vit_vs_cnn.runs.failures import raise_failures
 from vit_vs_cnn.runs.grid import cells_so_far, finished_cells, write_grid
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.plan import make_plan
+from vit_vs_cnn.workers.supervise import run_cells
+from vit_vs_cnn.workers.trainer import is_helper_process, quiet_lightning, world_size
 
 
 def run_experiment(experiment: Experiment, *, console: Console) -> list[dict[str, Any]]:

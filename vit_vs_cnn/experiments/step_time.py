@@ -16,11 +16,11 @@ from vit_vs_cnn.data.datamodule import TrainingData
 from vit_vs_cnn.data.loading import TrainingBatches
 from vit_vs_cnn.devices import wait_for
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.workers.processes import count_workers
-from vit_vs_cnn.experiments.workers.supervise import threads_set
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.images import CellImages, Pool
 from vit_vs_cnn.runs.plan import make_plan
+from vit_vs_cnn.workers.processes import count_workers
+from vit_vs_cnn.workers.supervise import threads_set
 
 _WARM_UP, _TIMED, _SECONDS = 2, 8, 6.0
 

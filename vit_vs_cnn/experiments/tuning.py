@@ -12,15 +12,15 @@ from rich.console import Console
 from vit_vs_cnn.config.experiment import Experiment, merge
 from vit_vs_cnn.config.recipes import nested
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.trainer import is_launched_from_outside, quiet_lightning, world_size
 from vit_vs_cnn.experiments.trials import Search
-from vit_vs_cnn.experiments.workers.supervise import run_cells
 from vit_vs_cnn.files import write_text, written_whole
 from vit_vs_cnn.plain import Plain
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.failures import raise_failures
 from vit_vs_cnn.runs.grid import write_grid
 from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.workers.supervise import run_cells
+from vit_vs_cnn.workers.trainer import is_launched_from_outside, quiet_lightning, world_size
 
 COLUMNS = (
     *("contender", "train_size", "trial", "state", "validation_accuracy", "validation_loss"),

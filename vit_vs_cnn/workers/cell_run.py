@@ -16,16 +16,6 @@ from rich.console import Console
 from vit_vs_cnn.config.trainer import listed
 from vit_vs_cnn.data.datamodule import TrainingData
 from vit_vs_cnn.errors import DamagedFile, InputError, Interrupted, ProcessLost, TrainingDiverged
-from vit_vs_cnn.experiments import provenance
-from vit_vs_cnn.experiments.loggers import begin, end, ending, loggers_of, named_after
-from vit_vs_cnn.experiments.resumed import Resumed, Turns
-from vit_vs_cnn.experiments.trainer import (
-    is_helper_process,
-    is_launched_from_outside,
-    make_trainer,
-    quiet_lightning,
-    trainer_arguments,
-)
 from vit_vs_cnn.files import remove_partials
 from vit_vs_cnn.runs.cell import Cell, read_result
 from vit_vs_cnn.runs.evaluation import Predictions, TestLedger, evaluate, hash_weights, predict
@@ -40,6 +30,16 @@ from vit_vs_cnn.training.classifier import Classifier
 from vit_vs_cnn.training.heartbeat import Heartbeat
 from vit_vs_cnn.training.metrics_csv import MetricsCsv
 from vit_vs_cnn.training.progress import RunProgress
+from vit_vs_cnn.workers import provenance
+from vit_vs_cnn.workers.loggers import begin, end, ending, loggers_of, named_after
+from vit_vs_cnn.workers.resumed import Resumed, Turns
+from vit_vs_cnn.workers.trainer import (
+    is_helper_process,
+    is_launched_from_outside,
+    make_trainer,
+    quiet_lightning,
+    trainer_arguments,
+)
 
 
 def attempt(cell: Cell, pool: Pool, *, console: Console, turns: Turns | None = None) -> None:

@@ -20,15 +20,15 @@ from rich.console import Console
 from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import CellsFailed, InputError, ProcessLost
-from vit_vs_cnn.experiments.resumed import Turns
 from vit_vs_cnn.experiments.runner import run_experiment
-from vit_vs_cnn.experiments.workers.on_ray import knock
-from vit_vs_cnn.experiments.workers.supervise import supervise
-from vit_vs_cnn.experiments.workers.work import Order, Outcome, take_cells
 from vit_vs_cnn.runs.cell import Cell, grid
 from vit_vs_cnn.runs.failures import read_failure, write_failure
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.status_view import CellsView
+from vit_vs_cnn.workers.on_ray import knock
+from vit_vs_cnn.workers.resumed import Turns
+from vit_vs_cnn.workers.supervise import supervise
+from vit_vs_cnn.workers.work import Order, Outcome, take_cells
 
 ROOT = Path(__file__).parents[2]
 HAS_SUBMITIT = importlib.util.find_spec("submitit") is not None
@@ -51,7 +51,7 @@ def _weights(folder: Path) -> dict[str, str]:
 
 
 def _kills_once(values: dict[str, Any], mark: Path) -> dict[str, Any]:
-    killer = {"class_path": "tests.experiments.killer.KillOnce", "init_args": {"step": 5, "mark": str(mark)}}
+    killer = {"class_path": "tests.workers.killer.KillOnce", "init_args": {"step": 5, "mark": str(mark)}}
     return {**values, "execution": {**values["execution"], "watchers": [killer]}}
 
 
@@ -105,10 +105,10 @@ def test_a_command_with_processes_that_is_killed_goes_on_without_running_a_cell_
 def test_a_ray_cluster_of_two_nodes_survives_the_death_of_a_worker(tmp_path, calm):
     """In a program of its own: a cluster leaves threads and sockets behind."""
     values = _kills_once(_values(tmp_path, name="ray", address="CLUSTER"), tmp_path / "struck")
-    noting = {"class_path": "tests.experiments.ray_cluster.NoteNode", "init_args": {"folder": str(tmp_path)}}
+    noting = {"class_path": "tests.workers.ray_cluster.NoteNode", "init_args": {"folder": str(tmp_path)}}
     values["execution"]["watchers"].append(noting)
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
-    command = [sys.executable, "-m", "tests.experiments.ray_cluster", str(tmp_path / "config.yaml")]
+    command = [sys.executable, "-m", "tests.workers.ray_cluster", str(tmp_path / "config.yaml")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "struck").exists()
@@ -244,8 +244,8 @@ def test_a_cell_that_keeps_losing_its_process_fails_and_so_does_what_starts_from
             return write_failure(cell, "ProcessLost", str(error))
         raise Timeout("")
 
-    monkeypatch.setattr("vit_vs_cnn.experiments.workers.work.run_one", run)
-    monkeypatch.setattr("vit_vs_cnn.experiments.workers.work.POLL_SECONDS", 0)
+    monkeypatch.setattr("vit_vs_cnn.workers.work.run_one", run)
+    monkeypatch.setattr("vit_vs_cnn.workers.work.POLL_SECONDS", 0)
     take_cells(order, Pool(first.experiment.data), console=Console(quiet=True))
     assert len(killed) == 4
     failures = {cell.name: read_failure(cell.folder) for cell in order.cells}
@@ -276,7 +276,7 @@ def test_an_executor_by_name_is_short_for_a_block(tmp_path):
 
 def test_a_failure_in_another_process_is_reported_here(tmp_path):
     values = _values(tmp_path, name="processes", workers=1)
-    model = {"class_path": "tests.experiments.killer.Fragile", "init_args": {"mended": str(tmp_path / "no")}}
+    model = {"class_path": "tests.workers.killer.Fragile", "init_args": {"mended": str(tmp_path / "no")}}
     values["contenders"] = {"own": {"model": model}}
     values["protocol"]["seeds"] = [3]
     with pytest.raises(CellsFailed, match="own-n120-s3: RuntimeError at step 0: out of luck"):

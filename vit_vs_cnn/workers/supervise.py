@@ -11,13 +11,13 @@ from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.errors import InputError, Interrupted
-from vit_vs_cnn.experiments.resumed import Turns
-from vit_vs_cnn.experiments.trainer import is_launched_from_outside
-from vit_vs_cnn.experiments.workers.work import POLL_SECONDS, Order, Outcome, on_termination, take_cells
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.failures import is_being_run
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.status_view import CellsView
+from vit_vs_cnn.workers.resumed import Turns
+from vit_vs_cnn.workers.trainer import is_launched_from_outside
+from vit_vs_cnn.workers.work import POLL_SECONDS, Order, Outcome, on_termination, take_cells
 
 
 @runtime_checkable
@@ -79,14 +79,14 @@ def run_cells(cells: list[Cell], pool: Pool, *, console: Console) -> None:
 def _workers(experiment: Experiment, cells: int, console: Console) -> Workers:
     match experiment.executor.name:
         case "processes":
-            from vit_vs_cnn.experiments.workers.processes import LocalProcesses
+            from vit_vs_cnn.workers.processes import LocalProcesses
 
             return LocalProcesses(experiment, cells)
         case "slurm":
-            from vit_vs_cnn.experiments.workers.on_slurm import SlurmJobs
+            from vit_vs_cnn.workers.on_slurm import SlurmJobs
 
             return SlurmJobs(experiment, cells)
-    from vit_vs_cnn.experiments.workers.on_ray import RayTasks
+    from vit_vs_cnn.workers.on_ray import RayTasks
 
     return RayTasks(experiment.executor, cells, console=console)
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Executor
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.workers.work import Order, Outcome, work
+from vit_vs_cnn.workers.work import Order, Outcome, work
 
 PATIENCE = 60.0  # seconds that tasks have to save their state
 KNOCK_SECONDS = 5.0

@@ -7,7 +7,7 @@ from typing import Any
 
 from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.workers.work import Order, Outcome, work
+from vit_vs_cnn.workers.work import Order, Outcome, work
 
 PATIENCE = 60.0  # seconds that jobs have to save their state
 PACKAGE = "vit-vs-cnn[slurm]"

@@ -19,12 +19,12 @@ from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import CellsFailed
 from vit_vs_cnn.experiments.runner import finished_results
-from vit_vs_cnn.experiments.trainer import trainer_arguments
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.status import read_status
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 from vit_vs_cnn.training.metrics_csv import MetricsCsv, read_rows
+from vit_vs_cnn.workers.trainer import trainer_arguments
 
 SHORT = {"budget": {"steps": 2}, "batch_size": 14}
 STOPPING = {
@@ -110,7 +110,7 @@ def test_what_can_change_training_is_part_of_a_cells_identity(tmp_path, trainer,
 
 
 def test_watchers_of_ones_own_leave_the_identity_as_it_is(tmp_path):
-    watcher = {"class_path": "tests.experiments.killer.KillAtStep", "init_args": {"step": 99, "hook": "none"}}
+    watcher = {"class_path": "tests.workers.killer.KillAtStep", "init_args": {"step": 99, "hook": "none"}}
     watched = experiment_from_dict(_resnet(tmp_path, execution={"watchers": [watcher]}))
     assert len(trainer_arguments(watched)["callbacks"]) == 1
     plain = experiment_from_dict(_resnet(tmp_path))
@@ -242,7 +242,7 @@ def test_a_file_that_grows_too_large_is_named(tmp_path):
 def test_each_cell_has_a_run_of_its_own_in_each_logger(tmp_path):
     logger = [{"class_path": "CSVLogger", "init_args": {"save_dir": str(tmp_path / "logs")}}]
     values = tiny_config(tmp_path, protocol=SHORT)
-    values["trainer"]["logger"] = [*logger, {"class_path": "tests.experiments.services.Service"}]
+    values["trainer"]["logger"] = [*logger, {"class_path": "tests.workers.services.Service"}]
     results = run_quietly(experiment_from_dict(values))
     for result in results:
         folder = tmp_path / "logs" / "tiny" / result["cell"]
@@ -254,12 +254,12 @@ def test_each_cell_has_a_run_of_its_own_in_each_logger(tmp_path):
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_services_run_is_named_told_and_ended_before_the_next_cell(tmp_path, monkeypatch, fails):
-    from tests.experiments import services
+    from tests.workers import services
 
     monkeypatch.setattr(services, "RUNS", [])
     monkeypatch.setattr(services, "ACTIVE", [])
     values = tiny_config(tmp_path, protocol=SHORT)
-    values["trainer"]["logger"] = {"class_path": "tests.experiments.services.WandbLogger"}
+    values["trainer"]["logger"] = {"class_path": "tests.workers.services.WandbLogger"}
     if fails:
         monkeypatch.setattr(Pool, "test", property(lambda pool: 1 / 0))
         with pytest.raises((CellsFailed, ZeroDivisionError)):

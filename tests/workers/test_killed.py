@@ -28,7 +28,7 @@ def _train(config: Path) -> None:
 
 def _start(config: Path) -> Any:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["lightning", "timm.optim", "vit_vs_cnn.experiments.cell_run"])
+    context.set_forkserver_preload(["lightning", "timm.optim", "vit_vs_cnn.workers.cell_run"])
     child = context.Process(target=_train, args=(config,))
     child.start()
     return child

@@ -30,7 +30,7 @@ def _run(values: dict[str, Any]) -> None:
 
 
 def _run_and_die(values: dict[str, Any], *, step: int, hook: str) -> int | None:
-    killer = {"class_path": "tests.experiments.killer.KillAtStep", "init_args": {"step": step, "hook": hook}}
+    killer = {"class_path": "tests.workers.killer.KillAtStep", "init_args": {"step": step, "hook": hook}}
     values = values | {"execution": values["execution"] | {"watchers": [killer]}}
     return _in_child(values)
 
@@ -38,7 +38,7 @@ def _run_and_die(values: dict[str, Any], *, step: int, hook: str) -> int | None:
 def _in_child(values: dict[str, Any]) -> int | None:
     """Forked from a server that has imported everything and run nothing: a fresh process in a fraction of a second."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["lightning", "timm.optim", "vit_vs_cnn.experiments.cell_run"])
+    context.set_forkserver_preload(["lightning", "timm.optim", "vit_vs_cnn.workers.cell_run"])
     child = context.Process(target=_run, args=(values,))
     child.start()
     child.join(120)

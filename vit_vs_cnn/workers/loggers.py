@@ -9,10 +9,10 @@ from typing import Any
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 
 from vit_vs_cnn.config.trainer import listed
-from vit_vs_cnn.experiments.trainer import is_helper_process
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.training.metrics_csv import MetricsCsv
+from vit_vs_cnn.workers.trainer import is_helper_process
 
 #: Of a result, what loggers are told.
 RESULT = ("accuracy", "loss", "calibration_error", "validation_accuracy", "steps", "train_seconds")

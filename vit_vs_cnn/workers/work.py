@@ -16,12 +16,12 @@ from filelock import Timeout
 from rich.console import Console
 
 from vit_vs_cnn.errors import INTERRUPTED, SOME_FAILED, InputError, Interrupted
-from vit_vs_cnn.experiments.cell_run import attempt
-from vit_vs_cnn.experiments.resumed import Turns
-from vit_vs_cnn.experiments.trainer import is_helper_process, is_launched_from_outside, quiet_lightning
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.failures import has_failed_since, is_being_run, read_failure, write_failure
 from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.workers.cell_run import attempt
+from vit_vs_cnn.workers.resumed import Turns
+from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, quiet_lightning
 
 POLL_SECONDS = 0.5
 

@@ -11,7 +11,7 @@ from multiprocessing.context import SpawnProcess
 import torch
 
 from vit_vs_cnn.config.experiment import Executor, Experiment
-from vit_vs_cnn.experiments.workers.work import Order, Outcome, work
+from vit_vs_cnn.workers.work import Order, Outcome, work
 
 PATIENCE = 60.0  # seconds that a process has to save its state
 
