@@ -17,7 +17,7 @@ APART = {("models", "statistics"), ("data", "attention"), ("data", "models"), ("
 EVERYWHERE = {"devices", "errors", "files", "plain", "seeds"}
 LIBRARIES = {
     "attention": {"torch", "einops", "jaxtyping"},
-    "models": {"torch", "einops", "jaxtyping", "timm"},
+    "models": {"torch", "torchvision", "einops", "jaxtyping", "timm"},
     "statistics": {"numpy", "scipy", "jaxtyping"},
 }
 STANDARD = {

@@ -17,16 +17,7 @@ from vit_vs_cnn.attention.positions import LearnedPosition, SinusoidalPosition, 
 from vit_vs_cnn.models.encoder import Encoder
 from vit_vs_cnn.models.patch_embedding import PatchEmbedding
 from vit_vs_cnn.models.timm.weights import read_timm
-from vit_vs_cnn.models.vit_layers import (
-    WindowSize,
-    additive_position,
-    attention_of,
-    check_gated,
-    check_initialisation,
-    relative_position,
-    rotary_position,
-    windows_of,
-)
+from vit_vs_cnn.models.vit_layers import WindowSize, additive_position, attention_layers, check_initialisation
 
 if TYPE_CHECKING:
     import timm.models.vision_transformer
@@ -131,7 +122,6 @@ class VisionTransformer(nn.Module):
         if pool == "class" and class_token is False:
             raise ValueError('pool="class" needs the class token, but class_token=False')
         has_class_token = pool == "class" if class_token is None else class_token
-        check_gated(score, position=position, window_size=window_size, attention_dropout=attention_dropout)
         check_initialisation(
             initialisation,
             score=score,
@@ -147,31 +137,31 @@ class VisionTransformer(nn.Module):
         self.patch_embedding = PatchEmbedding(image_size, patch_size, in_channels, embed_dim, stem)
         self.class_token = nn.Parameter(torch.empty(embed_dim)) if has_class_token else None
         place = (self.grid_size, self.extra_tokens)
-        head_dim = embed_dim // max(num_heads, 1)
         self.position = additive_position(position, *place, embed_dim)
-        self.encoder = Encoder(
-            embed_dim,
-            depth,
-            num_heads,
-            mlp_ratio,
+        is_conditional = position == "conditional"
+        conditional = ConditionalPosition(self.grid_size, embed_dim, self.extra_tokens) if is_conditional else None
+        attentions = attention_layers(
+            *place,
+            embed_dim=embed_dim,
+            num_heads=num_heads,
+            depth=depth,
             qkv_bias=qkv_bias,
             qk_norm=qk_norm,
+            dropout=attention_dropout,
+            position=position,
+            window_size=window_size,
+            window_kind=window_kind,
+            window_boundary=window_boundary,
+            score=score,
+            read_by_class=pool == "class",
+        )
+        self.encoder = Encoder(
+            attentions,
+            mlp_ratio,
             dropout=dropout,
-            attention_dropout=attention_dropout,
             drop_path=drop_path,
             layer_scale=layer_scale,
-            rotary=rotary_position(position, *place, head_dim),
-            relatives=[relative_position(position, *place, num_heads) for _ in range(depth)],
-            windows=windows_of(window_size, *place, kind=window_kind, boundary=window_boundary, depth=depth),
-            attends=[
-                attention_of(
-                    score, *place, num_heads, head_dim=head_dim, read_by_class=pool == "class" and layer == depth - 1
-                )
-                for layer in range(depth)
-            ],
-            conditional=ConditionalPosition(self.grid_size, embed_dim, self.extra_tokens)
-            if position == "conditional"
-            else None,
+            conditional=conditional,
         )
         self.dropout = nn.Dropout(dropout) if dropout > 0.0 else None
         self.norm = nn.LayerNorm(embed_dim, eps=NORM_EPS)

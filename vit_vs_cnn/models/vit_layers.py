@@ -1,9 +1,10 @@
-"""What the options of the Vision Transformer stand for: the layers of a position, a score and a window."""
+"""What the options of the Vision Transformer stand for: a position, and the attention of every layer."""
 
 from collections.abc import Sequence
 
 from vit_vs_cnn.attention.gated import GatedAttention
 from vit_vs_cnn.attention.linear import LinearAttention
+from vit_vs_cnn.attention.multihead import MultiHeadAttention
 from vit_vs_cnn.attention.positions import LearnedPosition, SinusoidalPosition
 from vit_vs_cnn.attention.relative import QuadraticBias, RelativeBias
 from vit_vs_cnn.attention.rotary import RotaryPosition
@@ -32,14 +33,60 @@ def additive_position(
     return None
 
 
-def rotary_position(
-    position: str, grid_size: tuple[int, int], extra_tokens: int, head_dim: int
-) -> RotaryPosition | None:
-    """What rotates queries and keys: one for all layers, as it has no parameters."""
-    return RotaryPosition(grid_size, head_dim, extra_tokens) if position == "rotary" else None
+def attention_layers(
+    grid_size: tuple[int, int],
+    extra_tokens: int,
+    *,
+    embed_dim: int,
+    num_heads: int,
+    depth: int,
+    qkv_bias: bool,
+    qk_norm: bool,
+    dropout: float,
+    position: str,
+    window_size: WindowSize,
+    window_kind: str,
+    window_boundary: str,
+    score: str,
+    read_by_class: bool,
+) -> list[MultiHeadAttention]:
+    """The attention of every layer, the first layer first.
+
+    Arguments:
+        grid_size: (rows, cols) of the patches.
+        extra_tokens: tokens before them that stand for no patch.
+        read_by_class: whether the last layer is read by the class token alone.
+        embed_dim, num_heads, ...: as of ``VisionTransformer``.
+
+    Raises:
+        ValueError: an option is unknown, or two exclude each other.
+    """
+    _check_gated(score, position=position, window_size=window_size, attention_dropout=dropout)
+    head_dim = embed_dim // max(num_heads, 1)
+    rotary = RotaryPosition(grid_size, head_dim, extra_tokens) if position == "rotary" else None  # without parameters
+    relatives = [_relative(position, grid_size, extra_tokens, num_heads) for _ in range(depth)]
+    windows = _windows(window_size, grid_size, extra_tokens, kind=window_kind, boundary=window_boundary, depth=depth)
+    # Of a last layer only the class token is read, which has no position: a gate would be idle there.
+    scores = [*[score] * (depth - 1), "dot_product" if read_by_class and score == "gated" else score][:depth]
+    attends = [_attend(one, grid_size, extra_tokens, num_heads, head_dim) for one in scores]
+    return [
+        MultiHeadAttention(
+            embed_dim,
+            num_heads,
+            bias=qkv_bias,
+            output_bias=True,
+            qk_norm=qk_norm,
+            dropout=dropout,
+            rotary=rotary,
+            relative=relative,
+            window=window,
+            attend=attend,
+        )
+        for relative, window, attend in zip(relatives, windows, attends, strict=True)
+    ]
 
 
-def relative_position(
+def _relative(
     position: str, grid_size: tuple[int, int], extra_tokens: int, num_heads: int
 ) -> RelativeBias | QuadraticBias | None:
     """What is added to the scores of a layer."""
@@ -50,13 +97,10 @@ def relative_position(
     return None
 
 
-def attention_of(
-    score: str, grid_size: tuple[int, int], extra_tokens: int, num_heads: int, *, head_dim: int, read_by_class: bool
+def _attend(
+    score: str, grid_size: tuple[int, int], extra_tokens: int, num_heads: int, head_dim: int
 ) -> ScoredAttention | LinearAttention | GatedAttention | None:
-    """What the heads of a layer do; None for the scaled dot product.
-
-    A layer of which only the class token is read is not gated: that token has no position, its gate would be idle.
-    """
+    """What the heads of a layer do; None for the scaled dot product."""
     match score:
         case "dot_product":
             return None
@@ -67,11 +111,11 @@ def attention_of(
         case "linear":
             return LinearAttention()
         case "gated":
-            return None if read_by_class else GatedAttention(grid_size, num_heads, extra_tokens)
+            return GatedAttention(grid_size, num_heads, extra_tokens)
     raise ValueError(f'score must be one of {", ".join(SCORES)}, but is "{score}"')
 
 
-def windows_of(
+def _windows(
     window_size: WindowSize, grid_size: tuple[int, int], extra_tokens: int, *, kind: str, boundary: str, depth: int
 ) -> list[SlidingWindow | BlockWindow | None]:
     """The window of each layer, None where attention is global."""
@@ -90,7 +134,7 @@ def windows_of(
     return [None if size is None else layer for size, layer in zip(sizes, layers, strict=True)]
 
 
-def check_gated(score: str, *, position: str, window_size: WindowSize, attention_dropout: float) -> None:
+def _check_gated(score: str, *, position: str, window_size: WindowSize, attention_dropout: float) -> None:
     """Refuses what gated attention has no place for; what the other scores exclude ``MultiHeadAttention`` refuses.
 
     Raises:

@@ -65,7 +65,7 @@ def test_rates_and_mode_carry_over():
     assert ours.training
     assert ours.dropout is not None
     assert ours.dropout.p == 0.3
-    assert ours.encoder.blocks[-1].drop_path.probability == pytest.approx(0.2)
+    assert ours.encoder.blocks[-1].drop_path.p == pytest.approx(0.2)
     assert ours.encoder.blocks[0].attention.dropout == 0.1
 
 

@@ -112,9 +112,9 @@ def _features(model: VisionTransformer) -> dict[str, bool]:
 
 
 def _last_drop_path(model: VisionTransformer) -> float:
-    from vit_vs_cnn.models.stochastic_depth import StochasticDepth
+    from torchvision.ops import StochasticDepth
 
-    rates = [module.probability for module in model.modules() if isinstance(module, StochasticDepth)]
+    rates = [module.p for module in model.modules() if isinstance(module, StochasticDepth)]
     return max(rates, default=0.0)
 
 
