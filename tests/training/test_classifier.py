@@ -176,3 +176,34 @@ def test_every_rate_is_that_of_the_documented_formula(warmup, steps):
         expected = (step + 1) / (rise + 1) if step < rise else 0.1 + (1 - 0.1) * fall
         assert schedule.factor(step, steps) == pytest.approx(expected, rel=1e-15)
     assert schedule.factor(rise, steps) == 1.0
+
+
+def test_a_trainer_of_ones_own_fits_validates_tests_predicts_and_loads(tmp_path):
+    data = _data()
+    data.validation = data.test = data.training
+    module = Classifier(_network(), num_classes=3, optimizer={"lr": 0.01}, ema_half_life=0.5)
+    trainer = lightning.Trainer(
+        max_steps=STEPS, default_root_dir=tmp_path, accelerator="cpu", logger=False, enable_progress_bar=False
+    )
+    trainer.fit(module, data)
+    assert trainer.global_step == STEPS
+    [validated], [tested] = trainer.validate(module, data), trainer.test(module, data)
+    probabilities = torch.cat(trainer.predict(module, data))
+    labels = data.training.labels
+    accuracy = (probabilities.argmax(1) == labels).double().mean().item()
+    assert validated["val/accuracy"] == tested["test/accuracy"] == pytest.approx(accuracy)
+    loss = F.nll_loss(probabilities.log(), labels).item()
+    assert validated["val/loss"] == tested["test/loss"] == pytest.approx(loss, rel=1e-5)
+    path = next(tmp_path.rglob("*.ckpt"))
+    again = Classifier.load_from_checkpoint(path, network=_network(), weights_only=True)
+    assert (again.optimizer, again.schedule, again.ema_half_life) == (module.optimizer, module.schedule, 0.5)
+    images = data.augmenter.normalise(data.training.images)
+    torch.testing.assert_close(again.eval()(images).softmax(1), probabilities, rtol=1e-5, atol=1e-6)
+
+
+def test_a_run_that_nobody_bounds_is_refused():
+    trainer = lightning.Trainer(
+        max_epochs=-1, accelerator="cpu", logger=False, enable_progress_bar=False, enable_checkpointing=False
+    )
+    with pytest.raises(InputError, match="give Classifier steps, or the Trainer max_steps"):
+        trainer.fit(Classifier(_network(), num_classes=3), _data())

@@ -1,4 +1,4 @@
-"""What a training run is given: its training and validation images, and nothing else."""
+"""What a training run is given: images to train on and to watch it by."""
 
 import lightning
 import torch
@@ -28,7 +28,9 @@ def channel_statistics(
 
 
 class TrainingData(lightning.LightningDataModule):
-    """Training and validation batches of one run. It never holds a test image: only evaluation opens those.
+    """Training and validation batches of one run, for a Trainer with ``max_steps=steps``.
+
+    A cell's holds no test image: only evaluation opens those, on the record.
 
     Arguments:
         training: what is trained on; the normalisation is measured on these images alone.
@@ -39,6 +41,7 @@ class TrainingData(lightning.LightningDataModule):
         accumulate: batches that make one step.
         seed: of order and augmentation.
         channels_last: lay the pixels of training batches out with the channels innermost.
+        test: for ``test`` and ``predict`` of a Trainer of one's own.
     """
 
     def __init__(
@@ -52,10 +55,12 @@ class TrainingData(lightning.LightningDataModule):
         accumulate: int = 1,
         seed: int = 0,
         channels_last: bool = False,
+        test: LabelledImages | None = None,
     ) -> None:
         super().__init__()
         self.training = training
         self.validation = validation
+        self.test = test
         self.batch_size = batch_size // accumulate
         self.batches = steps * accumulate
         self.seed = seed
@@ -80,11 +85,20 @@ class TrainingData(lightning.LightningDataModule):
         )
 
     def val_dataloader(self) -> EvaluationBatches | list[EvaluationBatches]:
+        return self._once_each(self.validation)
+
+    def test_dataloader(self) -> EvaluationBatches | list[EvaluationBatches]:
+        return self._once_each(self.test)
+
+    def predict_dataloader(self) -> EvaluationBatches | list[EvaluationBatches]:
+        return self._once_each(self.test)
+
+    def _once_each(self, images: LabelledImages | None) -> EvaluationBatches | list[EvaluationBatches]:
         assert self.trainer is not None
-        if self.validation is None or not len(self.validation):
+        if images is None or not len(images):
             return []
         return EvaluationBatches(
-            self.validation,
+            images,
             self.augmenter,
             batch_size=max(self.batch_size, 256),
             device=self.trainer.strategy.root_device,

@@ -1,5 +1,8 @@
 """The LightningModule: a loss, an optimizer, an average of the weights. It knows no architecture."""
 
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import lightning
@@ -12,7 +15,7 @@ from torchmetrics.aggregation import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy
 
 from vit_vs_cnn.data.loading import Batch
-from vit_vs_cnn.errors import TrainingDiverged
+from vit_vs_cnn.errors import InputError, TrainingDiverged
 from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.training.moving_average import MovingAverage
 from vit_vs_cnn.training.optimizers import Optimizer
@@ -29,17 +32,21 @@ class Classifier(lightning.LightningModule):
     Every random draw of the network (dropout, stochastic depth) is seeded by the number of the batch, so a resumed run
     draws what the undisturbed one would have drawn.
 
+    Cells are trained by it; it works with a Trainer of one's own as well, and ``Classifier.load_from_checkpoint(path,
+    network=...)`` reads back what such a one saved.
+
     Arguments:
         network: images (batch, channels, rows, cols) to logits (batch, classes).
         num_classes: C.
-        optimizer: which optimizer, at which rate.
-        schedule: how the rate changes over the run.
-        steps: optimizer steps of the whole run.
+        optimizer: which optimizer, at which rate; the default one if None.
+        schedule: how the rate changes over the run; the default one if None.
+        steps: optimizer steps of the whole run; those of the Trainer if None.
         label_smoothing: s, from 0 to 1.
         ema_half_life: half-life of the average as a share of ``steps``; None for no average.
         seed: of the network's own randomness.
 
     Raises:
+        InputError: from training, where neither ``steps`` nor the Trainer bounds the run.
         TrainingDiverged: from training, at the first loss that is not finite.
     """
 
@@ -48,23 +55,25 @@ class Classifier(lightning.LightningModule):
         network: nn.Module,
         *,
         num_classes: int,
-        optimizer: Optimizer,
-        schedule: Schedule,
-        steps: int,
+        optimizer: Optimizer | Mapping[str, Any] | None = None,
+        schedule: Schedule | Mapping[str, Any] | None = None,
+        steps: int | None = None,
         label_smoothing: float = 0.0,
         ema_half_life: float | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__()
         self.network = network
-        self.average = None if ema_half_life is None else MovingAverage(network, half_life=ema_half_life * steps)
-        self.optimizer = optimizer
-        self.schedule = schedule
+        self.average = None if ema_half_life is None else MovingAverage(network)
+        self.num_classes = num_classes
+        self.optimizer = optimizer if isinstance(optimizer, Optimizer) else Optimizer.of(optimizer or {})
+        self.schedule = schedule if isinstance(schedule, Schedule) else Schedule(**(schedule or {}))
         self.steps = steps
+        self.ema_half_life = ema_half_life
         self.label_smoothing = label_smoothing
         self.seed = seed
-        self.validation_accuracy = MulticlassAccuracy(num_classes, average="micro")
-        self.validation_loss = MeanMetric()
+        self.accuracy = MulticlassAccuracy(num_classes, average="micro")
+        self.loss = MeanMetric()
         # Kept on the device and read now and then: reading the loss of every step would stall a GPU.
         self.register_buffer("first_bad_step", torch.tensor(-1), persistent=False)
 
@@ -77,9 +86,25 @@ class Classifier(lightning.LightningModule):
         return self.evaluated_network(images)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
+        steps = self._planned_steps()
         optimizer = self.optimizer.build(self.network)
-        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.schedule.factor(step, self.steps))
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.schedule.factor(step, steps))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def _planned_steps(self) -> int:
+        """Optimizer steps of the run.
+
+        Raises:
+            InputError: nobody says how many.
+        """
+        planned = self.trainer.estimated_stepping_batches if self.steps is None else self.steps
+        if not math.isfinite(planned):
+            raise InputError("the schedule needs the number of steps: give Classifier steps, or the Trainer max_steps")
+        return int(planned)
+
+    def on_fit_start(self) -> None:
+        if self.average is not None and self.ema_half_life is not None:
+            self.average.half_life = self.ema_half_life * self._planned_steps()
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         torch.manual_seed(derive_seed(self.seed, "network", batch_idx, self.global_rank))
@@ -103,17 +128,41 @@ class Classifier(lightning.LightningModule):
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         images, labels = batch
         logits = self(images).float()
-        self.validation_accuracy(logits, labels)
-        self.validation_loss.update(F.cross_entropy(logits, labels, reduction="none"))
+        self.accuracy(logits, labels)
+        self.loss.update(F.cross_entropy(logits, labels, reduction="none"))
 
     def on_validation_epoch_end(self) -> None:
-        self.log("val/accuracy", self.validation_accuracy.compute(), prog_bar=True)
-        self.log("val/loss", self.validation_loss.compute())
-        self.validation_accuracy.reset()
-        self.validation_loss.reset()
+        self._log_scores("val")
+
+    def test_step(self, batch: Batch, batch_idx: int) -> None:
+        self.validation_step(batch, batch_idx)
+
+    def on_test_epoch_end(self) -> None:
+        self._log_scores("test")
+
+    def _log_scores(self, stage: str) -> None:
+        self.log(f"{stage}/accuracy", self.accuracy.compute(), prog_bar=True)
+        self.log(f"{stage}/loss", self.loss.compute())
+        self.accuracy.reset()
+        self.loss.reset()
+
+    def predict_step(self, batch: Batch | Tensor, batch_idx: int) -> Float[Tensor, "batch classes"]:
+        """The probabilities of the classes: the softmax of the logits."""
+        images = batch if isinstance(batch, Tensor) else batch[0]
+        return self(images).float().softmax(-1)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.raise_if_diverged()
+        optimizer = asdict(self.optimizer)
+        checkpoint[self.CHECKPOINT_HYPER_PARAMS_KEY] = {  # plain values: a checkpoint carries no classes
+            "num_classes": self.num_classes,
+            "optimizer": {**optimizer, "options": dict(optimizer["options"])},
+            "schedule": asdict(self.schedule),
+            "steps": self.steps,
+            "label_smoothing": self.label_smoothing,
+            "ema_half_life": self.ema_half_life,
+            "seed": self.seed,
+        }
 
     def on_train_end(self) -> None:
         self.raise_if_diverged()
@@ -130,7 +179,8 @@ class Classifier(lightning.LightningModule):
         step = int(self.first_bad_step)
         if step < 0:
             return
-        rate = self.optimizer.lr * self.schedule.factor(step, self.steps)
+        steps = self._planned_steps()
+        rate = self.optimizer.lr * self.schedule.factor(step, steps)
         if str(self.trainer.precision).startswith("16"):
             cause = "half precision overflows above 65504; set trainer.precision to bf16-mixed or 32-true"
         else:
@@ -138,4 +188,4 @@ class Classifier(lightning.LightningModule):
                 f"the learning rate there is {rate:.3g}; lower optimizer.lr, lengthen schedule.warmup, "
                 "or set trainer.gradient_clip_val (1.0 is usual)"
             )
-        raise TrainingDiverged(f"the loss is not a number at step {step} of {self.steps}: likely {cause}")
+        raise TrainingDiverged(f"the loss is not a number at step {step} of {steps}: likely {cause}")

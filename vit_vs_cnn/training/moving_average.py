@@ -17,10 +17,10 @@ class MovingAverage(nn.Module):
         half_life: in updates.
     """
 
-    def __init__(self, network: nn.Module, *, half_life: float) -> None:
+    def __init__(self, network: nn.Module, *, half_life: float = 1.0) -> None:
         super().__init__()
         self.network = copy.deepcopy(network).requires_grad_(False).eval()
-        self.decay = 0.5 ** (1 / max(half_life, 1e-9))
+        self.half_life = half_life
 
     @torch.no_grad()
     def update(self, network: nn.Module, *, is_first: bool) -> None:
@@ -31,7 +31,7 @@ class MovingAverage(nn.Module):
             mine.copy_(theirs)
         if not is_first:
             mine, theirs = zip(*(pair for pair in pairs if pair[0].is_floating_point()), strict=True)
-            torch._foreach_lerp_(list(mine), list(theirs), 1 - self.decay)  # pyright: ignore[reportPrivateImportUsage]
+            torch._foreach_lerp_(list(mine), list(theirs), 1 - 0.5 ** (1 / max(self.half_life, 1e-9)))  # pyright: ignore[reportPrivateImportUsage]
 
 
 def _tensors(network: nn.Module) -> list[Tensor]:

@@ -1,6 +1,8 @@
 """The optimizer of a contender: any of timm's, by name."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import nn
@@ -37,6 +39,11 @@ class Optimizer:
         rates = {"momentum": [self.momentum], "betas": self.betas or ()}
         if wrong := [name for name, values in rates.items() if not all(0 <= value < 1 for value in values)]:
             raise InputError(f"{wrong[0]} {getattr(self, wrong[0])} must be at least 0 and below 1")
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "Optimizer":
+        """The optimizer of plain values."""
+        return cls(**{**values, "options": Plain(values.get("options", {}))})
 
     def build(self, network: nn.Module) -> torch.optim.Optimizer:
         """The optimizer over the network's parameters, in a decayed and an undecayed group.
