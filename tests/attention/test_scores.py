@@ -121,8 +121,8 @@ def test_scores_of_minus_infinity_mask():
     _, _, values = tensors()
     scores = torch.randn(BATCH, HEADS, QUERIES, KEYS, dtype=torch.float64)
     mask = random_mask()
-    expected = attention_from_scores(scores, values, mask=mask)
-    output = attention_from_scores(scores.masked_fill(~mask, -torch.inf), values)
+    expected, _ = attention_from_scores(scores, values, mask=mask)
+    output, _ = attention_from_scores(scores.masked_fill(~mask, -torch.inf), values)
     torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
 
 

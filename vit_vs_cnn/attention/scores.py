@@ -1,7 +1,7 @@
 """How well a key answers a query: scores of several kinds, and attention from whatever scores."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -12,30 +12,14 @@ from vit_vs_cnn.attention.functional import masked_softmax
 from vit_vs_cnn.attention.kernels import check_kernel, log_bandwidth_parameter, log_kernel
 
 
-@overload
-def attention_from_scores(
-    scores: Tensor, values: Tensor, *, mask: Tensor | None = None, dropout: float = 0.0
-) -> Tensor: ...
-
-
-@overload
-def attention_from_scores(
-    scores: Tensor, values: Tensor, *, mask: Tensor | None = None, dropout: float = 0.0, return_weights: bool
-) -> Tensor | tuple[Tensor, Tensor]: ...
-
-
 def attention_from_scores(
     scores: Float[Tensor, "*batch queries keys"],
     values: Float[Tensor, "*batch keys value_dim"],
     *,
     mask: Bool[Tensor, "..."] | None = None,
     dropout: float = 0.0,
-    return_weights: bool = False,
-) -> (
-    Float[Tensor, "*batch queries value_dim"]
-    | tuple[Float[Tensor, "*batch queries value_dim"], Float[Tensor, "*batch queries keys"]]
-):
-    """Weighted mean of the values by whatever scores.
+) -> tuple[Float[Tensor, "*batch queries value_dim"], Float[Tensor, "*batch queries keys"]]:
+    """Weighted mean of the values by whatever scores, and the weights, those before dropout.
 
     ``Attention(S, V) = softmax(S) V``.
 
@@ -47,7 +31,6 @@ def attention_from_scores(
         values: ``(..., keys, value_dim)``.
         mask: True where a query may attend, broadcast against ``scores``.
         dropout: probability that a weight is dropped (0 outside training).
-        return_weights: also return the weights, those before dropout.
 
     Raises:
         ValueError: if ``mask`` is not boolean.
@@ -57,7 +40,7 @@ def attention_from_scores(
     reached = scores != -torch.inf
     weights = masked_softmax(scores, reached if mask is None else reached & mask)
     kept = F.dropout(weights, dropout) if dropout > 0.0 else weights
-    return (kept @ values, weights) if return_weights else kept @ values
+    return kept @ values, weights
 
 
 class DotProductScore(nn.Module):
@@ -195,9 +178,8 @@ class ScoredAttention(nn.Module):
     ):
         """What each query gathers; with ``return_weights`` also the weights. Arguments as ``attention_from_scores``."""
         dropout = self.dropout if self.training else 0.0
-        return attention_from_scores(
-            self.score(queries, keys), values, mask=mask, dropout=dropout, return_weights=return_weights
-        )
+        output, weights = attention_from_scores(self.score(queries, keys), values, mask=mask, dropout=dropout)
+        return (output, weights) if return_weights else output
 
 
 class ScoreStatistics(NamedTuple):

@@ -9,11 +9,11 @@ from torch import nn
 from vit_vs_cnn.attention import (
     ConvolutionalAttention,
     conv2d_to_attention,
-    convolution_windows,
     scaled_dot_product_attention,
     sincos_2d_encoding,
 )
-from vit_vs_cnn.attention.convolution.network import unexplained_energy
+from vit_vs_cnn.attention.convolution import unexplained_energy
+from vit_vs_cnn.attention.convolution import windows as convolution_windows
 
 BATCH, CHANNELS, FILTERS, ROWS, COLS = 2, 5, 7, 11, 13
 FORMS = ["window", "quadratic"]

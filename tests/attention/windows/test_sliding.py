@@ -7,9 +7,9 @@ import torch.nn.functional as F
 
 from tests.pairwise import pairwise
 from vit_vs_cnn.attention import local_attention, local_attention_reference
+from vit_vs_cnn.attention.windows import sliding as windows
+from vit_vs_cnn.attention.windows import tiles
 from vit_vs_cnn.attention.windows.neighbourhood import window_keys
-from vit_vs_cnn.attention.windows.sliding import sliding as windows
-from vit_vs_cnn.attention.windows.sliding import tiles
 
 BATCH, HEADS, DIM, VALUE_DIM = 2, 3, 5, 7
 BOUNDARIES = ["mask", "zero", "shift", "circular"]

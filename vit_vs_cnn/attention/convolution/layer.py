@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import Literal, overload
 
 import torch
 from einops import rearrange
@@ -207,12 +206,6 @@ class ConvolutionalAttention(nn.Module):
         bias = weight.new_full((self.geometry.heads, self.geometry.places), -self.sharpness)
         bias.scatter_(1, self.geometry.targets(weight.device)[:, None], 0.0)
         return torch.cat([bias, bias.new_zeros(self.num_heads - len(bias), self.geometry.places)])
-
-    @overload
-    def forward(self, images: Tensor, *, return_weights: Literal[False] = False) -> Tensor: ...
-
-    @overload
-    def forward(self, images: Tensor, *, return_weights: Literal[True]) -> tuple[Tensor, Tensor]: ...
 
     def forward(
         self, images: Float[Tensor, "batch channels rows cols"], *, return_weights: bool = False

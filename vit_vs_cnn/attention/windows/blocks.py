@@ -1,7 +1,7 @@
 """Attention within blocks: the grid is cut into windows that do not overlap, and the cuts may be shifted."""
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, overload
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -44,54 +44,6 @@ class Blocks(NamedTuple):
         """(rows, cols) of windows."""
         rows, cols = (-(-size // window) for size, window in zip(self.grid_size, self.window_size, strict=True))
         return rows, cols
-
-
-@overload
-def block_attention(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    *,
-    grid_size: int | Sequence[int],
-    window_size: int | Sequence[int],
-    shift: int | Sequence[int] = 0,
-    bias: Tensor | None = None,
-    extra_tokens: int = 0,
-    extra_bias: Tensor | None = None,
-    return_weights: Literal[False] = False,
-) -> Tensor: ...
-
-
-@overload
-def block_attention(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    *,
-    grid_size: int | Sequence[int],
-    window_size: int | Sequence[int],
-    shift: int | Sequence[int] = 0,
-    bias: Tensor | None = None,
-    extra_tokens: int = 0,
-    extra_bias: Tensor | None = None,
-    return_weights: Literal[True],
-) -> tuple[Tensor, Tensor]: ...
-
-
-@overload
-def block_attention(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    *,
-    grid_size: int | Sequence[int],
-    window_size: int | Sequence[int],
-    shift: int | Sequence[int] = 0,
-    bias: Tensor | None = None,
-    extra_tokens: int = 0,
-    extra_bias: Tensor | None = None,
-    return_weights: bool,
-) -> Tensor | tuple[Tensor, Tensor]: ...
 
 
 def block_attention(
