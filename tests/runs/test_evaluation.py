@@ -1,6 +1,8 @@
 """The test set is opened in one place, on the record."""
 
+import ast
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -70,11 +72,16 @@ def test_the_hash_of_weights_sees_a_single_changed_bit():
     assert hash_weights(one) != hash_weights(other)
 
 
-def test_training_data_have_no_test_images():
-    from vit_vs_cnn.data.datamodule import TrainingData
+def test_the_training_data_of_a_cell_have_no_test_images():
+    from vit_vs_cnn.workers import cell_run
 
-    overridden = {name for name in vars(TrainingData) if name.endswith("_dataloader")}
-    assert overridden == {"train_dataloader", "val_dataloader"}
+    [call] = [
+        node
+        for node in ast.walk(ast.parse(Path(cell_run.__file__).read_text()))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "TrainingData"
+    ]
+    assert {keyword.arg for keyword in call.keywords}.isdisjoint({"test", None})
+    assert [ast.unparse(argument) for argument in call.args] == ["images.training", "images.validation"]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
