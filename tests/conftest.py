@@ -17,8 +17,12 @@ install_import_hook("vit_vs_cnn", "beartype.beartype")
 
 
 def pytest_collection_finish() -> None:
-    """What the imports made stays: the collector, which every cell runs, need not look through it again and again."""
     gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def old_objects_frozen() -> None:
+    """The collector, which every cell runs, need not look again and again through what was there before a test."""
     gc.freeze()
 
 
