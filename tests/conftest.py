@@ -1,5 +1,6 @@
 """Shapes are checked in every test: jaxtyping's hook wraps the package with beartype before anything imports it."""
 
+import functools
 import gc
 import os
 
@@ -8,6 +9,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # one of several processes: each takes 
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,18 @@ def old_objects_frozen() -> None:
 
 def pytest_unconfigure() -> None:
     gc.unfreeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def drawn_once() -> Iterator[None]:
+    """Experiments on the same drawn images draw them once; tests of the drawing call ``draw_objects`` itself."""
+    from vit_vs_cnn.data.objects import ObjectsSource
+
+    draw = ObjectsSource._draw
+    kept = functools.lru_cache(maxsize=8)(lambda options, count, split: draw(ObjectsSource(options), count, split))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ObjectsSource, "_draw", lambda source, count, split: kept(source.options, count, split))
+        yield
 
 
 @pytest.fixture(scope="session")
