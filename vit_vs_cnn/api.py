@@ -252,7 +252,6 @@ def compare(
     Raises:
         InputError: something that cannot be opened, or cannot be compared with the others; an unknown part or device.
     """
-    from vit_vs_cnn.comparison.attention_reach import attention_reach
     from vit_vs_cnn.comparison.compare import PARTS, Settings
     from vit_vs_cnn.comparison.compare import compare as judge
     from vit_vs_cnn.comparison.latency import macs_of
@@ -279,7 +278,7 @@ def compare(
     sizes = {
         group: (count_parameters(network), macs_of(network, (channels, rows, cols))) for group, network in first.items()
     }
-    comparison, tested = judge(lineup.contestants, lineup.test, settings, attention_distance=attention_reach, tell=tell)
+    comparison, tested = judge(lineup.contestants, lineup.test, settings, tell=tell)
     written = []
     if output is not None:
         tell("writing")

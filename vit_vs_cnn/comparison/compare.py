@@ -20,8 +20,6 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.evaluation import hash_weights, predict
 
 PARTS = ("accuracy", "confidence", "robustness", "similarity", "cost", "differences")
-#: Gives a network's mean attention distances on images, or None if it has no attention.
-AttentionDistance = Callable[[Contestant, LabelledImages], dict[str, Any] | None]
 
 
 @dataclass(frozen=True)
@@ -132,7 +130,6 @@ def compare(
     test: LabelledImages,
     settings: Settings | None = None,
     *,
-    attention_distance: AttentionDistance = lambda *_: None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[Comparison, list[Tested]]:
     """Compare networks on the same test images; every look at these goes into a ledger.
@@ -141,7 +138,6 @@ def compare(
         contestants: one or more, their names all different.
         test: the test images.
         settings: the default ones if None.
-        attention_distance: used by the part on similarity.
         tell: is given a line on what is being done.
 
     Returns:
@@ -165,9 +161,7 @@ def compare(
         results |= _robustness(groups, test, settings, tell)
     if "similarity" in settings.parts:
         some = evenly(test, settings.similarity_images)
-        results["similarity"] = judge_similarity(
-            representatives, some, attention_distance=attention_distance, tell=_prefixed(tell, "similarity")
-        )
+        results["similarity"] = judge_similarity(representatives, some, tell=_prefixed(tell, "similarity"))
     if "cost" in settings.parts:
         results["cost"] = _cost(representatives, test, settings, tell)
     weights = {one.name: hash_weights(one.network) for one in contestants}

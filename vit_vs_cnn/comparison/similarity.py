@@ -13,8 +13,12 @@ from torch.nn import functional as F
 from vit_vs_cnn.comparison.contestants import Contestant
 from vit_vs_cnn.comparison.features import as_maps, features_of, layer_names
 from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection.attention_weights import attention_maps
 
 BATCH_SIZE = 128
+#: Images whose attention is read.
+ATTENDED = 128
 #: Points of a Fourier profile, from frequency 0 to that of one pixel of the map.
 FREQUENCIES = 9
 
@@ -148,7 +152,6 @@ def judge_similarity(
     contestants: Mapping[str, Contestant],
     test: LabelledImages,
     *,
-    attention_distance: Callable[[Contestant, LabelledImages], dict[str, Any] | None] = lambda *_: None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Similarity:
     """Compare the layers of every two networks on the same images; no label is looked at.
@@ -156,7 +159,6 @@ def judge_similarity(
     Arguments:
         contestants: one of each group; one that cannot be looked into is left out.
         test: the images.
-        attention_distance: gives a network's mean attention distances, or None if it has no attention.
         tell: is given a line on what is being done.
     """
     layers = {name: found for name, one in contestants.items() if (found := _layers_with_features(one, test))}
@@ -175,13 +177,28 @@ def judge_similarity(
         for (a, b), meter in meters.items():
             meter.update(grams[a], grams[b])
     tell("attention distances")
-    distances = {name: attention_distance(one, test) for name, one in contestants.items()}
+    distances = {name: attention_reach(one, test) for name, one in contestants.items()}
     return Similarity(
         images=len(test),
         cka=[LayerSimilarity(a, b, layers[a], layers[b], m.compute().tolist()) for (a, b), m in meters.items()],
         fourier={name: _as_profile(found) for name, found in profiles.items() if found},
         attention_distance={name: found for name, found in distances.items() if found is not None},
     )
+
+
+@torch.no_grad()
+def attention_reach(contestant: Contestant, images: LabelledImages) -> dict[str, Any] | None:
+    """Mean attention distance in pixels, ``by_layer[layer][head]``, and that of attention which sees all alike.
+
+    None for a network without attention, or with one that cannot be looked into.
+    """
+    device = next(contestant.network.parameters()).device
+    pixels = contestant.normalise(images.images[:ATTENDED].to(device))
+    try:
+        distances, uniform = attention_maps(contestant.network, pixels).distances((pixels.shape[2], pixels.shape[3]))
+    except InputError:
+        return None
+    return {"by_layer": [layer.tolist() for layer in distances], "uniform": uniform, "images": len(pixels)}
 
 
 def _layers_with_features(contestant: Contestant, test: LabelledImages) -> list[str]:

@@ -17,9 +17,9 @@ from vit_vs_cnn.inspection.mask_agreement import mask_agreement
 from vit_vs_cnn.inspection.per_image import noise_of
 from vit_vs_cnn.inspection.perturbation import FILLS, area_under, check_fills, deletion_curves
 from vit_vs_cnn.inspection.randomisation import randomisation_stages, randomised, rank_correlation
-from vit_vs_cnn.inspection.recording import as_evaluated
 from vit_vs_cnn.inspection.saliency import Maps, Method, method_named, saliency_maps
 from vit_vs_cnn.inspection.scores import Measure, MethodScore, SanityStage
+from vit_vs_cnn.models.recording import as_evaluated
 from vit_vs_cnn.statistics.bootstrap import bootstrap, mean_difference, mean_of
 from vit_vs_cnn.statistics.estimate import wilson_interval
 

@@ -20,6 +20,7 @@ from vit_vs_cnn.runs.calibration import expected_calibration_error
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError, TrainingDiverged
 from vit_vs_cnn.files import naming, written_whole
+from vit_vs_cnn.models.recording import as_evaluated
 
 Normalise = Callable[[UInt8[Tensor, "batch channels rows cols"]], Float[Tensor, "batch channels rows cols"]]
 
@@ -194,12 +195,11 @@ def predict(
         TrainingDiverged: an answer that is no finite number.
     """
     device = next(network.parameters()).device
-    was_training = network.training
-    network.eval()
-    logits = [network(normalise(images.to(device))).float().cpu() for images in data.images.split(batch_size)]
-    network.train(was_training)
-    check_finite(torch.cat(logits), what)
-    return Predictions(torch.cat(logits), data.labels, data.sample_ids)
+    with as_evaluated(network):
+        batches = data.images.split(batch_size)
+        logits = torch.cat([network(normalise(images.to(device))).float().cpu() for images in batches])
+    check_finite(logits, what)
+    return Predictions(logits, data.labels, data.sample_ids)
 
 
 def evaluate(

@@ -177,9 +177,13 @@ class ExplainedShare(Metric):
         self.rows += outputs.shape[0] * outputs.shape[2] * outputs.shape[3]
 
     def compute(self) -> dict[str, float]:
+        return {name: 1 - share for name, share in self.unexplained().items()}
+
+    def unexplained(self) -> dict[str, float]:
+        """``1 - R^2``, exact where it is next to nothing."""
         total = self.squares - self.sums.square().sum() / self.rows
         rounding = torch.finfo(torch.float64).eps * self.squares
-        shares = 1 - self.errors / torch.where(total > rounding, total, torch.nan)
+        shares = self.errors / torch.where(total > rounding, total, torch.nan)
         return dict(zip(self.names, shares.tolist(), strict=True))
 
 

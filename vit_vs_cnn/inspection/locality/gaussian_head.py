@@ -5,16 +5,9 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torchmetrics import Metric
 
-from vit_vs_cnn.inspection.locality.offsets import (
-    Reach,
-    default_reach,
-    interior_queries,
-    log_weights,
-    offsets_within,
-    weights_by_offset,
-)
+from vit_vs_cnn.inspection.locality.measures import HeadMeasure
+from vit_vs_cnn.inspection.locality.offsets import log_weights, offsets_within
 
 #: Logarithms that vary by less than this differ by rounding only.
 ROUNDING = 1e-6
@@ -33,13 +26,7 @@ class GaussianHeads(NamedTuple):
     r_squared: Float[Tensor, "heads"]
 
 
-def gaussian_heads(
-    weights: Float[Tensor, "batch heads tokens tokens"],
-    *,
-    grid_size: tuple[int, int],
-    extra_tokens: int = 0,
-    reach: Reach | None = None,
-) -> GaussianHeads:
+class GaussianFit(HeadMeasure):
     """Least squares of ``E_x log A(x; q, d)``, less its mean over d, on ``(|d|^2, d1, d2)``.
 
     ``w = argmin sum_{q,d} (log A - w_0 |d|^2 - w_1 d_1 - w_2 d_2)^2``, ``alpha = -w_0``, ``offset = (w_1, w_2) / (2
@@ -47,66 +34,19 @@ def gaussian_heads(
 
     Reference: Cordonnier et al. 2020, equation 9, read backwards.
     Differs: offsets whose weight vanishes for some query or image are left out, as they have no logarithm.
-
-    Arguments: see ``weights_by_offset``; images are the batch.
-    """
-    values = weights_by_offset(weights, grid_size=grid_size, extra_tokens=extra_tokens, reach=reach)
-    smallest = torch.finfo(weights.dtype).tiny
-    vanished = (values <= smallest).double().mean(dim=(0, 2))
-    reach = default_reach(grid_size) if reach is None else reach
-    return fit_gaussian_heads(log_weights(values, smallest).mean(dim=0), vanished, reach)
-
-
-class GaussianHeadsMetric(Metric):
-    """``gaussian_heads`` over batches: what is kept does not grow with the images.
-
-    Arguments:
-        num_heads: attention heads of the layer.
-        grid_size, extra_tokens, reach: see ``weights_by_offset``.
     """
 
-    full_state_update = False
-    logs: Tensor
-    vanished: Tensor
-    images: Tensor
+    def terms(self, weights: Float[Tensor, "batch heads tokens tokens"]) -> tuple[Tensor, ...]:
+        values, smallest = self.by_offset(weights), torch.finfo(weights.dtype).tiny
+        return log_weights(values, smallest), (values <= smallest).double().mean(dim=2)
 
-    def __init__(
-        self, num_heads: int, *, grid_size: tuple[int, int], extra_tokens: int = 0, reach: Reach | None = None
-    ) -> None:
-        super().__init__()
-        self.grid_size, self.extra_tokens = grid_size, extra_tokens
-        self.reach = default_reach(grid_size) if reach is None else reach
-        queries, offsets = len(interior_queries(grid_size, self.reach)), len(offsets_within(self.reach))
-        zeros = torch.zeros(num_heads, queries, offsets, dtype=torch.float64)
-        self.add_state("logs", zeros, dist_reduce_fx="sum")
-        self.add_state("vanished", zeros[:, 0].clone(), dist_reduce_fx="sum")
-        self.add_state("images", zeros[0, 0, 0].clone(), dist_reduce_fx="sum")
-
-    def update(self, weights: Float[Tensor, "batch heads tokens tokens"]) -> None:
-        values = weights_by_offset(weights, grid_size=self.grid_size, extra_tokens=self.extra_tokens, reach=self.reach)
-        smallest = torch.finfo(weights.dtype).tiny
-        self.logs += log_weights(values, smallest).sum(dim=0)
-        self.vanished += (values <= smallest).double().mean(dim=2).sum(dim=0)
-        self.images += len(values)
-
-    def compute(self) -> GaussianHeads:
-        return fit_gaussian_heads(self.logs / self.images, self.vanished / self.images, self.reach)
-
-
-def fit_gaussian_heads(
-    logs: Float[Tensor, "heads queries offsets"], vanished: Float[Tensor, "heads offsets"], reach: Reach
-) -> GaussianHeads:
-    """The fit to mean logarithms, over the offsets of each head at which no weight has ``vanished``.
-
-    Arguments:
-        logs: ``E_x log A``.
-        vanished: the share of weights, over images and queries, that are zero.
-        reach: that of the offsets.
-    """
-    steps = offsets_within(reach).to(logs)
-    fits = [_fit(head, gone, steps) for head, gone in zip(logs, vanished, strict=True)]
-    alphas, offsets, shares = zip(*fits, strict=True)
-    return GaussianHeads(torch.stack(alphas), torch.stack(offsets), torch.stack(shares))
+    def of_means(self, *means: Tensor) -> GaussianHeads:
+        """Over the offsets of each head at which no weight has vanished, for any query or image."""
+        logs, vanished = means
+        steps = offsets_within(self.within).to(logs)
+        fits = [_fit(head, gone, steps) for head, gone in zip(logs, vanished, strict=True)]
+        alphas, offsets, shares = zip(*fits, strict=True)
+        return GaussianHeads(torch.stack(alphas), torch.stack(offsets), torch.stack(shares))
 
 
 def _fit(logs: Tensor, vanished: Tensor, steps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
