@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from tests.comparison.contestants import TinyCnn
+from tests.comparison.entries import TinyCnn
 from vit_vs_cnn.comparison.latency import in_turns, measure_cost, peak_bytes
 
 

@@ -20,7 +20,7 @@ def test_a_loaded_network_gives_the_logits_of_the_result(trained_once, contender
     (cell,) = trained_once.glob(f"cells/{contender}-*-s3-*")
     loaded = open_network(cell / "checkpoints" / "last.ckpt")
     assert hash_weights(loaded.network) == json.loads((cell / "result.json").read_text())["weights"]
-    predictions = predict(loaded.network, Pool(tiny_experiment(trained_once).data).test, loaded.augmenter.normalise)
+    predictions = predict(loaded.network, Pool(tiny_experiment(trained_once).data).test, loaded.normalise)
     torch.testing.assert_close(predictions.logits, Predictions.load(cell / "predictions.npz").logits)
     assert len(loaded.about.class_names) == predictions.logits.shape[1]
 

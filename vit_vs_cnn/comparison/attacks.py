@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vit_vs_cnn.comparison.contestants import Contestant
+from vit_vs_cnn.comparison.entries import Entry
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.evaluation import Normalise
@@ -57,7 +57,7 @@ class OnUnitImages(nn.Module):
 
 
 def attack(
-    groups: Mapping[str, Sequence[Contestant]],
+    groups: Mapping[str, Sequence[Entry]],
     test: LabelledImages,
     *,
     seed: int = 0,
@@ -87,7 +87,7 @@ def attack(
 
 
 def _attacked(
-    one: Contestant, test: LabelledImages, radius: float, *, fgsm: Any, pgd: Any, seed: int
+    one: Entry, test: LabelledImages, radius: float, *, fgsm: Any, pgd: Any, seed: int
 ) -> tuple[float, float]:
     device = next(one.network.parameters()).device
     network = OnUnitImages(one.network, one.normalise, test.images.shape[1]).eval()

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vit_vs_cnn.comparison.contestants import Contestant
+from vit_vs_cnn.comparison.entries import Entry
 from vit_vs_cnn.comparison.features import as_maps, features_of, layer_names
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
@@ -149,7 +149,7 @@ def fourier_profile(
 
 
 def judge_similarity(
-    contestants: Mapping[str, Contestant],
+    entries: Mapping[str, Entry],
     test: LabelledImages,
     *,
     tell: Callable[[str], None] = lambda _: None,
@@ -157,19 +157,19 @@ def judge_similarity(
     """Compare the layers of every two networks on the same images; no label is looked at.
 
     Arguments:
-        contestants: one of each group; one that cannot be looked into is left out.
+        entries: one of each group; one that cannot be looked into is left out.
         test: the images.
         tell: is given a line on what is being done.
     """
-    layers = {name: found for name, one in contestants.items() if (found := _layers_with_features(one, test))}
-    contestants = {name: contestants[name] for name in layers}
-    meters = {pair: MinibatchCka() for pair in itertools.combinations_with_replacement(contestants, 2)}
-    profiles: dict[str, dict[str, Tensor]] = {name: {} for name in contestants}
+    layers = {name: found for name, one in entries.items() if (found := _layers_with_features(one, test))}
+    entries = {name: entries[name] for name in layers}
+    meters = {pair: MinibatchCka() for pair in itertools.combinations_with_replacement(entries, 2)}
+    profiles: dict[str, dict[str, Tensor]] = {name: {} for name in entries}
     batches = _batches(test)
     for number, images in enumerate(batches, start=1):
         tell(f"features, batch {number}/{len(batches)}")
         grams = {}
-        for name, one in contestants.items():
+        for name, one in entries.items():
             device = next(one.network.parameters()).device
             features = features_of(one.network, one.normalise(images.to(device)), layers[name])
             grams[name] = torch.stack([gram_matrix(layer).cpu() for layer in features.values()])
@@ -177,7 +177,7 @@ def judge_similarity(
         for (a, b), meter in meters.items():
             meter.update(grams[a], grams[b])
     tell("attention distances")
-    distances = {name: attention_reach(one, test) for name, one in contestants.items()}
+    distances = {name: attention_reach(one, test) for name, one in entries.items()}
     return Similarity(
         images=len(test),
         cka=[LayerSimilarity(a, b, layers[a], layers[b], m.compute().tolist()) for (a, b), m in meters.items()],
@@ -187,25 +187,25 @@ def judge_similarity(
 
 
 @torch.no_grad()
-def attention_reach(contestant: Contestant, images: LabelledImages) -> dict[str, Any] | None:
+def attention_reach(entry: Entry, images: LabelledImages) -> dict[str, Any] | None:
     """Mean attention distance in pixels, ``by_layer[layer][head]``, and that of attention which sees all alike.
 
     None for a network without attention, or with one that cannot be looked into.
     """
-    device = next(contestant.network.parameters()).device
-    pixels = contestant.normalise(images.images[:ATTENDED].to(device))
+    device = next(entry.network.parameters()).device
+    pixels = entry.normalise(images.images[:ATTENDED].to(device))
     try:
-        distances, uniform = attention_maps(contestant.network, pixels).distances((pixels.shape[2], pixels.shape[3]))
+        distances, uniform = attention_maps(entry.network, pixels).distances((pixels.shape[2], pixels.shape[3]))
     except InputError:
         return None
     return {"by_layer": [layer.tolist() for layer in distances], "uniform": uniform, "images": len(pixels)}
 
 
-def _layers_with_features(contestant: Contestant, test: LabelledImages) -> list[str]:
+def _layers_with_features(entry: Entry, test: LabelledImages) -> list[str]:
     """Those that give tensors; none of a network that runs outside of torch."""
-    device = next(contestant.network.parameters()).device
-    names = layer_names(contestant.network)
-    return list(features_of(contestant.network, contestant.normalise(test.images[:2].to(device)), names))
+    device = next(entry.network.parameters()).device
+    names = layer_names(entry.network)
+    return list(features_of(entry.network, entry.normalise(test.images[:2].to(device)), names))
 
 
 def _batches(test: LabelledImages) -> tuple[Tensor, ...]:

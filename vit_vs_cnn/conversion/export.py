@@ -62,11 +62,10 @@ class Exported:
     difference: float
 
 
-def export(subject: TrainedNetwork, formats: list[str], folder: Path) -> list[Exported]:
+def export(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Exported]:
     """Write a network in each of the formats, with ``config.json`` beside them, and check what was written.
 
     Arguments:
-        subject: the network.
         formats: names of ``FORMATS``.
         folder: where the files go; made if it is not there.
 
@@ -76,9 +75,9 @@ def export(subject: TrainedNetwork, formats: list[str], folder: Path) -> list[Ex
     """
     if unknown := [name for name in formats if name not in FORMATS]:
         raise InputError(f"format {unknown[0]!r} is none of {', '.join(FORMATS)}")
+    about, origin = trained.about, trained.cell.to_dict()
     folder.mkdir(parents=True, exist_ok=True)
-    about = subject.about
-    network = copy.deepcopy(subject.network).cpu().float().eval()
+    network = copy.deepcopy(trained.network).cpu().float().eval()
     deployable = Deployable(network, mean=about.mean, std=about.std).eval()
     generator = torch.Generator().manual_seed(0)
     images = torch.rand(CHECKED_IMAGES, *about.image_shape, generator=generator)
@@ -91,7 +90,7 @@ def export(subject: TrainedNetwork, formats: list[str], folder: Path) -> list[Ex
         if not difference <= TOLERANCE:
             raise InputError(f"{path}: its logits differ from the network's by {difference:.1e}; do not use it")
         written.append(Exported(path, difference))
-    _write_config({**asdict(about), "origin": subject.cell.to_dict()}, folder)
+    _write_config({**asdict(about), "origin": origin}, folder)
     return written
 
 

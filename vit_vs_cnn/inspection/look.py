@@ -105,7 +105,7 @@ def methods_for(run: InspectedRun, asked: Sequence[str] = ()) -> list[str]:
 
 def answerable(run: InspectedRun, names: Sequence[str], shown: ShownImages) -> tuple[list[str], dict[str, str]]:
     """Those of the methods that the network answers for the first image, and by name why it does not the others."""
-    pixels = run.subject.augmenter.normalise(shown.data.images[:1])
+    pixels = run.normalise(shown.data.images[:1])
     with torch.no_grad():
         check_finite(run.network(pixels), run.name)
     able, refused = [], {}
@@ -156,7 +156,7 @@ def look_into(
         InputError: as ``saliency_maps``; attention that cannot be had is no mistake where no method needs it.
     """
     tell(f"{run.name}: what it says, and random maps")
-    pixels = run.subject.augmenter.normalise(shown.data.images)
+    pixels = run.normalise(shown.data.images)
     with torch.no_grad():
         logits = torch.cat([run.network(batch) for batch in pixels.split(BATCH)])
         check_finite(logits, run.name)
@@ -180,14 +180,14 @@ def maps_over_training(
     run: InspectedRun, shown: ShownImages, method: str
 ) -> list[tuple[int, Float[Tensor, "images map_rows map_cols"]]]:
     """The maps of one method at every state of a run, each with its optimizer step."""
-    pixels = run.subject.augmenter.normalise(shown.data.images)
+    pixels = run.normalise(shown.data.images)
     return [
         (step, saliency_maps(state.network, pixels, method)) for step, state in zip(run.steps, run.states, strict=True)
     ]
 
 
 def _has_feature_maps(run: InspectedRun) -> bool:
-    shape = run.subject.about.image_shape
+    shape = run.image_shape
     try:
         feature_layer(run.network, torch.zeros(1, *shape))
     except InputError:

@@ -1,109 +1,80 @@
-"""Who is compared: a network, what it was trained with, and its answers on the test images."""
+"""Who is compared: a trained network, what a comparison must know of it, and its answers on the test images."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from torch import nn
+from typing import Any, TypeVar
 
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.runs.evaluation import Normalise, Predictions, TestLedger, evaluate, hash_weights
+from vit_vs_cnn.runs.evaluation import Predictions, TestLedger, evaluate, hash_weights
+from vit_vs_cnn.runs.trained import TrainedNetwork
 
 
-def _no_images() -> LabelledImages | None:
-    return None
-
-
-@dataclass(frozen=True, eq=False)
-class Contestant:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Entry(TrainedNetwork):
     """One network of a comparison.
 
     Arguments:
-        name: of its own.
         group: what it is a seed of; networks of one group differ by the seed alone.
-        network: images to logits, in evaluation mode.
-        normalise: bytes to what the network was trained on.
         ledger: where it is noted that it was tested.
         seed: of its subset and its initialisation; None if not known.
         subset: hash of the images that it was trained on; None if not known.
         trials: recipes tried before this one was settled on; None if not known.
         config: all that decides the result, as plain values.
         training: what the training took: steps, images, epochs, FLOPs, ...; empty if not known.
-        validation: gives images that it was neither trained nor tested on, or None.
+        validation: images that it was neither trained nor tested on, or None.
         stored: predictions saved when it was tested; ``{"weights": ...}`` beside it in result.json.
-        file_bytes: size of its file; None if there is none.
-        warnings: what a reader must know of it.
     """
 
-    name: str
     group: str
-    network: nn.Module
-    normalise: Normalise
     ledger: TestLedger
     seed: int | None = None
     subset: str | None = None
     trials: int | None = None
     config: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
-    validation: Callable[[], LabelledImages | None] = _no_images
+    validation: LabelledImages | None = None
     stored: Path | None = None
-    file_bytes: int | None = None
-    warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
-class Tested:
-    """A contestant and what it says of the test images.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Tested(Entry):
+    """One that was tested.
 
     Arguments:
-        contestant: who.
         predictions: on the test images.
         times: how often its weights have been tested by now, this comparison included.
         reused: whether the predictions are those that were saved when it was first tested.
     """
 
-    contestant: Contestant
     predictions: Predictions
     times: int
     reused: bool
 
-    @property
-    def name(self) -> str:
-        return self.contestant.name
 
-    @property
-    def group(self) -> str:
-        return self.contestant.group
+One = TypeVar("One", bound=Entry)
 
 
-def test_contestant(contestant: Contestant, test: LabelledImages) -> Tested:
+def tested(entry: Entry, test: LabelledImages) -> Tested:
     """Its predictions: those saved before if they are of these weights and images, else a new evaluation, on record."""
-    weights = hash_weights(contestant.network)
-    if (stored := _stored_predictions(contestant, weights, test)) is not None:
-        return Tested(contestant, stored, max(1, contestant.ledger.count(weights)), reused=True)
-    predictions, times = evaluate(
-        contestant.network,
-        test,
-        contestant.normalise,
-        ledger=contestant.ledger,
-        what=f"{contestant.name} (compare)",
-    )
-    return Tested(contestant, predictions, times, reused=False)
+    weights = hash_weights(entry.network)
+    if (stored := _stored_predictions(entry, weights, test)) is not None:
+        times = max(1, entry.ledger.count(weights))
+        return Tested(**vars(entry), predictions=stored, times=times, reused=True)
+    what = f"{entry.name} (compare)"
+    predictions, times = evaluate(entry.network, test, entry.normalise, ledger=entry.ledger, what=what)
+    return Tested(**vars(entry), predictions=predictions, times=times, reused=False)
 
 
-test_contestant.__test__ = False  # type: ignore[attr-defined]  # not a test, whatever pytest thinks of the name
-
-
-def _stored_predictions(contestant: Contestant, weights: str, test: LabelledImages) -> Predictions | None:
+def _stored_predictions(entry: Entry, weights: str, test: LabelledImages) -> Predictions | None:
     """Saved predictions, if result.json beside them says that they are of these weights, scored on test images."""
-    if contestant.stored is None or not contestant.stored.exists():
+    if entry.stored is None or not entry.stored.exists():
         return None
     try:
-        result = json.loads((contestant.stored.parent / "result.json").read_text(encoding="utf-8"))
-        predictions = Predictions.load(contestant.stored)
+        result = json.loads((entry.stored.parent / "result.json").read_text(encoding="utf-8"))
+        predictions = Predictions.load(entry.stored)
     except (OSError, ValueError, InputError):
         return None  # damaged or unfinished: then it is tested again
     same_ids = list(predictions.sample_ids) == [str(i) for i in test.sample_ids]
@@ -112,18 +83,15 @@ def _stored_predictions(contestant: Contestant, weights: str, test: LabelledImag
     return predictions if same_ids and same_labels and same_weights else None
 
 
-def grouped(tested: Iterable[Tested]) -> dict[str, list[Tested]]:
+def grouped(entries: Iterable[One]) -> dict[str, list[One]]:
     """The networks of each group, in the order in which the groups appear; within one, by seed."""
-    groups: dict[str, list[Tested]] = {}
-    for one in tested:
+    groups: dict[str, list[One]] = {}
+    for one in entries:
         groups.setdefault(one.group, []).append(one)
-    return {
-        name: sorted(members, key=lambda t: (t.contestant.seed is None, t.contestant.seed))
-        for name, members in groups.items()
-    }
+    return {name: sorted(members, key=lambda one: (one.seed is None, one.seed)) for name, members in groups.items()}
 
 
-def paired_rows(first: Sequence[Contestant], second: Sequence[Contestant]) -> tuple[list[int], list[int], bool]:
+def paired_rows(first: Sequence[Entry], second: Sequence[Entry]) -> tuple[list[int], list[int], bool]:
     """Which networks of two groups are compared, by their places, and whether one by one: same seed, same subset.
 
     Where seeds are shared, only those are looked at; else all are, unpaired.
@@ -136,5 +104,5 @@ def paired_rows(first: Sequence[Contestant], second: Sequence[Contestant]) -> tu
     return [mine[seed] for seed in shared], [other[seed] for seed in shared], True
 
 
-def _same_subset(one: Contestant, other: Contestant) -> bool:
+def _same_subset(one: Entry, other: Entry) -> bool:
     return one.subset is not None and one.subset == other.subset
