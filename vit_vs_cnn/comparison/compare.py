@@ -1,8 +1,7 @@
 """A whole comparison: the parts that were asked for, on the same images, with what a reader must know."""
 
 import dataclasses
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +16,7 @@ from vit_vs_cnn.comparison.robustness import Robustness, evenly, judge_robustnes
 from vit_vs_cnn.comparison.similarity import Similarity, judge_similarity
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.plain import jsonable
 from vit_vs_cnn.runs.evaluation import hash_weights, predict
 
 PARTS = ("accuracy", "confidence", "robustness", "similarity", "cost", "differences")
@@ -114,15 +114,7 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; what is no number is null."""
-        return {**_plain(dataclasses.asdict(self)), "conclusions": self.conclusions}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return {**jsonable(dataclasses.asdict(self)), "conclusions": self.conclusions}
 
 
 def compare(

@@ -1,13 +1,11 @@
 """Who is compared: a trained network, what a comparison must know of it, and its answers on the test images."""
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.evaluation import Predictions, TestLedger, evaluate, hash_weights
 from vit_vs_cnn.runs.trained import TrainedNetwork
 
@@ -25,7 +23,7 @@ class Entry(TrainedNetwork):
         config: all that decides the result, as plain values.
         training: what the training took: steps, images, epochs, FLOPs, ...; empty if not known.
         validation: images that it was neither trained nor tested on, or None.
-        stored: predictions saved when it was tested; ``{"weights": ...}`` beside it in result.json.
+        stored: predictions saved when it was tested, with what they are of.
     """
 
     group: str
@@ -60,27 +58,13 @@ One = TypeVar("One", bound=Entry)
 def tested(entry: Entry, test: LabelledImages) -> Tested:
     """Its predictions: those saved before if they are of these weights and images, else a new evaluation, on record."""
     weights = hash_weights(entry.network)
-    if (stored := _stored_predictions(entry, weights, test)) is not None:
+    stored = entry.stored and Predictions.load_of(entry.stored, f"{weights} {test.fingerprint()}")
+    if stored is not None:
         times = max(1, entry.ledger.count(weights))
         return Tested(**vars(entry), predictions=stored, times=times, reused=True)
     what = f"{entry.name} (compare)"
     predictions, times = evaluate(entry.network, test, entry.normalise, ledger=entry.ledger, what=what)
     return Tested(**vars(entry), predictions=predictions, times=times, reused=False)
-
-
-def _stored_predictions(entry: Entry, weights: str, test: LabelledImages) -> Predictions | None:
-    """Saved predictions, if result.json beside them says that they are of these weights, scored on test images."""
-    if entry.stored is None or not entry.stored.exists():
-        return None
-    try:
-        result = json.loads((entry.stored.parent / "result.json").read_text(encoding="utf-8"))
-        predictions = Predictions.load(entry.stored)
-    except (OSError, ValueError, InputError):
-        return None  # damaged or unfinished: then it is tested again
-    same_ids = list(predictions.sample_ids) == [str(i) for i in test.sample_ids]
-    same_labels = predictions.labels.shape == test.labels.shape and bool((predictions.labels == test.labels).all())
-    same_weights = result.get("weights") == weights and result.get("scored_on") == "test"
-    return predictions if same_ids and same_labels and same_weights else None
 
 
 def grouped(entries: Iterable[One]) -> dict[str, list[One]]:

@@ -69,10 +69,6 @@ def open_entries(
         raise InputError("nothing here says what the test images are: name at least one checkpoint or cell of ours")
     pools = _Pools(root)
     test, first = _same_test_images(ours, pools, open_test_set)
-    for place, trained in ours.items():
-        _check(trained, test, where=place, like=first)
-        channels, rows, cols = test.images.shape[1:]
-        check_logits(trained.network, (channels, rows, cols), num_classes=test.num_classes, where=place)
     names = _names([*ours.values()])
     entries = []
     for place in places:
@@ -146,7 +142,7 @@ class _Pools:
 def _same_test_images(
     ours: dict[str, TrainedNetwork], pools: _Pools, open_test_set: bool
 ) -> tuple[LabelledImages, TrainedNetwork]:
-    first, *others = ours.values()
+    first = next(iter(ours.values()))
     for place, trained in ours.items():
         if trained.cell.experiment.protocol.scored_on != "test" and not open_test_set:
             raise InputError(
@@ -154,26 +150,18 @@ def _same_test_images(
                 "--open-test-set opens it, on the record"
             )
     test = pools.of(first).test
-    for trained in others:
+    for place, trained in ours.items():
+        _check(trained, test, where=place, like=first)
+        check_logits(trained.network, trained.image_shape, num_classes=test.num_classes, where=place)
         theirs = pools.of(trained).test
         if theirs is test:
             continue
         if theirs.images.shape[1:] != test.images.shape[1:]:
             sizes = " and ".join(" x ".join(map(str, t.images.shape[2:])) for t in (test, theirs))
             raise InputError(f"{first.path} and {trained.path} are for images of different sizes: {sizes} pixels")
-        if theirs.class_names != test.class_names:
-            counts = f"{test.num_classes} and {theirs.num_classes}"
-            raise InputError(
-                f"{first.path} and {trained.path} know different classes ({counts}): {_apart(test, theirs)}"
-            )
         if theirs.fingerprint() != test.fingerprint():
             raise InputError(f"{first.path} and {trained.path} belong to different test images and cannot be compared")
     return test, first
-
-
-def _apart(test: LabelledImages, theirs: LabelledImages) -> str:
-    mine, other = test.class_names, theirs.class_names
-    return next((f"{a!r} is not {b!r}" for a, b in zip(mine, other, strict=False) if a != b), "one has more")
 
 
 def _check(trained: TrainedNetwork, test: LabelledImages, *, where: str, like: TrainedNetwork) -> None:

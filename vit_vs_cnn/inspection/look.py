@@ -12,10 +12,9 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.attention_weights import AttentionMaps, attention_maps, joined
 from vit_vs_cnn.inspection.class_activation import feature_layer
 from vit_vs_cnn.inspection.layout import layout_of
-from vit_vs_cnn.inspection.per_image import noise_of
 from vit_vs_cnn.inspection.perturbation import area_under, deletion_curves
 from vit_vs_cnn.inspection.runs import InspectedRun, ShownImages
-from vit_vs_cnn.inspection.saliency import list_methods, method_named, saliency_maps
+from vit_vs_cnn.inspection.saliency import list_methods, method_named, noise_of, saliency_maps
 from vit_vs_cnn.runs.evaluation import check_finite
 
 #: What is shown where nothing is asked for: attention through all layers, attention for the class; Grad-CAM, or where

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from torchvision.transforms.v2.functional import gaussian_blur
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.per_image import descending_ranks, noise_of
-from vit_vs_cnn.inspection.saliency import Maps, resize_maps
+from vit_vs_cnn.inspection.saliency import Maps, descending_ranks, noise_of, resize_maps
 
 FILLS = ("mean", "blur", "noise")
 

@@ -1,5 +1,6 @@
 """One map for each image, by the name of a method: attention, gradients, and what any of them has to beat."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -15,9 +16,9 @@ from vit_vs_cnn.inspection.attention_weights import AttentionMaps, attention_gra
 from vit_vs_cnn.inspection.class_activation import grad_cam, grad_cam_plus_plus, integrated_gradients
 from vit_vs_cnn.inspection.gradients import gradient_rollout_map, relevance_map
 from vit_vs_cnn.inspection.layout import TokenLayout
-from vit_vs_cnn.inspection.per_image import noise_of
 from vit_vs_cnn.inspection.residual_shares import residual_shares
 from vit_vs_cnn.inspection.rollout import Residual, raw_attention_map, rollout_map
+from vit_vs_cnn.seeds import derive_seed
 
 Maps = Float[Tensor, "batch map_rows map_cols"]
 
@@ -135,6 +136,28 @@ def resize_maps(maps: Maps, size: tuple[int, int]) -> Float[Tensor, "batch rows 
     if grows:
         return F.interpolate(maps.unsqueeze(1), size=size, mode="bilinear", align_corners=False).squeeze(1)
     return F.interpolate(maps.unsqueeze(1), size=size, mode="area").squeeze(1)
+
+
+def noise_of(
+    images: Float[Tensor, "batch channels rows cols"], purpose: str, seed: int = 0
+) -> Float[Tensor, "batch channels rows cols"]:
+    """Standard normal noise of the images' shape, drawn for each image from its own pixels."""
+    drawn = []
+    for image in images.detach().float().cpu():
+        pixels = hashlib.blake2b(image.contiguous().numpy().tobytes(), digest_size=8).hexdigest()
+        generator = torch.Generator().manual_seed(derive_seed(seed, purpose, pixels))
+        drawn.append(torch.randn(image.shape, generator=generator))
+    return torch.stack(drawn).to(images)
+
+
+def descending_ranks(
+    values: Float[Tensor, "batch places"], ties: Float[Tensor, "batch places"]
+) -> Int64[Tensor, "batch places"]:
+    """The rank of each value, 0 for the largest; among equal ones ``ties`` decides, so that no place is preferred."""
+    shuffled = ties.argsort(dim=1, stable=True)
+    order = shuffled.gather(1, values.gather(1, shuffled).argsort(dim=1, descending=True, stable=True))
+    places = torch.arange(values.shape[1], device=values.device).expand_as(order)
+    return torch.empty_like(order).scatter(1, order, places)
 
 
 def _raw_attention(question: Question) -> Maps:

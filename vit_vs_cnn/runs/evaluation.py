@@ -81,13 +81,13 @@ class Predictions:
 
     @classmethod
     def load_of(cls, path: Path, of: str) -> "Predictions | None":
-        """Read what ``save`` wrote of the same weights and images; None where there is no such file."""
+        """Read what ``save`` wrote of the same weights and images; None where there is no such file, or none whole."""
         try:
             with np.load(path, allow_pickle=False) as arrays:
                 known = "of" in arrays and arrays["of"].item() == of
+            return cls.load(path) if known else None
         except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error):
             return None
-        return cls.load(path) if known else None
 
     @classmethod
     def load(cls, path: Path) -> "Predictions":

@@ -5,6 +5,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from vit_vs_cnn.plain import jsonable
+
 Number = str | int | float | None
 
 
@@ -143,9 +145,9 @@ class LocalityReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON knows it: keys are strings; what is not a finite number is None."""
-        plain = _plain(dataclasses.asdict(self))
+        plain = jsonable(dataclasses.asdict(self))
         for layer, found in zip(plain["layers"], self.layers, strict=True):
-            layer["content_share"] = _plain(found.content_share)
+            layer["content_share"] = jsonable(found.content_share)
         return plain
 
     def head_rows(self) -> list[dict[str, Number]]:
@@ -172,18 +174,6 @@ class LocalityReport:
         for size, replacement in layer.replaced.items():
             row |= {f"accuracy_lost_{size}": replacement.accuracy_lost, f"agreement_{size}": replacement.agreement}
         return _flat(row)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {_key(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _key(key: Any) -> str:
-    return ",".join(map(str, key)) if isinstance(key, tuple) else str(key)
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Number]:
