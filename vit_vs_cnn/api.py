@@ -274,10 +274,10 @@ def compare(
         device=_device(device),
         trust=trust,
     )
-    channels, rows, cols = opened.test.images.shape[1:]
     first = {one.group: one.network for one in reversed(opened.entries)}
     sizes = {
-        group: (count_parameters(network), macs_of(network, (channels, rows, cols))) for group, network in first.items()
+        group: (count_parameters(network), macs_of(network, opened.test.image_shape))
+        for group, network in first.items()
     }
     comparison, tested = judge(opened.entries, opened.test, settings, tell=tell)
     written = []

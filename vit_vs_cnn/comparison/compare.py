@@ -219,10 +219,9 @@ def _robustness(
 def _cost(
     representatives: dict[str, Entry], test: LabelledImages, settings: Settings, tell: Callable[[str], None]
 ) -> dict[str, Cost]:
-    channels, rows, cols = test.images.shape[1:]
     return measure_cost(
         {name: one.network for name, one in representatives.items()},
-        (channels, rows, cols),
+        test.image_shape,
         file_bytes={name: one.file_bytes for name, one in representatives.items()},
         rounds=settings.latency_rounds,
         batch_sizes=settings.batch_sizes,

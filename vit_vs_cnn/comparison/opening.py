@@ -156,8 +156,8 @@ def _same_test_images(
         theirs = pools.of(trained).test
         if theirs is test:
             continue
-        if theirs.images.shape[1:] != test.images.shape[1:]:
-            sizes = " and ".join(" x ".join(map(str, t.images.shape[2:])) for t in (test, theirs))
+        if theirs.image_shape != test.image_shape:
+            sizes = " and ".join(" x ".join(map(str, t.image_shape[1:])) for t in (test, theirs))
             raise InputError(f"{first.path} and {trained.path} are for images of different sizes: {sizes} pixels")
         if theirs.fingerprint() != test.fingerprint():
             raise InputError(f"{first.path} and {trained.path} belong to different test images and cannot be compared")
@@ -171,8 +171,8 @@ def _check(trained: TrainedNetwork, test: LabelledImages, *, where: str, like: T
             f"{where} tells {len(mine)} classes ({', '.join(mine[:3])}, ...), and {like.path} "
             f"{len(theirs)} ({', '.join(theirs[:3])}, ...): they cannot be compared"
         )
-    if trained.image_shape != tuple(test.images.shape[1:]):
-        raise InputError(f"{where} takes images of shape {trained.image_shape}, not {tuple(test.images.shape[1:])}")
+    if trained.image_shape != test.image_shape:
+        raise InputError(f"{where} takes images of shape {trained.image_shape}, not {test.image_shape}")
 
 
 def _names(networks: Sequence[TrainedNetwork]) -> dict[int, tuple[str, str]]:

@@ -62,9 +62,8 @@ def compile_network(
         InputError: a network without convolutions, or options that do not go together.
     """
     model = _attention_model(trained.about.model, options, where=f"checkpoint {trained.path}")
-    channels, rows, cols = trained.about.image_shape
-    shape = {"num_classes": len(trained.class_names), "image_size": (rows, cols), "in_channels": channels}
-    compiled = build_network(model, **shape, where=f"checkpoint {trained.path}").eval()
+    shape, where = trained.image_shape, f"checkpoint {trained.path}"
+    compiled = build_network(model, num_classes=len(trained.class_names), image_shape=shape, where=where).eval()
     start_from(compiled, trained.network, where=f"checkpoint {trained.path}")
     _write(model, trained, compiled, output)
     normalise = trained.normalise
@@ -77,8 +76,8 @@ def compile_network(
         agreement=float(before.argmax(1).eq(after.argmax(1)).double().mean()),
         parameters=(count_parameters(trained.network), count_parameters(compiled)),
         macs=(
-            count_macs(trained.network, (channels, rows, cols)),
-            count_macs(compiled, (channels, rows, cols)),
+            count_macs(trained.network, shape),
+            count_macs(compiled, shape),
         ),
     )
 

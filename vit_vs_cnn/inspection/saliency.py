@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -199,6 +200,10 @@ def _attention_flow(question: Question) -> Maps:
     return maps.to_grid(attention_flow_map(maps.weights, query=maps.query, extra_tokens=maps.extra_tokens))
 
 
+def _asked(method: Callable[..., Maps]) -> Callable[[Question], Maps]:
+    return lambda question: method(question.network, question.images, question.classes)
+
+
 def _random(question: Question) -> Maps:
     """Noise that depends on the image's pixels alone."""
     return noise_of(question.images, "random map")[:, 0]
@@ -211,54 +216,33 @@ def _centre(question: Question) -> Maps:
     return torch.exp(-(down[:, None] ** 2 + right**2) / 2).expand(batch, -1, -1)
 
 
-def _methods() -> Iterator[Method]:
-    """Every method: attention alone, attention and gradients, gradients, baselines."""
-    yield Method("raw_attention", "what the last layer attends to, heads averaged", "attention", False, _raw_attention)
-    yield Method("rollout", "attention through all layers, heads averaged", "attention", False, _rollout)
-    yield Method(
-        "rollout_max", "rollout of the strongest head", "attention", False, lambda asked: _rollout(asked, "max")
-    )
-    yield Method("rollout_min", "rollout of the weakest head", "attention", False, lambda asked: _rollout(asked, "min"))
-    yield Method(
-        "rollout_discard",
-        "rollout without the lowest half of each row",
-        "attention",
-        False,
-        lambda asked: _rollout(asked, discard_ratio=0.5),
-    )
-    yield Method(
-        "rollout_norms",
-        "rollout whose residual is measured for each token, by norms",
-        "attention",
-        False,
-        lambda asked: _rollout(asked, norms=True),
-    )
-    yield Method("attention_flow", "maximum flow through the graph of attention", "attention", False, _attention_flow)
-    yield Method("gradient_rollout", "rollout of attention times its gradient", "attention", True, _gradient_rollout)
-    yield Method("relevance", "attention times its gradient, accumulated", "attention", True, _relevance)
-    yield Method(
-        "grad_cam",
-        "feature maps weighed by their gradients",
-        "convolution",
-        True,
-        lambda asked: grad_cam(asked.network, asked.images, asked.classes),
-    )
-    yield Method(
-        "grad_cam_plus_plus",
-        "feature maps weighed by powers of their gradients",
-        "convolution",
-        True,
-        lambda asked: grad_cam_plus_plus(asked.network, asked.images, asked.classes),
-    )
-    yield Method(
-        "integrated_gradients",
-        "pixels times their mean gradient from an empty image",
-        "any",
-        True,
-        lambda asked: integrated_gradients(asked.network, asked.images, asked.classes),
-    )
-    yield Method("random", "noise: what chance gives", "any", False, _random)
-    yield Method("centre", "a bell over the middle: what needs no network", "any", False, _centre)
-
-
-METHODS: Mapping[str, Method] = {method.name: method for method in _methods()}
+#: Attention alone, attention and gradients, gradients, baselines.
+_METHODS = (
+    Method("raw_attention", "what the last layer attends to, heads averaged", "attention", False, _raw_attention),
+    Method("rollout", "attention through all layers, heads averaged", "attention", False, _rollout),
+    Method("rollout_max", "rollout of the strongest head", "attention", False, partial(_rollout, head_fusion="max")),
+    Method("rollout_min", "rollout of the weakest head", "attention", False, partial(_rollout, head_fusion="min")),
+    Method(
+        *("rollout_discard", "rollout without the lowest half of each row", "attention", False),
+        partial(_rollout, discard_ratio=0.5),
+    ),
+    Method(
+        *("rollout_norms", "rollout whose residual is measured for each token, by norms", "attention", False),
+        partial(_rollout, norms=True),
+    ),
+    Method("attention_flow", "maximum flow through the graph of attention", "attention", False, _attention_flow),
+    Method("gradient_rollout", "rollout of attention times its gradient", "attention", True, _gradient_rollout),
+    Method("relevance", "attention times its gradient, accumulated", "attention", True, _relevance),
+    Method("grad_cam", "feature maps weighed by their gradients", "convolution", True, _asked(grad_cam)),
+    Method(
+        *("grad_cam_plus_plus", "feature maps weighed by powers of their gradients", "convolution", True),
+        _asked(grad_cam_plus_plus),
+    ),
+    Method(
+        *("integrated_gradients", "pixels times their mean gradient from an empty image", "any", True),
+        _asked(integrated_gradients),
+    ),
+    Method("random", "noise: what chance gives", "any", False, _random),
+    Method("centre", "a bell over the middle: what needs no network", "any", False, _centre),
+)
+METHODS: Mapping[str, Method] = {method.name: method for method in _METHODS}

@@ -71,11 +71,7 @@ def coordinates(result: Mapping[str, Any]) -> tuple[str, int, int]:
 def _empty_hits(
     results: Sequence[Mapping[str, Any]], correct: Mapping[str, np.ndarray] | None, shape: tuple[int, ...]
 ) -> np.ndarray | None:
-    """Room for all predictions, or None where they are unknown.
-
-    Raises:
-        InputError: predictions of another number of images, or that do not give the result's accuracy.
-    """
+    """Room for all predictions, or None where they are unknown."""
     if correct is None:
         return None
     for result in results:

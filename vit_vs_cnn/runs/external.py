@@ -32,15 +32,13 @@ def timm_network(
         InputError: no such model or file, weights that do not fit it, or a file that carries more than tensors.
     """
     where = name if weights is None else f"{name}={weights}"
-    channels, rows, cols = image_shape
+    channels, num_classes = image_shape[0], len(class_names)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed("outside", name))
-        network = build_network(
-            {"name": name}, num_classes=len(class_names), image_size=(rows, cols), in_channels=channels, where=where
-        ).eval()
+        network = build_network({"name": name}, num_classes=num_classes, image_shape=image_shape, where=where).eval()
     if weights is not None:
         load_weights(network, _read_weights(weights), says=f"{where}: the weights do not fit")
-    check_logits(network, image_shape, num_classes=len(class_names), where=where)
+    check_logits(network, image_shape, num_classes=num_classes, where=where)
     record: Any = getattr(network, "pretrained_cfg", None) or {}
     mean, std = (record.get(key, (0.5,)) if channels == 3 else (0.5,) for key in ("mean", "std"))
     mean, std = (torch.tensor(values).expand(channels).tolist() for values in (mean, std))

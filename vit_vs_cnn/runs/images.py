@@ -1,9 +1,9 @@
 """The images of an experiment, read once, and the part of them that a cell is given."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Int64
@@ -39,7 +39,6 @@ def open_source(data: Data) -> Source:
             return CifarSource(data.source, Path(data.root), data.cifar)
 
 
-@dataclass(frozen=True, eq=False)
 class Pool:
     """All images of a source that may be trained on, and the way to the test set.
 
@@ -48,12 +47,8 @@ class Pool:
         scored_on: what results are measured on.
     """
 
-    data: Data
-    scored_on: Literal["test", "validation"] = "test"
-    source: Source = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "source", open_source(self.data))
+    def __init__(self, data: Data, scored_on: Literal["test", "validation"] = "test") -> None:
+        self.data, self.scored_on, self.source = data, scored_on, open_source(data)
 
     @cached_property
     def _training(self) -> LabelledImages:
@@ -92,10 +87,6 @@ class Pool:
         held = round(self.data.validation_fraction * train_size)
         fits = held <= len(self._validation) and train_size - held <= len(self._training)
         return (train_size - held, held) if fits else None
-
-    def provenance(self) -> dict[str, Any]:
-        """What the source says of itself, for the record."""
-        return self.source.provenance()
 
     def resolve(self, train_size: int | str) -> int:
         """A training size as a number.

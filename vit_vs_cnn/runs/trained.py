@@ -226,15 +226,8 @@ def open_network(
     return found
 
 
-def _images_like(like: TrainedNetwork | LabelledImages | None) -> tuple[int, int, int] | None:
-    if not isinstance(like, LabelledImages):
-        return None if like is None else like.image_shape
-    channels, rows, cols = like.images.shape[1:]
-    return channels, rows, cols
-
-
 def _of_onnx(path: Path, like: TrainedNetwork | LabelledImages | None) -> TrainedNetwork:
-    network, about, origin = onnx_network(path, _images_like(like))
+    network, about, origin = onnx_network(path, None if like is None else like.image_shape)
     resize = "crop" if origin is None else _resize_of(cell_from_dict(origin, where=f"{path}: its config.json"))
     return TrainedNetwork(f"{path.parent.name}/{path.name}", path, network, about, resize)
 
@@ -245,11 +238,11 @@ def _resize_of(cell: Cell) -> Resize:
 
 
 def _of_timm(word: str, like: TrainedNetwork | LabelledImages | None) -> TrainedNetwork:
-    if like is None or (shape := _images_like(like)) is None:
+    if like is None:
         raise InputError(f"{word}: its classes and images are not known; like= takes a network or images that have them")
     name, _, file = word.partition("=")
     weights = Path(file) if file else None
-    network, about = timm_network(name, weights, like.class_names, shape)
+    network, about = timm_network(name, weights, like.class_names, like.image_shape)
     resize = "crop" if isinstance(like, LabelledImages) else like.resize
     if weights is None:
         said = f"{word}: no weights were named, so it is untrained"

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from vit_vs_cnn.attention.relative import QuadraticBias
-from vit_vs_cnn.inspection.locality.gaussian_head import GaussianFit
-from vit_vs_cnn.inspection.locality.measures import Centres
+from vit_vs_cnn.inspection.locality.measures import Centres, GaussianFit
 
 GRID = (13, 11)
 

@@ -6,8 +6,15 @@ import pytest
 import torch
 
 from vit_vs_cnn.inspection.locality.assignment import Assignment
-from vit_vs_cnn.inspection.locality.gaussian_head import GaussianFit
-from vit_vs_cnn.inspection.locality.measures import Centres, Distance, Entropy, MeanWeights, OverImages, Shares
+from vit_vs_cnn.inspection.locality.measures import (
+    Centres,
+    Distance,
+    Entropy,
+    GaussianFit,
+    MeanWeights,
+    OverImages,
+    Shares,
+)
 
 PLACE = {"grid_size": (7, 5), "extra_tokens": 1}
 MEASURES = {

@@ -15,8 +15,15 @@ from vit_vs_cnn.inspection.locality.convolution_fit import (
     FittedConvolution,
     crop_map,
 )
-from vit_vs_cnn.inspection.locality.gaussian_head import GaussianFit
-from vit_vs_cnn.inspection.locality.measures import Centres, Distance, Entropy, MeanWeights, OverImages, Shares
+from vit_vs_cnn.inspection.locality.measures import (
+    Centres,
+    Distance,
+    Entropy,
+    GaussianFit,
+    MeanWeights,
+    OverImages,
+    Shares,
+)
 from vit_vs_cnn.inspection.locality.offsets import Reach
 from vit_vs_cnn.inspection.locality.report import HeadLocality, LayerLocality
 

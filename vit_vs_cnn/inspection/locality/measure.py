@@ -35,18 +35,7 @@ Images: TypeAlias = Tensor | Iterable[Any]
 
 
 class _Batches:
-    """Batches of images with their labels, on the device and in the type of the network.
-
-    Arguments:
-        images: ``(images, channels, rows, cols)``; or something that can be iterated over again and again, in which
-            batches are tensors or (images, labels).
-        labels: of all images, in their order; those of the batches if None.
-        batch_size: images at once, where ``images`` is a tensor.
-        like: a tensor of the type and on the device wanted.
-
-    Raises:
-        InputError: if ``images`` can be read only once.
-    """
+    """Batches of images with their labels, on the device and in the type of the network."""
 
     def __init__(self, images: Images, labels: Tensor | None, *, batch_size: int, like: Tensor) -> None:
         if not isinstance(images, Tensor) and iter(images) is images:
