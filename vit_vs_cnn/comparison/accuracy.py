@@ -72,7 +72,6 @@ class Accuracy:
     """All on accuracy.
 
     Arguments:
-        majority: accuracy of always naming the most frequent class of these images.
         few_classes: a sentence on each network that names one class only, or fewer than half of those that occur.
         confusion: of each group, summed over its seeds: rows are true classes, columns predicted ones.
         networks: names, in the order of ``disagreement``.
@@ -91,12 +90,7 @@ class Accuracy:
 
 
 def judge_accuracy(tested: Sequence[Tested], class_names: Sequence[str]) -> Accuracy:
-    """Compare networks that were tested on the same images.
-
-    Arguments:
-        tested: the networks, of one group or several.
-        class_names: in the order of the logits.
-    """
+    """Compare networks that were tested on the same images."""
     groups = grouped(tested)
     counts = class_counts(tested[0].predictions)
     named = {t.name: classes_named(t.predictions) for members in groups.values() for t in members}
@@ -216,8 +210,6 @@ def choose_pictures(tested: Sequence[Tested], *, each: int = 8, seed: int = 0) -
 
     Arguments:
         tested: one network of each group.
-        each: how many of a kind, at most.
-        seed: of the draw.
     """
     right = correct_of(tested)
     kinds = {f"only {t.group} right": right[i] & (right.sum(0) == 1) for i, t in enumerate(tested) if len(tested) > 1}

@@ -26,7 +26,6 @@ class Attacked:
     """Accuracy on images that were changed against the very network that classifies them.
 
     Arguments:
-        images: how many.
         radii: most that a value may change, in units of 1/255.
         fgsm, pgd: by group, for each radius: one step, and ten steps from a random start.
     """
@@ -41,9 +40,7 @@ class OnUnitImages(nn.Module):
     """A network that reads pixel values from 0 to 1, whatever it was trained on.
 
     Arguments:
-        network: images to logits.
         normalise: bytes to what it was trained on; an affine map of each channel.
-        channels: of the images.
     """
 
     def __init__(self, network: nn.Module, normalise: Normalise, channels: int) -> None:

@@ -28,10 +28,8 @@ class Settings:
 
     Arguments:
         parts: which of ``PARTS``.
-        seed: of all that is drawn.
         robustness_images, similarity_images, attack_images: test images that are used there, at most.
         latency_rounds, batch_rounds: single images and batches that are timed.
-        batch_sizes: tried for the throughput.
         pictures: images of each kind in the grid of pictures.
         attack: whether FGSM and PGD are run.
 
@@ -70,7 +68,6 @@ class Network:
     """One network in the result.
 
     Arguments:
-        weights: their hash.
         reused: whether its answers are those saved when it was first tested; None if it was not tested.
     """
 
@@ -86,8 +83,6 @@ class Comparison:
     """What came out; a part that was not asked for is None.
 
     Arguments:
-        images: test images, and their fingerprint.
-        settings: how thoroughly it was done.
         confidence: of each network.
         pictures: numbers of test images by kind, see ``choose_pictures``.
         cost: of one network of each group.
@@ -125,12 +120,6 @@ def compare(
     tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[Comparison, list[Tested]]:
     """Compare networks on the same test images; every look at these goes into a ledger.
-
-    Arguments:
-        entries: one or more, their names all different.
-        test: the test images.
-        settings: the default ones if None.
-        tell: is given a line on what is being done.
 
     Returns:
         the comparison, and the answers of each network if accuracy or confidence was asked for.

@@ -202,9 +202,6 @@ def corrupted(
     """The images with one corruption; the same seed gives the same bytes, and image i does not depend on later ones.
 
     Arguments:
-        images: on the CPU.
-        name: one of ``CORRUPTIONS``.
-        level: 1 to 5.
         seed: of what is drawn; the level does not enter.
 
     Raises:

@@ -73,7 +73,6 @@ def as_maps(features: Tensor, extra_tokens: int, grid_size: tuple[int, int] | No
     """Features as ``(batch, channels, rows, cols)``: tokens back on their grid; None for what has no space.
 
     Arguments:
-        features: of one layer.
         extra_tokens: that stand for no place, in front of the others.
         grid_size: (rows, cols) of the tokens; a square if None.
     """

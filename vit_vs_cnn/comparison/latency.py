@@ -25,15 +25,12 @@ class Cost:
     """What one network costs.
 
     Arguments:
-        parameters: learned numbers.
         macs: of one image, attention products counted; None for a network that cannot be looked into.
         weight_bytes: of parameters and buffers as they are evaluated.
         file_bytes: of the file, which may hold an optimizer's state besides; None without a file.
         latency_p50, latency_p95, latency_iqr: seconds for one image: median, 95th percentile, interquartile range.
         throughput: images a second by batch size, the median of the rounds.
-        best_batch: the batch size with the highest throughput.
         peak_bytes: most bytes of tensors alive at a time in one pass over a batch of ``peak_batch``, weights left out.
-        device: on which all of it was measured.
     """
 
     parameters: int
@@ -56,8 +53,6 @@ def in_turns(
     """Seconds of each task in every round; a round runs each once, and each round another one begins.
 
     Arguments:
-        tasks: what to time, by name.
-        rounds: how often.
         warmup: rounds before that are not counted.
         device: where the work is done, which is waited for.
     """
@@ -94,12 +89,8 @@ def measure_cost(
 
     Arguments:
         networks: by name, in evaluation mode, all on one device.
-        image_shape: (channels, rows, cols).
-        file_bytes: sizes of their files.
         rounds: single images for the latency.
         batch_sizes: tried for the throughput, in rising order, until one takes too long or memory runs out.
-        batch_rounds: batches of each size.
-        tell: is given a line on what is being done.
     """
     device = str(next(next(iter(networks.values())).parameters()).device)
     with torch.inference_mode():

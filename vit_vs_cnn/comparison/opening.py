@@ -30,8 +30,6 @@ class Opened:
     """Who is compared, on which images.
 
     Arguments:
-        entries: in the order of the paths.
-        test: the images that all of them are tested on.
         notes: what was chosen on the user's behalf.
     """
 
@@ -56,7 +54,6 @@ def open_entries(
         root: where the images lie now, if not where they lay.
         train_size: which cells of whole experiments; the largest that all of its contenders have finished if None.
         open_test_set: test also those whose experiment was scored on validation images, to keep the test set shut.
-        device: where the networks go.
         trust: whether the class of a model that is not the package's own may be imported.
 
     Raises:

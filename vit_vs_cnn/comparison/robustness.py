@@ -70,7 +70,6 @@ class Shuffled:
     """Accuracy when the image is cut into g x g tiles which change places.
 
     Arguments:
-        tiles: the g.
         accuracy: by group, for each g.
         sensitivity: ``(acc - acc_g) / (acc - chance)``: 0 for a bag of tiles, 1 where all is lost; None at chance.
     """
@@ -116,11 +115,7 @@ def judge_robustness(
     """Test every network on spoiled copies of the test images; who calls this notes it in the ledgers.
 
     Arguments:
-        groups: the networks of each group.
-        test: the images, or the part of them to be used.
-        seed: of all that is drawn.
         reference: the group with an mCE of 100; the first if None.
-        tell: is given a line on what is being done.
     """
     tell("clean images")
     clean = {name: _mean(_correct(members, test)) for name, members in groups.items()}

@@ -39,7 +39,6 @@ class FourierProfile:
     """Amplitude of a network's feature maps over frequency.
 
     Arguments:
-        layers: those that have maps.
         frequencies: in units of pi radians per place of the map.
         log_amplitude: of each layer, natural logarithm, relative to that at frequency 0.
     """
@@ -55,7 +54,6 @@ class Similarity:
 
     Arguments:
         cka: of every two networks, one of each group, and of each with itself.
-        fourier: by network.
         attention_distance: by network that has attention: its layers, each with the distance of every head in pixels,
             and what attention that sees all alike would have.
     """
@@ -158,8 +156,6 @@ def judge_similarity(
 
     Arguments:
         entries: one of each group; one that cannot be looked into is left out.
-        test: the images.
-        tell: is given a line on what is being done.
     """
     layers = {name: found for name, one in entries.items() if (found := _layers_with_features(one, test))}
     entries = {name: entries[name] for name in layers}

@@ -32,7 +32,6 @@ class Deployable(nn.Module):
     Arguments:
         network: normalised images to logits.
         mean: of each channel, in units where white is 1.
-        std: of each channel, in the same units.
     """
 
     mean: Tensor
@@ -54,7 +53,6 @@ class Exported:
     """One written file.
 
     Arguments:
-        path: where it is.
         difference: largest difference of a logit from the network's own, on random images.
     """
 

@@ -27,7 +27,6 @@ class Compilation:
     """What a compiled network is, beside what it was.
 
     Arguments:
-        path: the checkpoint that was written.
         images: how many were looked at.
         difference: largest difference of a logit in float32, over all of them.
         exact_difference: the same in float64, over the first ``EXACT_IMAGES``.
@@ -53,9 +52,7 @@ def compile_network(
     No label is looked at: agreement says nothing of accuracy.
 
     Arguments:
-        trained: the convolutional network.
         options: arguments of ``AttentionNetwork``.
-        output: the checkpoint to write.
         images: what the two are compared on.
 
     Raises:

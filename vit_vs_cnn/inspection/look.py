@@ -143,13 +143,9 @@ def look_into(
     is used.
 
     Arguments:
-        run: the network.
-        shown: the images.
-        methods: names of the maps.
         grid_size: (rows, cols) of what deletion takes away.
         class_index: of the class that is asked for; the one that the network says if None.
         attended: images, the first ones, whose weights are kept.
-        tell: is given a line on what is being done.
 
     Raises:
         InputError: as ``saliency_maps``; attention that cannot be had is no mistake where no method needs it.

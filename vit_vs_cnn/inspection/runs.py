@@ -65,7 +65,6 @@ def open_runs(paths: Sequence[Path], *, trust: bool = False) -> list[InspectedRu
     without that have finished.
 
     Arguments:
-        paths: of checkpoints, cells and experiments.
         trust: whether the class of a model that is not the package's own may be imported.
 
     Raises:
@@ -98,7 +97,6 @@ def images_to_show(
         words: files and folders of images, or numbers of test images; files in a folder that is named like a class
             belong to it.
         count: how many to draw, or to take of a folder at most.
-        seed: of the draw.
         root: where the data lies, if no longer where it lay.
 
     Raises:

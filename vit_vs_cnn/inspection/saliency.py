@@ -119,11 +119,7 @@ def list_methods(network: nn.Module | None = None) -> list[str]:
 
 
 def method_named(method: str | Method) -> Method:
-    """The method of that name.
-
-    Raises:
-        InputError: there is none.
-    """
+    """The method of that name. Raises InputError: there is none."""
     if isinstance(method, Method):
         return method
     if method not in METHODS:

@@ -28,12 +28,7 @@ def classes_named(predictions: Predictions) -> int:
 
 
 def told_of_few(named: Mapping[str, int], there: int) -> list[str]:
-    """A sentence on each network that names one class only, or fewer than half of those that occur in the images.
-
-    Arguments:
-        named: by network, how many classes it names.
-        there: how many classes occur in the images.
-    """
+    """A sentence on each network that names one class only, or fewer than half of those that occur in the images."""
     found = []
     for name, count in named.items():
         if count == 1 < there:

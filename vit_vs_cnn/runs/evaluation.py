@@ -27,13 +27,7 @@ Normalise = Callable[[UInt8[Tensor, "batch channels rows cols"]], Float[Tensor, 
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What a network says of each test image.
-
-    Arguments:
-        logits: before softmax.
-        labels: the true classes.
-        sample_ids: which images.
-    """
+    """What a network says of each test image."""
 
     logits: Float[Tensor, "count classes"]
     labels: Int64[Tensor, "count"]
@@ -67,7 +61,6 @@ class Predictions:
         """Write ``logits``, ``labels`` and ``sample_ids`` as an .npz file, whole or not at all.
 
         Arguments:
-            path: the file.
             of: which weights on which images, for ``load_of``.
         """
         with written_whole(path) as partial, partial.open("wb") as file:
@@ -114,9 +107,6 @@ class TestLedger:
 
     A test set looked at again and again while something is being chosen stops being a test set; the ledger keeps the
     count.
-
-    Arguments:
-        path: the file, in JSON lines.
     """
 
     __test__ = False  # not a test, whatever pytest thinks of the name
@@ -184,13 +174,6 @@ def predict(
 ) -> Predictions:
     """The network's logits for every image, in evaluation mode, on the network's device.
 
-    Arguments:
-        network: images to logits.
-        data: the images.
-        normalise: bytes to what the network was trained on.
-        what: a name for the network in a message.
-        batch_size: images that are sent through it at once.
-
     Raises:
         TrainingDiverged: an answer that is no finite number.
     """
@@ -217,11 +200,6 @@ def evaluate(
     there already, a run was killed behind its test: they are taken, and the ledger notes what it lacks.
 
     Arguments:
-        network: images to logits.
-        test: the test images.
-        normalise: bytes to what the network was trained on.
-        ledger: where the evaluation is noted.
-        what: a name for the network in the ledger.
         keep: the file for the predictions, if they are to be kept.
 
     Returns:

@@ -25,7 +25,6 @@ def timm_network(
     It reads what timm's record of it says: mean and standard deviation, 0.5 for other channels than three.
 
     Arguments:
-        name: ``timm/NAME``.
         weights: a .safetensors or a .pth file.
 
     Raises:
@@ -67,9 +66,6 @@ class OnnxNetwork(nn.Module):
     """An ONNX file run by onnxruntime, on the CPU: pixel values from 0 to 1 to logits.
 
     Its initialisers are held as parameters, so that they can be counted; they cannot be changed.
-
-    Arguments:
-        path: the file.
 
     Raises:
         InputError: no such file, damaged, or onnx and onnxruntime are not installed.

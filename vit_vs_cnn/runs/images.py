@@ -40,12 +40,7 @@ def open_source(data: Data) -> Source:
 
 
 class Pool:
-    """All images of a source that may be trained on, and the way to the test set.
-
-    Arguments:
-        data: the config's block.
-        scored_on: what results are measured on.
-    """
+    """All images of a source that may be trained on, and the way to the test set."""
 
     def __init__(self, data: Data, scored_on: Literal["test", "validation"] = "test") -> None:
         self.data, self.scored_on, self.source = data, scored_on, open_source(data)
@@ -89,11 +84,7 @@ class Pool:
         return (train_size - held, held) if fits else None
 
     def resolve(self, train_size: int | str) -> int:
-        """A training size as a number.
-
-        Raises:
-            InputError: more than there are.
-        """
+        """A training size as a number. Raises InputError: more than there are."""
         if train_size == "all":
             return self.largest
         size = int(train_size)
@@ -104,11 +95,7 @@ class Pool:
         return size
 
     def check(self, train_size: int, seed: int) -> None:
-        """Draw the subset without copying a pixel.
-
-        Raises:
-            InputError: as ``draw``.
-        """
+        """Draw the subset without copying a pixel. Raises InputError: as ``draw``."""
         self._indices(train_size, seed)
 
     def draw(self, train_size: int, seed: int) -> CellImages:

@@ -190,8 +190,6 @@ def network_of(checkpoint: Mapping[str, Any], path: Path, *, trust: bool = False
     """The evaluated network of a checkpoint, and what the file says of it. Nothing that the file carries is executed.
 
     Arguments:
-        checkpoint: what ``read_checkpoint`` gave.
-        path: where it was read, for the line of an error.
         trust: whether a class that the file names may be imported, which is running what it asks for.
 
     Returns:

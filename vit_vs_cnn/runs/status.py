@@ -22,16 +22,10 @@ class CellStatus:
     """One cell as its folder shows it.
 
     Arguments:
-        folder: its name in ``cells/``.
-        contender, train_size, seed: which cell of the grid.
         state: done; running, by a process that lives; failed, when it was last run; waiting, begun or not.
         step: optimizer steps done; None if it has not begun.
         steps: how many there will be, or were to be; None while that is not known.
-        steps_per_second: of the process that runs it.
         seconds: that its training took, for a cell that is done.
-        accuracy: its result, as a share.
-        reason: why it failed.
-        host: where it runs.
     """
 
     folder: str
@@ -58,8 +52,6 @@ class ExperimentStatus:
     """All cells of the grid that was last run in a folder.
 
     Arguments:
-        name: of the experiment.
-        cells: in the order in which they are run.
         seconds_left: an estimate, from the cells that are done, for as many processes as run now; None where nothing
             is done yet to tell from.
     """
@@ -74,11 +66,7 @@ class ExperimentStatus:
 
 
 def read_status(folder: Path) -> ExperimentStatus:
-    """The status of the experiment in a folder.
-
-    Raises:
-        InputError: no experiment is there.
-    """
+    """The status of the experiment in a folder. Raises InputError: no experiment is there."""
     names = read_grid(folder)
     values = read_config(folder / "experiment.yaml")
     try:
@@ -144,7 +132,6 @@ def seconds_left(cells: Sequence[CellStatus], *, workers: int, by_size: bool) ->
 
     Arguments:
         cells: all of the grid. Those that failed are not tried again before the command is.
-        workers: how many cells run at a time.
         by_size: whether a cell's time grows with its training size.
     """
     left = [_left(cell, cells, by_size=by_size) for cell in cells if cell.state in ("running", "waiting")]

@@ -114,11 +114,7 @@ class TrainedNetwork:
 
     @property
     def cell(self) -> Cell:
-        """The run that trained it.
-
-        Raises:
-            InputError: no run of this package did.
-        """
+        """The run that trained it. Raises InputError: no run of this package did."""
         if self.origin is None:
             raise InputError(f"{self.name} is of no run of this package, so its images and its training are not known")
         return self.origin
