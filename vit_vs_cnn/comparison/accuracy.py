@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vit_vs_cnn.comparison.entries import Tested, grouped, paired_rows
-from vit_vs_cnn.runs.answers import class_counts, classes_named, majority_share, told_of_few
+from vit_vs_cnn.runs.answers import Answers
 from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.means import accuracy_interval
 from vit_vs_cnn.statistics.significance import Friedman, cochran_q, friedman_nemenyi, holm
@@ -92,18 +92,18 @@ class Accuracy:
 def judge_accuracy(tested: Sequence[Tested], class_names: Sequence[str]) -> Accuracy:
     """Compare networks that were tested on the same images."""
     groups = grouped(tested)
-    counts = class_counts(tested[0].predictions)
-    named = {t.name: classes_named(t.predictions) for members in groups.values() for t in members}
+    ordered = [t for members in groups.values() for t in members]
+    answers = Answers(tested[0].predictions.class_counts, {t.name: t.predictions.classes_named for t in ordered})
     return Accuracy(
-        majority=majority_share(counts),
-        few_classes=told_of_few(named, int((counts > 0).sum())),
+        majority=answers.majority,
+        few_classes=answers.few_classes,
         groups=[_group(name, members) for name, members in groups.items()],
         pairs=_pairs(groups),
         overall=_overall(groups) if len(groups) > 2 else None,
         classes=_classes(groups, class_names),
         confusion={name: _confusion(members, len(class_names)) for name, members in groups.items()},
-        networks=[t.name for members in groups.values() for t in members],
-        disagreement=_disagreement([t for members in groups.values() for t in members]),
+        networks=[t.name for t in ordered],
+        disagreement=_disagreement(ordered),
     )
 
 

@@ -32,8 +32,6 @@ class MethodMaps:
     """The maps of one method, with a score of each.
 
     Arguments:
-        method: its name.
-        description: in one line.
         class_specific: whether they are maps for a class.
         maps: of each image, on the method's own grid.
         deletion: area under the probability as the map's places are taken away, the most important first.
@@ -62,10 +60,8 @@ class NetworkMaps:
     """What one network says and where it looks.
 
     Arguments:
-        run: the network.
         probabilities: of each image and class.
         classes: the class of each image that maps and scores are for.
-        methods: the maps.
         attention: its weights on the first images; None for a network without, or one whose weights cannot be had.
         unseen: why not, if it has attention.
     """

@@ -56,10 +56,7 @@ def deletion_curves(
 
     Arguments:
         network: in evaluation mode.
-        images: normalised.
         maps: on any grid; averaged over each token.
-        classes: one for each image.
-        fill: see ``filled``.
         grid_size: (rows, cols) of the tokens that go or come as one.
         steps: in how many equal parts.
         insert: whether they come.

@@ -46,7 +46,6 @@ class ShownImages:
 
     Arguments:
         data: as bytes; the label of an image of unknown class is ``UNKNOWN``.
-        whence: where they come from, for a reader.
     """
 
     data: LabelledImages

@@ -29,7 +29,6 @@ class Question:
     """What a method is asked.
 
     Arguments:
-        network: the network.
         images: normalised, ``(batch, channels, rows, cols)``.
         classes: the class that each map is for; the one that the network says if None.
         layout: of the tokens; asked of the network if None.
@@ -54,8 +53,6 @@ class Method:
     """A way to a map.
 
     Arguments:
-        name: what it is called by.
-        description: in one line.
         needs: "attention", "convolution", or "any" network.
         class_specific: whether the map is one for a class; otherwise no randomised classifier changes it.
         compute: from a question to maps on the method's own grid.
@@ -86,7 +83,6 @@ def saliency_maps(
 
     Arguments:
         network: ViT or CNN; it is evaluated without dropout, whatever its mode.
-        images: normalised, as the network takes them.
         method: one of ``list_methods(network)``, or a ``Method`` of one's own.
         classes: the class that each map is for; the one that the network says if None. Class-agnostic methods do not
             look at it.

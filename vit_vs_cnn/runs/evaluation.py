@@ -43,6 +43,16 @@ class Predictions:
         return self.correct.double().mean().item()
 
     @property
+    def class_counts(self) -> Int64[np.ndarray, "classes"]:
+        """How many of the images are of each class."""
+        return torch.bincount(self.labels, minlength=self.logits.shape[1]).numpy()
+
+    @property
+    def classes_named(self) -> int:
+        """How many classes the network names at least once."""
+        return len(self.logits.argmax(1).unique())
+
+    @property
     def loss(self) -> float:
         """Mean cross entropy in nats."""
         return F.cross_entropy(self.logits.double(), self.labels).item()

@@ -31,8 +31,6 @@ class AttentionLayer:
     """A layer of attention and where it stands.
 
     Arguments:
-        name: of the module in the network.
-        module: it.
         grid_size: (rows, cols) of the tokens.
         extra_tokens: tokens before those of the grid.
         pixels: (rows, cols) of the image that a token stands for.
@@ -98,9 +96,6 @@ def attention_layers(
 
     A ``VisionTransformer`` has one in every block; another network those that are a ``ConvolutionalAttention``. One
     with a stride is measured with a query at every token, of which the network takes each s-th.
-
-    Arguments:
-        example: an image, as the network takes them.
     """
     if isinstance(network, VisionTransformer):
         names = [f"encoder.blocks.{index}.attention" for index in range(len(network.encoder.blocks))]

@@ -146,10 +146,6 @@ class ExplainedShare(Metric):
     """``R^2 = 1 - sum |Y - prediction|^2 / sum |Y - mean Y|^2`` over all channels together, for several predictions.
 
     The mean is that of every channel over images and places. Not a number if Y does not vary.
-
-    Arguments:
-        names: of the predictions.
-        channels: of Y.
     """
 
     full_state_update = False

@@ -62,11 +62,9 @@ def equivariance_errors(
 
     Arguments:
         features: from images to maps (batch, channels, rows, cols) by name.
-        images: ``(batch, channels, rows, cols)``.
         shifts: (rows, cols) in units of ``stride``.
         stride: pixels by which images are shifted, one number or (rows, cols), a multiple of every map's step; that of
             the coarsest map if None.
-        batch_size: images at once.
 
     Raises:
         InputError: if a map's step does not divide the stride, or the shift leaves no overlap.
@@ -126,8 +124,6 @@ def receptive_fields(
 
     Arguments:
         features: from images to maps (batch, channels, rows, cols) by name.
-        images: ``(batch, channels, rows, cols)``.
-        batch_size: images at once.
     """
     fields: dict[str, Tensor] = {}
     for batch in images.split(batch_size):
@@ -148,7 +144,6 @@ def field_radius(
     """``sqrt(sum g r^2 / sum g)`` in pixels; not a number for a field of zeros.
 
     Arguments:
-        field: g.
         map_size: (rows, cols) of the map whose middle the field is of.
         centre: (row, col) in pixels that r is measured from; the middle of the image's part that stands for the
             feature if None.

@@ -32,13 +32,10 @@ class LayerMeasures:
     """First ``fit`` every batch to fit on, then ``hold_out`` every other; then ``report``.
 
     Arguments:
-        index: of the layer.
-        layer: it.
         example: what the layer does to some images.
         reach: see ``weights_by_offset``.
         kernel_sizes: of the ladder.
         replace: kernel sizes of the convolutions fitted to take the layer's place.
-        ridge: see ``ConvolutionFit``.
     """
 
     def __init__(

@@ -69,12 +69,7 @@ class HeadMeasure(ABC):
 
 
 class OverImages(Metric):
-    """A measure over batches and processes: what is kept does not grow with the images.
-
-    Arguments:
-        measure: what is measured.
-        num_heads: attention heads of the layer.
-    """
+    """A measure over batches and processes: what is kept does not grow with the images."""
 
     full_state_update = False
     images: Tensor

@@ -67,7 +67,6 @@ def measure_network(
     """Every measure of a trained network, or of another one in its place, such as the one it was before training.
 
     Arguments:
-        on: the images.
         network: what is measured in place of its own.
         summary_only: only what ``SUMMARY`` names needs to be right: a fraction of the time.
     """
@@ -112,7 +111,6 @@ def study_locality(
     What was measured is kept beside the report (``report/locality/<cell>.json``) and is not measured again.
 
     Arguments:
-        folder: of the experiment.
         count: images to fit on.
         held_out: images to judge the fits by.
         root: where the images lie now, if not where they lay.
