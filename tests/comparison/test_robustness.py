@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from tests.comparison.entries import CLASSES, drawn_images, entry
-from vit_vs_cnn.comparison.attacks import OnUnitImages, attack
+from vit_vs_cnn.comparison.attacks import attack
 from vit_vs_cnn.comparison.corruptions import CORRUPTIONS
 from vit_vs_cnn.comparison.robustness import (
     evenly,
@@ -18,6 +18,7 @@ from vit_vs_cnn.comparison.robustness import (
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.objects import draw_objects
 from vit_vs_cnn.models import create_model
+from vit_vs_cnn.models.normalised import Normalised
 from vit_vs_cnn.runs.evaluation import predict
 
 
@@ -141,7 +142,9 @@ def test_images_are_taken_evenly():
 def test_an_attacked_network_reads_the_same_images(tmp_path):
     one, images = entry(tmp_path), drawn_images(5)
     expected = one.network(one.normalise(images.images))
-    torch.testing.assert_close(OnUnitImages(one.network, one.normalise, 3)(images.images.float() / 255), expected)
+    torch.testing.assert_close(
+        Normalised(one.network, mean=one.about.mean, std=one.about.std)(images.images.float() / 255), expected
+    )
 
 
 def test_fgsm_is_a_step_of_the_sign_of_the_gradient_and_a_wider_attack_does_more(tmp_path):
@@ -151,7 +154,7 @@ def test_fgsm_is_a_step_of_the_sign_of_the_gradient_and_a_wider_attack_does_more
     labels = predict(one.network, images, one.normalise).logits.argmax(1)
     images = LabelledImages(images.images, labels, CLASSES, images.sample_ids)  # so that all is right before
     attacked = attack({"cnn": [one]}, images, radii=(2.0, 16.0))
-    network = OnUnitImages(one.network, one.normalise, 3)
+    network = Normalised(one.network, mean=one.about.mean, std=one.about.std)
     pixels = (images.images.float() / 255).requires_grad_()
     (gradient,) = torch.autograd.grad(nn.functional.cross_entropy(network(pixels), labels, reduction="sum"), pixels)
     stepped = (pixels + 2 / 255 * gradient.sign()).clamp(0, 1)

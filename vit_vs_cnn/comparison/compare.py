@@ -144,7 +144,13 @@ def compare(
         some = evenly(test, settings.similarity_images)
         results["similarity"] = judge_similarity(representatives, some, tell=_prefixed(tell, "similarity"))
     if "cost" in settings.parts:
-        results["cost"] = _cost(representatives, test, settings, tell)
+        results["cost"] = measure_cost(
+            representatives,
+            rounds=settings.latency_rounds,
+            batch_sizes=settings.batch_sizes,
+            batch_rounds=settings.batch_rounds,
+            tell=_prefixed(tell, "cost"),
+        )
     weights = {one.name: hash_weights(one.network) for one in entries}
     if "differences" in settings.parts:
         times = {one.name: one.ledger.count(weights[one.name]) for one in entries}
@@ -203,17 +209,3 @@ def _robustness(
                 what=f"{one.name} (compare: {what})",
             )
     return results
-
-
-def _cost(
-    representatives: dict[str, Entry], test: LabelledImages, settings: Settings, tell: Callable[[str], None]
-) -> dict[str, Cost]:
-    return measure_cost(
-        {name: one.network for name, one in representatives.items()},
-        test.image_shape,
-        file_bytes={name: one.file_bytes for name, one in representatives.items()},
-        rounds=settings.latency_rounds,
-        batch_sizes=settings.batch_sizes,
-        batch_rounds=settings.batch_rounds,
-        tell=_prefixed(tell, "cost"),
-    )
