@@ -250,7 +250,7 @@ def stored(vit):
 
 def test_predict_agrees_with_the_evaluation_on_arrays_and_tensors(vit, stored):
     test, predictions = stored
-    expected = predict(vit.network, test, vit.augmenter.normalise).logits.double().softmax(1).numpy()
+    expected = predict(vit.network, test, vit.normalise).logits.double().softmax(1).numpy()
     np.testing.assert_allclose(expected, predictions.logits.double().softmax(1).numpy(), atol=1e-6)
     for images in (test.images, test.images.numpy(), test.images.permute(0, 2, 3, 1).numpy()):
         said = vit.predict(images)

@@ -12,9 +12,8 @@ import torch
 import yaml
 
 from vit_vs_cnn.cli import main
-from vit_vs_cnn.comparison.lineup import open_lineup
 from vit_vs_cnn.runs.evaluation import Predictions
-from vit_vs_cnn.runs.outside import open_timm
+from vit_vs_cnn.runs.trained import open_network
 
 PARTS = {"accuracy", "confidence", "robustness", "similarity", "cost", "differences"}
 
@@ -139,8 +138,7 @@ def test_a_checkpoint_away_from_its_run_is_compared_and_has_a_ledger_beside_it(
 
 def test_models_of_timm_take_part_with_and_without_weights(experiment, tmp_path, capsys):
     torch.manual_seed(1)
-    test = open_lineup([str(_cell(experiment, "vit-n120-s3"))]).test
-    network = open_timm("timm/resnet10t", test).network
+    network = open_network("timm/resnet10t", like=open_network(_cell(experiment, "vit-n120-s3"))).network
     torch.save({"state_dict": network.state_dict()}, tmp_path / "weights.pth")
     words = [_cell(experiment, "vit-n120-s3"), "timm/resnet10t", f"timm/resnet10t={tmp_path / 'weights.pth'}"]
     assert _compare(*words, "--only", "accuracy,differences", "--json") == 0
@@ -155,7 +153,6 @@ def test_models_of_timm_take_part_with_and_without_weights(experiment, tmp_path,
 def test_exported_weights_answer_as_the_checkpoint_does(experiment, tmp_path, capsys):
     pytest.importorskip("safetensors")
     from vit_vs_cnn.conversion.export import export
-    from vit_vs_cnn.runs.trained import open_network
 
     cell = _cell(experiment, "vit-n120-s3")
     export(open_network(cell), ["safetensors"], tmp_path / "out")
@@ -171,7 +168,6 @@ def test_an_onnx_file_answers_as_the_checkpoint_does(experiment, tmp_path, capsy
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
     from vit_vs_cnn.conversion.export import export
-    from vit_vs_cnn.runs.trained import open_network
 
     cell = _cell(experiment, "resnet-n120-s3")
     export(open_network(cell), ["safetensors", "onnx"], tmp_path / "out")

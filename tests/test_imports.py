@@ -22,6 +22,7 @@ LIBRARIES = {
 }
 STANDARD = {
     "collections",
+    "contextlib",
     "copy",
     "difflib",
     "fnmatch",

@@ -128,10 +128,10 @@ def test_scores_come_with_intervals_and_with_what_has_to_be_said(inspected):
 
 def test_predictions_and_scores_on_the_pictures_are_those_of_the_network(experiment):
     (run,) = open_runs([_cell(experiment, "vit-n120-s3")])
-    shown = images_to_show(run.subject, ["5", "17", "2"])
-    test = run.subject.pool().test.subset(torch.tensor([5, 17, 2]))
+    shown = images_to_show(run, ["5", "17", "2"])
+    test = run.pool().test.subset(torch.tensor([5, 17, 2]))
     assert torch.equal(shown.data.images, test.images)
-    pixels = run.subject.augmenter.normalise(test.images)
+    pixels = run.normalise(test.images)
     found = look_into(run, shown, ["rollout", "relevance"], grid_size=(4, 4), class_index=1)
     with torch.no_grad():
         shares = run.network(pixels).softmax(dim=1)
@@ -153,15 +153,15 @@ def test_predictions_and_scores_on_the_pictures_are_those_of_the_network(experim
 
 
 def test_what_was_compiled_from_a_run_stands_beside_it_under_a_name_of_its_own(experiment, tmp_path):
-    subject = open_network(_cell(experiment, "resnet-n60-s3"))
+    trained = open_network(_cell(experiment, "resnet-n60-s3"))
     path = tmp_path / "attention.ckpt"
-    compile_network(subject, {}, path, subject.pool().test.subset(torch.arange(1)))
-    runs = open_runs([subject.path, path])
+    compile_network(trained, {}, path, trained.pool().test.subset(torch.arange(1)))
+    runs = open_runs([trained.path, path])
     assert [run.name for run in runs] == ["resnet-n60-s3", "resnet-n60-s3 (attention)"]
     assert methods_for(runs[1]) == ["grad_cam"]
-    folders = [default_folder(path, run.subject.path) for run in runs]
-    assert folders == [subject.path.parents[1] / "inspection", tmp_path / "inspection"]
-    assert default_folder(experiment, subject.path) == experiment / "report" / "inspection"
+    folders = [default_folder(path, run.path) for run in runs]
+    assert folders == [trained.path.parents[1] / "inspection", tmp_path / "inspection"]
+    assert default_folder(experiment, trained.path) == experiment / "report" / "inspection"
 
 
 class Mixing(nn.Module):
@@ -216,18 +216,18 @@ def test_a_logger_leaves_a_network_alone_whose_weights_cannot_be_had(tmp_path):
 
 def test_the_drawn_images_depend_on_the_seed_and_not_on_the_network(experiment):
     one, other = (open_network(_cell(experiment, name)) for name in ("vit-n120-s3", "resnet-n60-s3"))
-    seen = [images_to_show(subject, count=7).data.sample_ids for subject in (one, other)]
+    seen = [images_to_show(trained, count=7).data.sample_ids for trained in (one, other)]
     assert seen[0] == seen[1] != images_to_show(one, count=7, seed=1).data.sample_ids
     assert set(seen[0]) != set(images_to_score(one, count=7).data.sample_ids)
 
 
 def test_files_have_the_class_that_their_folder_is_named_by(experiment, tmp_path):
-    subject = open_network(_cell(experiment, "vit-n120-s3"))
-    name = subject.class_names[1]
+    trained = open_network(_cell(experiment, "vit-n120-s3"))
+    name = trained.class_names[1]
     for place in (name, "elsewhere"):
         (tmp_path / place).mkdir()
         Image.new("RGB", (50, 41), (200, 30, 90)).save(tmp_path / place / "photo.png")
-    shown = images_to_show(subject, [str(tmp_path / name), str(tmp_path / "elsewhere" / "photo.png")])
+    shown = images_to_show(trained, [str(tmp_path / name), str(tmp_path / "elsewhere" / "photo.png")])
     assert [shown.label(0), shown.label(1)] == [name, None]
     assert shown.data.images.shape == (2, 3, 32, 32)
     assert shown.data.images[1, :, 3, 4].tolist() == [200, 30, 90]
@@ -239,14 +239,14 @@ def test_checkpoints_of_one_run_show_its_training_in_order(experiment, tmp_path)
     assert len(early) == 2
     (run,) = open_runs([cell, early[1], early[0], cell / "checkpoints" / "last.ckpt"])
     assert run.steps == [2, 4, STEPS]
-    assert run.subject.path.name == "last.ckpt"
+    assert run.path.name == "last.ckpt"
     shutil.copy(early[1], again := early[1].with_name("again.ckpt"))
     (twice,) = open_runs([early[1], again, cell])
     assert twice.steps == [4, STEPS] and twice.states[0].path == early[1]
     again.unlink()
-    shown = images_to_show(run.subject, count=2)
+    shown = images_to_show(run, count=2)
     stages = maps_over_training(run, shown, "rollout")
-    first = attention_maps(open_network(early[0]).network, run.subject.augmenter.normalise(shown.data.images))
+    first = attention_maps(open_network(early[0]).network, run.normalise(shown.data.images))
     expected = first.to_grid(rollout_map(first.weights, query=first.query))
     torch.testing.assert_close(stages[0][1], expected)
     with Image.open(write_training_gif(shown, stages, tmp_path / "film.gif")) as film:

@@ -63,9 +63,9 @@ def test_released_networks_start_from_the_cnn_of_their_size_and_seed(experiment)
 
 
 def test_no_image_that_a_network_is_measured_on_was_trained_on_or_is_a_test_image(experiment):
-    subject = open_network(_cell(experiment, "vit"))
-    pool = subject.pool()
-    on = images_for(subject.cell, pool, count=50, held_out=30)
+    trained = open_network(_cell(experiment, "vit"))
+    pool = trained.pool()
+    on = images_for(trained.cell, pool, count=50, held_out=30)
     trained = set(pool.draw(80, 3).training.sample_ids)
     assert set(on.fitted.sample_ids) <= trained
     assert not trained & set(on.held_out.sample_ids)

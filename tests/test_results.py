@@ -13,7 +13,7 @@ from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes import Analysis, analyse
-from vit_vs_cnn.regimes.recorded import recorded_results
+from vit_vs_cnn.regimes.findings import recorded_results
 from vit_vs_cnn.reporting.tables import comparison_lines
 from vit_vs_cnn.statistics.significance import holm
 

@@ -214,8 +214,8 @@ def test_nothing_in_a_file_says_where_to_write_or_what_to_fetch(trained, tmp_pat
     contents["vit_vs_cnn"]["model"] |= {"pretrained": True, "checkpoint_path": str(tmp_path / "other.pth")}
     (tmp_path / "here").mkdir()
     torch.save(contents, tmp_path / "here" / "changed.ckpt")
-    subject = open_network(tmp_path / "here" / "changed.ckpt")
-    data = subject.pool().data
+    trained = open_network(tmp_path / "here" / "changed.ckpt")
+    data = trained.pool().data
     assert (data.cifar.download, data.cifar.mirror, data.folder.cache) == (False, None, None)
     assert main(["compare", str(tmp_path / "here" / "changed.ckpt"), "--only", "accuracy"]) == 0
     assert not list((elsewhere / "tiny").iterdir())

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from vit_vs_cnn.attention import MultiHeadAttention
     from vit_vs_cnn.config.experiment import Experiment
     from vit_vs_cnn.inspection import attention_rollout
-    from vit_vs_cnn.models import ResNet, VisionTransformer, create_model, list_models
+    from vit_vs_cnn.models import ResNet, VisionTransformer, create_model, list_models, register_model
 
 __version__ = "0.1.0"
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "create_model",
     "list_models",
     "load",
+    "register_model",
     "report",
     "train",
     "tune",
@@ -34,7 +35,7 @@ _MODULES = {
     "attention": ("MultiHeadAttention",),
     "config.experiment": ("Experiment",),
     "inspection": ("attention_rollout",),
-    "models": ("ResNet", "VisionTransformer", "create_model", "list_models"),
+    "models": ("ResNet", "VisionTransformer", "create_model", "list_models", "register_model"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

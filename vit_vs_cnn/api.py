@@ -18,8 +18,9 @@ from vit_vs_cnn.config.experiment import (
     quickstart_path,
     read_config,
 )
+from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import CellsFailed, InputError
-from vit_vs_cnn.runs.trained import TrainedNetwork, choose_cell, open_network
+from vit_vs_cnn.runs.trained import TrainedNetwork, open_network
 from vit_vs_cnn.statistics.estimate import wilson_interval
 
 if TYPE_CHECKING:
@@ -252,11 +253,10 @@ def compare(
     Raises:
         InputError: something that cannot be opened, or cannot be compared with the others; an unknown part or device.
     """
-    from vit_vs_cnn.comparison.attention_reach import attention_reach
     from vit_vs_cnn.comparison.compare import PARTS, Settings
     from vit_vs_cnn.comparison.compare import compare as judge
     from vit_vs_cnn.comparison.latency import macs_of
-    from vit_vs_cnn.comparison.lineup import open_lineup
+    from vit_vs_cnn.comparison.opening import open_entries
     from vit_vs_cnn.models.cost import count_parameters
     from vit_vs_cnn.reporting.comparison_report import write_comparison
 
@@ -266,7 +266,7 @@ def compare(
         changes["robustness_images"] = images
     settings = Settings.quick(**changes) if quick else Settings(**changes)
     tell("opening")
-    lineup = open_lineup(
+    opened = open_entries(
         [os.fspath(path) for path in paths],
         root=None if root is None else Path(root),
         train_size=train_size,
@@ -274,37 +274,39 @@ def compare(
         device=_device(device),
         trust=trust,
     )
-    channels, rows, cols = lineup.test.images.shape[1:]
-    first = {one.group: one.network for one in reversed(lineup.contestants)}
+    first = {one.group: one.network for one in reversed(opened.entries)}
     sizes = {
-        group: (count_parameters(network), macs_of(network, (channels, rows, cols))) for group, network in first.items()
+        group: (count_parameters(network), macs_of(network, opened.test.image_shape))
+        for group, network in first.items()
     }
-    comparison, tested = judge(lineup.contestants, lineup.test, settings, attention_distance=attention_reach, tell=tell)
+    comparison, tested = judge(opened.entries, opened.test, settings, tell=tell)
     written = []
     if output is not None:
         tell("writing")
-        written = write_comparison(comparison, tested, lineup.test, lineup.notes, Path(output))
-    return Compared(comparison, tuple(lineup.notes), sizes, tuple(written))
+        written = write_comparison(comparison, tested, opened.test, opened.notes, Path(output))
+    return Compared(comparison, tuple(opened.notes), sizes, tuple(written))
 
 
-def load(path: str | os.PathLike[str], contender: str | None = None, trust: bool = False) -> TrainedNetwork:
+def load(
+    path: str | os.PathLike[str],
+    contender: str | None = None,
+    trust: bool = False,
+    *,
+    like: TrainedNetwork | LabelledImages | None = None,
+) -> TrainedNetwork:
     """A trained network, ready to classify: ``load(path).predict(images)``. Nothing that a file carries is executed.
 
     Arguments:
-        path: a checkpoint, an exported .safetensors, the folder of a cell, or that of an experiment.
+        path: a checkpoint, an exported .safetensors or .onnx, the folder of a cell, or that of an experiment; or
+            ``timm/NAME=FILE``.
         contender: whose network, of an experiment; that of its largest training size and, of that, of its first seed.
         trust: whether the class of a model that is not the package's own may be imported.
+        like: a network or images whose classes and image shape a model of timm has.
 
     Raises:
         InputError: nothing there that can be opened, no such contender, or several and none is named.
     """
-    place = Path(path)
-    if (place / "grid.json").exists():
-        return open_network(choose_cell(place, contender), trust=trust)
-    found = open_network(place, trust=trust)
-    if contender not in (None, found.cell.contender):
-        raise InputError(f"{place} is of contender {found.cell.contender!r}, not of {contender!r}")
-    return found
+    return open_network(path, contender=contender, like=like, trust=trust)
 
 
 def experiment_of(config: Config | None = None, overrides: Mapping[str, Any] | None = None) -> Experiment:

@@ -137,6 +137,18 @@ def _walk(value: Any, path: _Place, stop: Callable[[_Place, Any], bool] | None =
             yield from _walk(inside, (*path, number), stop)
 
 
+def jsonable(value: Any) -> Any:
+    """Nested values as JSON knows them: keys are texts, of pairs with a comma; what is not a finite number is null."""
+    if isinstance(value, Mapping):
+        return {
+            ",".join(map(str, key)) if isinstance(key, tuple) else str(key): jsonable(item)
+            for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [jsonable(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _fault(value: Any) -> str | None:
     """What a value has that no config can hold."""
     match value:

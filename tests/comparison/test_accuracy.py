@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import confusion_matrix, top_k_accuracy_score
 
-from tests.comparison.contestants import CLASSES, given_answers
+from tests.comparison.entries import CLASSES, given_answers
 from vit_vs_cnn.comparison.accuracy import choose_pictures, judge_accuracy
 from vit_vs_cnn.statistics.means import accuracy_interval
 from vit_vs_cnn.statistics.significance import mcnemar_exact

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.comparison.contestants import contestant
+from tests.comparison.entries import entry
 from vit_vs_cnn.comparison.differences import differing_settings, flattened, judge_differences
 
 BASE = {
@@ -48,37 +48,37 @@ def test_names_are_dotted_and_empty_levels_stay():
     ],
 )
 def test_what_makes_a_comparison_unfair_is_said(tmp_path, changes, says):
-    contestants = [contestant(tmp_path, "a", config=BASE), contestant(tmp_path, "b", config=_with(**changes))]
-    (warning,) = judge_differences(contestants, {}).warnings
+    entries = [entry(tmp_path, "a", config=BASE), entry(tmp_path, "b", config=_with(**changes))]
+    (warning,) = judge_differences(entries, {}).warnings
     assert says in warning
 
 
 def test_another_model_is_a_difference_and_no_warning(tmp_path):
     other = _with(contender={**BASE["contender"], "model": {"name": "vit_nano"}})
-    contestants = [contestant(tmp_path, "a", config=BASE), contestant(tmp_path, "b", config=other)]
-    differences = judge_differences(contestants, {})
+    entries = [entry(tmp_path, "a", config=BASE), entry(tmp_path, "b", config=other)]
+    differences = judge_differences(entries, {})
     assert differences.warnings == []
     assert [d.setting for d in differences.settings] == ["contender.model.name"]
 
 
 def test_unequal_trials_seeds_subsets_and_repeated_tests_are_said(tmp_path):
-    contestants = [contestant(tmp_path, "a"), contestant(tmp_path, "b", trials=7, subset="other")]
-    warnings = judge_differences(contestants, {"a-s0": 1, "b-s0": 3}).warnings
+    entries = [entry(tmp_path, "a"), entry(tmp_path, "b", trials=7, subset="other")]
+    warnings = judge_differences(entries, {"a-s0": 1, "b-s0": 3}).warnings
     assert any("unequal trials" in w and "a 1, b 7" in w for w in warnings)
     assert any("different subsets" in w for w in warnings)
     (repeated,) = [w for w in warnings if "tested" in w]
     assert repeated.endswith("included: b-s0 3 times")
-    others = [contestant(tmp_path, "a"), contestant(tmp_path, "b", seed=1)]
+    others = [entry(tmp_path, "a"), entry(tmp_path, "b", seed=1)]
     assert any("different seeds" in w for w in judge_differences(others, {}).warnings)
 
 
 def test_seeds_of_one_group_do_not_differ(tmp_path):
-    contestants = [contestant(tmp_path, "a", seed=s) for s in range(3)]
-    differences = judge_differences(contestants, {})
+    entries = [entry(tmp_path, "a", seed=s) for s in range(3)]
+    differences = judge_differences(entries, {})
     assert differences.settings == []
     assert differences.warnings == []
 
 
 def test_a_network_of_unknown_origin_is_said_to_be(tmp_path):
-    contestants = [contestant(tmp_path, "a"), contestant(tmp_path, "b", config={}, trials=1)]
-    assert "it is not known how b was trained" in judge_differences(contestants, {}).warnings
+    entries = [entry(tmp_path, "a"), entry(tmp_path, "b", config={}, trials=1)]
+    assert "it is not known how b was trained" in judge_differences(entries, {}).warnings

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from tests.comparison.contestants import TinyCnn
+from tests.comparison.entries import TinyCnn, entry
 from vit_vs_cnn.comparison.latency import in_turns, measure_cost, peak_bytes
 
 
@@ -32,18 +32,11 @@ def test_what_is_kept_for_later_counts_and_what_is_in_place_does_not():
     assert peak_bytes(Skip(), images) == 4 * 3 * 7 * 30
 
 
-def test_cost_counts_and_times_every_network():
-    networks = {name: TinyCnn(seed=seed).eval() for seed, name in enumerate("ab")}
+def test_cost_counts_and_times_every_network(tmp_path):
+    (tmp_path / "a.ckpt").write_bytes(bytes(1234))
+    networks = {name: entry(tmp_path, seed=seed, path=tmp_path / f"{name}.ckpt") for seed, name in enumerate("ab")}
     said = []
-    costs = measure_cost(
-        networks,
-        (3, 16, 24),
-        file_bytes={"a": 1234},
-        rounds=5,
-        batch_sizes=(1, 4),
-        batch_rounds=2,
-        tell=said.append,
-    )
+    costs = measure_cost(networks, rounds=5, batch_sizes=(1, 4), batch_rounds=2, tell=said.append)
     one = costs["a"]
     assert one.parameters == 5 * 27 + 5 + 11 * 45 + 11 + 22 + 77 + 7
     assert one.macs == 16 * 24 * 5 * 27 + 8 * 12 * 11 * 45 + 77
@@ -56,11 +49,11 @@ def test_cost_counts_and_times_every_network():
     assert said[0] == "latency of one image"
 
 
-def test_a_network_that_cannot_be_copied_has_no_macs():
+def test_a_network_that_cannot_be_copied_has_no_macs(tmp_path):
     class Fixed(TinyCnn):
         def __deepcopy__(self, memo):
             raise NotImplementedError
 
-    (cost,) = measure_cost({"f": Fixed().eval()}, (3, 8, 8), file_bytes={}, rounds=2, batch_sizes=(1,)).values()
+    (cost,) = measure_cost({"f": entry(tmp_path, network=Fixed().eval())}, rounds=2, batch_sizes=(1,)).values()
     assert cost.macs is None
     assert cost.parameters == 752

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from tests.comparison.contestants import CLASSES, contestant, drawn_images
-from vit_vs_cnn.comparison.attacks import OnUnitImages, attack
+from tests.comparison.entries import CLASSES, drawn_images, entry
+from vit_vs_cnn.comparison.attacks import attack
 from vit_vs_cnn.comparison.corruptions import CORRUPTIONS
 from vit_vs_cnn.comparison.robustness import (
     evenly,
@@ -18,6 +18,7 @@ from vit_vs_cnn.comparison.robustness import (
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.objects import draw_objects
 from vit_vs_cnn.models import create_model
+from vit_vs_cnn.models.normalised import Normalised
 from vit_vs_cnn.runs.evaluation import predict
 
 
@@ -80,7 +81,7 @@ def test_the_patch_is_that_of_the_network(name, patch):
 
 def test_a_network_that_reads_one_pixel_loses_it_by_a_shift_and_by_tiles(tmp_path):
     images = _corner_images(70)
-    one = contestant(tmp_path, "corner", network=FromCorner(), normalise=lambda x: x.float() / 255)
+    one = entry(tmp_path, "corner", network=FromCorner(), mean=0.0, std=1.0)
     assert predict(one.network, images, one.normalise).accuracy == 1
     result = judge_robustness({"corner": [one]}, images)
     assert result.clean == {"corner": 1.0}
@@ -100,7 +101,7 @@ def test_a_network_that_reads_one_pixel_loses_it_by_a_shift_and_by_tiles(tmp_pat
 def test_shifts_are_by_multiples_of_the_patch_and_by_their_neighbours(tmp_path):
     images = drawn_images(20, side=(32, 32))
     vit = create_model("vit_nano", num_classes=7, image_size=32, depth=1).eval()
-    groups = {"vit": [contestant(tmp_path, "vit", network=vit)], "cnn": [contestant(tmp_path)]}
+    groups = {"vit": [entry(tmp_path, "vit", network=vit)], "cnn": [entry(tmp_path)]}
     result = judge_robustness(groups, images)
     assert (result.shifts.patch, result.shifts.pixels) == (4, [1, 2, 3, 4, 5, 7, 8, 9])
     values = dict(zip(result.shifts.pixels, result.shifts.consistency["vit"], strict=True))
@@ -123,7 +124,7 @@ def test_shape_and_texture_are_told_apart_on_drawn_objects(tmp_path):
         def forward(self, pixels):
             return torch.zeros(len(pixels), 10) + torch.arange(10)  # always the last class
 
-    one = contestant(tmp_path, network=ByTexture(), normalise=lambda x: x.float())
+    one = entry(tmp_path, network=ByTexture(), mean=0.0, std=1 / 255)
     cues = judge_robustness({"last": [one]}, images).cues
     assert cues.images == 20
     assert cues.shape_only["last"] == pytest.approx(0.1)
@@ -139,19 +140,21 @@ def test_images_are_taken_evenly():
 
 
 def test_an_attacked_network_reads_the_same_images(tmp_path):
-    one, images = contestant(tmp_path), drawn_images(5)
+    one, images = entry(tmp_path), drawn_images(5)
     expected = one.network(one.normalise(images.images))
-    torch.testing.assert_close(OnUnitImages(one.network, one.normalise, 3)(images.images.float() / 255), expected)
+    torch.testing.assert_close(
+        Normalised(one.network, mean=one.about.mean, std=one.about.std)(images.images.float() / 255), expected
+    )
 
 
 def test_fgsm_is_a_step_of_the_sign_of_the_gradient_and_a_wider_attack_does_more(tmp_path):
     images = drawn_images(60)
     torch.manual_seed(0)
-    one = contestant(tmp_path, network=nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 24, 7)).eval())
+    one = entry(tmp_path, network=nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 24, 7)).eval())
     labels = predict(one.network, images, one.normalise).logits.argmax(1)
     images = LabelledImages(images.images, labels, CLASSES, images.sample_ids)  # so that all is right before
     attacked = attack({"cnn": [one]}, images, radii=(2.0, 16.0))
-    network = OnUnitImages(one.network, one.normalise, 3)
+    network = Normalised(one.network, mean=one.about.mean, std=one.about.std)
     pixels = (images.images.float() / 255).requires_grad_()
     (gradient,) = torch.autograd.grad(nn.functional.cross_entropy(network(pixels), labels, reduction="sum"), pixels)
     stepped = (pixels + 2 / 255 * gradient.sign()).clamp(0, 1)

@@ -27,8 +27,8 @@ def test_exported_weights_are_a_checkpoint_again(cells, contender, tmp_path, cap
     before, after = open_network(cells[contender]), open_network(tmp_path / "model.safetensors")
     images = torch.randint(0, 256, (3, 3, 32, 32), dtype=torch.uint8)
     with torch.no_grad():
-        expected = before.network(before.augmenter.normalise(images))
-        torch.testing.assert_close(after.network(after.augmenter.normalise(images)), expected, rtol=0, atol=0)
+        expected = before.network(before.normalise(images))
+        torch.testing.assert_close(after.network(after.normalise(images)), expected, rtol=0, atol=0)
     assert (after.class_names, after.cell.identity) == (before.class_names, before.cell.identity)
     assert isinstance(before.pool().test, LabelledImages)
 
@@ -53,7 +53,7 @@ def test_onnx_and_torch_export_give_the_networks_logits_from_pixels(cells, conte
     loaded = open_network(cells[contender] / "checkpoints" / "last.ckpt")
     images = torch.randint(0, 256, (7, 3, 32, 32), dtype=torch.uint8)
     with torch.no_grad():
-        expected = loaded.network(loaded.augmenter.normalise(images))
+        expected = loaded.network(loaded.normalise(images))
     session = runtime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
     (logits,) = session.run(None, {"images": (images.float() / 255).numpy()})
     torch.testing.assert_close(torch.from_numpy(logits), expected, rtol=0, atol=1e-4)

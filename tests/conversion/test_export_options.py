@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from vit_vs_cnn.conversion.export import FORMATS, Deployable
+from vit_vs_cnn.conversion.export import FORMATS
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models import VisionTransformer, create_model
 from vit_vs_cnn.models.attention_network import AttentionNetwork
+from vit_vs_cnn.models.normalised import Normalised
 
 BATCHES = (1, 5, 9)
 ROWS, COLS = 12, 20
@@ -99,7 +100,7 @@ def deployable(network):
     for parameter in network.parameters():
         if not parameter.any():
             nn.init.normal_(parameter, std=0.1, generator=generator)
-    return Deployable(network, mean=[0.5, 0.4, 0.3], std=[0.2, 0.3, 0.2]).eval()
+    return Normalised(network, mean=[0.5, 0.4, 0.3], std=[0.2, 0.3, 0.2]).eval()
 
 
 def assert_exported(form, network, folder):
@@ -185,7 +186,7 @@ def test_a_network_that_cannot_be_exported_is_told_in_a_line(tmp_path):
         def forward(self, images):
             return images.mean((2, 3)) if images.sum() > 0 else images.amax((2, 3))
 
-    network = Deployable(Undecided(), mean=[0.0] * 3, std=[1.0] * 3)
+    network = Normalised(Undecided(), mean=[0.0] * 3, std=[1.0] * 3)
     with pytest.raises(InputError, match=r"^format torch cannot hold this Undecided: \S.*$"):
         FORMATS["torch"](network, torch.rand(3, 3, 5, 7), tmp_path)
 

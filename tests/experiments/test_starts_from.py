@@ -94,9 +94,9 @@ def test_a_start_that_cannot_be(tmp_path, starts, message):
 def test_a_subject_is_the_network_and_the_images_of_its_run(finished):
     cell = _cells(finished)["longer"]
     for path in (cell.folder, cell.checkpoint):
-        subject = open_network(path)
-        assert subject.name == "longer-n120-s3"
-        assert subject.pool().test.fingerprint() in cell.fingerprint
+        trained = open_network(path)
+        assert trained.name == "longer-n120-s3"
+        assert trained.pool().test.fingerprint() in cell.fingerprint
     with pytest.raises(InputError, match="has no checkpoints"):
         open_network(cell.folder.parent)
 

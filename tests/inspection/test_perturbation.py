@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.per_image import descending_ranks, noise_of
 from vit_vs_cnn.inspection.perturbation import FILLS, area_under, deletion_curves, filled
+from vit_vs_cnn.inspection.saliency import descending_ranks, noise_of
 
 GRID, SIZE = (3, 5), (12, 20)
 

@@ -2,8 +2,10 @@ import inspect
 
 import pytest
 import torch
+from torch import nn
 
-from vit_vs_cnn.models import ResNet, VisionTransformer, create_model, list_models
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.models import ResNet, VisionTransformer, create_model, list_models, register_model, registry
 from vit_vs_cnn.models.presets import PRESETS
 
 
@@ -75,3 +77,54 @@ def test_what_cannot_be_compiled_to_attention_is_said_in_one_line(name, options,
     with pytest.raises(ValueError, match=message) as caught:
         create_model(name, num_classes=7, image_size=32, **options)
     assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def no_others(monkeypatch):
+    """What a test registers is gone after it."""
+    monkeypatch.setattr(registry, "_REGISTERED", {})
+
+
+class Pooled(nn.Module):
+    def __init__(self, num_classes: int, in_channels: int, width: int = 5) -> None:
+        super().__init__()
+        self.mix, self.head = nn.Conv2d(in_channels, width, 1), nn.Linear(width, num_classes)
+
+    def forward(self, images):
+        return self.head(self.mix(images).mean((2, 3)))
+
+
+def by_pixel(image_size, num_classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * image_size[0] * image_size[1], num_classes))
+
+
+def anything(**options):
+    return Pooled(options["num_classes"], options["in_channels"], options.get("width", 5))
+
+
+def test_a_registered_model_is_made_by_name_of_what_its_signature_takes(no_others):
+    for name, factory in {"pooled": Pooled, "by_pixel": by_pixel, "anything": anything}.items():
+        register_model(name, factory)
+        assert create_model(name, num_classes=7, image_size=(6, 10))(torch.randn(2, 3, 6, 10)).shape == (2, 7)
+    assert create_model("pooled", num_classes=7, image_size=6, in_channels=1, width=3).mix.weight.shape == (3, 1, 1, 1)
+    assert create_model("anything", num_classes=7, image_size=6, width=3).head.in_features == 3
+    assert list_models() == [*PRESETS, "pooled", "by_pixel", "anything"]
+    assert list_models("by_*") == ["by_pixel"]
+    network = create_model("attention/pooled", num_classes=7, image_size=(6, 10), width=3)
+    assert network(torch.randn(2, 3, 6, 10)).shape == (2, 7)
+
+
+def test_a_model_is_registered_once_and_under_a_name_of_its_own(no_others):
+    register_model("pooled", Pooled)
+    for name in ("pooled", "vit_nano"):
+        with pytest.raises(InputError, match=f'there is a model "{name}" already'):
+            register_model(name, Pooled)
+    for name in ("timm/mine", ""):
+        with pytest.raises(InputError, match="cannot be the name of a model"):
+            register_model(name, Pooled)
+    with pytest.raises(ValueError, match='"pooled" has no option "height"; allowed: width'):
+        create_model("pooled", num_classes=7, image_size=6, height=3)
+    with pytest.raises(
+        ValueError, match=r"did you mean pooled\?.* or one of your own after register_model\(name, fact"
+    ):
+        create_model("poled", num_classes=7, image_size=6)

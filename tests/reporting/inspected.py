@@ -5,7 +5,6 @@ from pathlib import Path
 import torch
 
 from tests.experiments.tiny import tiny_experiment
-from vit_vs_cnn.data.augmentation import Augmentation, Augmenter
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.inspection.look import MethodMaps, NetworkMaps, look_into
 from vit_vs_cnn.inspection.runs import InspectedRun, ShownImages
@@ -28,11 +27,10 @@ def shown(count=COUNT, size=IMAGE):
 
 
 def run(network, contender, folder):
-    augmenter = Augmenter(Augmentation(), mean=[0.5] * 3, std=[0.25] * 3, num_classes=len(CLASSES))
     cell = Cell(tiny_experiment(folder), contender, 120, 3, "none")
     about = About({"name": contender}, CLASSES, (3, *IMAGE), mean=[0.5] * 3, std=[0.25] * 3)
-    subject = TrainedNetwork(Path("last.ckpt"), network.eval(), augmenter, about, 1, cell)
-    return InspectedRun(cell.name, subject, [1], [subject])
+    trained = TrainedNetwork(cell.name, Path("last.ckpt"), network.eval(), about, step=1, origin=cell)
+    return InspectedRun(**vars(trained), states=[trained])
 
 
 def vit(folder, depth=3, heads=2, size=IMAGE, **options):

@@ -92,7 +92,7 @@ def test_the_size_of_the_page_is_all_that_limits_its_images(tmp_path):
 
 def test_weights_of_batches_are_those_of_all_images_at_once(tmp_path):
     images, one = shown(71), vit(tmp_path)
-    pixels = one.subject.augmenter.normalise(images.data.images)
+    pixels = one.normalise(images.data.images)
     together, found = attention_maps(one.network, pixels), attention_of(one, pixels)[0]
     assert found.grid_size == GRID and len(found.logits) == 71
     torch.testing.assert_close(found.query, together.query)

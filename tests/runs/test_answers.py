@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from vit_vs_cnn.runs.answers import class_counts, classes_named, majority_share, told_of_few
+from vit_vs_cnn.runs.answers import Answers
 from vit_vs_cnn.runs.evaluation import Predictions
 
 
@@ -15,10 +15,15 @@ def _naming(named: list[int], labels: list[int], classes: int = 7) -> Prediction
 
 def test_naming_the_most_frequent_class_has_the_accuracy_of_its_share():
     predictions = _naming([2] * 5, [2, 2, 5, 2, 0])
-    assert class_counts(predictions).tolist() == [1, 0, 3, 0, 0, 1, 0]
-    assert majority_share(class_counts(predictions)) == predictions.accuracy == pytest.approx(0.6)
-    assert classes_named(predictions) == 1
-    assert majority_share(np.array([31, 31, 38])) == 0.38
+    assert predictions.class_counts.tolist() == [1, 0, 3, 0, 0, 1, 0]
+    assert Answers(predictions.class_counts, {}).majority == predictions.accuracy == pytest.approx(0.6)
+    assert predictions.classes_named == 1
+    assert Answers(np.array([31, 31, 38]), {}).majority == 0.38
+
+
+def told_of_few(named: dict[str, int], there: int) -> list[str]:
+    """Of images of seven classes, of which some occur."""
+    return Answers((np.arange(7) < there).astype(np.int64), named).few_classes
 
 
 def test_one_class_or_fewer_than_half_of_those_that_occur_are_told_of():

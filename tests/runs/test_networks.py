@@ -7,6 +7,8 @@ import torch
 
 from tests.experiments.tiny import tiny_experiment
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.models import register_model, registry
+from vit_vs_cnn.models.resnet import ResNet
 from vit_vs_cnn.runs.evaluation import Predictions, hash_weights, predict
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.trained import open_network
@@ -18,7 +20,7 @@ def test_a_loaded_network_gives_the_logits_of_the_result(trained_once, contender
     (cell,) = trained_once.glob(f"cells/{contender}-*-s3-*")
     loaded = open_network(cell / "checkpoints" / "last.ckpt")
     assert hash_weights(loaded.network) == json.loads((cell / "result.json").read_text())["weights"]
-    predictions = predict(loaded.network, Pool(tiny_experiment(trained_once).data).test, loaded.augmenter.normalise)
+    predictions = predict(loaded.network, Pool(tiny_experiment(trained_once).data).test, loaded.normalise)
     torch.testing.assert_close(predictions.logits, Predictions.load(cell / "predictions.npz").logits)
     assert len(loaded.about.class_names) == predictions.logits.shape[1]
 
@@ -40,3 +42,15 @@ def test_a_checkpoint_that_does_not_fit_is_named(trained_once, tmp_path, change,
     with pytest.raises(InputError, match=message) as caught:
         open_network(tmp_path / "changed.ckpt")
     assert "changed.ckpt" in str(caught.value)
+
+
+def test_a_checkpoint_of_a_registered_model_opens_where_it_is_registered(trained_once, tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "_REGISTERED", {})
+    original = next(trained_once.glob("cells/resnet-*/checkpoints/last.ckpt"))
+    contents = read_checkpoint(original)
+    contents["vit_vs_cnn"] |= {"model": {"name": "mine"}, "origin": open_network(original).cell.to_dict()}
+    torch.save(contents, tmp_path / "mine.ckpt")
+    with pytest.raises(InputError, match=r'mine.ckpt: there is no model "mine"; .*register_model\(name, factory\)'):
+        open_network(tmp_path / "mine.ckpt")
+    register_model("mine", lambda num_classes, in_channels: ResNet(8, num_classes=num_classes, in_channels=in_channels))
+    assert hash_weights(open_network(tmp_path / "mine.ckpt").network) == hash_weights(open_network(original).network)

@@ -9,9 +9,8 @@ from filelock import FileLock
 from tests.experiments.tiny import tiny_config
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.runs.status import CellStatus, read_status
+from vit_vs_cnn.runs.status import CellStatus, read_status, seconds_left
 from vit_vs_cnn.runs.status_view import duration, status_line
-from vit_vs_cnn.runs.time_left import seconds_left
 
 NAMES = [f"{contender}-n{size}-s0-0123456789" for size in (50, 100) for contender in ("vit", "resnet")]
 

@@ -15,10 +15,10 @@ def run(words: list[str]) -> None:
         raise InputError(f"{given.folder}: its config.yaml says what is trained, and where to; --trust if it is yours")
     from rich.console import Console
 
-    from vit_vs_cnn.workers.cell_run import attempt
     from vit_vs_cnn.runs.cell import read_cell
     from vit_vs_cnn.runs.failures import raise_failures
     from vit_vs_cnn.runs.images import Pool
+    from vit_vs_cnn.workers.cell_run import attempt
 
     cell = read_cell(given.folder, trusted=True)
     attempt(cell, Pool(cell.experiment.data, cell.experiment.protocol.scored_on), console=Console())

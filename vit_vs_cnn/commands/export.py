@@ -28,8 +28,8 @@ def run(words: list[str]) -> None:
     from vit_vs_cnn.conversion.export import export
     from vit_vs_cnn.runs.trained import open_network
 
-    subject = open_network(given.checkpoint, trust=given.trust)
-    folder = given.output or subject.path.parents[1] / "export"
-    for exported in export(subject, given.format, folder):
+    trained = open_network(given.checkpoint, trust=given.trust)
+    folder = given.output or trained.path.parents[1] / "export"
+    for exported in export(trained, given.format, folder):
         print(f"wrote {exported.path}  (largest difference of a logit {exported.difference:.1e})")
     print(f"wrote {folder / 'config.json'}  (classes, image size, normalisation)")

@@ -31,7 +31,7 @@ def run(words: list[str]) -> None:
 
     console = Console()
     runs = open_runs(given.checkpoints, trust=given.trust)
-    first = runs[0].subject
+    first = runs[0]
     methods = {run.name: methods_for(run, given.methods) for run in runs}
     class_index = _class_index(given.class_name, first.class_names)
     folder = given.output or default_folder(given.checkpoints[0], first.path)
@@ -183,7 +183,7 @@ def _score(
     from vit_vs_cnn.inspection.saliency import list_methods
 
     tell(f"Scoring the methods of {one.name}")
-    shown = images_to_score(one.subject, count=given.score_images, seed=given.seed, root=given.root)
+    shown = images_to_score(one, count=given.score_images, seed=given.seed, root=given.root)
     methods = methods_for(one, given.methods)
     if not given.methods:
         able = [name for name in list_methods(one.network) if name not in SLOW]
@@ -194,7 +194,7 @@ def _score(
         one.network,
         shown.data,
         methods,
-        normalise=one.subject.augmenter.normalise,
+        normalise=one.normalise,
         grid_size=grid_size,
         seed=given.seed,
     )

@@ -34,18 +34,18 @@ def run(words: list[str]) -> None:
 def _measure(given: Namespace) -> None:
     from rich.console import Console
 
-    from vit_vs_cnn.inspection.locality.study import images_for, measure_subject
+    from vit_vs_cnn.inspection.locality.study import images_for, measure_network
     from vit_vs_cnn.reporting.locality_report import print_locality, write_locality
     from vit_vs_cnn.runs.trained import open_network
 
     console = Console()
-    subject = open_network(given.path, trust=given.trust)
-    on = images_for(subject.cell, subject.pool(given.root), count=given.images, held_out=given.held_out)
-    with console.status(f"Measuring {subject.name} on {len(on.fitted):,} and {len(on.held_out):,} images"):
-        report = measure_subject(subject, on)
-    print_locality(report, title=subject.name, console=console)
-    folder = given.output or subject.path.parents[1] / "locality"
-    files = write_locality(report, folder, title=f"Locality of {subject.name}")
+    trained = open_network(given.path, trust=given.trust)
+    on = images_for(trained.cell, trained.pool(given.root), count=given.images, held_out=given.held_out)
+    with console.status(f"Measuring {trained.name} on {len(on.fitted):,} and {len(on.held_out):,} images"):
+        report = measure_network(trained, on)
+    print_locality(report, title=trained.name, console=console)
+    folder = given.output or trained.path.parents[1] / "locality"
+    files = write_locality(report, folder, title=f"Locality of {trained.name}")
     (folder / "locality.json").write_text(json.dumps(report.to_dict(), indent=1) + "\n", encoding="utf-8")
     for path in [*files, folder / "locality.json"]:
         console.print(f"wrote {path}", soft_wrap=True)

@@ -34,7 +34,7 @@ def _print_recorded(path: Path) -> None:
     from rich.console import Console
 
     from vit_vs_cnn.regimes import analyse
-    from vit_vs_cnn.regimes.recorded import recorded_results
+    from vit_vs_cnn.regimes.findings import recorded_results
     from vit_vs_cnn.reporting.tables import comparison_lines, print_table
 
     results, console = recorded_results(path), Console()

@@ -34,14 +34,14 @@ def run(words: list[str]) -> None:
     from vit_vs_cnn.reporting.tables import in_millions
     from vit_vs_cnn.runs.trained import open_network
 
-    subject = open_network(given.checkpoint, trust=given.trust)
-    test = subject.pool(given.root).test
+    trained = open_network(given.checkpoint, trust=given.trust)
+    test = trained.pool(given.root).test
     images = test.subset(torch.arange(min(given.images or len(test), len(test))))
     options: dict[str, Any] = {"form": given.form, "released": given.released}
     options |= {k: v for k in ("sharpness", "head_dim", "window_size") if (v := getattr(given, k)) is not None}
-    output = given.output or subject.path.with_name("attention.ckpt")
-    print(f"Compiling {subject.name}, and comparing the two on {len(images):,} test images ...", flush=True)
-    result = compile_network(subject, options, output, images)
+    output = given.output or trained.path.with_name("attention.ckpt")
+    print(f"Compiling {trained.name}, and comparing the two on {len(images):,} test images ...", flush=True)
+    result = compile_network(trained, options, output, images)
     print(f"wrote {result.path}")
     print(f"largest difference of a logit  {result.difference:.1e} in float32 on {result.images:,} images")
     print(f"                               {result.exact_difference:.1e} in float64 on {EXACT_IMAGES:,} of them")

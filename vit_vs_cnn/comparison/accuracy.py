@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vit_vs_cnn.comparison.contestants import Tested, grouped, paired_rows
-from vit_vs_cnn.runs.answers import class_counts, classes_named, majority_share, told_of_few
+from vit_vs_cnn.comparison.entries import Tested, grouped, paired_rows
+from vit_vs_cnn.runs.answers import Answers
 from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.means import accuracy_interval
 from vit_vs_cnn.statistics.significance import Friedman, cochran_q, friedman_nemenyi, holm
@@ -72,7 +72,6 @@ class Accuracy:
     """All on accuracy.
 
     Arguments:
-        majority: accuracy of always naming the most frequent class of these images.
         few_classes: a sentence on each network that names one class only, or fewer than half of those that occur.
         confusion: of each group, summed over its seeds: rows are true classes, columns predicted ones.
         networks: names, in the order of ``disagreement``.
@@ -91,25 +90,20 @@ class Accuracy:
 
 
 def judge_accuracy(tested: Sequence[Tested], class_names: Sequence[str]) -> Accuracy:
-    """Compare networks that were tested on the same images.
-
-    Arguments:
-        tested: the networks, of one group or several.
-        class_names: in the order of the logits.
-    """
+    """Compare networks that were tested on the same images."""
     groups = grouped(tested)
-    counts = class_counts(tested[0].predictions)
-    named = {t.name: classes_named(t.predictions) for members in groups.values() for t in members}
+    ordered = [t for members in groups.values() for t in members]
+    answers = Answers(tested[0].predictions.class_counts, {t.name: t.predictions.classes_named for t in ordered})
     return Accuracy(
-        majority=majority_share(counts),
-        few_classes=told_of_few(named, int((counts > 0).sum())),
+        majority=answers.majority,
+        few_classes=answers.few_classes,
         groups=[_group(name, members) for name, members in groups.items()],
         pairs=_pairs(groups),
         overall=_overall(groups) if len(groups) > 2 else None,
         classes=_classes(groups, class_names),
         confusion={name: _confusion(members, len(class_names)) for name, members in groups.items()},
-        networks=[t.name for members in groups.values() for t in members],
-        disagreement=_disagreement([t for members in groups.values() for t in members]),
+        networks=[t.name for t in ordered],
+        disagreement=_disagreement(ordered),
     )
 
 
@@ -123,9 +117,7 @@ def _group(name: str, members: Sequence[Tested]) -> GroupAccuracy:
     if members[0].predictions.logits.shape[1] > 5:
         top5 = accuracy_interval(torch.stack([_in_top5(t) for t in members]).numpy())
     by_network = {t.name: t.predictions.accuracy for t in members}
-    return GroupAccuracy(
-        name, [t.contestant.seed for t in members], accuracy_interval(correct_of(members)), top5, by_network
-    )
+    return GroupAccuracy(name, [t.seed for t in members], accuracy_interval(correct_of(members)), top5, by_network)
 
 
 def _in_top5(one: Tested) -> Tensor:
@@ -143,8 +135,8 @@ def _pair(first: Sequence[Tested], second: Sequence[Tested]) -> Pair:
     a, b, paired = _rows(first, second)
     if a.mean() < b.mean():
         return _pair(second, first)
-    trials = (t.contestant.trials for t in (*first, *second))
-    early = early_end(t.contestant.training.get("ended_early") for t in (*first, *second))
+    trials = (t.trials for t in (*first, *second))
+    early = early_end(t.training.get("ended_early") for t in (*first, *second))
     names = (first[0].group, second[0].group)
     both = float((a & b).mean()) if paired else float((a[:, None] & b[None]).mean())
     count = a.shape[1]
@@ -157,17 +149,15 @@ def _pair(first: Sequence[Tested], second: Sequence[Tested]) -> Pair:
 
 def _rows(first: Sequence[Tested], second: Sequence[Tested]) -> tuple[np.ndarray, np.ndarray, bool]:
     """Whether each image is classified rightly by the networks that are compared, and whether row by row."""
-    mine, other, paired = paired_rows([t.contestant for t in first], [t.contestant for t in second])
+    mine, other, paired = paired_rows(first, second)
     return correct_of([first[i] for i in mine]), correct_of([second[i] for i in other]), paired
 
 
 def _overall(groups: dict[str, list[Tested]]) -> Overall:
     """Friedman's test over shared seeds; Cochran's Q, which is Friedman's over images, where there is one seed."""
-    seeds = set.intersection(*({t.contestant.seed for t in members} for members in groups.values())) - {None}
+    seeds = set.intersection(*({t.seed for t in members} for members in groups.values())) - {None}
     if len(seeds) >= 2:
-        by_seed = [
-            [t.predictions.accuracy for t in members if t.contestant.seed in seeds] for members in groups.values()
-        ]
+        by_seed = [[t.predictions.accuracy for t in members if t.seed in seeds] for members in groups.values()]
         if all(len(row) == len(seeds) for row in by_seed):
             ranks = friedman_nemenyi(by_seed)
             return Overall(f"Friedman over {len(seeds)} seeds", ranks.statistic, ranks.p_value, ranks)
@@ -220,8 +210,6 @@ def choose_pictures(tested: Sequence[Tested], *, each: int = 8, seed: int = 0) -
 
     Arguments:
         tested: one network of each group.
-        each: how many of a kind, at most.
-        seed: of the draw.
     """
     right = correct_of(tested)
     kinds = {f"only {t.group} right": right[i] & (right.sum(0) == 1) for i, t in enumerate(tested) if len(tested) > 1}

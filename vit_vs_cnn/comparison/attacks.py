@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from vit_vs_cnn.comparison.contestants import Contestant
+from vit_vs_cnn.comparison.entries import Entry
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.runs.evaluation import Normalise
+from vit_vs_cnn.models.normalised import Normalised
 from vit_vs_cnn.seeds import derive_seed
 
 #: Most that a value may change, in units of 1/255.
@@ -26,7 +25,6 @@ class Attacked:
     """Accuracy on images that were changed against the very network that classifies them.
 
     Arguments:
-        images: how many.
         radii: most that a value may change, in units of 1/255.
         fgsm, pgd: by group, for each radius: one step, and ten steps from a random start.
     """
@@ -37,27 +35,8 @@ class Attacked:
     pgd: dict[str, list[float]]
 
 
-class OnUnitImages(nn.Module):
-    """A network that reads pixel values from 0 to 1, whatever it was trained on.
-
-    Arguments:
-        network: images to logits.
-        normalise: bytes to what it was trained on; an affine map of each channel.
-        channels: of the images.
-    """
-
-    def __init__(self, network: nn.Module, normalise: Normalise, channels: int) -> None:
-        super().__init__()
-        ends = torch.stack([torch.zeros(channels, 1, 1), torch.full((channels, 1, 1), 255.0)]).byte()
-        black, white = normalise(ends.to(next(network.parameters()).device))
-        self.network, self.black, self.range = network, black, white - black
-
-    def forward(self, images: Float[Tensor, "batch channels rows cols"]) -> Float[Tensor, "batch classes"]:
-        return self.network(self.black + images * self.range)
-
-
 def attack(
-    groups: Mapping[str, Sequence[Contestant]],
+    groups: Mapping[str, Sequence[Entry]],
     test: LabelledImages,
     *,
     seed: int = 0,
@@ -87,10 +66,10 @@ def attack(
 
 
 def _attacked(
-    one: Contestant, test: LabelledImages, radius: float, *, fgsm: Any, pgd: Any, seed: int
+    one: Entry, test: LabelledImages, radius: float, *, fgsm: Any, pgd: Any, seed: int
 ) -> tuple[float, float]:
     device = next(one.network.parameters()).device
-    network = OnUnitImages(one.network, one.normalise, test.images.shape[1]).eval()
+    network = Normalised(one.network, mean=one.about.mean, std=one.about.std).to(device).eval()
     single = fgsm(network, loss_func=_loss, lower_bound=0, upper_bound=1)
     many = pgd(network, loss_func=_loss, lower_bound=0, upper_bound=1)
     right = [0, 0]

@@ -1,27 +1,25 @@
 """A whole comparison: the parts that were asked for, on the same images, with what a reader must know."""
 
 import dataclasses
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from vit_vs_cnn.comparison.accuracy import Accuracy, choose_pictures, judge_accuracy
 from vit_vs_cnn.comparison.attacks import Attacked, attack
 from vit_vs_cnn.comparison.confidence import Confidence, judge_confidence
-from vit_vs_cnn.comparison.contestants import Contestant, Tested, grouped, test_contestant
 from vit_vs_cnn.comparison.corruptions import CORRUPTIONS, LEVELS
 from vit_vs_cnn.comparison.differences import Differences, judge_differences
+from vit_vs_cnn.comparison.entries import Entry, Tested, grouped, tested
 from vit_vs_cnn.comparison.latency import BATCH_SIZES, Cost, measure_cost
 from vit_vs_cnn.comparison.robustness import Robustness, evenly, judge_robustness
 from vit_vs_cnn.comparison.similarity import Similarity, judge_similarity
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.plain import jsonable
 from vit_vs_cnn.runs.evaluation import hash_weights, predict
 
 PARTS = ("accuracy", "confidence", "robustness", "similarity", "cost", "differences")
-#: Gives a network's mean attention distances on images, or None if it has no attention.
-AttentionDistance = Callable[[Contestant, LabelledImages], dict[str, Any] | None]
 
 
 @dataclass(frozen=True)
@@ -30,10 +28,8 @@ class Settings:
 
     Arguments:
         parts: which of ``PARTS``.
-        seed: of all that is drawn.
         robustness_images, similarity_images, attack_images: test images that are used there, at most.
         latency_rounds, batch_rounds: single images and batches that are timed.
-        batch_sizes: tried for the throughput.
         pictures: images of each kind in the grid of pictures.
         attack: whether FGSM and PGD are run.
 
@@ -72,7 +68,6 @@ class Network:
     """One network in the result.
 
     Arguments:
-        weights: their hash.
         reused: whether its answers are those saved when it was first tested; None if it was not tested.
     """
 
@@ -88,8 +83,6 @@ class Comparison:
     """What came out; a part that was not asked for is None.
 
     Arguments:
-        images: test images, and their fingerprint.
-        settings: how thoroughly it was done.
         confidence: of each network.
         pictures: numbers of test images by kind, see ``choose_pictures``.
         cost: of one network of each group.
@@ -116,107 +109,88 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; what is no number is null."""
-        return {**_plain(dataclasses.asdict(self)), "conclusions": self.conclusions}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return {**jsonable(dataclasses.asdict(self)), "conclusions": self.conclusions}
 
 
 def compare(
-    contestants: Sequence[Contestant],
+    entries: Sequence[Entry],
     test: LabelledImages,
     settings: Settings | None = None,
     *,
-    attention_distance: AttentionDistance = lambda *_: None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[Comparison, list[Tested]]:
     """Compare networks on the same test images; every look at these goes into a ledger.
-
-    Arguments:
-        contestants: one or more, their names all different.
-        test: the test images.
-        settings: the default ones if None.
-        attention_distance: used by the part on similarity.
-        tell: is given a line on what is being done.
 
     Returns:
         the comparison, and the answers of each network if accuracy or confidence was asked for.
     """
     settings = settings or Settings()
-    groups = _by_group(contestants)
+    groups = grouped(entries)
     representatives = {name: members[0] for name, members in groups.items()}
     results: dict[str, Any] = {}
-    tested: list[Tested] = []
+    answers: list[Tested] = []
     if {"accuracy", "confidence"} & {*settings.parts}:
-        tested = _test(contestants, test, tell)
+        answers = _test(entries, test, tell)
     if "accuracy" in settings.parts:
         tell("accuracy: intervals and tests")
-        results["accuracy"] = judge_accuracy(tested, test.class_names)
-        one_each = [members[0] for members in grouped(tested).values()]
+        results["accuracy"] = judge_accuracy(answers, test.class_names)
+        one_each = [members[0] for members in grouped(answers).values()]
         results["pictures"] = choose_pictures(one_each, each=settings.pictures, seed=settings.seed)
     if "confidence" in settings.parts:
-        results["confidence"] = {one.name: _confidence(one, tell) for one in tested}
+        results["confidence"] = {one.name: _confidence(one, tell) for one in answers}
     if "robustness" in settings.parts:
         results |= _robustness(groups, test, settings, tell)
     if "similarity" in settings.parts:
         some = evenly(test, settings.similarity_images)
-        results["similarity"] = judge_similarity(
-            representatives, some, attention_distance=attention_distance, tell=_prefixed(tell, "similarity")
-        )
+        results["similarity"] = judge_similarity(representatives, some, tell=_prefixed(tell, "similarity"))
     if "cost" in settings.parts:
-        results["cost"] = _cost(representatives, test, settings, tell)
-    weights = {one.name: hash_weights(one.network) for one in contestants}
+        results["cost"] = measure_cost(
+            representatives,
+            rounds=settings.latency_rounds,
+            batch_sizes=settings.batch_sizes,
+            batch_rounds=settings.batch_rounds,
+            tell=_prefixed(tell, "cost"),
+        )
+    weights = {one.name: hash_weights(one.network) for one in entries}
     if "differences" in settings.parts:
-        times = {one.name: one.ledger.count(weights[one.name]) for one in contestants}
-        times |= {one.name: max(one.times, times[one.name]) for one in tested}
-        results["differences"] = judge_differences(contestants, times)
-    reused = {one.name: one.reused for one in tested}
+        times = {one.name: one.ledger.count(weights[one.name]) for one in entries}
+        times |= {one.name: max(one.times, times[one.name]) for one in answers}
+        results["differences"] = judge_differences(entries, times)
+    reused = {one.name: one.reused for one in answers}
     comparison = Comparison(
-        networks=[Network(c.name, c.group, c.seed, weights[c.name], reused.get(c.name)) for c in contestants],
+        networks=[Network(c.name, c.group, c.seed, weights[c.name], reused.get(c.name)) for c in entries],
         images=len(test),
         fingerprint=test.fingerprint(),
         class_names=list(test.class_names),
         settings=settings,
         **results,
     )
-    return comparison, tested
-
-
-def _by_group(contestants: Sequence[Contestant]) -> dict[str, list[Contestant]]:
-    groups: dict[str, list[Contestant]] = {}
-    for one in contestants:
-        groups.setdefault(one.group, []).append(one)
-    return groups
+    return comparison, answers
 
 
 def _prefixed(tell: Callable[[str], None], part: str) -> Callable[[str], None]:
     return lambda text: tell(f"{part}: {text}")
 
 
-def _test(contestants: Sequence[Contestant], test: LabelledImages, tell: Callable[[str], None]) -> list[Tested]:
-    tested = []
-    for one in contestants:
+def _test(entries: Sequence[Entry], test: LabelledImages, tell: Callable[[str], None]) -> list[Tested]:
+    answers = []
+    for one in entries:
         tell(f"accuracy: testing {one.name}")
-        tested.append(test_contestant(one, test))
-    return tested
+        answers.append(tested(one, test))
+    return answers
 
 
 def _confidence(one: Tested, tell: Callable[[str], None]) -> Confidence:
     tell(f"confidence: {one.name}")
-    predictions, held = one.predictions, one.contestant.validation()
-    if held is None or not len(held):
+    predictions, held = one.predictions, one.validation
+    if held is None:
         return judge_confidence(predictions.logits, predictions.labels)
-    fitted = predict(one.contestant.network, held, one.contestant.normalise, what=one.name)
+    fitted = predict(one.network, held, one.normalise, what=one.name)
     return judge_confidence(predictions.logits, predictions.labels, fitted.logits, fitted.labels)
 
 
 def _robustness(
-    groups: dict[str, list[Contestant]], test: LabelledImages, settings: Settings, tell: Callable[[str], None]
+    groups: dict[str, list[Entry]], test: LabelledImages, settings: Settings, tell: Callable[[str], None]
 ) -> dict[str, Any]:
     """The part itself, the attack if asked for, and a line for each network in its ledger."""
     some = evenly(test, settings.robustness_images)
@@ -235,18 +209,3 @@ def _robustness(
                 what=f"{one.name} (compare: {what})",
             )
     return results
-
-
-def _cost(
-    representatives: dict[str, Contestant], test: LabelledImages, settings: Settings, tell: Callable[[str], None]
-) -> dict[str, Cost]:
-    channels, rows, cols = test.images.shape[1:]
-    return measure_cost(
-        {name: one.network for name, one in representatives.items()},
-        (channels, rows, cols),
-        file_bytes={name: one.file_bytes for name, one in representatives.items()},
-        rounds=settings.latency_rounds,
-        batch_sizes=settings.batch_sizes,
-        batch_rounds=settings.batch_rounds,
-        tell=_prefixed(tell, "cost"),
-    )

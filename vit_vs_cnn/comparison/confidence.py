@@ -106,7 +106,6 @@ def judge_confidence(
     """Calibration on test images, before and after a temperature that only validation images have decided.
 
     Arguments:
-        logits, labels: of the test images.
         validation_logits, validation_labels: of images that were neither trained on nor tested on; None for none.
     """
     before = calibration(logits, labels)

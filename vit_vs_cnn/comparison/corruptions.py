@@ -1,7 +1,7 @@
 """Sixteen ways to spoil an image, each at five levels: noise, blur, weather and digital. Bytes in, bytes out.
 
-Every function takes ``(images, level, generator)`` with a level from 1 to 5, works on any number of channels and any
-size, and lets the same numbers decide at every level, so that a higher level is the same damage, only more of it.
+Every function takes ``(images, strength, generator)``, works on any number of channels and any size, and lets the same
+numbers decide at every level, so that a higher level is the same damage, only more of it.
 
 Reference: Hendrycks & Dietterich, "Benchmarking neural network robustness to common corruptions and perturbations",
 2019.
@@ -11,7 +11,7 @@ of the image's shorter side; snow and frost, which need pictures, are left out.
 
 import io
 from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,60 +25,65 @@ from vit_vs_cnn.seeds import derive_seed
 LEVELS = (1, 2, 3, 4, 5)
 #: Images that are spoiled at a time, each such chunk from a generator of its own.
 CHUNK = 50
-Corruption = Callable[[Tensor, int, Generator], Tensor]
 
 
-def gaussian_noise(images: Tensor, level: int, generator: Generator) -> Tensor:
+class Corruption(NamedTuple):
+    """A function of images, a strength and a generator; its strengths at the five levels; whether it draws."""
+
+    function: Callable[[Tensor, float, Generator], Tensor]
+    strengths: tuple[float, ...]
+    draws: bool = True
+
+
+def gaussian_noise(images: Tensor, sigma: float, generator: Generator) -> Tensor:
     """``x + s n``, n standard normal."""
-    return images + (0.04, 0.06, 0.08, 0.10, 0.14)[level - 1] * _normal(images, generator)
+    return images + sigma * _normal(images, generator)
 
 
-def shot_noise(images: Tensor, level: int, generator: Generator) -> Tensor:
+def shot_noise(images: Tensor, photons: float, generator: Generator) -> Tensor:
     """Photon noise: ``x + sqrt(x / photons) n``, Poisson's mean and variance for white = ``photons``.
 
     Differs: a normal instead of a Poisson distribution, so that the same draw serves every level.
     """
-    photons = (250.0, 120.0, 70.0, 45.0, 28.0)[level - 1]
     return images + (images / photons).sqrt() * _normal(images, generator)
 
 
-def impulse_noise(images: Tensor, level: int, generator: Generator) -> Tensor:
+def impulse_noise(images: Tensor, share: float, generator: Generator) -> Tensor:
     """Salt and pepper: a share of the values becomes black or white."""
-    share = (0.01, 0.02, 0.04, 0.07, 0.11)[level - 1]
     uniform = torch.rand(images.shape, generator=generator)
     spoiled = torch.where(uniform < share / 2, 1.0, images)
     return torch.where(uniform > 1 - share / 2, 0.0, spoiled)
 
 
-def speckle_noise(images: Tensor, level: int, generator: Generator) -> Tensor:
+def speckle_noise(images: Tensor, sigma: float, generator: Generator) -> Tensor:
     """``x + x s n``, n standard normal."""
-    return images + images * (0.08, 0.12, 0.17, 0.23, 0.30)[level - 1] * _normal(images, generator)
+    return images + images * sigma * _normal(images, generator)
 
 
-def gaussian_blur(images: Tensor, level: int, generator: Generator) -> Tensor:
+def gaussian_blur(images: Tensor, sigma: float, generator: Generator) -> Tensor:
     """A Gaussian of 0.5 to 1.5 units."""
-    return _gaussian(images, (0.45, 0.6, 0.8, 1.1, 1.5)[level - 1] * _unit(images))
+    return _gaussian(images, sigma * _unit(images))
 
 
-def defocus_blur(images: Tensor, level: int, generator: Generator) -> Tensor:
+def defocus_blur(images: Tensor, units: float, generator: Generator) -> Tensor:
     """The mean over a disc, soft at its edge: a lens out of focus."""
-    radius = (0.7, 0.95, 1.3, 1.7, 2.2)[level - 1] * _unit(images)
+    radius = units * _unit(images)
     half = int(radius) + 1
     place = torch.arange(-half, half + 1).float()
     distance = torch.hypot(place[:, None], place)
     return _filtered(images, (radius + 0.5 - distance).clamp(0, 1))
 
 
-def glass_blur(images: Tensor, level: int, generator: Generator) -> Tensor:
+def glass_blur(images: Tensor, units: float, generator: Generator) -> Tensor:
     """Each pixel shows one from nearby, as through frosted glass, then a slight blur."""
-    reach = (0.7, 0.9, 1.2, 1.6, 2.1)[level - 1] * _unit(images)
+    reach = units * _unit(images)
     field = 2 * torch.rand(len(images), *images.shape[-2:], 2, generator=generator) - 1
     return _gaussian(_displaced(images, field * reach, mode="nearest"), 0.35 * _unit(images))
 
 
-def motion_blur(images: Tensor, level: int, generator: Generator) -> Tensor:
+def motion_blur(images: Tensor, units: float, generator: Generator) -> Tensor:
     """The mean along a line, in a direction drawn for each image."""
-    length = (1.5, 2.5, 3.5, 5.0, 7.0)[level - 1] * _unit(images)
+    length = units * _unit(images)
     angle = torch.pi * torch.rand(len(images), generator=generator)
     along = torch.linspace(-0.5, 0.5, 2 * int(length) + 3) * length
     half = int(length / 2) + 1
@@ -89,9 +94,8 @@ def motion_blur(images: Tensor, level: int, generator: Generator) -> Tensor:
     return _filtered(images, kernels)
 
 
-def zoom_blur(images: Tensor, level: int, generator: Generator) -> Tensor:
+def zoom_blur(images: Tensor, most: float, generator: Generator) -> Tensor:
     """The mean over zooms from 1 to 1.06 and up to 1.4."""
-    most = (1.08, 1.14, 1.20, 1.28, 1.40)[level - 1]
     rows, cols = _coordinates(images)
     grid = torch.stack([cols.expand(len(rows), -1), rows[:, None].expand(-1, len(cols))], dim=-1)
     zooms = torch.linspace(1, most, 9).tolist()
@@ -99,9 +103,8 @@ def zoom_blur(images: Tensor, level: int, generator: Generator) -> Tensor:
     return torch.stack([_sampled(images, g) for g in grids]).mean(0)
 
 
-def fog(images: Tensor, level: int, generator: Generator) -> Tensor:
+def fog(images: Tensor, thickness: float, generator: Generator) -> Tensor:
     """Clouds of light, ``x (1 - t) + t c``: noise of every coarseness with amplitudes in proportion to its size."""
-    thickness = (0.2, 0.3, 0.4, 0.5, 0.62)[level - 1]
     size, clouds = images.shape[-2:], torch.zeros(len(images), 1, *images.shape[-2:])
     side, amplitude = 2, 1.0
     while side <= max(size):
@@ -113,48 +116,45 @@ def fog(images: Tensor, level: int, generator: Generator) -> Tensor:
     return images * (1 - thickness) + thickness * light
 
 
-def brightness(images: Tensor, level: int, generator: Generator) -> Tensor:
+def brightness(images: Tensor, shift: float, generator: Generator) -> Tensor:
     """``x + b``."""
-    return images + (0.06, 0.12, 0.18, 0.25, 0.35)[level - 1]
+    return images + shift
 
 
-def contrast(images: Tensor, level: int, generator: Generator) -> Tensor:
+def contrast(images: Tensor, factor: float, generator: Generator) -> Tensor:
     """``(x - m) c + m`` with m the mean of each channel of the image."""
     mean = images.mean((2, 3), keepdim=True)
-    return (images - mean) * (0.75, 0.55, 0.4, 0.28, 0.18)[level - 1] + mean
+    return (images - mean) * factor + mean
 
 
-def saturate(images: Tensor, level: int, generator: Generator) -> Tensor:
+def saturate(images: Tensor, kept: float, generator: Generator) -> Tensor:
     """Colours run out: a blend with the grey image; an image of one channel gets darker instead."""
-    kept = (0.7, 0.5, 0.3, 0.15, 0.0)[level - 1]
     if images.shape[1] == 1:
         return images * (0.4 + 0.6 * kept)
     return kept * images + (1 - kept) * images.mean(1, keepdim=True)
 
 
-def elastic(images: Tensor, level: int, generator: Generator) -> Tensor:
+def elastic(images: Tensor, units: float, generator: Generator) -> Tensor:
     """Smooth displacements drawn for each image, with a standard deviation of 0.4 to 1.6 units."""
     noise = torch.randn(len(images), 2, *images.shape[-2:], generator=generator)
     smooth = _gaussian(noise, 2.5 * _unit(images))
     smooth = smooth / smooth.std((1, 2, 3), keepdim=True)
-    reach = (0.4, 0.6, 0.85, 1.2, 1.6)[level - 1] * _unit(images)
+    reach = units * _unit(images)
     return _displaced(images, smooth.movedim(1, -1) * reach)
 
 
-def pixelate(images: Tensor, level: int, generator: Generator) -> Tensor:
+def pixelate(images: Tensor, share: float, generator: Generator) -> Tensor:
     """Blocks of one colour, the mean of what they cover: 0.75 to 0.3 times as many along a side as there are pixels."""
-    share = (0.75, 0.6, 0.5, 0.4, 0.3)[level - 1]
     rows, cols = (_block_means(size, max(1, round(size * share))) for size in images.shape[-2:])
     return rows @ images @ cols
 
 
-def jpeg(images: Tensor, level: int, generator: Generator) -> Tensor:
+def jpeg(images: Tensor, quality: float, generator: Generator) -> Tensor:
     """Compressed as JPEG and read again, by Pillow; other channels than one or three each by itself."""
-    quality = (75, 50, 30, 18, 10)[level - 1]
     pixels = _bytes(images)
     if images.shape[1] not in (1, 3):
         pixels = pixels.flatten(0, 1)[:, None]
-    return torch.stack([_compressed(image, quality) for image in pixels]).view(images.shape).float() / 255
+    return torch.stack([_compressed(image, int(quality)) for image in pixels]).view(images.shape).float() / 255
 
 
 def _compressed(image: UInt8[Tensor, "channels rows cols"], quality: int) -> UInt8[Tensor, "channels rows cols"]:
@@ -165,35 +165,24 @@ def _compressed(image: UInt8[Tensor, "channels rows cols"], quality: int) -> UIn
     return again.view(*image.shape[1:], len(image)).movedim(2, 0)
 
 
-CORRUPTIONS: Mapping[str, Corruption] = MappingProxyType(
-    {
-        function.__name__: function
-        for function in (
-            gaussian_noise,
-            shot_noise,
-            impulse_noise,
-            speckle_noise,
-            gaussian_blur,
-            defocus_blur,
-            glass_blur,
-            motion_blur,
-            zoom_blur,
-            fog,
-            brightness,
-            contrast,
-            saturate,
-            elastic,
-            pixelate,
-            jpeg,
-        )
-    }
-)
-
-
-#: Those that draw nothing.
-WITHOUT_CHANCE = frozenset(
-    {"gaussian_blur", "defocus_blur", "zoom_blur", "brightness", "contrast", "saturate", "pixelate", "jpeg"}
-)
+CORRUPTIONS: Mapping[str, Corruption] = {
+    "gaussian_noise": Corruption(gaussian_noise, (0.04, 0.06, 0.08, 0.10, 0.14)),
+    "shot_noise": Corruption(shot_noise, (250.0, 120.0, 70.0, 45.0, 28.0)),
+    "impulse_noise": Corruption(impulse_noise, (0.01, 0.02, 0.04, 0.07, 0.11)),
+    "speckle_noise": Corruption(speckle_noise, (0.08, 0.12, 0.17, 0.23, 0.30)),
+    "gaussian_blur": Corruption(gaussian_blur, (0.45, 0.6, 0.8, 1.1, 1.5), draws=False),
+    "defocus_blur": Corruption(defocus_blur, (0.7, 0.95, 1.3, 1.7, 2.2), draws=False),
+    "glass_blur": Corruption(glass_blur, (0.7, 0.9, 1.2, 1.6, 2.1)),
+    "motion_blur": Corruption(motion_blur, (1.5, 2.5, 3.5, 5.0, 7.0)),
+    "zoom_blur": Corruption(zoom_blur, (1.08, 1.14, 1.20, 1.28, 1.40), draws=False),
+    "fog": Corruption(fog, (0.2, 0.3, 0.4, 0.5, 0.62)),
+    "brightness": Corruption(brightness, (0.06, 0.12, 0.18, 0.25, 0.35), draws=False),
+    "contrast": Corruption(contrast, (0.75, 0.55, 0.4, 0.28, 0.18), draws=False),
+    "saturate": Corruption(saturate, (0.7, 0.5, 0.3, 0.15, 0.0), draws=False),
+    "elastic": Corruption(elastic, (0.4, 0.6, 0.85, 1.2, 1.6)),
+    "pixelate": Corruption(pixelate, (0.75, 0.6, 0.5, 0.4, 0.3), draws=False),
+    "jpeg": Corruption(jpeg, (75.0, 50.0, 30.0, 18.0, 10.0), draws=False),
+}
 
 
 def corrupted(
@@ -202,9 +191,6 @@ def corrupted(
     """The images with one corruption; the same seed gives the same bytes, and image i does not depend on later ones.
 
     Arguments:
-        images: on the CPU.
-        name: one of ``CORRUPTIONS``.
-        level: 1 to 5.
         seed: of what is drawn; the level does not enter.
 
     Raises:
@@ -212,14 +198,15 @@ def corrupted(
     """
     if name not in CORRUPTIONS or level not in LEVELS:
         raise ValueError(f"corruption {name!r} at level {level}: there are {', '.join(CORRUPTIONS)} at 1 to 5")
-    spoiled = [_bytes(CORRUPTIONS[name](part, level, draw)) for part, draw in _chunks(images, name, seed)]
+    function, strengths, _ = CORRUPTIONS[name]
+    spoiled = [_bytes(function(part, strengths[level - 1], draw)) for part, draw in _chunks(images, name, seed)]
     return torch.cat(spoiled)[: len(images)]
 
 
 def _chunks(images: Tensor, name: str, seed: int) -> Iterator[tuple[Tensor, Generator]]:
     for number, part in enumerate(images.split(CHUNK)):
         filled = part  # a short chunk draws as many numbers as a full one, so that image i never depends on the count
-        if len(part) < CHUNK and name not in WITHOUT_CHANCE:
+        if len(part) < CHUNK and CORRUPTIONS[name].draws:
             filled = torch.cat([part, part[-1:].expand(CHUNK - len(part), -1, -1, -1)])
         generator = torch.Generator().manual_seed(derive_seed(seed, "corruption", name, number))
         yield filled.float() / 255, generator

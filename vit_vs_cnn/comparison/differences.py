@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vit_vs_cnn.comparison.contestants import Contestant
+from vit_vs_cnn.comparison.entries import Entry
 
 #: Places of a config by their first words: a difference there makes another comparison than that of two models.
 UNFAIR = {
@@ -70,15 +70,15 @@ def differing_settings(configs: Mapping[str, Mapping[str, Any]]) -> list[Differe
     ]
 
 
-def judge_differences(contestants: Sequence[Contestant], test_evaluations: Mapping[str, int]) -> Differences:
+def judge_differences(entries: Sequence[Entry], test_evaluations: Mapping[str, int]) -> Differences:
     """Compare settings of groups; within a group only the seed differs."""
-    groups: dict[str, list[Contestant]] = {}
-    for one in contestants:
+    groups: dict[str, list[Entry]] = {}
+    for one in entries:
         groups.setdefault(one.group, []).append(one)
     known = {name: _without_seed(members[0].config) for name, members in groups.items() if members[0].config}
     settings = differing_settings(known)
     trials = {name: members[0].trials for name, members in groups.items()}
-    warnings = [warning for one in contestants for warning in one.warnings]
+    warnings = [warning for one in entries for warning in one.warnings]
     warnings += [f"it is not known how {name} was trained" for name in groups if name not in known]
     warnings += _unfair(settings) + _about_seeds(groups) + _about_trials(trials)
     if repeated := [f"{name} {times} times" for name, times in test_evaluations.items() if times > 1]:
@@ -107,7 +107,7 @@ def _side_by_side(difference: Difference) -> str:
     return f"{difference.setting} ({values})"
 
 
-def _about_seeds(groups: Mapping[str, Sequence[Contestant]]) -> list[str]:
+def _about_seeds(groups: Mapping[str, Sequence[Entry]]) -> list[str]:
     seeds = {name: {c.seed for c in members} for name, members in groups.items()}
     if len({frozenset(s) for s in seeds.values()}) > 1:
         listed = "; ".join(f"{name} {', '.join(map(_seed, sorted(v, key=_seed)))}" for name, v in seeds.items())

@@ -1,12 +1,13 @@
-"""What the layers of any network give for a batch of images; hooks are always removed."""
+"""What the layers of any network give for a batch of images."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+
+from vit_vs_cnn.models.recording import as_evaluated, recorded_calls
 
 
 def layer_names(network: nn.Module) -> list[str]:
@@ -42,33 +43,6 @@ def _holds_blocks(module: nn.Module) -> bool:
     )
 
 
-@contextmanager
-def recorded(network: nn.Module, names: Sequence[str]) -> Iterator[dict[str, Tensor]]:
-    """Within this context a pass of the network leaves the output of each layer in the dictionary given.
-
-    Raises:
-        ValueError: no such layer.
-    """
-    there, outputs = dict(network.named_modules()), {}
-    if missing := [name for name in names if name not in there]:
-        raise ValueError(f"layer {missing[0]!r} is none of {', '.join(filter(None, there))}")
-
-    def keep(name: str) -> Any:
-        def hook(_module: nn.Module, _inputs: Any, output: Any) -> None:
-            first = output[0] if isinstance(output, tuple | list) else output
-            if isinstance(first, Tensor):
-                outputs[name] = first.detach().clone()  # later layers may write into it
-
-        return hook
-
-    handles = [there[name].register_forward_hook(keep(name)) for name in names]
-    try:
-        yield outputs
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
 @torch.no_grad()
 def features_of(
     network: nn.Module, images: Float[Tensor, "batch channels rows cols"], names: Sequence[str]
@@ -76,22 +50,29 @@ def features_of(
     """The output of each layer for normalised images, in the order of ``names``; the network's mode is kept.
 
     A layer that gives no tensor, or none with the batch in front, is left out.
+
+    Raises:
+        ValueError: no such layer.
     """
-    was_training = network.training
-    network.eval()
-    try:
-        with recorded(network, names) as outputs:
-            network(images)
-    finally:
-        network.train(was_training)
-    return {name: outputs[name] for name in names if name in outputs and len(outputs[name]) == len(images)}
+    there = dict(network.named_modules())
+    if missing := [name for name in names if name not in there]:
+        raise ValueError(f"layer {missing[0]!r} is none of {', '.join(filter(None, there))}")
+    with as_evaluated(network), recorded_calls({name: there[name] for name in names}, keep=_copied) as calls:
+        network(images)
+    outputs = {call.name: call.output for call in calls}
+    return {name: found for name in names if (found := outputs.get(name)) is not None and len(found) == len(images)}
+
+
+def _copied(output: Any) -> Tensor | None:
+    """The first tensor of an output; later layers may write into the original."""
+    first = output[0] if isinstance(output, tuple | list) else output
+    return first.detach().clone() if isinstance(first, Tensor) else None
 
 
 def as_maps(features: Tensor, extra_tokens: int, grid_size: tuple[int, int] | None) -> Tensor | None:
     """Features as ``(batch, channels, rows, cols)``: tokens back on their grid; None for what has no space.
 
     Arguments:
-        features: of one layer.
         extra_tokens: that stand for no place, in front of the others.
         grid_size: (rows, cols) of the tokens; a square if None.
     """

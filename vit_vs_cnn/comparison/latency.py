@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from vit_vs_cnn.devices import wait_for
 from vit_vs_cnn.models.cost import count_macs, count_parameters
+from vit_vs_cnn.runs.trained import TrainedNetwork
 
 BATCH_SIZES = (1, 8, 32, 128, 512)
 #: Once a batch takes this many seconds, larger ones are not tried.
@@ -25,15 +26,12 @@ class Cost:
     """What one network costs.
 
     Arguments:
-        parameters: learned numbers.
         macs: of one image, attention products counted; None for a network that cannot be looked into.
         weight_bytes: of parameters and buffers as they are evaluated.
         file_bytes: of the file, which may hold an optimizer's state besides; None without a file.
         latency_p50, latency_p95, latency_iqr: seconds for one image: median, 95th percentile, interquartile range.
         throughput: images a second by batch size, the median of the rounds.
-        best_batch: the batch size with the highest throughput.
         peak_bytes: most bytes of tensors alive at a time in one pass over a batch of ``peak_batch``, weights left out.
-        device: on which all of it was measured.
     """
 
     parameters: int
@@ -56,8 +54,6 @@ def in_turns(
     """Seconds of each task in every round; a round runs each once, and each round another one begins.
 
     Arguments:
-        tasks: what to time, by name.
-        rounds: how often.
         warmup: rounds before that are not counted.
         device: where the work is done, which is waited for.
     """
@@ -81,10 +77,8 @@ def _seconds(task: Callable[[], Any], device: str) -> float:
 
 
 def measure_cost(
-    networks: Mapping[str, nn.Module],
-    image_shape: tuple[int, int, int],
+    trained: Mapping[str, TrainedNetwork],
     *,
-    file_bytes: Mapping[str, int | None],
     rounds: int = 100,
     batch_sizes: Sequence[int] = BATCH_SIZES,
     batch_rounds: int = 5,
@@ -93,39 +87,48 @@ def measure_cost(
     """Measure all networks in turns, where they are.
 
     Arguments:
-        networks: by name, in evaluation mode, all on one device.
-        image_shape: (channels, rows, cols).
-        file_bytes: sizes of their files.
+        trained: by name, all for images of one shape and on one device.
         rounds: single images for the latency.
         batch_sizes: tried for the throughput, in rising order, until one takes too long or memory runs out.
-        batch_rounds: batches of each size.
-        tell: is given a line on what is being done.
     """
+    shape = next(iter(trained.values())).image_shape
+    networks = {name: one.network for name, one in trained.items()}
     device = str(next(next(iter(networks.values())).parameters()).device)
     with torch.inference_mode():
         tell("latency of one image")
-        single = in_turns(_tasks(networks, image_shape, 1, device), rounds=rounds, warmup=5, device=device)
-        throughput = _throughput(networks, image_shape, batch_sizes, rounds=batch_rounds, device=device, tell=tell)
-    costs = {}
-    for name, network in networks.items():
-        tell(f"memory of {name}")
-        best = max(throughput[name], key=throughput[name].__getitem__)
-        p25, p50, p75, p95 = (float(q) for q in np.quantile(single[name], [0.25, 0.5, 0.75, 0.95]))
-        costs[name] = Cost(
-            parameters=count_parameters(network),
-            macs=macs_of(network, image_shape),
-            weight_bytes=sum(t.numel() * t.element_size() for t in network.state_dict().values()),
-            file_bytes=file_bytes.get(name),
-            latency_p50=p50,
-            latency_p95=p95,
-            latency_iqr=p75 - p25,
-            throughput=throughput[name],
-            best_batch=best,
-            peak_bytes=peak_bytes(network, torch.zeros(32, *image_shape, device=device)),
-            peak_batch=32,
-            device=device,
-        )
-    return costs
+        single = in_turns(_tasks(networks, shape, 1, device), rounds=rounds, warmup=5, device=device)
+        throughput: dict[str, dict[int, float]] = {name: {} for name in networks}
+        for batch in batch_sizes:
+            tell(f"throughput at batch {batch}")
+            try:
+                tasks = _tasks(networks, shape, batch, device)
+                seconds = in_turns(tasks, rounds=batch_rounds, warmup=1, device=device)
+            except torch.OutOfMemoryError:
+                break
+            for name in networks:
+                throughput[name][batch] = batch / float(np.median(seconds[name]))
+            if max(max(taken) for taken in seconds.values()) > LONGEST:
+                break
+    return {name: _cost(one, single[name], throughput[name], device) for name, one in trained.items()}
+
+
+def _cost(trained: TrainedNetwork, seconds: list[float], throughput: dict[int, float], device: str) -> Cost:
+    network, shape = trained.network, trained.image_shape
+    p25, p50, p75, p95 = (float(q) for q in np.quantile(seconds, [0.25, 0.5, 0.75, 0.95]))
+    return Cost(
+        parameters=count_parameters(network),
+        macs=macs_of(network, shape),
+        weight_bytes=sum(t.numel() * t.element_size() for t in network.state_dict().values()),
+        file_bytes=trained.file_bytes,
+        latency_p50=p50,
+        latency_p95=p95,
+        latency_iqr=p75 - p25,
+        throughput=throughput,
+        best_batch=max(throughput, key=throughput.__getitem__),
+        peak_bytes=peak_bytes(network, torch.zeros(32, *shape, device=device)),
+        peak_batch=32,
+        device=device,
+    )
 
 
 def macs_of(network: nn.Module, image_shape: tuple[int, int, int]) -> int | None:
@@ -137,33 +140,10 @@ def macs_of(network: nn.Module, image_shape: tuple[int, int, int]) -> int | None
 
 
 def _tasks(
-    networks: Mapping[str, nn.Module], image_shape: tuple[int, int, int], batch: int, device: str
+    networks: Mapping[str, nn.Module], shape: tuple[int, int, int], batch: int, device: str
 ) -> dict[str, Callable[[], Any]]:
-    images = torch.randn(batch, *image_shape, generator=torch.Generator().manual_seed(0)).to(device)
+    images = torch.randn(batch, *shape, generator=torch.Generator().manual_seed(0)).to(device)
     return {name: (lambda network=network: network(images)) for name, network in networks.items()}
-
-
-def _throughput(
-    networks: Mapping[str, nn.Module],
-    image_shape: tuple[int, int, int],
-    batch_sizes: Sequence[int],
-    *,
-    rounds: int,
-    device: str,
-    tell: Callable[[str], None],
-) -> dict[str, dict[int, float]]:
-    found: dict[str, dict[int, float]] = {name: {} for name in networks}
-    for batch in batch_sizes:
-        tell(f"throughput at batch {batch}")
-        try:
-            seconds = in_turns(_tasks(networks, image_shape, batch, device), rounds=rounds, warmup=1, device=device)
-        except torch.OutOfMemoryError:
-            break
-        for name in networks:
-            found[name][batch] = batch / float(np.median(seconds[name]))
-        if max(max(taken) for taken in seconds.values()) > LONGEST:
-            break
-    return found
 
 
 def peak_bytes(network: nn.Module, images: Tensor) -> int:

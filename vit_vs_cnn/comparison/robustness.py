@@ -10,8 +10,8 @@ from jaxtyping import Bool, UInt8
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vit_vs_cnn.comparison.contestants import Contestant, paired_rows
 from vit_vs_cnn.comparison.corruptions import CORRUPTIONS, LEVELS, corrupted
+from vit_vs_cnn.comparison.entries import Entry, paired_rows
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.objects import draw_objects
 from vit_vs_cnn.data.shapes import SHAPE_NAMES
@@ -23,7 +23,7 @@ from vit_vs_cnn.statistics.means import difference_over_seeds, mean_over_seeds
 TILES = (2, 4, 8)
 #: Side of a patch where no network has one.
 USUAL_PATCH = 4
-Groups = Mapping[str, Sequence[Contestant]]
+Groups = Mapping[str, Sequence[Entry]]
 Tell = Callable[[str], None]
 
 
@@ -70,7 +70,6 @@ class Shuffled:
     """Accuracy when the image is cut into g x g tiles which change places.
 
     Arguments:
-        tiles: the g.
         accuracy: by group, for each g.
         sensitivity: ``(acc - acc_g) / (acc - chance)``: 0 for a bag of tiles, 1 where all is lost; None at chance.
     """
@@ -116,11 +115,7 @@ def judge_robustness(
     """Test every network on spoiled copies of the test images; who calls this notes it in the ledgers.
 
     Arguments:
-        groups: the networks of each group.
-        test: the images, or the part of them to be used.
-        seed: of all that is drawn.
         reference: the group with an mCE of 100; the first if None.
-        tell: is given a line on what is being done.
     """
     tell("clean images")
     clean = {name: _mean(_correct(members, test)) for name, members in groups.items()}
@@ -141,11 +136,11 @@ def evenly(test: LabelledImages, count: int) -> LabelledImages:
     return test.subset(torch.linspace(0, len(test) - 1, count).round().long())
 
 
-def _answers(contestant: Contestant, images: LabelledImages) -> Tensor:
-    return predict(contestant.network, images, contestant.normalise, what=contestant.name).logits.argmax(1)
+def _answers(entry: Entry, images: LabelledImages) -> Tensor:
+    return predict(entry.network, images, entry.normalise, what=entry.name).logits.argmax(1)
 
 
-def _correct(members: Sequence[Contestant], images: LabelledImages) -> np.ndarray:
+def _correct(members: Sequence[Entry], images: LabelledImages) -> np.ndarray:
     """Whether each network is right, ``(networks, images)``."""
     return torch.stack([_answers(one, images) == images.labels for one in members]).numpy()
 
@@ -180,9 +175,7 @@ def _corrupted(
     )
 
 
-def _difference(
-    first: Sequence[Contestant], second: Sequence[Contestant], ours: np.ndarray, theirs: np.ndarray
-) -> Estimate:
+def _difference(first: Sequence[Entry], second: Sequence[Entry], ours: np.ndarray, theirs: np.ndarray) -> Estimate:
     mine, other, paired = paired_rows(first, second)
     single = len(mine) == len(other) == 1
     return difference_over_seeds(ours[mine], theirs[other], paired_seeds=paired or single).interval()

@@ -10,11 +10,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vit_vs_cnn.comparison.contestants import Contestant
+from vit_vs_cnn.comparison.entries import Entry
 from vit_vs_cnn.comparison.features import as_maps, features_of, layer_names
 from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection.attention_weights import attention_maps
 
 BATCH_SIZE = 128
+#: Images whose attention is read.
+ATTENDED = 128
 #: Points of a Fourier profile, from frequency 0 to that of one pixel of the map.
 FREQUENCIES = 9
 
@@ -35,7 +39,6 @@ class FourierProfile:
     """Amplitude of a network's feature maps over frequency.
 
     Arguments:
-        layers: those that have maps.
         frequencies: in units of pi radians per place of the map.
         log_amplitude: of each layer, natural logarithm, relative to that at frequency 0.
     """
@@ -51,7 +54,6 @@ class Similarity:
 
     Arguments:
         cka: of every two networks, one of each group, and of each with itself.
-        fourier: by network.
         attention_distance: by network that has attention: its layers, each with the distance of every head in pixels,
             and what attention that sees all alike would have.
     """
@@ -145,29 +147,25 @@ def fourier_profile(
 
 
 def judge_similarity(
-    contestants: Mapping[str, Contestant],
+    entries: Mapping[str, Entry],
     test: LabelledImages,
     *,
-    attention_distance: Callable[[Contestant, LabelledImages], dict[str, Any] | None] = lambda *_: None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Similarity:
     """Compare the layers of every two networks on the same images; no label is looked at.
 
     Arguments:
-        contestants: one of each group; one that cannot be looked into is left out.
-        test: the images.
-        attention_distance: gives a network's mean attention distances, or None if it has no attention.
-        tell: is given a line on what is being done.
+        entries: one of each group; one that cannot be looked into is left out.
     """
-    layers = {name: found for name, one in contestants.items() if (found := _layers_with_features(one, test))}
-    contestants = {name: contestants[name] for name in layers}
-    meters = {pair: MinibatchCka() for pair in itertools.combinations_with_replacement(contestants, 2)}
-    profiles: dict[str, dict[str, Tensor]] = {name: {} for name in contestants}
+    layers = {name: found for name, one in entries.items() if (found := _layers_with_features(one, test))}
+    entries = {name: entries[name] for name in layers}
+    meters = {pair: MinibatchCka() for pair in itertools.combinations_with_replacement(entries, 2)}
+    profiles: dict[str, dict[str, Tensor]] = {name: {} for name in entries}
     batches = _batches(test)
     for number, images in enumerate(batches, start=1):
         tell(f"features, batch {number}/{len(batches)}")
         grams = {}
-        for name, one in contestants.items():
+        for name, one in entries.items():
             device = next(one.network.parameters()).device
             features = features_of(one.network, one.normalise(images.to(device)), layers[name])
             grams[name] = torch.stack([gram_matrix(layer).cpu() for layer in features.values()])
@@ -175,7 +173,7 @@ def judge_similarity(
         for (a, b), meter in meters.items():
             meter.update(grams[a], grams[b])
     tell("attention distances")
-    distances = {name: attention_distance(one, test) for name, one in contestants.items()}
+    distances = {name: attention_reach(one, test) for name, one in entries.items()}
     return Similarity(
         images=len(test),
         cka=[LayerSimilarity(a, b, layers[a], layers[b], m.compute().tolist()) for (a, b), m in meters.items()],
@@ -184,11 +182,26 @@ def judge_similarity(
     )
 
 
-def _layers_with_features(contestant: Contestant, test: LabelledImages) -> list[str]:
+@torch.no_grad()
+def attention_reach(entry: Entry, images: LabelledImages) -> dict[str, Any] | None:
+    """Mean attention distance in pixels, ``by_layer[layer][head]``, and that of attention which sees all alike.
+
+    None for a network without attention, or with one that cannot be looked into.
+    """
+    device = next(entry.network.parameters()).device
+    pixels = entry.normalise(images.images[:ATTENDED].to(device))
+    try:
+        distances, uniform = attention_maps(entry.network, pixels).distances((pixels.shape[2], pixels.shape[3]))
+    except InputError:
+        return None
+    return {"by_layer": [layer.tolist() for layer in distances], "uniform": uniform, "images": len(pixels)}
+
+
+def _layers_with_features(entry: Entry, test: LabelledImages) -> list[str]:
     """Those that give tensors; none of a network that runs outside of torch."""
-    device = next(contestant.network.parameters()).device
-    names = layer_names(contestant.network)
-    return list(features_of(contestant.network, contestant.normalise(test.images[:2].to(device)), names))
+    device = next(entry.network.parameters()).device
+    names = layer_names(entry.network)
+    return list(features_of(entry.network, entry.normalise(test.images[:2].to(device)), names))
 
 
 def _batches(test: LabelledImages) -> tuple[Tensor, ...]:

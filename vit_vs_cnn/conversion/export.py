@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.models.normalised import Normalised
 from vit_vs_cnn.models.timm.export import vision_transformer_to_timm
 from vit_vs_cnn.models.vit import VisionTransformer
 from vit_vs_cnn.runs.trained import TrainedNetwork
@@ -24,37 +24,11 @@ TOLERANCE = 1e-4
 CHECKED_IMAGES = 5
 
 
-class Deployable(nn.Module):
-    """A network together with the normalisation that it was trained with: pixel values to logits.
-
-    ``logits = f((images - mean) / std)``.
-
-    Arguments:
-        network: normalised images to logits.
-        mean: of each channel, in units where white is 1.
-        std: of each channel, in the same units.
-    """
-
-    mean: Tensor
-    std: Tensor
-
-    def __init__(self, network: nn.Module, *, mean: list[float], std: list[float]) -> None:
-        super().__init__()
-        self.network = network
-        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1))
-        self.register_buffer("std", torch.tensor(std).view(-1, 1, 1))
-
-    def forward(self, images: Float[Tensor, "batch channels rows cols"]) -> Float[Tensor, "batch classes"]:
-        """Logits of images whose pixels run from 0 (black) to 1 (white)."""
-        return self.network((images - self.mean) / self.std)
-
-
 @dataclass(frozen=True)
 class Exported:
     """One written file.
 
     Arguments:
-        path: where it is.
         difference: largest difference of a logit from the network's own, on random images.
     """
 
@@ -62,11 +36,10 @@ class Exported:
     difference: float
 
 
-def export(subject: TrainedNetwork, formats: list[str], folder: Path) -> list[Exported]:
+def export(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Exported]:
     """Write a network in each of the formats, with ``config.json`` beside them, and check what was written.
 
     Arguments:
-        subject: the network.
         formats: names of ``FORMATS``.
         folder: where the files go; made if it is not there.
 
@@ -76,10 +49,10 @@ def export(subject: TrainedNetwork, formats: list[str], folder: Path) -> list[Ex
     """
     if unknown := [name for name in formats if name not in FORMATS]:
         raise InputError(f"format {unknown[0]!r} is none of {', '.join(FORMATS)}")
+    about, origin = trained.about, trained.cell.to_dict()
     folder.mkdir(parents=True, exist_ok=True)
-    about = subject.about
-    network = copy.deepcopy(subject.network).cpu().float().eval()
-    deployable = Deployable(network, mean=about.mean, std=about.std).eval()
+    network = copy.deepcopy(trained.network).cpu().float().eval()
+    deployable = Normalised(network, mean=about.mean, std=about.std).eval()
     generator = torch.Generator().manual_seed(0)
     images = torch.rand(CHECKED_IMAGES, *about.image_shape, generator=generator)
     with torch.no_grad():
@@ -91,7 +64,7 @@ def export(subject: TrainedNetwork, formats: list[str], folder: Path) -> list[Ex
         if not difference <= TOLERANCE:
             raise InputError(f"{path}: its logits differ from the network's by {difference:.1e}; do not use it")
         written.append(Exported(path, difference))
-    _write_config({**asdict(about), "origin": subject.cell.to_dict()}, folder)
+    _write_config({**asdict(about), "origin": origin}, folder)
     return written
 
 
@@ -100,7 +73,7 @@ def _write_config(about: dict[str, Any], folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps({"vit_vs_cnn": about}, indent=1) + "\n", encoding="utf-8")
 
 
-def _safetensors(deployable: Deployable, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
+def _safetensors(deployable: Normalised, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
     """The weights alone, under our names; ``open_network`` reads them with the config.json beside them."""
     safetensors = _library("safetensors.torch")
     path = folder / "model.safetensors"
@@ -111,7 +84,7 @@ def _safetensors(deployable: Deployable, images: Tensor, folder: Path) -> tuple[
         return path, again(images)
 
 
-def _onnx(deployable: Deployable, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
+def _onnx(deployable: Normalised, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
     """Pixel values to logits, for any number of images, read back by onnxruntime."""
     _library("onnxscript")
     runtime = _library("onnxruntime")
@@ -132,7 +105,7 @@ def _onnx(deployable: Deployable, images: Tensor, folder: Path) -> tuple[Path, T
     return path, torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
 
 
-def _program(deployable: Deployable, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
+def _program(deployable: Normalised, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
     """torch.export's program of pixel values to logits, for any number of images."""
     path = folder / "model.pt2"
     shapes = {"images": {0: torch.export.Dim("batch", min=1)}}
@@ -144,7 +117,7 @@ def _program(deployable: Deployable, images: Tensor, folder: Path) -> tuple[Path
         return path, read(images)
 
 
-def _timm(deployable: Deployable, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
+def _timm(deployable: Normalised, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
     """The weights of a ViT under timm's names, and the arguments of timm's VisionTransformer that they belong to."""
     safetensors = _library("safetensors.torch")
     network = deployable.network
@@ -163,7 +136,7 @@ def _timm(deployable: Deployable, images: Tensor, folder: Path) -> tuple[Path, T
 
 
 @contextmanager
-def _told_in_a_line(form: str, deployable: Deployable) -> Iterator[None]:
+def _told_in_a_line(form: str, deployable: Normalised) -> Iterator[None]:
     """An exporter's failure, which is a page long, as one line; its warnings are about its own inside."""
     try:
         with warnings.catch_warnings():
@@ -182,7 +155,7 @@ def _library(name: str) -> Any:
 
 
 #: Format: writes a file into a folder, and gives its path and the logits that it gives when read back.
-FORMATS: dict[str, Callable[[Deployable, Tensor, Path], tuple[Path, Tensor]]] = {
+FORMATS: dict[str, Callable[[Normalised, Tensor, Path], tuple[Path, Tensor]]] = {
     "safetensors": _safetensors,
     "onnx": _onnx,
     "torch": _program,

@@ -27,7 +27,6 @@ class Compilation:
     """What a compiled network is, beside what it was.
 
     Arguments:
-        path: the checkpoint that was written.
         images: how many were looked at.
         difference: largest difference of a logit in float32, over all of them.
         exact_difference: the same in float64, over the first ``EXACT_IMAGES``.
@@ -46,39 +45,36 @@ class Compilation:
 
 
 def compile_network(
-    subject: TrainedNetwork, options: Mapping[str, Any], output: Path, images: LabelledImages
+    trained: TrainedNetwork, options: Mapping[str, Any], output: Path, images: LabelledImages
 ) -> Compilation:
     """Write the attention network of a checkpoint as a checkpoint of its own, and set the two side by side.
 
     No label is looked at: agreement says nothing of accuracy.
 
     Arguments:
-        subject: the convolutional network.
         options: arguments of ``AttentionNetwork``.
-        output: the checkpoint to write.
         images: what the two are compared on.
 
     Raises:
         InputError: a network without convolutions, or options that do not go together.
     """
-    model = _attention_model(subject.about.model, options, where=f"checkpoint {subject.path}")
-    channels, rows, cols = subject.about.image_shape
-    shape = {"num_classes": len(subject.class_names), "image_size": (rows, cols), "in_channels": channels}
-    compiled = build_network(model, **shape, where=f"checkpoint {subject.path}").eval()
-    start_from(compiled, subject.network, where=f"checkpoint {subject.path}")
-    _write(model, subject, compiled, output)
-    normalise = subject.augmenter.normalise
-    before, after = (predict(network, images, normalise).logits for network in (subject.network, compiled))
+    model = _attention_model(trained.about.model, options, where=f"checkpoint {trained.path}")
+    shape, where = trained.image_shape, f"checkpoint {trained.path}"
+    compiled = build_network(model, num_classes=len(trained.class_names), image_shape=shape, where=where).eval()
+    start_from(compiled, trained.network, where=f"checkpoint {trained.path}")
+    _write(model, trained, compiled, output)
+    normalise = trained.normalise
+    before, after = (predict(network, images, normalise).logits for network in (trained.network, compiled))
     return Compilation(
         path=output,
         images=len(images),
         difference=float((before - after).abs().max()),
-        exact_difference=_exact_difference(subject, compiled, images),
+        exact_difference=_exact_difference(trained, compiled, images),
         agreement=float(before.argmax(1).eq(after.argmax(1)).double().mean()),
-        parameters=(count_parameters(subject.network), count_parameters(compiled)),
+        parameters=(count_parameters(trained.network), count_parameters(compiled)),
         macs=(
-            count_macs(subject.network, (channels, rows, cols)),
-            count_macs(compiled, (channels, rows, cols)),
+            count_macs(trained.network, shape),
+            count_macs(compiled, shape),
         ),
     )
 
@@ -90,9 +86,9 @@ def _attention_model(model: Mapping[str, Any], options: Mapping[str, Any], *, wh
     return {**model, "name": f"{ATTENTION_PREFIX}{name}", **options}
 
 
-def _write(model: dict[str, Any], subject: TrainedNetwork, compiled: nn.Module, output: Path) -> None:
-    kept = asdict(subject.about)
-    origin = {"origin": subject.cell.to_dict(), "compiled_from": hash_weights(subject.network)}
+def _write(model: dict[str, Any], trained: TrainedNetwork, compiled: nn.Module, output: Path) -> None:
+    kept = asdict(trained.about)
+    origin = {"origin": trained.cell.to_dict(), "compiled_from": hash_weights(trained.network)}
     contents = {
         "vit_vs_cnn": {**kept, **origin, "model": model},
         "state_dict": {f"network.{name}": value for name, value in compiled.state_dict().items()},
@@ -102,10 +98,10 @@ def _write(model: dict[str, Any], subject: TrainedNetwork, compiled: nn.Module, 
 
 
 @torch.no_grad()
-def _exact_difference(subject: TrainedNetwork, compiled: nn.Module, images: LabelledImages) -> float:
-    exact = subject.augmenter.normalise(images.images[:EXACT_IMAGES]).double()
+def _exact_difference(trained: TrainedNetwork, compiled: nn.Module, images: LabelledImages) -> float:
+    exact = trained.normalise(images.images[:EXACT_IMAGES]).double()
     # Compiled anew from float64 weights: those in the checkpoint are rounded to float32.
-    before, after = copy.deepcopy(subject.network).double(), copy.deepcopy(compiled).double()
-    start_from(after, before, where=f"checkpoint {subject.path}")
+    before, after = copy.deepcopy(trained.network).double(), copy.deepcopy(compiled).double()
+    start_from(after, before, where=f"checkpoint {trained.path}")
     differences = [(before(part) - after(part)).abs().max() for part in exact.split(64)]
     return float(torch.stack(differences).max())

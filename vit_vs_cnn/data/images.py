@@ -34,6 +34,12 @@ class LabelledImages:
     def num_classes(self) -> int:
         return len(self.class_names)
 
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Channels, rows and columns of an image."""
+        channels, rows, cols = self.images.shape[1:]
+        return channels, rows, cols
+
     def subset(self, indices: Int64[Tensor, "chosen"]) -> "LabelledImages":
         """The images at ``indices``, in that order."""
         return LabelledImages(

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.layout import TokenLayout, layout_of
-from vit_vs_cnn.inspection.recording import AttentionRecorder, as_evaluated, through_torch_attention
+from vit_vs_cnn.inspection.locality.measures import Distance
+from vit_vs_cnn.models.recording import AttentionRecorder, as_evaluated, through_torch_attention
 from vit_vs_cnn.models.vit import VisionTransformer
 
 #: How far the logits of the explicit forward pass may be from those of the fused one, relative to the largest.
@@ -42,6 +43,12 @@ class AttentionMaps:
     def to_grid(self, patches: Float[Tensor, "batch patches"]) -> Float[Tensor, "batch rows cols"]:
         """A map over the patches as a grid."""
         return patches.unflatten(1, self.grid_size)
+
+    def distances(self, image_size: tuple[int, int]) -> tuple[list[Float[Tensor, "heads"]], float]:
+        """How far in pixels each head of each layer looks on average, and how far one that sees all patches alike."""
+        patch = (image_size[0] // self.grid_size[0], image_size[1] // self.grid_size[1])
+        distance = Distance(grid_size=self.grid_size, patch_size=patch, extra_tokens=self.extra_tokens)
+        return [distance(layer) for layer in self.weights], distance.uniform
 
 
 def joined(parts: Sequence[AttentionMaps]) -> AttentionMaps:

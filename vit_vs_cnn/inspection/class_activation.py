@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from vit_vs_cnn.attention.convolution import ConvolutionalAttention
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.attention_weights import chosen_classes, has_attention
-from vit_vs_cnn.inspection.recording import as_evaluated
 from vit_vs_cnn.models.attention_network import AttentionNetwork
+from vit_vs_cnn.models.recording import as_evaluated, recorded_calls
 from vit_vs_cnn.models.resnet import ResNet
 
 
@@ -121,12 +121,17 @@ def feature_layer(network: nn.Module, images: Float[Tensor, "batch channels rows
         raise InputError(
             f"{kind} is no CNN, so it has no feature maps for Grad-CAM; allowed: {others}integrated_gradients"
         )
-    with torch.no_grad(), as_evaluated(network), _outputs_of(network) as seen:
+    inside = {name: module for name, module in network.named_modules() if name}
+    with torch.no_grad(), as_evaluated(network), recorded_calls(inside) as calls:
         network(images[:1])
-    maps = [module for module, shape in seen if len(shape) == 4 and math.prod(shape[2:]) > 1]
+    maps = [inside[name] for name, _, output in calls if isinstance(output, Tensor) and _is_map(output)]
     if not maps:
         raise InputError(f"{kind} gives no feature maps of more than one place on images of {tuple(images.shape[1:])}")
     return maps[-1]
+
+
+def _is_map(output: Tensor) -> bool:
+    return output.ndim == 4 and math.prod(output.shape[2:]) > 1
 
 
 def _prepared(
@@ -136,23 +141,6 @@ def _prepared(
     with torch.no_grad():
         logits = network(images)
     return images.detach().clone().requires_grad_(), chosen_classes(logits, classes)
-
-
-@contextmanager
-def _outputs_of(network: nn.Module) -> Iterator[list[tuple[nn.Module, tuple[int, ...]]]]:
-    """Every module that gives one tensor and its shape, in the order in which they finish; no hook is left behind."""
-    seen: list[tuple[nn.Module, tuple[int, ...]]] = []
-
-    def note(module: nn.Module, _: Any, output: Any) -> None:
-        if isinstance(output, Tensor):
-            seen.append((module, tuple(output.shape)))
-
-    handles = [module.register_forward_hook(note) for module in network.modules() if module is not network]
-    try:
-        yield seen
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @contextmanager

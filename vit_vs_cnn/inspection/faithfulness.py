@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,13 +14,19 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.attention_weights import has_attention
 from vit_vs_cnn.inspection.layout import TokenLayout, layout_of
-from vit_vs_cnn.inspection.mask_agreement import mask_agreement
-from vit_vs_cnn.inspection.per_image import noise_of
 from vit_vs_cnn.inspection.perturbation import FILLS, area_under, check_fills, deletion_curves
 from vit_vs_cnn.inspection.randomisation import randomisation_stages, randomised, rank_correlation
-from vit_vs_cnn.inspection.recording import as_evaluated
-from vit_vs_cnn.inspection.saliency import Maps, Method, method_named, saliency_maps
+from vit_vs_cnn.inspection.saliency import (
+    Maps,
+    Method,
+    descending_ranks,
+    method_named,
+    noise_of,
+    resize_maps,
+    saliency_maps,
+)
 from vit_vs_cnn.inspection.scores import Measure, MethodScore, SanityStage
+from vit_vs_cnn.models.recording import as_evaluated
 from vit_vs_cnn.statistics.bootstrap import bootstrap, mean_difference, mean_of
 from vit_vs_cnn.statistics.estimate import wilson_interval
 
@@ -148,6 +155,53 @@ def _curves(
                 insert=insert,
             )
             yield f"{name}_{fill}", area_under(curves, job.grid_size[0] * job.grid_size[1])
+
+
+class MaskAgreement(NamedTuple):
+    """Of each image, 0 to 1. What chance gives is the mask's area, for each of the three.
+
+    Arguments:
+        pointing: 1 where the largest value lies on the object.
+        mass: share of the map's sum that lies on the object.
+        rank: share of the |M| largest values that lie on the object of |M| pixels.
+        area: of the mask, as a share of the image.
+    """
+
+    pointing: Float[Tensor, "batch"]
+    mass: Float[Tensor, "batch"]
+    rank: Float[Tensor, "batch"]
+    area: Float[Tensor, "batch"]
+
+
+def mask_agreement(
+    maps: Maps, masks: Bool[Tensor, "batch rows cols"], ties: Float[Tensor, "batch rows cols"]
+) -> MaskAgreement:
+    """How well maps agree with masks, at the size of the masks.
+
+    ``pointing = M[argmax S]``, ``mass = sum(S M) / sum(S)``, ``rank = |top_|M|(S) and M| / |M|``.
+
+    Reference: Zhang et al. 2018 (pointing game); Arras et al. 2022, equations 1 and 2 (mass and rank accuracy).
+    Differs: no tolerance around the object; a map without mass counts as one that is the same everywhere.
+
+    Arguments:
+        maps: on any grid; negative values have no mass.
+        masks: where the object is; none may be empty.
+        ties: what decides among equal values; noise, so that no place is preferred.
+    """
+    masks = masks.flatten(1)
+    values = resize_maps(maps, (ties.shape[1], ties.shape[2])).flatten(1)
+    ranks = descending_ranks(values, ties.flatten(1))
+    inside, count = masks.to(values), masks.sum(dim=1)
+    area = inside.mean(dim=1)
+    positive = values.clamp_min(0.0)
+    total = positive.sum(dim=1)
+    mass = torch.where(total > 0, (positive * inside).sum(dim=1) / total.clamp_min(1e-30), area)
+    return MaskAgreement(
+        pointing=(masks & (ranks == 0)).any(dim=1).to(values),
+        mass=mass,
+        rank=(masks & (ranks < count[:, None])).sum(dim=1) / count,
+        area=area,
+    )
 
 
 def _with_mask(

@@ -12,10 +12,9 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.attention_weights import AttentionMaps, attention_maps, joined
 from vit_vs_cnn.inspection.class_activation import feature_layer
 from vit_vs_cnn.inspection.layout import layout_of
-from vit_vs_cnn.inspection.per_image import noise_of
 from vit_vs_cnn.inspection.perturbation import area_under, deletion_curves
 from vit_vs_cnn.inspection.runs import InspectedRun, ShownImages
-from vit_vs_cnn.inspection.saliency import list_methods, method_named, saliency_maps
+from vit_vs_cnn.inspection.saliency import list_methods, method_named, noise_of, saliency_maps
 from vit_vs_cnn.runs.evaluation import check_finite
 
 #: What is shown where nothing is asked for: attention through all layers, attention for the class; Grad-CAM, or where
@@ -33,8 +32,6 @@ class MethodMaps:
     """The maps of one method, with a score of each.
 
     Arguments:
-        method: its name.
-        description: in one line.
         class_specific: whether they are maps for a class.
         maps: of each image, on the method's own grid.
         deletion: area under the probability as the map's places are taken away, the most important first.
@@ -63,10 +60,8 @@ class NetworkMaps:
     """What one network says and where it looks.
 
     Arguments:
-        run: the network.
         probabilities: of each image and class.
         classes: the class of each image that maps and scores are for.
-        methods: the maps.
         attention: its weights on the first images; None for a network without, or one whose weights cannot be had.
         unseen: why not, if it has attention.
     """
@@ -105,7 +100,7 @@ def methods_for(run: InspectedRun, asked: Sequence[str] = ()) -> list[str]:
 
 def answerable(run: InspectedRun, names: Sequence[str], shown: ShownImages) -> tuple[list[str], dict[str, str]]:
     """Those of the methods that the network answers for the first image, and by name why it does not the others."""
-    pixels = run.subject.augmenter.normalise(shown.data.images[:1])
+    pixels = run.normalise(shown.data.images[:1])
     with torch.no_grad():
         check_finite(run.network(pixels), run.name)
     able, refused = [], {}
@@ -144,19 +139,15 @@ def look_into(
     is used.
 
     Arguments:
-        run: the network.
-        shown: the images.
-        methods: names of the maps.
         grid_size: (rows, cols) of what deletion takes away.
         class_index: of the class that is asked for; the one that the network says if None.
         attended: images, the first ones, whose weights are kept.
-        tell: is given a line on what is being done.
 
     Raises:
         InputError: as ``saliency_maps``; attention that cannot be had is no mistake where no method needs it.
     """
     tell(f"{run.name}: what it says, and random maps")
-    pixels = run.subject.augmenter.normalise(shown.data.images)
+    pixels = run.normalise(shown.data.images)
     with torch.no_grad():
         logits = torch.cat([run.network(batch) for batch in pixels.split(BATCH)])
         check_finite(logits, run.name)
@@ -180,14 +171,14 @@ def maps_over_training(
     run: InspectedRun, shown: ShownImages, method: str
 ) -> list[tuple[int, Float[Tensor, "images map_rows map_cols"]]]:
     """The maps of one method at every state of a run, each with its optimizer step."""
-    pixels = run.subject.augmenter.normalise(shown.data.images)
+    pixels = run.normalise(shown.data.images)
     return [
         (step, saliency_maps(state.network, pixels, method)) for step, state in zip(run.steps, run.states, strict=True)
     ]
 
 
 def _has_feature_maps(run: InspectedRun) -> bool:
-    shape = run.subject.about.image_shape
+    shape = run.image_shape
     try:
         feature_layer(run.network, torch.zeros(1, *shape))
     except InputError:

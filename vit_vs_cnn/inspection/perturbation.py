@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from torchvision.transforms.v2.functional import gaussian_blur
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.per_image import descending_ranks, noise_of
-from vit_vs_cnn.inspection.saliency import Maps, resize_maps
+from vit_vs_cnn.inspection.saliency import Maps, descending_ranks, noise_of, resize_maps
 
 FILLS = ("mean", "blur", "noise")
 
@@ -57,10 +56,7 @@ def deletion_curves(
 
     Arguments:
         network: in evaluation mode.
-        images: normalised.
         maps: on any grid; averaged over each token.
-        classes: one for each image.
-        fill: see ``filled``.
         grid_size: (rows, cols) of the tokens that go or come as one.
         steps: in how many equal parts.
         insert: whether they come.

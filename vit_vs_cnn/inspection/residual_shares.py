@@ -1,7 +1,5 @@
 """How much of a token stays in a block, and how much the attention adds: measured, not assumed to be half."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -9,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.recording import as_evaluated
+from vit_vs_cnn.models.recording import as_evaluated, recorded_calls
 from vit_vs_cnn.models.vit import VisionTransformer
 
 
@@ -32,17 +30,19 @@ def residual_shares(
     """
     network = getattr(network, "_orig_mod", network)
     blocks, branches = _places(network)
-    seen: dict[tuple[str, int], Tensor] = {}
-    with torch.no_grad(), as_evaluated(network), _watched(blocks, branches, seen):
+    numbered = {f"stream {number}": block for number, block in enumerate(blocks)}
+    numbered |= {f"branch {number}": branch for number, branch in enumerate(branches)}
+    with torch.no_grad(), as_evaluated(network), recorded_calls(numbered) as calls:
         network(images)
+    seen = {call.name: call for call in calls}
     shares = []
     for number, block in enumerate(blocks):
-        if ("stream", number) not in seen or ("branch", number) not in seen:
+        if f"stream {number}" not in seen or f"branch {number}" not in seen:
             raise InputError(f"{type(network).__name__}: block {number} was not run, so its norms are unknown")
-        branch = seen["branch", number]
+        branch = seen[f"branch {number}"].output
         if isinstance(network, VisionTransformer) and block.attention_scale is not None:
             branch = branch * block.attention_scale
-        kept, added = (x.norm(dim=-1) for x in (seen["stream", number], branch))
+        kept, added = (x.norm(dim=-1) for x in (seen[f"stream {number}"].inputs[0], branch))
         shares.append(torch.where(kept + added > 0, kept / (kept + added).clamp_min(1e-30), 1.0))
     return shares
 
@@ -57,23 +57,3 @@ def _places(network: nn.Module) -> tuple[list[Any], list[nn.Module]]:
     if not blocks or not all(hasattr(block, "drop_path1") and hasattr(block, "attn") for block in blocks):
         raise InputError(f"{type(network).__name__}: what its attention adds can't be told from the rest of a block")
     return blocks, [block.drop_path1 for block in blocks]
-
-
-@contextmanager
-def _watched(blocks: list[Any], branches: list[nn.Module], seen: dict[tuple[str, int], Tensor]) -> Iterator[None]:
-    """What enters each block and what its branch gives, by the block's number; the hooks go when the context ends."""
-    handles = []
-    for number, (block, branch) in enumerate(zip(blocks, branches, strict=True)):
-
-        def before(_: nn.Module, given: tuple[Tensor, ...], number: int = number) -> None:
-            seen["stream", number] = given[0]
-
-        def after(_: nn.Module, __: Any, output: Tensor, number: int = number) -> None:
-            seen["branch", number] = output
-
-        handles += [block.register_forward_pre_hook(before), branch.register_forward_hook(after)]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()

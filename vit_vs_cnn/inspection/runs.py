@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 from jaxtyping import Int64
-from torch import Tensor, nn
+from torch import Tensor
 
 from vit_vs_cnn.config.experiment import hash_of
 from vit_vs_cnn.data.decoding import SUFFIXES
@@ -19,25 +19,20 @@ from vit_vs_cnn.runs.trained import UNKNOWN, TrainedNetwork, open_network
 from vit_vs_cnn.seeds import derive_seed
 
 
-@dataclass(frozen=True, eq=False)
-class InspectedRun:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class InspectedRun(TrainedNetwork):
     """A network, and the states of it on the way there.
 
     Arguments:
-        name: for a reader; no two of one inspection are the same.
-        subject: the last of the states.
-        steps: optimizer steps of each state, ascending.
-        states: the checkpoints of this run that were named, in that order; the last one is ``subject``.
+        states: the checkpoints of this run that were named, by ascending step; the last one is the network itself.
     """
 
-    name: str
-    subject: TrainedNetwork
-    steps: list[int]
     states: list[TrainedNetwork]
 
     @property
-    def network(self) -> nn.Module:
-        return self.subject.network
+    def steps(self) -> list[int]:
+        """Optimizer steps of each state."""
+        return [state.step or 0 for state in self.states]
 
     @property
     def attends(self) -> bool:
@@ -51,7 +46,6 @@ class ShownImages:
 
     Arguments:
         data: as bytes; the label of an image of unknown class is ``UNKNOWN``.
-        whence: where they come from, for a reader.
     """
 
     data: LabelledImages
@@ -70,28 +64,27 @@ def open_runs(paths: Sequence[Path], *, trust: bool = False) -> list[InspectedRu
     without that have finished.
 
     Arguments:
-        paths: of checkpoints, cells and experiments.
         trust: whether the class of a model that is not the package's own may be imported.
 
     Raises:
         InputError: something that cannot be opened, or networks for other classes or images of other sizes.
     """
-    subjects: list[TrainedNetwork] = []
+    found: list[TrainedNetwork] = []
     for path in paths:
         whole = (path / "grid.json").exists()
-        subjects += _of_experiment(path, trust) if whole else [open_network(path, trust=trust)]
-    for subject in subjects[1:]:
-        _check_alike(subjects[0], subject)
+        found += _of_experiment(path, trust) if whole else [open_network(path, trust=trust)]
+    for trained in found:
+        _check_alike(found[0], trained)
     runs: dict[str, list[TrainedNetwork]] = {}
-    for subject in {subject.path.resolve(): subject for subject in subjects}.values():
+    for trained in {trained.path.resolve(): trained for trained in found}.values():
         # What was made of a run's network, and by no training, stands by itself.
-        run = str(subject.path) if subject.step is None else hash_of(subject.cell.identity)
-        runs.setdefault(run, []).append(subject)
+        run = str(trained.path) if trained.step is None else hash_of(trained.cell.identity)
+        runs.setdefault(run, []).append(trained)
     return _named([_run(states) for states in runs.values()])
 
 
 def images_to_show(
-    subject: TrainedNetwork, words: Sequence[str] = (), *, count: int = 16, seed: int = 0, root: Path | None = None
+    trained: TrainedNetwork, words: Sequence[str] = (), *, count: int = 16, seed: int = 0, root: Path | None = None
 ) -> ShownImages:
     """The images that were asked for; of a network's own test images if none was.
 
@@ -99,11 +92,10 @@ def images_to_show(
     The images of an experiment that is scored on validation images are validation images.
 
     Arguments:
-        subject: whose images and classes they are.
+        trained: whose images and classes they are.
         words: files and folders of images, or numbers of test images; files in a folder that is named like a class
             belong to it.
         count: how many to draw, or to take of a folder at most.
-        seed: of the draw.
         root: where the data lies, if no longer where it lay.
 
     Raises:
@@ -113,19 +105,19 @@ def images_to_show(
     if not words or numbers:
         if len(numbers) < len(words):
             raise InputError("--images: name either files or numbers of test images")
-        data, whence = _scored_images(subject, root)
+        data, whence = _scored_images(trained, root)
         if not words:
             return ShownImages(data.subset(_drawn(len(data), count, seed)), f"drawn from {whence} by seed {seed}")
         if (highest := max(numbers)) >= len(data):
             raise InputError(f"--images: {highest} is no number of {whence}; allowed: 0 to {len(data) - 1}")
         return ShownImages(data.subset(torch.tensor(numbers)), f"chosen by number from {whence}")
     files = [file for word in words for file in _files(Path(word), count)]
-    return ShownImages(_decoded(files, subject), "chosen files")
+    return ShownImages(_decoded(files, trained), "chosen files")
 
 
-def images_to_score(subject: TrainedNetwork, *, count: int, seed: int = 0, root: Path | None = None) -> ShownImages:
+def images_to_score(trained: TrainedNetwork, *, count: int, seed: int = 0, root: Path | None = None) -> ShownImages:
     """Images to score methods on, drawn as those of ``images_to_show``."""
-    return images_to_show(subject, count=count, seed=derive_seed(seed, "score"), root=root)
+    return images_to_show(trained, count=count, seed=derive_seed(seed, "score"), root=root)
 
 
 def _of_experiment(folder: Path, trust: bool) -> list[TrainedNetwork]:
@@ -135,8 +127,8 @@ def _of_experiment(folder: Path, trust: bool) -> list[TrainedNetwork]:
     kinds: dict[bool, TrainedNetwork] = {}
     for cell, result in results.items():
         if (result["train_size"], result["seed"]) == (size, seed) and len(kinds) < 2:
-            subject = open_network(cell, trust=trust)
-            kinds.setdefault(has_attention(subject.network), subject)
+            trained = open_network(cell, trust=trust)
+            kinds.setdefault(has_attention(trained.network), trained)
     return [kinds[kind] for kind in (True, False) if kind in kinds]
 
 
@@ -145,26 +137,28 @@ def _check_alike(first: TrainedNetwork, other: TrainedNetwork) -> None:
         raise InputError(
             f"{first.path} and {other.path} know different classes and cannot be looked at on the same images"
         )
-    shapes = [one.about.image_shape for one in (first, other)]
-    if shapes[0] != shapes[1]:
-        raise InputError(f"{first.path} and {other.path} are for images of different shapes: {shapes[0]}, {shapes[1]}")
+    if first.image_shape != other.image_shape:
+        shapes = f"{first.image_shape}, {other.image_shape}"
+        raise InputError(f"{first.path} and {other.path} are for images of different shapes: {shapes}")
+    if other.origin is None:
+        raise InputError(f"{other.path} gives logits and nothing from its inside; inspect the checkpoint that it is of")
 
 
 def _run(states: list[TrainedNetwork]) -> InspectedRun:
     by_step = {state.step or 0: state for state in reversed(states)}  # of two at one step the first named
-    steps = sorted(by_step)
-    last = by_step[steps[-1]]
+    ordered = [by_step[step] for step in sorted(by_step)]
+    last = ordered[-1]
     name = last.name if last.step is None else last.cell.name
-    return InspectedRun(name, last, steps, [by_step[step] for step in steps])
+    return InspectedRun(**vars(replace(last, name=name)), states=ordered)
 
 
 def _named(runs: list[InspectedRun]) -> list[InspectedRun]:
     """Names as short as tells the runs apart."""
     ways: list[Callable[[InspectedRun], str]] = [
         lambda run: run.name,
-        lambda run: f"{run.subject.cell.experiment.name}/{run.name}",
-        lambda run: f"{run.name}-{hash_of(run.subject.cell.identity)[:6]}",
-        lambda run: str(run.subject.path),
+        lambda run: f"{run.cell.experiment.name}/{run.name}",
+        lambda run: f"{run.name}-{hash_of(run.cell.identity)[:6]}",
+        lambda run: str(run.path),
     ]
     for way in ways:
         names = [way(run) for run in runs]
@@ -175,9 +169,9 @@ def _named(runs: list[InspectedRun]) -> list[InspectedRun]:
     return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
 
 
-def _scored_images(subject: TrainedNetwork, root: Path | None) -> tuple[LabelledImages, str]:
+def _scored_images(trained: TrainedNetwork, root: Path | None) -> tuple[LabelledImages, str]:
     """The test images, or the validation images of an experiment whose test set stays shut."""
-    pool, cell = subject.pool(root), subject.cell
+    pool, cell = trained.pool(root), trained.cell
     if cell.experiment.protocol.scored_on == "test":
         return pool.test, f"the {len(pool.test):,} test images"
     held = pool.draw(cell.train_size, cell.seed).validation
@@ -200,8 +194,8 @@ def _files(path: Path, count: int) -> list[Path]:
     return found[:count]
 
 
-def _decoded(files: Sequence[Path], subject: TrainedNetwork) -> LabelledImages:
-    pixels = subject.decoded([Picture(str(file), file) for file in files])
-    known = {name: number for number, name in enumerate(subject.class_names)}
+def _decoded(files: Sequence[Path], trained: TrainedNetwork) -> LabelledImages:
+    pixels = trained.decoded([Picture(str(file), file) for file in files])
+    known = {name: number for number, name in enumerate(trained.class_names)}
     labels = [known.get(file.resolve().parent.name, UNKNOWN) for file in files]
-    return LabelledImages(pixels, torch.tensor(labels), subject.class_names, [file.name for file in files])
+    return LabelledImages(pixels, torch.tensor(labels), trained.class_names, [file.name for file in files])

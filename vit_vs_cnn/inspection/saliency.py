@@ -1,7 +1,9 @@
 """One map for each image, by the name of a method: attention, gradients, and what any of them has to beat."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -15,9 +17,9 @@ from vit_vs_cnn.inspection.attention_weights import AttentionMaps, attention_gra
 from vit_vs_cnn.inspection.class_activation import grad_cam, grad_cam_plus_plus, integrated_gradients
 from vit_vs_cnn.inspection.gradients import gradient_rollout_map, relevance_map
 from vit_vs_cnn.inspection.layout import TokenLayout
-from vit_vs_cnn.inspection.per_image import noise_of
 from vit_vs_cnn.inspection.residual_shares import residual_shares
 from vit_vs_cnn.inspection.rollout import Residual, raw_attention_map, rollout_map
+from vit_vs_cnn.seeds import derive_seed
 
 Maps = Float[Tensor, "batch map_rows map_cols"]
 
@@ -27,7 +29,6 @@ class Question:
     """What a method is asked.
 
     Arguments:
-        network: the network.
         images: normalised, ``(batch, channels, rows, cols)``.
         classes: the class that each map is for; the one that the network says if None.
         layout: of the tokens; asked of the network if None.
@@ -52,8 +53,6 @@ class Method:
     """A way to a map.
 
     Arguments:
-        name: what it is called by.
-        description: in one line.
         needs: "attention", "convolution", or "any" network.
         class_specific: whether the map is one for a class; otherwise no randomised classifier changes it.
         compute: from a question to maps on the method's own grid.
@@ -84,7 +83,6 @@ def saliency_maps(
 
     Arguments:
         network: ViT or CNN; it is evaluated without dropout, whatever its mode.
-        images: normalised, as the network takes them.
         method: one of ``list_methods(network)``, or a ``Method`` of one's own.
         classes: the class that each map is for; the one that the network says if None. Class-agnostic methods do not
             look at it.
@@ -117,11 +115,7 @@ def list_methods(network: nn.Module | None = None) -> list[str]:
 
 
 def method_named(method: str | Method) -> Method:
-    """The method of that name.
-
-    Raises:
-        InputError: there is none.
-    """
+    """The method of that name. Raises InputError: there is none."""
     if isinstance(method, Method):
         return method
     if method not in METHODS:
@@ -135,6 +129,28 @@ def resize_maps(maps: Maps, size: tuple[int, int]) -> Float[Tensor, "batch rows 
     if grows:
         return F.interpolate(maps.unsqueeze(1), size=size, mode="bilinear", align_corners=False).squeeze(1)
     return F.interpolate(maps.unsqueeze(1), size=size, mode="area").squeeze(1)
+
+
+def noise_of(
+    images: Float[Tensor, "batch channels rows cols"], purpose: str, seed: int = 0
+) -> Float[Tensor, "batch channels rows cols"]:
+    """Standard normal noise of the images' shape, drawn for each image from its own pixels."""
+    drawn = []
+    for image in images.detach().float().cpu():
+        pixels = hashlib.blake2b(image.contiguous().numpy().tobytes(), digest_size=8).hexdigest()
+        generator = torch.Generator().manual_seed(derive_seed(seed, purpose, pixels))
+        drawn.append(torch.randn(image.shape, generator=generator))
+    return torch.stack(drawn).to(images)
+
+
+def descending_ranks(
+    values: Float[Tensor, "batch places"], ties: Float[Tensor, "batch places"]
+) -> Int64[Tensor, "batch places"]:
+    """The rank of each value, 0 for the largest; among equal ones ``ties`` decides, so that no place is preferred."""
+    shuffled = ties.argsort(dim=1, stable=True)
+    order = shuffled.gather(1, values.gather(1, shuffled).argsort(dim=1, descending=True, stable=True))
+    places = torch.arange(values.shape[1], device=values.device).expand_as(order)
+    return torch.empty_like(order).scatter(1, order, places)
 
 
 def _raw_attention(question: Question) -> Maps:
@@ -176,6 +192,10 @@ def _attention_flow(question: Question) -> Maps:
     return maps.to_grid(attention_flow_map(maps.weights, query=maps.query, extra_tokens=maps.extra_tokens))
 
 
+def _asked(method: Callable[..., Maps]) -> Callable[[Question], Maps]:
+    return lambda question: method(question.network, question.images, question.classes)
+
+
 def _random(question: Question) -> Maps:
     """Noise that depends on the image's pixels alone."""
     return noise_of(question.images, "random map")[:, 0]
@@ -188,54 +208,33 @@ def _centre(question: Question) -> Maps:
     return torch.exp(-(down[:, None] ** 2 + right**2) / 2).expand(batch, -1, -1)
 
 
-def _methods() -> Iterator[Method]:
-    """Every method: attention alone, attention and gradients, gradients, baselines."""
-    yield Method("raw_attention", "what the last layer attends to, heads averaged", "attention", False, _raw_attention)
-    yield Method("rollout", "attention through all layers, heads averaged", "attention", False, _rollout)
-    yield Method(
-        "rollout_max", "rollout of the strongest head", "attention", False, lambda asked: _rollout(asked, "max")
-    )
-    yield Method("rollout_min", "rollout of the weakest head", "attention", False, lambda asked: _rollout(asked, "min"))
-    yield Method(
-        "rollout_discard",
-        "rollout without the lowest half of each row",
-        "attention",
-        False,
-        lambda asked: _rollout(asked, discard_ratio=0.5),
-    )
-    yield Method(
-        "rollout_norms",
-        "rollout whose residual is measured for each token, by norms",
-        "attention",
-        False,
-        lambda asked: _rollout(asked, norms=True),
-    )
-    yield Method("attention_flow", "maximum flow through the graph of attention", "attention", False, _attention_flow)
-    yield Method("gradient_rollout", "rollout of attention times its gradient", "attention", True, _gradient_rollout)
-    yield Method("relevance", "attention times its gradient, accumulated", "attention", True, _relevance)
-    yield Method(
-        "grad_cam",
-        "feature maps weighed by their gradients",
-        "convolution",
-        True,
-        lambda asked: grad_cam(asked.network, asked.images, asked.classes),
-    )
-    yield Method(
-        "grad_cam_plus_plus",
-        "feature maps weighed by powers of their gradients",
-        "convolution",
-        True,
-        lambda asked: grad_cam_plus_plus(asked.network, asked.images, asked.classes),
-    )
-    yield Method(
-        "integrated_gradients",
-        "pixels times their mean gradient from an empty image",
-        "any",
-        True,
-        lambda asked: integrated_gradients(asked.network, asked.images, asked.classes),
-    )
-    yield Method("random", "noise: what chance gives", "any", False, _random)
-    yield Method("centre", "a bell over the middle: what needs no network", "any", False, _centre)
-
-
-METHODS: Mapping[str, Method] = {method.name: method for method in _methods()}
+#: Attention alone, attention and gradients, gradients, baselines.
+_METHODS = (
+    Method("raw_attention", "what the last layer attends to, heads averaged", "attention", False, _raw_attention),
+    Method("rollout", "attention through all layers, heads averaged", "attention", False, _rollout),
+    Method("rollout_max", "rollout of the strongest head", "attention", False, partial(_rollout, head_fusion="max")),
+    Method("rollout_min", "rollout of the weakest head", "attention", False, partial(_rollout, head_fusion="min")),
+    Method(
+        *("rollout_discard", "rollout without the lowest half of each row", "attention", False),
+        partial(_rollout, discard_ratio=0.5),
+    ),
+    Method(
+        *("rollout_norms", "rollout whose residual is measured for each token, by norms", "attention", False),
+        partial(_rollout, norms=True),
+    ),
+    Method("attention_flow", "maximum flow through the graph of attention", "attention", False, _attention_flow),
+    Method("gradient_rollout", "rollout of attention times its gradient", "attention", True, _gradient_rollout),
+    Method("relevance", "attention times its gradient, accumulated", "attention", True, _relevance),
+    Method("grad_cam", "feature maps weighed by their gradients", "convolution", True, _asked(grad_cam)),
+    Method(
+        *("grad_cam_plus_plus", "feature maps weighed by powers of their gradients", "convolution", True),
+        _asked(grad_cam_plus_plus),
+    ),
+    Method(
+        *("integrated_gradients", "pixels times their mean gradient from an empty image", "any", True),
+        _asked(integrated_gradients),
+    ),
+    Method("random", "noise: what chance gives", "any", False, _random),
+    Method("centre", "a bell over the middle: what needs no network", "any", False, _centre),
+)
+METHODS: Mapping[str, Method] = {method.name: method for method in _METHODS}

@@ -50,9 +50,7 @@ class MethodScore:
     """How far the maps of one method can be trusted.
 
     Arguments:
-        method: its name.
         class_specific: whether its maps are for a class.
-        images: how many it was scored on.
         area: mean area of the masks: what chance gives for pointing, mass and rank; None without masks.
         measures: by name: "deletion_mean", "insertion_blur" and so on for each fill; with masks "pointing", "mass" and
             "rank".

@@ -1,27 +1,49 @@
-"""A model by its name: one of the presets, or any of timm's."""
+"""A model by its name: one of the presets, one that the user registered, or any of timm's."""
 
 import difflib
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
 from torch import nn
 
+from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.attention_network import AttentionNetwork
 from vit_vs_cnn.models.presets import PRESETS
 
 TIMM_PREFIX = "timm/"
 ATTENTION_PREFIX = "attention/"
+_REGISTERED: dict[str, Callable[..., nn.Module]] = {}
+
+
+def register_model(name: str, factory: Callable[..., nn.Module]) -> None:
+    """Give a network of one's own a name, for ``create_model`` and the ``model`` block of a config, in this process.
+
+    A checkpoint of it holds the name and no code: whoever opens it registers the same factory first.
+
+    Arguments:
+        name: a new one, without a slash.
+        factory: a module class, or a function that makes a module. Of ``num_classes``, ``image_size`` (rows, cols) and
+            ``in_channels`` it is given those that its signature takes, and the options of the block besides.
+
+    Raises:
+        InputError: a name that there is, or that cannot be one.
+    """
+    if not name or "/" in name:
+        raise InputError(f'"{name}" cannot be the name of a model: it must be a word without a slash')
+    if name in PRESETS or name in _REGISTERED:
+        raise InputError(f'there is a model "{name}" already; take another name')
+    _REGISTERED[name] = factory
 
 
 def list_models(pattern: str = "*") -> list[str]:
-    """Names of the presets, smallest first within a family; any timm model is ``timm/<its name>`` besides.
+    """Names of the presets, smallest first within a family, and of registered models; any of timm's is ``timm/NAME``.
 
     Arguments:
         pattern: as of files: ``vit*``.
     """
-    return [name for name in PRESETS if fnmatchcase(name, pattern)]
+    return [name for name in (*PRESETS, *_REGISTERED) if fnmatchcase(name, pattern)]
 
 
 def create_model(
@@ -30,7 +52,7 @@ def create_model(
     """The model of that name, freshly initialised.
 
     Arguments:
-        name: one of ``list_models()``, or ``timm/<name>`` for a model of timm's (without pretrained weights), or
+        name: one of ``list_models()``, ``timm/<name>`` for a model of timm's (without pretrained weights), or
             ``attention/`` before the name of a convolutional network: the same, compiled to attention.
         num_classes: number of logits.
         image_size: of the images, one number or (rows, cols); a model that takes any size ignores it.
@@ -46,17 +68,24 @@ def create_model(
         return _create_attention_network(name, num_classes, image_size, in_channels, options)
     if name.startswith(TIMM_PREFIX):
         return _create_timm_model(name.removeprefix(TIMM_PREFIX), num_classes, image_size, in_channels, options)
-    if name not in PRESETS:
-        raise ValueError(f'there is no model "{name}"; {_suggestions(name, PRESETS)}, or timm/<name of a timm model>')
-    preset = PRESETS[name]
-    given: dict[str, Any] = {"num_classes": num_classes, "image_size": image_size, "in_channels": in_channels}
-    accepted = list(inspect.signature(preset.constructor).parameters)
-    allowed = [option for option in accepted if option not in given]
+    if name in PRESETS:
+        constructor, arguments = PRESETS[name].constructor, PRESETS[name].arguments
+    elif name in _REGISTERED:
+        constructor, arguments = _REGISTERED[name], {}
+    else:
+        raise ValueError(
+            f'there is no model "{name}"; {_suggestions(name, list_models())}, timm/<name of a timm model>, or one of '
+            "your own after register_model(name, factory)"
+        )
+    given = {"num_classes": num_classes, "image_size": image_size, "in_channels": in_channels}
+    signature = inspect.signature(constructor).parameters
+    takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in signature.values())
+    allowed = [option for option in signature if option not in given]
     for option in options:
-        if option not in allowed:
+        if option not in allowed and not takes_all:
             raise ValueError(f'model "{name}" has no option "{option}"; allowed: {", ".join(allowed)}')
-    given = {argument: value for argument, value in given.items() if argument in accepted}
-    return preset.constructor(**{**preset.arguments, **given, **options})
+    given = {argument: value for argument, value in given.items() if takes_all or argument in signature}
+    return constructor(**{**arguments, **given, **options})
 
 
 def _create_attention_network(

@@ -1,15 +1,13 @@
 """What an analysis stands on: accuracies by contender, training size and seed, and which images were right."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int64
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.runs.answers import class_counts, classes_named, majority_share, told_of_few
+from vit_vs_cnn.runs.answers import Answers
 from vit_vs_cnn.runs.evaluation import Predictions
 from vit_vs_cnn.statistics.measurements import Measurements
 
@@ -71,11 +69,7 @@ def coordinates(result: Mapping[str, Any]) -> tuple[str, int, int]:
 def _empty_hits(
     results: Sequence[Mapping[str, Any]], correct: Mapping[str, np.ndarray] | None, shape: tuple[int, ...]
 ) -> np.ndarray | None:
-    """Room for all predictions, or None where they are unknown.
-
-    Raises:
-        InputError: predictions of another number of images, or that do not give the result's accuracy.
-    """
+    """Room for all predictions, or None where they are unknown."""
     if correct is None:
         return None
     for result in results:
@@ -103,32 +97,6 @@ def results_of_table(accuracies: Mapping[str, Mapping[int, float]], *, scored_im
     ]
 
 
-@dataclass(frozen=True, eq=False)
-class Answers:
-    """What the networks of finished cells said of the images that scored them.
-
-    Arguments:
-        correct: by cell, whether each image is classified rightly; None where cells were not scored on the same images,
-            as when validation images score them: then the accuracies must do.
-        class_counts: how many of the images are of each class.
-        named: by network, how many classes it names.
-    """
-
-    correct: dict[str, np.ndarray] | None
-    class_counts: Int64[np.ndarray, "classes"]
-    named: dict[str, int]
-
-    @property
-    def majority(self) -> float:
-        """The accuracy of always naming the most frequent class."""
-        return majority_share(self.class_counts)
-
-    @property
-    def few_classes(self) -> list[str]:
-        """A sentence on each network that names one class only, or fewer than half of those that occur."""
-        return told_of_few(self.named, int((self.class_counts > 0).sum()))
-
-
 def load_answers(folder: Path, results: Sequence[Mapping[str, Any]]) -> Answers:
     """Read the predictions of finished cells.
 
@@ -143,9 +111,9 @@ def load_answers(folder: Path, results: Sequence[Mapping[str, Any]]) -> Answers:
         if predictions.logits.shape[1] != first.logits.shape[1]:
             raise InputError(f"predictions of {result['cell']} are of another number of classes than the others")
         correct[result["cell"]] = predictions.correct.numpy()
-        counts.append(class_counts(predictions))
-        named[result["cell"].rpartition("-")[0] or result["cell"]] = classes_named(predictions)  # without its hash
-    return Answers(correct if same else None, counts[0] if same else np.sum(counts, axis=0), named)
+        counts.append(predictions.class_counts)
+        named[result["cell"].rpartition("-")[0] or result["cell"]] = predictions.classes_named  # without its hash
+    return Answers(counts[0] if same else np.sum(counts, axis=0), named, correct if same else None)
 
 
 def load_correct(folder: Path, results: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray] | None:

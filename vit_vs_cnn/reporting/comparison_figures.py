@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from vit_vs_cnn.comparison.accuracy import Accuracy
 from vit_vs_cnn.comparison.compare import Comparison
 from vit_vs_cnn.comparison.confidence import Confidence
-from vit_vs_cnn.comparison.contestants import Tested, grouped
+from vit_vs_cnn.comparison.entries import Tested, grouped
 from vit_vs_cnn.comparison.latency import Cost
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.reporting.comparison_style import MOST, plain_axes, style

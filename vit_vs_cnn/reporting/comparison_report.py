@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vit_vs_cnn.comparison.compare import Comparison
-from vit_vs_cnn.comparison.contestants import Tested
+from vit_vs_cnn.comparison.entries import Tested
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.reporting.comparison_figures import figures_of
 from vit_vs_cnn.reporting.comparison_tables import Sheet, sheets_of

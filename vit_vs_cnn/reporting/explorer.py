@@ -111,7 +111,7 @@ def most_images(runs: Sequence[InspectedRun], shown: ShownImages, budget: int = 
         budget: bytes that the page may take.
     """
     first = shown.data.images[:TRIED]  # later ones may take less: a quarter more are allowed for
-    found = [attention_of(run, run.subject.augmenter.normalise(first))[0] for run in runs]
+    found = [attention_of(run, run.normalise(first))[0] for run in runs]
     size = sum(_size_of_image(attention, LEVELS[-1]) for attention in found if attention is not None)
     return min(len(shown.data), max(1, int(1.25 * budget / size))) if size else len(shown.data)
 

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from vit_vs_cnn.attention.positions import position_similarity
 from vit_vs_cnn.inspection.attention_weights import AttentionMaps
-from vit_vs_cnn.inspection.locality.distance import attention_distance, uniform_distance
 from vit_vs_cnn.inspection.look import NetworkMaps
 from vit_vs_cnn.models.vit import VisionTransformer
 from vit_vs_cnn.reporting.attention_figures import COLOURS
@@ -52,13 +51,10 @@ def distances_by_depth(networks: Sequence[NetworkMaps], image_size: tuple[int, i
     for number, network in enumerate(networks):
         attention, colour = network.attention, COLOURS[number % len(COLOURS)]
         assert attention is not None, "of networks with attention"
-        patch = (image_size[0] // attention.grid_size[0], image_size[1] // attention.grid_size[1])
-        place = {"grid_size": attention.grid_size, "patch_size": patch, "extra_tokens": attention.extra_tokens}
-        heads = [attention_distance(layer, **place) for layer in attention.weights]
+        heads, uniform = attention.distances(image_size)
         for layer, distances in enumerate(heads):
             axis.plot([layer] * len(distances), distances, "osD^"[number % 4], color=colour, alpha=0.45, ms=4)
         axis.plot([float(d.mean()) for d in heads], "-", color=colour, label=f"{network.run.name}, mean of heads")
-        uniform = uniform_distance(attention.grid_size, patch)
         alike[uniform] = "0.4" if uniform in alike or len(networks) == 1 else colour
     for uniform, colour in alike.items():
         axis.axhline(uniform, ls="--", lw=1, color=colour, label="attends to all alike")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from vit_vs_cnn.comparison.lineup import LEDGER
+from vit_vs_cnn.comparison.opening import LEDGER
 from vit_vs_cnn.config.experiment import read_config
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text

@@ -10,12 +10,12 @@ from typing import Any
 
 import yaml
 
-from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.config import parsing as typed
 from vit_vs_cnn.config.experiment import Contender, Experiment, experiment_from_dict, hash_of, read_config
-from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.plain import check_plain
+from vit_vs_cnn.runs.images import Pool
 
 #: What every result has; a file that lacks one of these is not a result.
 RESULT_KEYS = ("cell", "contender", "train_size", "seed", "scored_on", "scored_images", "accuracy", "data")
@@ -26,12 +26,9 @@ class Cell:
     """One run of the grid.
 
     Arguments:
-        experiment: the grid.
-        contender: which of its contenders.
         train_size: labelled images, validation included.
         seed: of subset, order, augmentation and initialisation.
         fingerprint: of the images that the subset is drawn from, and of those it is scored on.
-        world_size: processes that share the run.
     """
 
     experiment: Experiment
@@ -137,11 +134,6 @@ class Cell:
 def cell_from_dict(values: Any, *, where: str, trusted: bool = False) -> Cell:
     """The cell that ``Cell.to_dict`` describes.
 
-    Arguments:
-        values: of a file, or of another process.
-        where: names the file.
-        trusted: whether the classes that it names may be imported.
-
     Raises:
         InputError: something is missing or not allowed.
     """
@@ -176,21 +168,13 @@ class _Said:
 
 
 def read_cell(folder: Path, *, trusted: bool = False) -> Cell:
-    """The cell whose config.yaml lies in a folder.
-
-    Raises:
-        InputError: no such file, or not of a cell.
-    """
+    """The cell whose config.yaml lies in a folder. Raises InputError: no such file, or not of a cell."""
     where = folder / "config.yaml"
     return cell_from_dict(read_config(where), where=str(where), trusted=trusted)
 
 
 def read_result(path: Path) -> dict[str, Any]:
-    """What ``Cell.write_result`` wrote.
-
-    Raises:
-        DamagedFile: the file can't be read, or is not a cell's result.
-    """
+    """What ``Cell.write_result`` wrote. Raises DamagedFile: the file can't be read, or is not a cell's result."""
     again = "delete it to have the cell run again"
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
@@ -232,11 +216,7 @@ def _check_all_has_one_name(experiment: Experiment, sizes: list[int]) -> None:
 
 
 def hash_of_file(path: Path) -> str:
-    """The first 10 hex digits of a file's SHA-256.
-
-    Raises:
-        InputError: the file can't be read.
-    """
+    """The first 10 hex digits of a file's SHA-256. Raises InputError: the file can't be read."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()[:10]

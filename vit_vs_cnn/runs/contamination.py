@@ -12,13 +12,13 @@ import torch
 from jaxtyping import Bool
 from PIL import Image
 
-from vit_vs_cnn.data.near_duplicates import METHOD, Duplicates, near_duplicates
-from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.config import parsing as typed
 from vit_vs_cnn.config.experiment import Data, read_config
-from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.data.near_duplicates import METHOD, Duplicates, near_duplicates
+from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text, written_whole
+from vit_vs_cnn.runs.images import Pool
 
 RECORD, PICTURE = "duplicates.json", "duplicates.png"
 _SHOWN, _COLUMNS, _GAP = 24, 6, 4
@@ -29,10 +29,7 @@ class Contamination:
     """Near-duplicates between the test images and what cells used, training and validation images alike.
 
     Arguments:
-        fingerprint: of all images.
-        test_images: how many there are.
         by_subset: for each subset (its hash), the places of the test images that have a near-duplicate in it.
-        method: by which these were found.
         pairs: every pair found: names of test image and training image (for CIFAR with the index), the correlation of
             their detail, and their classes.
     """
@@ -63,8 +60,6 @@ def contamination_of(folder: Path, results: Sequence[Mapping[str, Any]], pool: P
     """Look for near-duplicates, once: the outcome is kept in the experiment's folder, with a picture of some pairs.
 
     Arguments:
-        folder: of the experiment.
-        results: of its finished cells.
         pool: its images, where they are at hand already.
 
     Raises:

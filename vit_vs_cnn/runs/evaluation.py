@@ -16,23 +16,18 @@ from jaxtyping import Float, Int64, UInt8
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vit_vs_cnn.runs.calibration import expected_calibration_error
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError, TrainingDiverged
 from vit_vs_cnn.files import naming, written_whole
+from vit_vs_cnn.models.recording import as_evaluated
+from vit_vs_cnn.runs.calibration import expected_calibration_error
 
 Normalise = Callable[[UInt8[Tensor, "batch channels rows cols"]], Float[Tensor, "batch channels rows cols"]]
 
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What a network says of each test image.
-
-    Arguments:
-        logits: before softmax.
-        labels: the true classes.
-        sample_ids: which images.
-    """
+    """What a network says of each test image."""
 
     logits: Float[Tensor, "count classes"]
     labels: Int64[Tensor, "count"]
@@ -46,6 +41,16 @@ class Predictions:
     @property
     def accuracy(self) -> float:
         return self.correct.double().mean().item()
+
+    @property
+    def class_counts(self) -> Int64[np.ndarray, "classes"]:
+        """How many of the images are of each class."""
+        return torch.bincount(self.labels, minlength=self.logits.shape[1]).numpy()
+
+    @property
+    def classes_named(self) -> int:
+        """How many classes the network names at least once."""
+        return len(self.logits.argmax(1).unique())
 
     @property
     def loss(self) -> float:
@@ -66,7 +71,6 @@ class Predictions:
         """Write ``logits``, ``labels`` and ``sample_ids`` as an .npz file, whole or not at all.
 
         Arguments:
-            path: the file.
             of: which weights on which images, for ``load_of``.
         """
         with written_whole(path) as partial, partial.open("wb") as file:
@@ -80,13 +84,13 @@ class Predictions:
 
     @classmethod
     def load_of(cls, path: Path, of: str) -> "Predictions | None":
-        """Read what ``save`` wrote of the same weights and images; None where there is no such file."""
+        """Read what ``save`` wrote of the same weights and images; None where there is no such file, or none whole."""
         try:
             with np.load(path, allow_pickle=False) as arrays:
                 known = "of" in arrays and arrays["of"].item() == of
+            return cls.load(path) if known else None
         except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error):
             return None
-        return cls.load(path) if known else None
 
     @classmethod
     def load(cls, path: Path) -> "Predictions":
@@ -113,9 +117,6 @@ class TestLedger:
 
     A test set looked at again and again while something is being chosen stops being a test set; the ledger keeps the
     count.
-
-    Arguments:
-        path: the file, in JSON lines.
     """
 
     __test__ = False  # not a test, whatever pytest thinks of the name
@@ -183,23 +184,15 @@ def predict(
 ) -> Predictions:
     """The network's logits for every image, in evaluation mode, on the network's device.
 
-    Arguments:
-        network: images to logits.
-        data: the images.
-        normalise: bytes to what the network was trained on.
-        what: a name for the network in a message.
-        batch_size: images that are sent through it at once.
-
     Raises:
         TrainingDiverged: an answer that is no finite number.
     """
     device = next(network.parameters()).device
-    was_training = network.training
-    network.eval()
-    logits = [network(normalise(images.to(device))).float().cpu() for images in data.images.split(batch_size)]
-    network.train(was_training)
-    check_finite(torch.cat(logits), what)
-    return Predictions(torch.cat(logits), data.labels, data.sample_ids)
+    with as_evaluated(network):
+        batches = data.images.split(batch_size)
+        logits = torch.cat([network(normalise(images.to(device))).float().cpu() for images in batches])
+    check_finite(logits, what)
+    return Predictions(logits, data.labels, data.sample_ids)
 
 
 def evaluate(
@@ -217,11 +210,6 @@ def evaluate(
     there already, a run was killed behind its test: they are taken, and the ledger notes what it lacks.
 
     Arguments:
-        network: images to logits.
-        test: the test images.
-        normalise: bytes to what the network was trained on.
-        ledger: where the evaluation is noted.
-        what: a name for the network in the ledger.
         keep: the file for the predictions, if they are to be kept.
 
     Returns:

@@ -9,8 +9,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from vit_vs_cnn.errors import CellsFailed
-from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.files import write_text
+from vit_vs_cnn.runs.cell import Cell
 
 
 @dataclass(frozen=True)
@@ -18,9 +18,6 @@ class Failure:
     """Why a cell has no result.
 
     Arguments:
-        cell: its name, for a reader.
-        type: the kind of error.
-        message: what it says, in one line.
         step: the optimizer step that it happened in; None outside of training.
         time: when, in UTC, as ISO 8601.
     """
@@ -73,11 +70,7 @@ def is_being_run(folder: Path) -> bool:
 
 
 def raise_failures(cells: list[Cell]) -> None:
-    """Raise what keeps cells from having results.
-
-    Raises:
-        CellsFailed: some have none.
-    """
+    """Raise what keeps cells from having results. Raises CellsFailed: some have none."""
     failures = [failure for cell in cells if not cell.is_finished and (failure := read_failure(cell.folder))]
     if failures:
         raise CellsFailed([str(failure) for failure in failures])

@@ -7,10 +7,10 @@ from typing import Any
 
 import yaml
 
-from vit_vs_cnn.errors import DamagedFile, InputError
-from vit_vs_cnn.runs.cell import Cell, read_result
 from vit_vs_cnn.config.experiment import Experiment
+from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.files import write_text
+from vit_vs_cnn.runs.cell import Cell, read_result
 
 
 def write_grid(experiment: Experiment, cells: list[Cell]) -> None:

@@ -1,14 +1,15 @@
 """The images of an experiment, read once, and the part of them that a cell is given."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from vit_vs_cnn.config.experiment import Data
 from vit_vs_cnn.data.cifar import CifarSource
 from vit_vs_cnn.data.folder import FolderSource
 from vit_vs_cnn.data.images import LabelledImages, concatenate
@@ -16,7 +17,6 @@ from vit_vs_cnn.data.objects import ObjectsSource
 from vit_vs_cnn.data.sources import Source
 from vit_vs_cnn.data.subsets import nested_subsets, split_validation, subset_hash
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.config.experiment import Data
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,21 +39,11 @@ def open_source(data: Data) -> Source:
             return CifarSource(data.source, Path(data.root), data.cifar)
 
 
-@dataclass(frozen=True, eq=False)
 class Pool:
-    """All images of a source that may be trained on, and the way to the test set.
+    """All images of a source that may be trained on, and the way to the test set."""
 
-    Arguments:
-        data: the config's block.
-        scored_on: what results are measured on.
-    """
-
-    data: Data
-    scored_on: Literal["test", "validation"] = "test"
-    source: Source = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "source", open_source(self.data))
+    def __init__(self, data: Data, scored_on: Literal["test", "validation"] = "test") -> None:
+        self.data, self.scored_on, self.source = data, scored_on, open_source(data)
 
     @cached_property
     def _training(self) -> LabelledImages:
@@ -93,16 +83,8 @@ class Pool:
         fits = held <= len(self._validation) and train_size - held <= len(self._training)
         return (train_size - held, held) if fits else None
 
-    def provenance(self) -> dict[str, Any]:
-        """What the source says of itself, for the record."""
-        return self.source.provenance()
-
     def resolve(self, train_size: int | str) -> int:
-        """A training size as a number.
-
-        Raises:
-            InputError: more than there are.
-        """
+        """A training size as a number. Raises InputError: more than there are."""
         if train_size == "all":
             return self.largest
         size = int(train_size)
@@ -113,11 +95,7 @@ class Pool:
         return size
 
     def check(self, train_size: int, seed: int) -> None:
-        """Draw the subset without copying a pixel.
-
-        Raises:
-            InputError: as ``draw``.
-        """
+        """Draw the subset without copying a pixel. Raises InputError: as ``draw``."""
         self._indices(train_size, seed)
 
     def draw(self, train_size: int, seed: int) -> CellImages:

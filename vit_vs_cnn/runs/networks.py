@@ -11,8 +11,8 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.config import parsing as typed
+from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models import create_model
 from vit_vs_cnn.models.attention_network import AttentionNetwork
 from vit_vs_cnn.models.presets import PRESETS
@@ -37,14 +37,14 @@ def build_network(
     model: Mapping[str, Any],
     *,
     num_classes: int,
-    image_size: tuple[int, int],
-    in_channels: int,
+    image_shape: tuple[int, int, int],
     where: str,
     trust: bool = False,
 ) -> nn.Module:
     """The network of a ``model`` block, for the images at hand.
 
     Arguments:
+        image_shape: channels, rows and columns of the images.
         trust: whether a class that the block names may be imported: it was named by who gave the command.
 
     Raises:
@@ -59,7 +59,7 @@ def build_network(
     if given := GIVEN_BY_THE_DATA & options.keys():
         raise InputError(f"{where}.{min(given)} follows from the data and can't be set here")
     options = _typed_options(model["name"], options, where)
-    shape = {"num_classes": num_classes, "image_size": image_size, "in_channels": in_channels}
+    shape = {"num_classes": num_classes, "image_size": image_shape[1:], "in_channels": image_shape[0]}
     _check_bounds(model["name"], {**options, **shape}, where)
     try:
         return create_model(model["name"], **shape, **options)
@@ -72,9 +72,6 @@ def _check_bounds(name: str, options: dict[str, Any], where: str) -> None:
     """Refuse what would never be built: thousands of layers, weights that fill the machine's memory.
 
     Those of a network of unusual width are counted on the meta device, where they take none.
-
-    Raises:
-        InputError: the option, or the memory that is missing.
     """
     for option, value in options.items():
         values = value if isinstance(value, list | tuple) else [value]
@@ -193,8 +190,6 @@ def network_of(checkpoint: Mapping[str, Any], path: Path, *, trust: bool = False
     """The evaluated network of a checkpoint, and what the file says of it. Nothing that the file carries is executed.
 
     Arguments:
-        checkpoint: what ``read_checkpoint`` gave.
-        path: where it was read, for the line of an error.
         trust: whether a class that the file names may be imported, which is running what it asks for.
 
     Returns:
@@ -204,8 +199,7 @@ def network_of(checkpoint: Mapping[str, Any], path: Path, *, trust: bool = False
         InputError: damaged, or of a class that is not the package's own, without ``trust``.
     """
     about = read_about(checkpoint, path)
-    where, (channels, rows, cols) = f"checkpoint {path}", about.image_shape
-    shape = {"num_classes": len(about.class_names), "image_size": (rows, cols), "in_channels": channels}
+    where, shape = f"checkpoint {path}", {"num_classes": len(about.class_names), "image_shape": about.image_shape}
     weights = _evaluated(checkpoint["state_dict"])
     if spoiled := [name for name, value in weights.items() if value.is_floating_point() and value.isnan().any()]:
         raise InputError(f"{where}: {len(spoiled)} of {len(weights)} weights hold NaN ({spoiled[0]}); its run diverged")
@@ -218,11 +212,7 @@ def network_of(checkpoint: Mapping[str, Any], path: Path, *, trust: bool = False
 def _check_fit(
     model: Mapping[str, Any], weights: Mapping[str, Tensor], where: str, shape: dict[str, Any], trust: bool
 ) -> None:
-    """Tell what does not fit before memory is taken for it: on the meta device a network costs nothing.
-
-    Raises:
-        InputError: more layers than weights, or weights of other names and shapes.
-    """
+    """Tell what does not fit before memory is taken for it: on the meta device a network costs nothing."""
     for name, value in model.items():
         if ("depth" in name or "layers" in name) and isinstance(value, int) and value > len(weights):
             raise InputError(f"{where} does not fit its own model: {name} is {value}, of {len(weights)} tensors")

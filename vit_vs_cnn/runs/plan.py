@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from vit_vs_cnn.models.cost import count_macs, count_parameters
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.models.cost import count_macs, count_parameters
 from vit_vs_cnn.runs.cell import Cell
-from vit_vs_cnn.runs.networks import build_network, check_logits, network_of
 from vit_vs_cnn.runs.images import CellImages
+from vit_vs_cnn.runs.networks import build_network, check_logits, network_of
 from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 
@@ -31,23 +31,17 @@ def make_plan(cell: Cell, images: CellImages) -> Plan:
         InputError: a model that cannot be built, a batch size that does not divide.
     """
     contender = cell.recipe
-    channels, rows, cols = images.training.images.shape[1:]
+    shape, num_classes = images.training.image_shape, images.training.num_classes
+    place = f"contenders.{cell.contender}.model"
     torch.manual_seed(derive_seed(cell.seed, "initialisation"))
-    network = build_network(
-        contender.model,
-        num_classes=images.training.num_classes,
-        image_size=(rows, cols),
-        in_channels=channels,
-        where=f"contenders.{cell.contender}.model",
-        trust=cell.experiment.trusted,
-    )
+    trust = cell.experiment.trusted
+    network = build_network(contender.model, num_classes=num_classes, image_shape=shape, where=place, trust=trust)
     try:
         contender.optimizer.build(network)  # before anything trains, not after the first contender has
     except InputError as error:
         raise InputError(f"contenders.{cell.contender}.{error}") from error
-    place = f"contenders.{cell.contender}.model"
-    check_logits(network, (channels, rows, cols), num_classes=images.training.num_classes, where=place)
-    macs = count_macs(network, (channels, rows, cols))
+    check_logits(network, shape, num_classes=num_classes, where=place)
+    macs = count_macs(network, shape)
     protocol = cell.experiment.protocol
     steps = protocol.budget.to_steps(batch_size=protocol.batch_size, train_images=len(images.training), macs=macs)
     return Plan(network, count_parameters(network), macs, steps)

@@ -2,17 +2,16 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from vit_vs_cnn.config.experiment import read_config
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.cell import read_result
-from vit_vs_cnn.config.experiment import read_config
 from vit_vs_cnn.runs.failures import is_being_run, read_failure
 from vit_vs_cnn.runs.grid import read_grid
-from vit_vs_cnn.runs.time_left import seconds_left
 from vit_vs_cnn.training.metrics_csv import read_rows
 
 STATES = ("running", "failed", "waiting", "done")
@@ -23,16 +22,10 @@ class CellStatus:
     """One cell as its folder shows it.
 
     Arguments:
-        folder: its name in ``cells/``.
-        contender, train_size, seed: which cell of the grid.
         state: done; running, by a process that lives; failed, when it was last run; waiting, begun or not.
         step: optimizer steps done; None if it has not begun.
         steps: how many there will be, or were to be; None while that is not known.
-        steps_per_second: of the process that runs it.
         seconds: that its training took, for a cell that is done.
-        accuracy: its result, as a share.
-        reason: why it failed.
-        host: where it runs.
     """
 
     folder: str
@@ -59,8 +52,6 @@ class ExperimentStatus:
     """All cells of the grid that was last run in a folder.
 
     Arguments:
-        name: of the experiment.
-        cells: in the order in which they are run.
         seconds_left: an estimate, from the cells that are done, for as many processes as run now; None where nothing
             is done yet to tell from.
     """
@@ -75,11 +66,7 @@ class ExperimentStatus:
 
 
 def read_status(folder: Path) -> ExperimentStatus:
-    """The status of the experiment in a folder.
-
-    Raises:
-        InputError: no experiment is there.
-    """
+    """The status of the experiment in a folder. Raises InputError: no experiment is there."""
     names = read_grid(folder)
     values = read_config(folder / "experiment.yaml")
     try:
@@ -134,3 +121,42 @@ def _read_json(path: Path) -> Mapping[str, Any]:
     except (OSError, ValueError):  # not there, or about to be
         return {}
     return values if isinstance(values, dict) else {}
+
+
+def seconds_left(cells: Sequence[CellStatus], *, workers: int, by_size: bool) -> float | None:
+    """Seconds until all cells are through; None where there is nothing to tell from.
+
+    The training time of a contender's cells that are done is taken for its others: as it is under a budget in steps or
+    FLOPs, in proportion to the training size under a budget in epochs. The sum over the cells is shared out evenly
+    over the workers; the longest cell that runs is a lower bound.
+
+    Arguments:
+        cells: all of the grid. Those that failed are not tried again before the command is.
+        by_size: whether a cell's time grows with its training size.
+    """
+    left = [_left(cell, cells, by_size=by_size) for cell in cells if cell.state in ("running", "waiting")]
+    if any(seconds is None for seconds in left):
+        return None
+    known = [seconds for seconds in left if seconds is not None]
+    return max(sum(known) / max(1, min(workers, len(known))), *known) if known else 0.0
+
+
+def _left(cell: CellStatus, cells: Sequence[CellStatus], *, by_size: bool) -> float | None:
+    if cell.step is not None and cell.steps and cell.steps_per_second:
+        return max(0, cell.steps - cell.step) / cell.steps_per_second
+    share = 1 - cell.step / cell.steps if cell.step is not None and cell.steps else 1.0
+    whole = _expected(cell, cells, by_size=by_size)
+    return None if whole is None else share * whole
+
+
+def _expected(cell: CellStatus, cells: Sequence[CellStatus], *, by_size: bool) -> float | None:
+    """Seconds of a whole cell: the mean over those of its contender that are done or tell their speed."""
+
+    def scale(other: CellStatus) -> float:
+        return cell.train_size / other.train_size if by_size else 1.0
+
+    akin = [other for other in cells if other.contender == cell.contender]
+    times = [other.seconds * scale(other) for other in akin if other.seconds is not None]
+    if not times:
+        times = [o.steps / o.steps_per_second * scale(o) for o in akin if o.steps and o.steps_per_second]
+    return sum(times) / len(times) if times else None

@@ -61,12 +61,7 @@ def duration(seconds: float) -> str:
 
 
 class CellsView:
-    """What happens to cells that other processes run: live on a terminal, a line for each that ends elsewhere.
-
-    Arguments:
-        folder: of the experiment.
-        console: where to write.
-    """
+    """What happens to cells that other processes run: live on a terminal, a line for each that ends elsewhere."""
 
     def __init__(self, folder: Path, console: Console) -> None:
         self.folder = folder

@@ -1,52 +1,101 @@
 """A trained network: opened once, with what it was trained on, where it came from, and what it says of images."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
-from vit_vs_cnn.runs.evaluation import predict
-from vit_vs_cnn.data.augmentation import Augmentation, Augmenter
 from vit_vs_cnn.data.decoding import Resize
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.pictures import Picture, pictures_of
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.models.registry import TIMM_PREFIX
 from vit_vs_cnn.runs.cell import Cell, cell_from_dict, read_cell
+from vit_vs_cnn.runs.evaluation import predict
+from vit_vs_cnn.runs.external import onnx_network, timm_network
 from vit_vs_cnn.runs.grid import finished_cells
-from vit_vs_cnn.runs.networks import network_of
 from vit_vs_cnn.runs.images import Pool
-from vit_vs_cnn.runs.predicted import Predicted
+from vit_vs_cnn.runs.networks import network_of
 from vit_vs_cnn.training.checkpoints import About, read_checkpoint
+
+if TYPE_CHECKING:
+    import pandas
 
 #: The label of an image whose class is not known.
 UNKNOWN = -1
 #: Images that are decoded and sent through a network at a time.
 BATCH = 256
+#: Rows of a table that is shown unasked.
+SHOWN = 20
+#: Files of torch that are programs, and would be run.
+PROGRAMS = (".pt2", ".pt", ".ts")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Predicted:
+    """The classes that a network names.
+
+    Arguments:
+        names: of the images: paths of files, or numbers.
+        class_names: in the order of the probabilities.
+        probabilities: of each class for each image; a row adds up to 1.
+    """
+
+    names: Sequence[str]
+    class_names: tuple[str, ...]
+    probabilities: Float[np.ndarray, "images classes"]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def classes(self) -> list[str]:
+        """The most probable class of each image."""
+        return [self.class_names[number] for number in self.probabilities.argmax(1)]
+
+    def frame(self) -> "pandas.DataFrame":
+        """One row for each image: ``image``, ``predicted`` (the most probable class) and its ``probability``."""
+        import pandas
+
+        highest = self.probabilities.max(1)
+        return pandas.DataFrame({"image": list(self.names), "predicted": self.classes, "probability": highest})
+
+    def __repr__(self) -> str:
+        return self.frame().to_string(index=False, max_rows=SHOWN)
+
+    def _repr_html_(self) -> str:
+        return self.frame().to_html(index=False, max_rows=SHOWN)
 
 
 @dataclass(frozen=True, eq=False)
 class TrainedNetwork:
-    """A network out of a checkpoint, ready to classify, and the run that trained it.
+    """A network, ready to classify, and what is known of it.
 
     Arguments:
-        path: the checkpoint.
+        name: for a reader.
+        path: the file; the name of a model of timm's without one.
         network: images to logits, in evaluation mode; with the averaged weights where an average was kept.
-        augmenter: ``augmenter.normalise(bytes)`` gives what the network was trained on.
-        about: what the file says of the network: model, classes, image shape, normalisation.
+        about: model, classes, image shape and normalisation.
+        resize: how an image of another size is brought to that of the network: as those that it was trained on.
         step: the optimizer step of the checkpoint; None where no training wrote it: compiled, exported.
-        cell: the run that trained it, as the file says. None of the classes that it names is imported.
+        origin: the run that trained it, as its file says; None where no run of this package did.
+        warnings: what a reader must know of it.
     """
 
+    name: str
     path: Path
     network: nn.Module
-    augmenter: Augmenter
     about: About
-    step: int | None
-    cell: Cell
+    resize: Resize = "crop"
+    step: int | None = None
+    origin: Cell | None = None
+    warnings: tuple[str, ...] = ()
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -54,15 +103,27 @@ class TrainedNetwork:
         return self.about.class_names
 
     @property
-    def name(self) -> str:
-        """For a reader: that of the cell, and of the file where it is not the cell's own checkpoint."""
-        return self.cell.name if self.path.name == "last.ckpt" else f"{self.cell.name} ({self.path.stem})"
+    def image_shape(self) -> tuple[int, int, int]:
+        """Channels, rows and columns of the images that it takes."""
+        return self.about.image_shape
 
     @property
-    def resize(self) -> Resize:
-        """How an image of another size is brought to that of the network: as the images that it was trained on."""
-        data = self.cell.experiment.data
-        return data.folder.resize if data.source == "folder" else "crop"
+    def file_bytes(self) -> int | None:
+        """Size of its file; None if there is none."""
+        return self.path.stat().st_size if self.path.is_file() else None
+
+    @property
+    def cell(self) -> Cell:
+        """The run that trained it. Raises InputError: no run of this package did."""
+        if self.origin is None:
+            raise InputError(f"{self.name} is of no run of this package, so its images and its training are not known")
+        return self.origin
+
+    def normalise(self, images: UInt8[Tensor, "batch channels rows cols"]) -> Float[Tensor, "batch channels rows cols"]:
+        """Bytes to what the network takes: ``(x / 255 - mean) / std``."""
+        sides = (self.about.mean, self.about.std)
+        mean, std = (torch.tensor(values, device=images.device)[:, None, None] for values in sides)
+        return images.float().div_(255).sub_(mean).div_(std)
 
     def predict(self, images: Any) -> Predicted:
         """The class of each image, with the probabilities of all classes: the softmax of the logits.
@@ -79,7 +140,7 @@ class TrainedNetwork:
         Raises:
             InputError: no image, one that cannot be read, values that are no bytes, another number of channels.
         """
-        pictures = pictures_of(images, channels=self.about.image_shape[0])
+        pictures = pictures_of(images, channels=self.image_shape[0])
         logits = torch.cat([self._logits(batch) for batch in _batches(pictures)])
         return Predicted([p.name for p in pictures], self.class_names, logits.double().softmax(1).numpy())
 
@@ -89,12 +150,12 @@ class TrainedNetwork:
         Raises:
             InputError: one that cannot be read, or that cannot be brought to that shape.
         """
-        return torch.stack([picture.decoded(self.about.image_shape, self.resize) for picture in pictures])
+        return torch.stack([picture.decoded(self.image_shape, self.resize) for picture in pictures])
 
     def _logits(self, pictures: list[Picture]) -> Tensor:
         labels = torch.full((len(pictures),), UNKNOWN)
         data = LabelledImages(self.decoded(pictures), labels, self.class_names, [p.name for p in pictures])
-        return predict(self.network, data, self.augmenter.normalise, what=self.name).logits
+        return predict(self.network, data, self.normalise, what=self.name).logits
 
     def pool(self, root: Path | None = None) -> Pool:
         """The images that it was trained and tested on. Nothing is fetched for them, whatever the file says.
@@ -105,7 +166,8 @@ class TrainedNetwork:
         Raises:
             InputError: there are no such images, or they are others than those.
         """
-        experiment = self.cell.experiment
+        cell = self.cell
+        experiment = cell.experiment
         said = experiment.data if root is None else replace(experiment.data, root=str(root))
         # A file says neither what to download nor where to write.
         data = replace(
@@ -116,42 +178,80 @@ class TrainedNetwork:
             fingerprint = pool.fingerprint(with_test=experiment.protocol.scored_on == "test")
         except InputError as error:
             raise InputError(f"{self.path}: its images: {error}; --root DIR says where they lie") from error
-        if fingerprint != self.cell.fingerprint:
+        if fingerprint != cell.fingerprint:
             raise InputError(f"{data.source} in {data.root} is not what {self.path} was trained and tested on")
         return pool
 
 
-def _batches(pictures: list[Picture]) -> Iterator[list[Picture]]:
-    return (pictures[start : start + BATCH] for start in range(0, len(pictures), BATCH))
+def _batches(pictures: list[Picture]) -> list[list[Picture]]:
+    return [pictures[start : start + BATCH] for start in range(0, len(pictures), BATCH)]
 
 
-def checkpoint_of(path: Path) -> Path:
-    """The checkpoint at a path: the file itself, or that of a cell's folder.
+def open_network(
+    place: str | os.PathLike[str],
+    *,
+    contender: str | None = None,
+    like: TrainedNetwork | LabelledImages | None = None,
+    trust: bool = False,
+) -> TrainedNetwork:
+    """The network of a file or a folder, or of timm.
 
-    Raises:
-        InputError: a folder that is not that of a cell which has begun to train.
-    """
-    if not path.is_dir():
-        return path
-    if (checkpoint := path / "checkpoints" / "last.ckpt").exists():
-        return checkpoint
-    raise InputError(f"{path} is not the folder of a trained cell: it has no checkpoints/last.ckpt")
-
-
-def open_network(path: Path, *, trust: bool = False) -> TrainedNetwork:
-    """The network of a checkpoint, an exported .safetensors or a cell's folder, with the cell that it belongs to.
-
-    What the file says is data: nothing that it names is imported, opened, fetched or written to.
+    What a file says is data: nothing that it names is imported, opened, fetched or written to.
 
     Arguments:
-        path: of the file or the folder.
+        place: a checkpoint, the folder of a cell or of an experiment, an exported .safetensors or .onnx with the
+            config.json beside it, or ``timm/NAME``, with ``=FILE`` for its weights and untrained without.
+        contender: whose network, of an experiment: of its largest training size and, of that, of its first seed.
+        like: whose classes and image shape a model of timm has.
         trust: whether the class of a model that is not the package's own may be imported.
 
     Raises:
-        InputError: no such file, not a checkpoint of ours, one that does not say which run it is of, or, without
-            ``trust``, one whose model is a class of somebody's own.
+        InputError: nothing there that can be opened, no such contender, or several and none is named; classes that are
+            not known; without ``trust``, a class of somebody's own.
     """
-    checkpoint = checkpoint_of(path).absolute()
+    word, path = os.fspath(place), Path(place)
+    if word.startswith(TIMM_PREFIX):
+        return _of_timm(word, like)
+    if path.suffix == ".onnx":
+        return _of_onnx(path.absolute(), like)
+    if path.suffix in PROGRAMS and path.is_file():
+        raise InputError(f"{word} holds a program, which would be run; .ckpt, .safetensors and .onnx are read")
+    found = _of_run(_choose_cell(path, contender) if (path / "grid.json").exists() else path, trust)
+    if contender not in (None, found.cell.contender):
+        raise InputError(f"{place} is of contender {found.cell.contender!r}, not of {contender!r}")
+    return found
+
+
+def _of_onnx(path: Path, like: TrainedNetwork | LabelledImages | None) -> TrainedNetwork:
+    network, about, origin = onnx_network(path, None if like is None else like.image_shape)
+    resize = "crop" if origin is None else _resize_of(cell_from_dict(origin, where=f"{path}: its config.json"))
+    return TrainedNetwork(f"{path.parent.name}/{path.name}", path, network, about, resize)
+
+
+def _resize_of(cell: Cell) -> Resize:
+    data = cell.experiment.data
+    return data.folder.resize if data.source == "folder" else "crop"
+
+
+def _of_timm(word: str, like: TrainedNetwork | LabelledImages | None) -> TrainedNetwork:
+    if like is None:
+        raise InputError(
+            f"{word}: its classes and images are not known; like= takes a network or images with them"
+        )
+    name, _, file = word.partition("=")
+    weights = Path(file) if file else None
+    network, about = timm_network(name, weights, like.class_names, like.image_shape)
+    resize = "crop" if isinstance(like, LabelledImages) else like.resize
+    if weights is None:
+        said = f"{word}: no weights were named, so it is untrained"
+        return TrainedNetwork(name, Path(name), network, about, resize, warnings=(said,))
+    return TrainedNetwork(f"{name} ({weights.stem})", weights.absolute(), network, about, resize)
+
+
+def _of_run(path: Path, trust: bool) -> TrainedNetwork:
+    checkpoint = (path / "checkpoints" / "last.ckpt" if path.is_dir() else path).absolute()
+    if path.is_dir() and not checkpoint.exists():
+        raise InputError(f"{path} is not the folder of a trained cell: it has no checkpoints/last.ckpt")
     contents, folder = read_checkpoint(checkpoint), checkpoint.parents[1]
     network, about = network_of(contents, checkpoint, trust=trust)
     said = contents["vit_vs_cnn"]
@@ -161,25 +261,24 @@ def open_network(path: Path, *, trust: bool = False) -> TrainedNetwork:
         cell = read_cell(folder, trusted=trust)
     else:
         raise InputError(f"checkpoint {checkpoint} does not say which run it is of, and no cell's folder is around it")
-    augmenter = Augmenter(Augmentation(), mean=about.mean, std=about.std, num_classes=len(about.class_names))
     step = contents.get("global_step")
-    return TrainedNetwork(checkpoint, network, augmenter, about, step if isinstance(step, int) else None, cell)
+    return TrainedNetwork(
+        name=cell.name if checkpoint.name == "last.ckpt" else f"{cell.name} ({checkpoint.stem})",
+        path=checkpoint,
+        network=network,
+        about=about,
+        resize=_resize_of(cell),
+        step=step if isinstance(step, int) else None,
+        origin=cell,
+    )
 
 
-def choose_cell(experiment: Path, contender: str | None = None) -> Path:
-    """The folder of a contender's finished cell: of the largest training size, and of that with the first seed.
-
-    Arguments:
-        experiment: its folder.
-        contender: its name; may be left out where there is but one.
-
-    Raises:
-        InputError: no experiment there, no finished cell of that contender, or several contenders and none is named.
-    """
+def _choose_cell(experiment: Path, contender: str | None) -> Path:
+    """The folder of a contender's finished cell: of the largest training size, and of that with the first seed."""
     results = finished_cells(experiment)
     names = list(dict.fromkeys(result["contender"] for result in results.values()))
     if contender is None and len(names) > 1:
-        raise InputError(f"{experiment} has several contenders; name one of {', '.join(names)}")
+        raise InputError(f"{experiment} has several contenders; name one of {', '.join(names)}, or a cell's folder")
     name = names[0] if contender is None else contender
     own = {folder: result for folder, result in results.items() if result["contender"] == name}
     if not own:

@@ -197,7 +197,7 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Trained:
         "contender": cell.contender,
         "model": dict(contender.model),
         "class_names": list(images.training.class_names),
-        "image_shape": list(images.training.images.shape[1:]),
+        "image_shape": list(images.training.image_shape),
         "mean": data.mean.tolist(),
         "std": data.std.tolist(),
     }
@@ -264,7 +264,7 @@ def _identity_of(cell: Cell, trained: Trained, pool: Pool) -> dict[str, Any]:
         "starts_from": cell.start.name if isinstance(cell.start, Cell) else cell.start and str(cell.start),
         "train_size": cell.train_size,
         "seed": cell.seed,
-        "data": {**pool.provenance(), "fingerprint": cell.fingerprint},
+        "data": {**pool.source.provenance(), "fingerprint": cell.fingerprint},
         "subset": trained.images.subset_hash,
         "training_images": len(trained.images.training),
         "validation_images": len(trained.images.validation),

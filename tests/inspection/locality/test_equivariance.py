@@ -4,8 +4,7 @@ from torch import nn
 
 from tests.inspection.locality.layers import tiny_vit
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.locality.equivariance import equivariance_errors
-from vit_vs_cnn.inspection.locality.feature_maps import feature_maps
+from vit_vs_cnn.inspection.locality.feature_maps import equivariance_errors, feature_maps
 from vit_vs_cnn.models import ResNet
 
 

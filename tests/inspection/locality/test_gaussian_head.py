@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from vit_vs_cnn.attention.relative import QuadraticBias
-from vit_vs_cnn.inspection.locality.gaussian_head import gaussian_heads
-from vit_vs_cnn.inspection.locality.head_centre import head_centres
+from vit_vs_cnn.inspection.locality.measures import Centres, GaussianFit
 
 GRID = (13, 11)
 
@@ -22,7 +21,7 @@ def quadratic(alphas, offsets, grid_size=GRID):
 def test_the_fit_gives_back_the_alpha_and_offset_put_in(grid_size):
     alphas = [0.05, 0.5, 1.0, 3.0, 7.0, -0.2]
     offsets = [(0.0, 0.0), (0.3, -1.7), (-1.0, 1.0), (1.0, 0.25), (0.0, -1.0), (0.5, 0.5)]
-    found = gaussian_heads(quadratic(alphas, offsets, grid_size), grid_size=grid_size)
+    found = GaussianFit(grid_size=grid_size)(quadratic(alphas, offsets, grid_size))
     torch.testing.assert_close(found.alpha, torch.tensor(alphas).double(), rtol=0, atol=1e-6)
     torch.testing.assert_close(found.offset, torch.tensor(offsets).double(), rtol=0, atol=1e-6)
     assert (found.r_squared - 1).abs().max() < 1e-8
@@ -32,12 +31,12 @@ def test_the_fit_sees_through_the_class_token():
     patches = quadratic([0.5, 2.0], [(0.0, 1.0), (-1.0, 0.0)])
     weights = torch.full((3, 2, 144, 144), 0.3, dtype=torch.float64)
     weights[:, :, 1:, 1:] = 0.7 * patches
-    found = gaussian_heads(weights, grid_size=GRID, extra_tokens=1)
+    found = GaussianFit(grid_size=GRID, extra_tokens=1)(weights)
     torch.testing.assert_close(found.alpha, torch.tensor([0.5, 2.0]).double(), rtol=0, atol=1e-6)
 
 
 def test_weights_that_vanish_in_floating_point_are_left_out_of_the_fit():
-    found = gaussian_heads(quadratic([46.0, 300.0], [(1.0, 0.0), (0.0, -1.0)]), grid_size=GRID)
+    found = GaussianFit(grid_size=GRID)(quadratic([46.0, 300.0], [(1.0, 0.0), (0.0, -1.0)]))
     torch.testing.assert_close(found.alpha, torch.tensor([46.0, 300.0]).double(), rtol=0, atol=1e-6)
     torch.testing.assert_close(found.offset, torch.tensor([[1.0, 0.0], [0.0, -1.0]]).double(), rtol=0, atol=1e-6)
 
@@ -47,7 +46,7 @@ def test_a_head_of_one_offset_is_infinitely_sharp_and_a_flat_one_has_no_offset()
     weights = torch.zeros(1, 2, 143, 143, dtype=torch.float64)
     weights[:, 1] = 1 / 143
     weights[0, 0, places[:-1].flatten(), places[1:].flatten()] = 1.0
-    found = gaussian_heads(weights, grid_size=GRID)
+    found = GaussianFit(grid_size=GRID)(weights)
     assert found.alpha.tolist() == [math.inf, 0.0]
     assert found.offset[0].tolist() == [1.0, 0.0]
     assert found.offset[1].isnan().all()
@@ -56,18 +55,18 @@ def test_a_head_of_one_offset_is_infinitely_sharp_and_a_flat_one_has_no_offset()
 def test_attention_in_blocks_is_no_gaussian_head():
     block = torch.cartesian_prod(torch.arange(13) // 4, torch.arange(11) // 4)
     same = (block[:, None] == block).all(-1).double()
-    found = gaussian_heads((same / same.sum(-1, keepdim=True))[None, None], grid_size=GRID)
+    found = GaussianFit(grid_size=GRID)((same / same.sum(-1, keepdim=True))[None, None])
     assert found.alpha.isnan().all()
     assert found.r_squared.isnan().all()
 
 
 def test_random_attention_is_no_gaussian_head():
     scores = torch.randn(5, 3, 143, 143, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    assert gaussian_heads(scores.softmax(-1), grid_size=GRID).r_squared.max() < 0.1
+    assert GaussianFit(grid_size=GRID)(scores.softmax(-1)).r_squared.max() < 0.1
 
 
 def test_centre_and_width_of_a_gaussian_head_are_its_offset_and_standard_deviation():
-    found = head_centres(quadratic([1.0, 2.0], [(0.0, 0.0), (-1.0, 1.0)]), grid_size=GRID, reach=(5, 4))
+    found = Centres(grid_size=GRID, reach=(5, 4))(quadratic([1.0, 2.0], [(0.0, 0.0), (-1.0, 1.0)]))
     # Variances per axis of a discrete Gaussian: .499 at alpha 1, .215 at alpha 2.
     torch.testing.assert_close(found.centre, torch.tensor([[0.0, 0.0], [-1.0, 1.0]]).double(), rtol=0, atol=1e-6)
     torch.testing.assert_close(found.width.square(), torch.tensor([0.499, 0.215]).double(), rtol=0, atol=1e-3)
@@ -77,7 +76,7 @@ def test_centre_and_width_of_a_gaussian_head_are_its_offset_and_standard_deviati
 def test_heads_that_follow_the_content_have_spread_and_no_width():
     target = torch.randint(143, (601, 143), generator=torch.Generator().manual_seed(0))
     weights = torch.nn.functional.one_hot(target, 143).double()[:, None]
-    found = head_centres(weights, grid_size=GRID, reach=(6, 5))
+    found = Centres(grid_size=GRID, reach=(6, 5))(weights)
     assert found.width.item() < 1e-6
     # The centre patch of the grid sees all patches alike: variances (n^2 - 1) / 12 along the axes.
     assert found.spread.item() == pytest.approx(math.sqrt((168 + 120) / 12 / 2), rel=0.03)

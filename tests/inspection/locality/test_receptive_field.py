@@ -6,8 +6,7 @@ from torch import nn
 
 from tests.inspection.locality.layers import tiny_vit
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.locality.feature_maps import feature_maps
-from vit_vs_cnn.inspection.locality.receptive_field import field_radius, receptive_fields
+from vit_vs_cnn.inspection.locality.feature_maps import feature_maps, field_radius, receptive_fields
 from vit_vs_cnn.models import ResNet
 
 

@@ -16,7 +16,7 @@ from vit_vs_cnn.attention.convolution.geometry import Geometry
 from vit_vs_cnn.attention.windows.layers import SlidingWindow
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.locality.offsets import Reach
-from vit_vs_cnn.inspection.locality.record import recorded_calls
+from vit_vs_cnn.models.recording import recorded_calls
 from vit_vs_cnn.models.vit import VisionTransformer
 
 #: The padding of a convolution that does at the edges what a layer does: attention that sees nothing beyond the edge
@@ -31,8 +31,6 @@ class AttentionLayer:
     """A layer of attention and where it stands.
 
     Arguments:
-        name: of the module in the network.
-        module: it.
         grid_size: (rows, cols) of the tokens.
         extra_tokens: tokens before those of the grid.
         pixels: (rows, cols) of the image that a token stands for.
@@ -98,9 +96,6 @@ def attention_layers(
 
     A ``VisionTransformer`` has one in every block; another network those that are a ``ConvolutionalAttention``. One
     with a stride is measured with a query at every token, of which the network takes each s-th.
-
-    Arguments:
-        example: an image, as the network takes them.
     """
     if isinstance(network, VisionTransformer):
         names = [f"encoder.blocks.{index}.attention" for index in range(len(network.encoder.blocks))]
@@ -108,14 +103,15 @@ def attention_layers(
         return [AttentionLayer(name, network.get_submodule(name), *place) for name in names], {}
     found, refused = [], {}
     named = {name: module for name, module in network.named_modules() if isinstance(module, ConvolutionalAttention)}
-    with recorded_calls(list(named.values())) as calls, torch.no_grad():
+    with recorded_calls(named) as calls, torch.no_grad():
         network(example)
-    for (name, module), call in zip(named.items(), calls, strict=True):
-        if call is None:
+    seen = {call.name: call.inputs[0] for call in calls}
+    for name, module in named.items():
+        if name not in seen:
             refused[name] = "it takes no part in the forward pass"
             continue
-        rows, cols = call.inputs.shape[2:]
-        out = dense(module.geometry).counts(call.inputs)
+        rows, cols = seen[name].shape[2:]
+        out = dense(module.geometry).counts(seen[name])
         if module.geometry.places == 1:
             refused[name] = "a kernel of one place: every token sees itself alone"
         elif out != (rows, cols):
@@ -136,20 +132,22 @@ def layer_passes(
         InputError: if a layer gives no weights.
     """
     weighed = isinstance(network, VisionTransformer)
-    with recorded_calls([layer.module for layer in layers]) as calls, torch.no_grad():
+    with recorded_calls({layer.name: layer.module for layer in layers}) as calls, torch.no_grad():
         network(images, return_attention=True) if weighed else network(images)
-    for index, (layer, call) in enumerate(zip(layers, calls, strict=True)):
+    seen = {call.name: call for call in calls}
+    for index, layer in enumerate(layers):
+        call = seen.get(layer.name)
         if call is not None and isinstance(layer.module, ConvolutionalAttention):
             tokens = math.prod(layer.grid_size)
             size = max(1, WEIGHTS_AT_ONCE // (layer.module.geometry.heads * tokens**2))
-            for inputs in call.inputs.split(size):
+            for inputs in call.inputs[0].split(size):
                 with torch.no_grad():
                     output, weights = layer.measured(inputs, return_weights=True)
                 yield index, LayerPass(inputs, output, weights)
             continue
         if call is None or not isinstance(call.output, tuple) or not isinstance(call.output[1], Tensor):
             raise InputError(f"{layer.name} ({type(layer.module).__name__}) gives no attention weights")
-        yield index, LayerPass(call.inputs, *call.output)
+        yield index, LayerPass(call.inputs[0], *call.output)
 
 
 def dense(geometry: Geometry) -> Geometry:

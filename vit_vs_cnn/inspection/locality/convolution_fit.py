@@ -146,10 +146,6 @@ class ExplainedShare(Metric):
     """``R^2 = 1 - sum |Y - prediction|^2 / sum |Y - mean Y|^2`` over all channels together, for several predictions.
 
     The mean is that of every channel over images and places. Not a number if Y does not vary.
-
-    Arguments:
-        names: of the predictions.
-        channels: of Y.
     """
 
     full_state_update = False
@@ -177,9 +173,13 @@ class ExplainedShare(Metric):
         self.rows += outputs.shape[0] * outputs.shape[2] * outputs.shape[3]
 
     def compute(self) -> dict[str, float]:
+        return {name: 1 - share for name, share in self.unexplained().items()}
+
+    def unexplained(self) -> dict[str, float]:
+        """``1 - R^2``, exact where it is next to nothing."""
         total = self.squares - self.sums.square().sum() / self.rows
         rounding = torch.finfo(torch.float64).eps * self.squares
-        shares = 1 - self.errors / torch.where(total > rounding, total, torch.nan)
+        shares = self.errors / torch.where(total > rounding, total, torch.nan)
         return dict(zip(self.names, shares.tolist(), strict=True))
 
 

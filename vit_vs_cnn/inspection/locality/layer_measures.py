@@ -1,9 +1,13 @@
 """All that is accumulated of one layer of attention while images go by."""
 
 import torch
-from torch import Tensor
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor, nn
 
-from vit_vs_cnn.inspection.locality.assignment import HeadAssignment, HeadAssignmentMetric
+from vit_vs_cnn.attention.convolution import ConvolutionalAttention
+from vit_vs_cnn.attention.multihead import MultiHeadAttention
+from vit_vs_cnn.inspection.locality.assignment import Assignment, HeadAssignment
 from vit_vs_cnn.inspection.locality.attention_layers import AttentionLayer, LayerPass, to_map
 from vit_vs_cnn.inspection.locality.convolution_fit import (
     ConvolutionFit,
@@ -11,27 +15,27 @@ from vit_vs_cnn.inspection.locality.convolution_fit import (
     FittedConvolution,
     crop_map,
 )
-from vit_vs_cnn.inspection.locality.distance import AttentionDistanceMetric, uniform_distance
-from vit_vs_cnn.inspection.locality.entropy import AttentionEntropyMetric
-from vit_vs_cnn.inspection.locality.gaussian_head import GaussianHeadsMetric
-from vit_vs_cnn.inspection.locality.head_centre import HeadCentresMetric
+from vit_vs_cnn.inspection.locality.measures import (
+    Centres,
+    Distance,
+    Entropy,
+    GaussianFit,
+    MeanWeights,
+    OverImages,
+    Shares,
+)
 from vit_vs_cnn.inspection.locality.offsets import Reach
 from vit_vs_cnn.inspection.locality.report import HeadLocality, LayerLocality
-from vit_vs_cnn.inspection.locality.static_attention import StaticAttention, static_output
-from vit_vs_cnn.inspection.locality.variance import VarianceSharesMetric
 
 
 class LayerMeasures:
     """First ``fit`` every batch to fit on, then ``hold_out`` every other; then ``report``.
 
     Arguments:
-        index: of the layer.
-        layer: it.
         example: what the layer does to some images.
         reach: see ``weights_by_offset``.
         kernel_sizes: of the ladder.
         replace: kernel sizes of the convolutions fitted to take the layer's place.
-        ridge: see ``ConvolutionFit``.
     """
 
     def __init__(
@@ -46,17 +50,21 @@ class LayerMeasures:
         ridge: float,
     ) -> None:
         self.index, self.layer, self.reach, self.kernel_sizes = index, layer, reach, kernel_sizes
-        heads, tokens, device = example.weights.shape[1], example.weights.shape[2], example.weights.device
+        heads, device = example.weights.shape[1], example.weights.device
         place = {"grid_size": layer.grid_size, "extra_tokens": layer.extra_tokens}
-        seen = layer.visible(reach)
-        self.shares = VarianceSharesMetric(heads, **place, reach=reach).to(device)
-        self.log_shares = VarianceSharesMetric(heads, **place, reach=seen, log=True).to(device)
-        self.entropy = AttentionEntropyMetric(heads, **place, reach=reach).to(device)
-        self.gaussian = GaussianHeadsMetric(heads, **place, reach=reach).to(device)
-        self.centres = HeadCentresMetric(heads, **place, reach=reach).to(device)
-        self.distance = AttentionDistanceMetric(heads, **place, patch_size=layer.pixels).to(device)
-        self.static = StaticAttention(heads, tokens).to(device)
-        self.assignment = HeadAssignmentMetric(heads, **place, reach=reach).to(device) if min(reach) > 0 else None
+        self.of_distance = Distance(**place, patch_size=layer.pixels)
+        measures = {
+            "shares": Shares(**place, reach=reach),
+            "log_shares": Shares(**place, reach=layer.visible(reach), log=True),
+            "entropy": Entropy(**place, reach=reach),
+            "gaussian": GaussianFit(**place, reach=reach),
+            "centres": Centres(**place, reach=reach),
+            "distance": self.of_distance,
+            "mean_weights": MeanWeights(**place),
+        }
+        if min(reach) > 0:
+            measures["assignment"] = Assignment(**place, reach=reach)
+        self.measures = {name: OverImages(measure, heads).to(device) for name, measure in measures.items()}
         channels = self._map(example.inputs).shape[1], self._map(example.outputs).shape[1]
         self.ladder = ConvolutionFit(*channels, kernel_sizes=kernel_sizes, ridge=ridge).to(device)
         self.stand_in = None
@@ -71,11 +79,8 @@ class LayerMeasures:
 
     def fit(self, layer: LayerPass) -> None:
         """Add a batch of the images to fit on."""
-        for metric in (self.shares, self.log_shares, self.entropy, self.gaussian, self.centres, self.distance):
+        for metric in self.measures.values():
             metric.update(layer.weights)
-        self.static.update(layer.weights)
-        if self.assignment is not None:
-            self.assignment.update(layer.weights)
         inputs, outputs = self._map(layer.inputs), self._map(layer.outputs)
         self.ladder.update(inputs, outputs)
         if self.stand_in is not None:
@@ -84,7 +89,7 @@ class LayerMeasures:
     def solve(self) -> None:
         """Fit: what is held out is predicted by this."""
         self.fitted = self.ladder.compute()
-        self.mean_weights = self.static.compute()
+        self.mean_weights = self.measures["mean_weights"].compute()
 
     @torch.no_grad()
     def hold_out(self, layer: LayerPass) -> None:
@@ -109,14 +114,14 @@ class LayerMeasures:
         """All but the replacements."""
         shares = self.explained.compute()
         assignment = HeadAssignment({}, 3, *[float("nan")] * 5)
-        if self.assignment is not None:
-            assignment = self.assignment.compute()
+        if "assignment" in self.measures:
+            assignment = self.measures["assignment"].compute()
         return LayerLocality(
             layer=self.index,
             name=self.layer.name,
             grid_size=self.layer.grid_size,
             reach=self.reach,
-            uniform_distance=uniform_distance(self.layer.grid_size, self.layer.pixels),
+            uniform_distance=self.of_distance.uniform,
             heads=self._heads(),
             head_of_offset=assignment.head_of_offset or None,
             mass=assignment.mass,
@@ -129,21 +134,15 @@ class LayerMeasures:
         )
 
     def _heads(self) -> list[HeadLocality]:
+        found = {name: metric.compute() for name, metric in self.measures.items() if name != "assignment"}
+        gaussian, centres = found["gaussian"], found["centres"]
         # torchmetrics drops the dimension of heads where there is one head.
-        shares, logs = ([part.reshape(-1) for part in found.compute()] for found in (self.shares, self.log_shares))
-        gaussian, centres = self.gaussian.compute(), self.centres.compute()
+        shares, logs = ([part.reshape(-1) for part in found[name]] for name in ("shares", "log_shares"))
+        numbers = (gaussian.alpha, gaussian.r_squared, centres.width, centres.spread)
         alpha, gaussian_r2, width, spread, entropy, distance = (
-            found.reshape(-1).tolist()
-            for found in (
-                gaussian.alpha,
-                gaussian.r_squared,
-                centres.width,
-                centres.spread,
-                self.entropy.compute(),
-                self.distance.compute(),
-            )
+            part.reshape(-1).tolist() for part in (*numbers, found["entropy"], found["distance"])
         )
-        uniform = uniform_distance(self.layer.grid_size, self.layer.pixels)
+        uniform = self.of_distance.uniform
         return [
             HeadLocality(
                 layer=self.index,
@@ -174,3 +173,29 @@ class LayerMeasures:
 def _pair(values: Tensor) -> tuple[float, float]:
     rows, cols = values.tolist()
     return rows, cols
+
+
+def static_output(attention: nn.Module, inputs: Tensor, weights: Float[Tensor, "heads tokens tokens"]) -> Tensor | None:
+    """The output of a layer whose weights are the same for every image: ``sum_h A_h X W_V^h W_O^h + b``.
+
+    Arguments:
+        attention: a ``MultiHeadAttention``, or a ``ConvolutionalAttention`` whose queries are its tokens; None is what
+            any other gives.
+        inputs: tokens (batch, tokens, embed_dim) of the first, maps (batch, channels, rows, cols) of the second.
+        weights: rows are queries.
+    """
+    if isinstance(attention, MultiHeadAttention):
+        values = attention.value_projection(inputs)
+        values = rearrange(values, "b n (heads d) -> b heads n d", heads=attention.num_heads)
+        merged = rearrange(weights.to(values) @ values, "b heads n d -> b n (heads d)")
+        return merged if attention.output_projection is None else attention.output_projection(merged)
+    if not isinstance(attention, ConvolutionalAttention):
+        return None
+    tokens = rearrange(inputs, "b (g c) rows cols -> b g c (rows cols)", g=attention.groups)
+    values = torch.einsum("hqk,bgck->bhgcq", weights.to(tokens), tokens)
+    if attention.value_weight is not None:
+        values = attention.value_weight @ values
+    output = torch.einsum("gohr,bhgrq->bgoq", attention.output_weight, values).flatten(1, 2)
+    if attention.output_bias is not None:
+        output = output + attention.output_bias[:, None]
+    return output.unflatten(2, inputs.shape[2:])

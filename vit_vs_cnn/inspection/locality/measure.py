@@ -1,7 +1,8 @@
 """How convolution-like a network is: every measure, in one call."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Int64
@@ -14,19 +15,52 @@ from vit_vs_cnn.inspection.locality.attention_layers import (
     layer_passes,
     to_map,
 )
-from vit_vs_cnn.inspection.locality.batches import ImageBatches, Images
 from vit_vs_cnn.inspection.locality.convolution_fit import RIDGE, check_kernel_sizes
-from vit_vs_cnn.inspection.locality.equivariance import equivariance_errors
-from vit_vs_cnn.inspection.locality.feature_maps import feature_maps
+from vit_vs_cnn.inspection.locality.feature_maps import (
+    equivariance_errors,
+    feature_maps,
+    field_radius,
+    receptive_fields,
+)
 from vit_vs_cnn.inspection.locality.layer_measures import LayerMeasures
 from vit_vs_cnn.inspection.locality.offsets import Reach, default_reach, interior_queries
-from vit_vs_cnn.inspection.locality.receptive_field import field_radius, receptive_fields
 from vit_vs_cnn.inspection.locality.replacement import replace_attention
 from vit_vs_cnn.inspection.locality.report import FeatureLocality, LayerLocality, LocalityReport, Replacement
-from vit_vs_cnn.inspection.recording import as_evaluated
+from vit_vs_cnn.models.recording import as_evaluated
 
 #: Bytes that the normal equations of the layers fitted at the same time may take.
 MEMORY = 2**30
+#: All images as one tensor, or batches of them: tensors, or pairs of images and labels, as a loader gives.
+Images: TypeAlias = Tensor | Iterable[Any]
+
+
+class _Batches:
+    """Batches of images with their labels, on the device and in the type of the network."""
+
+    def __init__(self, images: Images, labels: Tensor | None, *, batch_size: int, like: Tensor) -> None:
+        if not isinstance(images, Tensor) and iter(images) is images:
+            raise InputError("images are read several times: give a tensor, a list or a loader, not an iterator")
+        self.images, self.labels, self.batch_size, self.like = images, labels, batch_size, like
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor | None]]:
+        start = 0
+        for batch in self.images.split(self.batch_size) if isinstance(self.images, Tensor) else self.images:
+            images, labels = (batch[0], batch[1]) if isinstance(batch, tuple | list) else (batch, None)
+            if self.labels is not None:
+                labels = self.labels[start : start + len(images)]
+            start += len(images)
+            yield images.to(self.like), None if labels is None else labels.to(self.like.device)
+
+    def first(self, count: int) -> Tensor:
+        """The first images, as many as there are up to ``count``."""
+        found: list[Tensor] = []
+        for images, _ in self:
+            found.append(images)
+            if sum(map(len, found)) >= count:
+                break
+        if not sum(map(len, found)):
+            raise InputError("there are no images to measure on")
+        return torch.cat(found)[:count]
 
 
 def measure_locality(
@@ -69,8 +103,8 @@ def measure_locality(
         InputError: if the network is neither, the reach or a kernel leaves no patch, or there are no images.
     """
     like = next(network.parameters())
-    fit = ImageBatches(images, None, batch_size=batch_size, like=like)
-    other = ImageBatches(held_out, labels, batch_size=batch_size, like=like)
+    fit = _Batches(images, None, batch_size=batch_size, like=like)
+    other = _Batches(held_out, labels, batch_size=batch_size, like=like)
     example = other.first(1)
     with as_evaluated(network):
         layers, refused = attention_layers(network, example)
@@ -165,7 +199,7 @@ def _group(
 
 
 def _measured(
-    network: nn.Module, measures: Sequence[LayerMeasures], images: ImageBatches, held_out: ImageBatches
+    network: nn.Module, measures: Sequence[LayerMeasures], images: _Batches, held_out: _Batches
 ) -> list[LayerLocality]:
     """The layers' measures, from a pass over the images and one over those held out."""
     layers = [found.layer for found in measures]
@@ -181,7 +215,7 @@ def _measured(
 
 
 @torch.no_grad()
-def _replacements(network: nn.Module, layer: LayerMeasures, held_out: ImageBatches) -> dict[int, Replacement]:
+def _replacements(network: nn.Module, layer: LayerMeasures, held_out: _Batches) -> dict[int, Replacement]:
     """What the network loses by each convolution in the layer's place; batch by batch, whatever their order."""
     copies = {size: replace_attention(network, layer.layer, fitted) for size, fitted in layer.replacements().items()}
     same, lost = dict.fromkeys(copies, 0), dict.fromkeys(copies, 0)
@@ -197,7 +231,7 @@ def _replacements(network: nn.Module, layer: LayerMeasures, held_out: ImageBatch
 
 
 @torch.no_grad()
-def _accuracy(network: nn.Module, images: ImageBatches) -> tuple[float | None, int]:
+def _accuracy(network: nn.Module, images: _Batches) -> tuple[float | None, int]:
     """The accuracy, None if a label is missing; and how many images there are."""
     correct, count, labelled = 0, 0, True
     for batch, labels in images:

@@ -5,6 +5,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from vit_vs_cnn.plain import jsonable
+
 Number = str | int | float | None
 
 
@@ -13,13 +15,12 @@ class HeadLocality:
     """One head. What could not be told is not a number.
 
     Arguments:
-        layer, head: counted from 0.
-        relative, positional, content: shares of the variance of the weights; see ``variance_shares``.
+        relative, positional, content: shares of the variance of the weights; see ``Shares``.
         log_relative, log_positional, log_content: those of their logarithms.
-        entropy: in nats; see ``attention_entropy``.
-        alpha, offset, gaussian_r2: the Gaussian head nearest to it; see ``gaussian_heads``.
-        centre, width, spread: in patches; see ``head_centres``.
-        distance: in pixels; see ``attention_distance``.
+        entropy: in nats; see ``Entropy``.
+        alpha, offset, gaussian_r2: the Gaussian head nearest to it; see ``GaussianFit``.
+        centre, width, spread: in patches; see ``Centres``.
+        distance: in pixels; see ``Distance``.
         distance_ratio: over that of uniform attention.
     """
 
@@ -60,12 +61,9 @@ class LayerLocality:
     """One layer of attention.
 
     Arguments:
-        layer: counted from 0.
-        name: of the module.
         grid_size: (rows, cols) of its tokens.
         reach: how far the offsets go that shares, fits and assignments read.
         uniform_distance: of attention that sees all tokens alike, in pixels.
-        heads: every head.
         head_of_offset, mass, coverage, null_mass, null_coverage, p_value: see ``HeadAssignment``; None and not a number
             where the grid has no interior for a 3 x 3 kernel.
         ladder: by kernel size K, R^2 on held-out images of the K x K convolution fitted to the layer, from inputs
@@ -108,9 +106,7 @@ class FeatureLocality:
     """The feature map after a block.
 
     Arguments:
-        name: of the block.
-        map_size: (rows, cols) of the map.
-        equivariance_error: see ``EquivarianceError``.
+        equivariance_error: see ``equivariance_errors``.
         field_radius: of the effective receptive field of the unit in the middle, in pixels; see ``field_radius``.
     """
 
@@ -125,7 +121,6 @@ class LocalityReport:
     """How convolution-like a network is.
 
     Arguments:
-        image_size: (rows, cols) in pixels.
         images, held_out: how many images were fitted and held out.
         accuracy: of the network on the held-out images; None without labels.
         layers: of attention, the first first; none for a network of convolutions.
@@ -143,9 +138,9 @@ class LocalityReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON knows it: keys are strings; what is not a finite number is None."""
-        plain = _plain(dataclasses.asdict(self))
+        plain = jsonable(dataclasses.asdict(self))
         for layer, found in zip(plain["layers"], self.layers, strict=True):
-            layer["content_share"] = _plain(found.content_share)
+            layer["content_share"] = jsonable(found.content_share)
         return plain
 
     def head_rows(self) -> list[dict[str, Number]]:
@@ -172,18 +167,6 @@ class LocalityReport:
         for size, replacement in layer.replaced.items():
             row |= {f"accuracy_lost_{size}": replacement.accuracy_lost, f"agreement_{size}": replacement.agreement}
         return _flat(row)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {_key(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _key(key: Any) -> str:
-    return ",".join(map(str, key)) if isinstance(key, tuple) else str(key)
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Number]:

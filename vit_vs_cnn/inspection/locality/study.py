@@ -61,18 +61,16 @@ def images_for(cell: Cell, pool: Pool, *, count: int, held_out: int) -> Measured
     )
 
 
-def measure_subject(
-    subject: TrainedNetwork, on: MeasuredOn, network: nn.Module | None = None, *, summary_only: bool = False
+def measure_network(
+    trained: TrainedNetwork, on: MeasuredOn, network: nn.Module | None = None, *, summary_only: bool = False
 ) -> LocalityReport:
     """Every measure of a trained network, or of another one in its place, such as the one it was before training.
 
     Arguments:
-        subject: whose network, and whose normalisation.
-        on: the images.
-        network: what is measured in place of the subject's own.
+        network: what is measured in place of its own.
         summary_only: only what ``SUMMARY`` names needs to be right: a fraction of the time.
     """
-    normalise, network = subject.augmenter.normalise, network or subject.network
+    normalise, network = trained.normalise, network or trained.network
     return measure_locality(
         network.network if isinstance(network, AttentionNetwork) else network,
         normalise(on.fitted.images),
@@ -84,9 +82,9 @@ def measure_subject(
     )
 
 
-def untrained(subject: TrainedNetwork, pool: Pool) -> nn.Module:
+def untrained(trained: TrainedNetwork, pool: Pool) -> nn.Module:
     """The network as it was before its first step: as drawn from its seed, or as it started."""
-    cell = subject.cell
+    cell = trained.cell
     network = make_plan(cell, pool.draw(cell.train_size, cell.seed)).network
     if (start := starting_network(cell)) is not None:
         start_from(network, start, where=f"contenders.{cell.contender}.starts_from")
@@ -113,7 +111,6 @@ def study_locality(
     What was measured is kept beside the report (``report/locality/<cell>.json``) and is not measured again.
 
     Arguments:
-        folder: of the experiment.
         count: images to fit on.
         held_out: images to judge the fits by.
         root: where the images lie now, if not where they lay.
@@ -131,20 +128,20 @@ def study_locality(
             "weights": result["weights"],
         }
         if (rows := _kept(kept, settings)) is None:
-            subject = open_network(cell_folder, trust=trust)
-            pool = pool or subject.pool(root)
-            rows = _study_cell(subject, pool, count=count, held_out=held_out)
+            trained = open_network(cell_folder, trust=trust)
+            pool = pool or trained.pool(root)
+            rows = _study_cell(trained, pool, count=count, held_out=held_out)
             write_text(kept, json.dumps({"settings": settings, "layers": rows}, indent=1) + "\n")
         yield [StudiedLayer(**row) for row in rows]
 
 
-def _study_cell(subject: TrainedNetwork, pool: Pool, *, count: int, held_out: int) -> list[dict[str, Any]]:
-    on = images_for(subject.cell, pool, count=count, held_out=held_out)
-    after = measure_subject(subject, on, summary_only=True)
+def _study_cell(trained: TrainedNetwork, pool: Pool, *, count: int, held_out: int) -> list[dict[str, Any]]:
+    on = images_for(trained.cell, pool, count=count, held_out=held_out)
+    after = measure_network(trained, on, summary_only=True)
     if not after.layers:
         return []
-    before = measure_subject(subject, on, untrained(subject, pool), summary_only=True)
-    cell = subject.cell
+    before = measure_network(trained, on, untrained(trained, pool), summary_only=True)
+    cell = trained.cell
     return [
         {
             "contender": cell.contender,

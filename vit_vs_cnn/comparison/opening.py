@@ -1,4 +1,4 @@
-"""From paths to contestants: checkpoints, cells, whole experiments, exported files and models of timm."""
+"""From paths to entries: checkpoints, cells, whole experiments, exported files and models of timm."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -6,18 +6,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
-from vit_vs_cnn.comparison.contestants import Contestant
+from vit_vs_cnn.comparison.entries import Entry
 from vit_vs_cnn.config.experiment import hash_of
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.models.registry import TIMM_PREFIX
 from vit_vs_cnn.runs.cell import Cell, read_result
 from vit_vs_cnn.runs.evaluation import TestLedger
 from vit_vs_cnn.runs.grid import finished_cells, read_grid
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.networks import check_logits
-from vit_vs_cnn.runs.outside import TIMM, open_onnx, open_timm
 from vit_vs_cnn.runs.trained import TrainedNetwork, open_network
 
 LEDGER = "test_ledger.jsonl"
@@ -28,21 +26,19 @@ TRAINING = (
 
 
 @dataclass(frozen=True, eq=False)
-class Lineup:
+class Opened:
     """Who is compared, on which images.
 
     Arguments:
-        contestants: in the order of the paths.
-        test: the images that all of them are tested on.
         notes: what was chosen on the user's behalf.
     """
 
-    contestants: list[Contestant]
+    entries: list[Entry]
     test: LabelledImages
     notes: list[str] = field(default_factory=list)
 
 
-def open_lineup(
+def open_entries(
     words: Sequence[str],
     *,
     root: Path | None = None,
@@ -50,7 +46,7 @@ def open_lineup(
     open_test_set: bool = False,
     device: str = "cpu",
     trust: bool = False,
-) -> Lineup:
+) -> Opened:
     """Open everything and see that it can be compared, before anything is computed.
 
     Arguments:
@@ -58,7 +54,6 @@ def open_lineup(
         root: where the images lie now, if not where they lay.
         train_size: which cells of whole experiments; the largest that all of its contenders have finished if None.
         open_test_set: test also those whose experiment was scored on validation images, to keep the test set shut.
-        device: where the networks go.
         trust: whether the class of a model that is not the package's own may be imported.
 
     Raises:
@@ -66,29 +61,28 @@ def open_lineup(
             images, other sizes of images.
     """
     places, notes = _expanded(words, train_size)
-    subjects = {place: open_network(Path(place), trust=trust) for place in places if not _is_outside(place)}
-    if not subjects:
+    ours = {place: open_network(place, trust=trust) for place in places if not _is_external(place)}
+    if not ours:
         raise InputError("nothing here says what the test images are: name at least one checkpoint or cell of ours")
     pools = _Pools(root)
-    test, first = _same_test_images(subjects, pools, open_test_set)
-    for place, subject in subjects.items():
-        _check(subject.network, subject.class_names, test, where=place, like=str(first.path))
-    names = _names([s for s in subjects.values()])
-    contestants = []
+    test, first = _same_test_images(ours, pools, open_test_set)
+    names = _names([*ours.values()])
+    entries = []
     for place in places:
-        if place in subjects:
-            subject = subjects[place]
-            contestants.append(_of_cell(subject, *names[id(subject)], pools, place))
+        if place in ours:
+            entries.append(_of_cell(ours[place], *names[id(ours[place])], pools, place))
         else:
-            contestants.append(_of_outside(place, first, test, pools))
-    taken = Counter(one.name for one in contestants)
+            entries.append(_of_external(open_network(place, like=first), test, place, first, pools))
+    taken = Counter(one.name for one in entries)
     if twice := [name for name, count in taken.items() if count > 1]:
         raise InputError(f"{twice[0]} is named twice; each network can be compared once")
-    return Lineup([replace(one, network=one.network.to(device)) for one in contestants], test, notes)
+    for one in entries:
+        one.network.to(device)
+    return Opened(entries, test, notes)
 
 
-def _is_outside(place: str) -> bool:
-    return place.startswith(TIMM) or Path(place).suffix == ".onnx"
+def _is_external(place: str) -> bool:
+    return place.startswith(TIMM_PREFIX) or Path(place).suffix == ".onnx"
 
 
 def _expanded(words: Sequence[str], train_size: int | None) -> tuple[list[str], list[str]]:
@@ -96,16 +90,15 @@ def _expanded(words: Sequence[str], train_size: int | None) -> tuple[list[str], 
     places, notes = [], []
     for word in words:
         path = Path(word)
-        if word.startswith(TIMM):
+        if word.startswith(TIMM_PREFIX):
             places.append(word)
         elif not path.exists():
-            raise InputError(f"{word}: no such file or folder (for a model of timm: {TIMM}NAME or {TIMM}NAME=FILE)")
+            named = f"{TIMM_PREFIX}NAME or {TIMM_PREFIX}NAME=FILE"
+            raise InputError(f"{word}: no such file or folder (for a model of timm: {named})")
         elif (path / "grid.json").exists():
             cells, size = _cells_of(path, train_size)
             places += [str(cell.absolute()) for cell in cells]
             notes.append(f"{word}: its {len(cells)} finished cells of {size:,} images")
-        elif path.suffix in (".pt2", ".pt", ".ts") and path.is_file():
-            raise InputError(f"{word} holds a program, which would be run; compare reads .ckpt, .safetensors and .onnx")
         else:
             places.append(str(path.absolute()))
     return places, notes
@@ -135,60 +128,53 @@ class _Pools:
         self._root = root
         self._known: dict[str, Pool] = {}
 
-    def of(self, subject: TrainedNetwork) -> Pool:
-        data = subject.cell.experiment.to_dict()["data"]
-        key = hash_of({"data": data, "fingerprint": subject.cell.fingerprint})
+    def of(self, trained: TrainedNetwork) -> Pool:
+        data = trained.cell.experiment.to_dict()["data"]
+        key = hash_of({"data": data, "fingerprint": trained.cell.fingerprint})
         if key not in self._known:
-            self._known[key] = subject.pool(self._root)
+            self._known[key] = trained.pool(self._root)
         return self._known[key]
 
 
 def _same_test_images(
-    subjects: dict[str, TrainedNetwork], pools: _Pools, open_test_set: bool
+    ours: dict[str, TrainedNetwork], pools: _Pools, open_test_set: bool
 ) -> tuple[LabelledImages, TrainedNetwork]:
-    first, *others = subjects.values()
-    for place, subject in subjects.items():
-        if subject.cell.experiment.protocol.scored_on != "test" and not open_test_set:
+    first = next(iter(ours.values()))
+    for place, trained in ours.items():
+        if trained.cell.experiment.protocol.scored_on != "test" and not open_test_set:
             raise InputError(
                 f"{place} is of an experiment that is scored on validation images, so that its test set stays shut; "
                 "--open-test-set opens it, on the record"
             )
     test = pools.of(first).test
-    for subject in others:
-        theirs = pools.of(subject).test
+    for place, trained in ours.items():
+        _check(trained, test, where=place, like=first)
+        check_logits(trained.network, trained.image_shape, num_classes=test.num_classes, where=place)
+        theirs = pools.of(trained).test
         if theirs is test:
             continue
-        if theirs.images.shape[1:] != test.images.shape[1:]:
-            sizes = " and ".join(" x ".join(map(str, t.images.shape[2:])) for t in (test, theirs))
-            raise InputError(f"{first.path} and {subject.path} are for images of different sizes: {sizes} pixels")
-        if theirs.class_names != test.class_names:
-            counts = f"{test.num_classes} and {theirs.num_classes}"
-            raise InputError(
-                f"{first.path} and {subject.path} know different classes ({counts}): {_apart(test, theirs)}"
-            )
+        if theirs.image_shape != test.image_shape:
+            sizes = " and ".join(" x ".join(map(str, t.image_shape[1:])) for t in (test, theirs))
+            raise InputError(f"{first.path} and {trained.path} are for images of different sizes: {sizes} pixels")
         if theirs.fingerprint() != test.fingerprint():
-            raise InputError(f"{first.path} and {subject.path} belong to different test images and cannot be compared")
+            raise InputError(f"{first.path} and {trained.path} belong to different test images and cannot be compared")
     return test, first
 
 
-def _apart(test: LabelledImages, theirs: LabelledImages) -> str:
-    mine, other = test.class_names, theirs.class_names
-    return next((f"{a!r} is not {b!r}" for a, b in zip(mine, other, strict=False) if a != b), "one has more")
-
-
-def _check(network: nn.Module, class_names: Sequence[str], test: LabelledImages, *, where: str, like: str) -> None:
-    if tuple(class_names) != test.class_names:
+def _check(trained: TrainedNetwork, test: LabelledImages, *, where: str, like: TrainedNetwork) -> None:
+    if trained.class_names != test.class_names:
+        mine, theirs = trained.class_names, test.class_names
         raise InputError(
-            f"{where} tells {len(class_names)} classes ({', '.join(class_names[:3])}, ...), and {like} "
-            f"{test.num_classes} ({', '.join(test.class_names[:3])}, ...): they cannot be compared"
+            f"{where} tells {len(mine)} classes ({', '.join(mine[:3])}, ...), and {like.path} "
+            f"{len(theirs)} ({', '.join(theirs[:3])}, ...): they cannot be compared"
         )
-    channels, rows, cols = test.images.shape[1:]
-    check_logits(network, (channels, rows, cols), num_classes=test.num_classes, where=where)
+    if trained.image_shape != test.image_shape:
+        raise InputError(f"{where} takes images of shape {trained.image_shape}, not {test.image_shape}")
 
 
-def _names(subjects: Sequence[TrainedNetwork]) -> dict[int, tuple[str, str]]:
+def _names(networks: Sequence[TrainedNetwork]) -> dict[int, tuple[str, str]]:
     """Name and group of each; a group is all that is the same but for the seed, named as shortly as tells it apart."""
-    kinds = {id(s): _kind(s) for s in subjects}
+    kinds = {id(s): _kind(s) for s in networks}
     ways: list[Callable[[TrainedNetwork], str]] = [
         lambda s: s.cell.contender,
         lambda s: f"{s.cell.contender}-n{s.cell.train_size}",
@@ -196,43 +182,39 @@ def _names(subjects: Sequence[TrainedNetwork]) -> dict[int, tuple[str, str]]:
         lambda s: f"{s.cell.contender}-n{s.cell.train_size}-{kinds[id(s)][:6]}",
     ]
     for way in ways:
-        groups = {id(s): way(s) + _file(s) for s in subjects}
+        groups = {id(s): way(s) + _file(s) for s in networks}
         if len(set(groups.values())) == len(set(kinds.values())):
             break
     else:
         raise AssertionError("kinds differ, so their hashes do")
-    return {id(s): (f"{groups[id(s)]}-s{s.cell.seed}", groups[id(s)]) for s in subjects}
+    return {id(s): (f"{groups[id(s)]}-s{s.cell.seed}", groups[id(s)]) for s in networks}
 
 
-def _kind(subject: TrainedNetwork) -> str:
-    values = {key: value for key, value in subject.cell.identity.items() if key != "seed"}
-    return hash_of({**values, "file": _file(subject)})
+def _kind(trained: TrainedNetwork) -> str:
+    values = {key: value for key, value in trained.cell.identity.items() if key != "seed"}
+    return hash_of({**values, "file": _file(trained)})
 
 
-def _file(subject: TrainedNetwork) -> str:
-    return "" if subject.path.name == "last.ckpt" else f" ({subject.path.stem})"
+def _file(trained: TrainedNetwork) -> str:
+    return "" if trained.path.name == "last.ckpt" else f" ({trained.path.stem})"
 
 
-def _of_cell(subject: TrainedNetwork, name: str, group: str, pools: _Pools, place: str) -> Contestant:
-    folder = subject.path.parents[1] if len(subject.path.parents) > 1 else subject.path.parent
-    result = read_result(folder / "result.json") if _is_folder_of(subject.cell, folder) else {}
-    cell, pool = subject.cell, pools.of(subject)
-    drawn = pool.draw(cell.train_size, cell.seed)
-    return Contestant(
-        name=name,
+def _of_cell(trained: TrainedNetwork, name: str, group: str, pools: _Pools, place: str) -> Entry:
+    folder = trained.path.parents[1] if len(trained.path.parents) > 1 else trained.path.parent
+    cell = trained.cell
+    result = read_result(folder / "result.json") if _is_folder_of(cell, folder) else {}
+    drawn = pools.of(trained).draw(cell.train_size, cell.seed)
+    return Entry(
+        **vars(replace(trained, name=name, warnings=_warnings(result, place))),
         group=group,
-        network=subject.network,
-        normalise=subject.augmenter.normalise,
-        ledger=_ledger(subject, folder),
+        ledger=_ledger(trained, folder),
         seed=cell.seed,
         subset=drawn.subset_hash,
         trials=cell.experiment.contenders[cell.contender].trials,
         config=cell.identity,
         training={key: result[key] for key in TRAINING if key in result},
-        validation=lambda: drawn.validation if len(drawn.validation) else None,
+        validation=drawn.validation if len(drawn.validation) else None,
         stored=folder / "predictions.npz" if result else None,
-        file_bytes=subject.path.stat().st_size,
-        warnings=_warnings(result, place),
     )
 
 
@@ -250,33 +232,20 @@ def _is_folder_of(cell: Cell, folder: Path) -> bool:
     return folder.name == cell.folder.name and (folder / "result.json").exists()
 
 
-def _ledger(subject: TrainedNetwork, folder: Path) -> TestLedger:
+def _ledger(trained: TrainedNetwork, folder: Path) -> TestLedger:
     """That of the experiment around the cell; else beside the file, whatever the file says of where it was trained."""
-    return TestLedger((folder.parents[1] if folder.parent.name == "cells" else subject.path.parent) / LEDGER)
+    return TestLedger((folder.parents[1] if folder.parent.name == "cells" else trained.path.parent) / LEDGER)
 
 
-def _of_outside(place: str, first: TrainedNetwork, test: LabelledImages, pools: _Pools) -> Contestant:
+def _of_external(
+    trained: TrainedNetwork, test: LabelledImages, place: str, first: TrainedNetwork, pools: _Pools
+) -> Entry:
     """A network without a run of ours: it is tested on the images of the first that has one, and on its ledger."""
-    if place.startswith(TIMM):
-        opened = open_timm(place, test)
-    else:
-        opened = open_onnx(Path(place), test)
-        if tuple(opened.class_names) != test.class_names:
-            raise InputError(f"{place} tells {len(opened.class_names)} other classes than {first.path}")
-    folder = first.path.parents[1]
-    return Contestant(
-        name=opened.name,
-        group=opened.name,
-        network=opened.network,
-        normalise=opened.normalise,
-        ledger=_ledger(first, folder),
-        config=opened.config,
-        validation=lambda: _held_out(first, pools),
-        file_bytes=opened.file_bytes,
-        warnings=opened.warnings,
-    )
-
-
-def _held_out(first: TrainedNetwork, pools: _Pools) -> LabelledImages | None:
+    _check(trained, test, where=place, like=first)
     held = pools.of(first).draw(first.cell.train_size, first.cell.seed).validation
-    return held if len(held) else None
+    return Entry(
+        **vars(trained),
+        group=trained.name,
+        ledger=_ledger(first, first.path.parents[1]),
+        validation=held if len(held) else None,
+    )

@@ -1,13 +1,14 @@
-"""Contestants made of given answers, and networks small enough to be compared in a test."""
+"""Entries made of given answers, and networks small enough to be compared in a test."""
 
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from vit_vs_cnn.comparison.contestants import Contestant, Tested
+from vit_vs_cnn.comparison.entries import Entry, Tested
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.runs.evaluation import Predictions, TestLedger
+from vit_vs_cnn.training.checkpoints import About
 
 CLASSES = ("ant", "bee", "cat", "dog", "elk", "fox", "gnu")
 
@@ -39,20 +40,21 @@ class TinyCnn(nn.Module):
         return self.head(self.second(self.first(images).relu()).mean((2, 3)))
 
 
-def contestant(tmp_path: Path, name: str = "cnn", *, seed: int = 0, **changes) -> Contestant:
-    """A small network whose ledger lies in a folder of the test's."""
+def entry(tmp_path: Path, name: str = "cnn", *, seed: int = 0, mean: float = 0.4, std: float = 0.3, **changes) -> Entry:
+    """A small network whose ledger lies in a folder of the test's; ``normalise`` is ``scaled`` unless changed."""
     values = {
         "name": f"{name}-s{seed}",
-        "group": name,
+        "path": Path("nowhere.ckpt"),
         "network": TinyCnn(seed=seed).eval(),
-        "normalise": scaled,
+        "about": About({"name": name}, CLASSES, (3, 16, 24), [mean] * 3, [std] * 3),
+        "group": name,
         "ledger": TestLedger(tmp_path / "ledger.jsonl"),
         "seed": seed,
         "subset": f"subset{seed}",
         "trials": 1,
         "config": {"contender": {"model": {"name": name}}, "seed": seed},
     }
-    return Contestant(**{**values, **changes})
+    return Entry(**{**values, **changes})
 
 
 def given_answers(correct, group: str = "a", *, seed: int | None = 0, trials: int | None = 1, subset="same") -> Tested:
@@ -60,14 +62,7 @@ def given_answers(correct, group: str = "a", *, seed: int | None = 0, trials: in
     correct = torch.as_tensor(correct)
     labels = torch.arange(len(correct)) % 7
     logits = nn.functional.one_hot(torch.where(correct, labels, (labels + 1) % 7), 7).float()
-    one = Contestant(
-        name=f"{group}-s{seed}",
-        group=group,
-        network=nn.Identity(),
-        normalise=scaled,
-        ledger=TestLedger(Path("nowhere")),
-        seed=seed,
-        subset=subset,
-        trials=trials,
-    )
-    return Tested(one, Predictions(logits, labels, [str(i) for i in range(len(labels))]), times=1, reused=False)
+    one = entry(Path("nowhere"), group, network=nn.Identity(), subset=subset, trials=trials, config={})
+    said = {"name": f"{group}-s{seed}", "seed": seed}
+    predictions = Predictions(logits, labels, [str(i) for i in range(len(labels))])
+    return Tested(**vars(one) | said, predictions=predictions, times=1, reused=False)

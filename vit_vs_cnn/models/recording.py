@@ -1,8 +1,8 @@
-"""Attention weights out of any network that calls torch's attention: a fused kernel hides nothing from it."""
+"""What the modules of a network read and give in a forward pass, and the attention weights that fused kernels hide."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +11,37 @@ from torch.overrides import TorchFunctionMode
 
 from vit_vs_cnn.attention.functional import scaled_dot_product_attention
 from vit_vs_cnn.errors import InputError
+
+
+class Call(NamedTuple):
+    """One call of a module: its name, the arguments that have no name, and what it gave."""
+
+    name: str
+    inputs: tuple[Any, ...]
+    output: Any
+
+
+@contextmanager
+def recorded_calls(
+    modules: Mapping[str, nn.Module], keep: Callable[[Any], Any] = lambda output: output
+) -> Iterator[list[Call]]:
+    """Within this context every call of the modules is noted as it ends; the hooks are gone after it, come what may.
+
+    Arguments:
+        modules: by the names that the calls get.
+        keep: what is kept of an output: a copy, where later modules may write into it.
+    """
+    calls: list[Call] = []
+
+    def hook(name: str) -> Callable[..., None]:
+        return lambda _, inputs, output: calls.append(Call(name, inputs, keep(output)))
+
+    handles = [module.register_forward_hook(hook(name)) for name, module in modules.items()]
+    try:
+        yield calls
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 class AttentionRecorder(TorchFunctionMode):

@@ -1,0 +1,120 @@
+"""One way to open a network: files, folders and models of timm give the same class, each file read once."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import vit_vs_cnn as vc
+from vit_vs_cnn.conversion.export import export
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection.runs import open_runs
+from vit_vs_cnn.runs import external
+from vit_vs_cnn.runs.evaluation import hash_weights
+from vit_vs_cnn.runs.trained import open_network
+
+
+def cell_of(experiment: Path, name: str) -> Path:
+    return next(experiment.glob(f"cells/{name}-*"))
+
+
+class Brightness(nn.Module):
+    """What an ONNX file would be: pixel values from 0 to 1 to logits of ten classes."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.weights = nn.Parameter(torch.arange(10.0), requires_grad=False)
+
+    def forward(self, images):
+        return images.mean((1, 2, 3))[:, None] * self.weights
+
+
+@pytest.fixture
+def onnx(trained_once, tmp_path, monkeypatch):
+    """A file with the config.json that ``export`` writes; running it is left to a stand-in, as its library is large."""
+    monkeypatch.setattr(external, "OnnxNetwork", Brightness)
+    trained = open_network(cell_of(trained_once, "vit-n120-s3"))
+    export(trained, ["safetensors"], tmp_path / "out")
+    (tmp_path / "out" / "model.onnx").write_bytes(b"")
+    return tmp_path / "out" / "model.onnx"
+
+
+def test_a_network_is_the_same_from_its_file_its_cell_its_experiment_and_its_export(trained_once, tmp_path):
+    cell = cell_of(trained_once, "vit-n120-s3")
+    opened = [open_network(cell), open_network(str(cell / "checkpoints" / "last.ckpt"))]
+    opened.append(open_network(trained_once, contender="vit"))
+    export(opened[0], ["safetensors"], tmp_path)
+    opened.append(open_network(tmp_path / "model.safetensors"))
+    assert len({hash_weights(one.network) for one in opened}) == 1
+    assert {one.image_shape for one in opened} == {(3, 32, 32)}
+    assert [one.name for one in opened] == ["vit-n120-s3"] * 3 + ["vit-n120-s3 (model)"]
+    assert [one.step for one in opened] == [2, 2, 2, None]
+    assert len({json.dumps(one.cell.identity) for one in opened}) == 1
+    assert all(one.file_bytes == one.path.stat().st_size for one in opened)
+    with pytest.raises(InputError, match="several contenders; name one of vit, resnet, or a cell's folder"):
+        open_network(trained_once)
+    with pytest.raises(InputError, match="is of contender 'vit', not of 'resnet'"):
+        open_network(cell, contender="resnet")
+
+
+def test_a_checkpoint_is_read_once(trained_once, monkeypatch):
+    read, load = [], torch.load
+    monkeypatch.setattr(torch, "load", lambda path, **options: read.append(path) or load(path, **options))
+    open_network(cell_of(trained_once, "resnet-n120-s3"))
+    assert len(read) == 1
+
+
+def test_an_onnx_file_says_its_classes_and_images_by_the_config_beside_it(onnx):
+    trained = vc.load(onnx)
+    assert (trained.name, trained.image_shape, len(trained.class_names)) == ("out/model.onnx", (3, 32, 32), 10)
+    white = torch.full((2, 3, 32, 32), 255, dtype=torch.uint8)
+    torch.testing.assert_close(trained.network(trained.normalise(white))[0], torch.arange(10.0))
+    assert trained.predict(white).classes == [trained.class_names[9]] * 2
+    with pytest.raises(InputError, match=r"out/model\.onnx is of no run of this package"):
+        trained.pool()
+    with pytest.raises(InputError, match="gives logits and nothing from its inside"):
+        open_runs([onnx])
+    described = json.loads((onnx.parent / "config.json").read_text())
+    del described["vit_vs_cnn"]["image_shape"]
+    (onnx.parent / "config.json").write_text(json.dumps(described))
+    assert open_network(onnx, like=trained).image_shape == (3, 32, 32)
+    with pytest.raises(InputError, match=r"config\.json beside it"):
+        open_network(onnx)
+    (onnx.parent / "config.json").unlink()
+    with pytest.raises(InputError, match=r"config\.json beside it"):
+        open_network(onnx)
+
+
+def test_images_are_resized_for_an_onnx_file_as_for_the_run_that_it_is_of(onnx):
+    described = json.loads((onnx.parent / "config.json").read_text())
+    data = described["vit_vs_cnn"]["origin"]["experiment"]["data"]
+    data |= {"source": "folder", "root": "nowhere"}
+    data["folder"]["resize"] = "pad"
+    (onnx.parent / "config.json").write_text(json.dumps(described))
+    assert open_network(onnx).resize == "pad"
+
+
+def test_a_model_of_timm_takes_its_classes_and_images_from_another_network(trained_once, tmp_path):
+    like = open_network(cell_of(trained_once, "vit-n120-s3"))
+    drawn = open_network("timm/resnet10t", like=like)
+    torch.save(drawn.network.state_dict(), tmp_path / "mine.pth")
+    loaded = vc.load(f"timm/resnet10t={tmp_path / 'mine.pth'}", like=like)
+    assert hash_weights(drawn.network) == hash_weights(loaded.network)
+    assert [one.name for one in (drawn, loaded)] == ["timm/resnet10t", "timm/resnet10t (mine)"]
+    assert [len(one.warnings) for one in (drawn, loaded)] == [1, 0]
+    assert (drawn.file_bytes, loaded.file_bytes) == (None, (tmp_path / "mine.pth").stat().st_size)
+    assert loaded.class_names == like.class_names
+    assert len(loaded.predict(torch.zeros(3, 3, 32, 32, dtype=torch.uint8))) == 3
+    assert open_network("timm/resnet10t", like=like.pool().test).image_shape == (3, 32, 32)
+    with pytest.raises(InputError, match="timm/resnet10t: its classes and images are not known"):
+        open_network("timm/resnet10t")
+
+
+def test_a_program_is_not_opened(trained_once, tmp_path):
+    for suffix in (".pt2", ".pt", ".ts"):
+        path = shutil.copy(cell_of(trained_once, "vit-n120-s3") / "checkpoints" / "last.ckpt", tmp_path / f"it{suffix}")
+        with pytest.raises(InputError, match="holds a program, which would be run"):
+            open_network(path)

@@ -1,0 +1,92 @@
+"""Who is compared: a trained network, what a comparison must know of it, and its answers on the test images."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.runs.evaluation import Predictions, TestLedger, evaluate, hash_weights
+from vit_vs_cnn.runs.trained import TrainedNetwork
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Entry(TrainedNetwork):
+    """One network of a comparison.
+
+    Arguments:
+        group: what it is a seed of; networks of one group differ by the seed alone.
+        ledger: where it is noted that it was tested.
+        seed: of its subset and its initialisation; None if not known.
+        subset: hash of the images that it was trained on; None if not known.
+        trials: recipes tried before this one was settled on; None if not known.
+        config: all that decides the result, as plain values.
+        training: what the training took: steps, images, epochs, FLOPs, ...; empty if not known.
+        validation: images that it was neither trained nor tested on, or None.
+        stored: predictions saved when it was tested, with what they are of.
+    """
+
+    group: str
+    ledger: TestLedger
+    seed: int | None = None
+    subset: str | None = None
+    trials: int | None = None
+    config: dict[str, Any] = field(default_factory=dict)
+    training: dict[str, Any] = field(default_factory=dict)
+    validation: LabelledImages | None = None
+    stored: Path | None = None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Tested(Entry):
+    """One that was tested.
+
+    Arguments:
+        predictions: on the test images.
+        times: how often its weights have been tested by now, this comparison included.
+        reused: whether the predictions are those that were saved when it was first tested.
+    """
+
+    predictions: Predictions
+    times: int
+    reused: bool
+
+
+One = TypeVar("One", bound=Entry)
+
+
+def tested(entry: Entry, test: LabelledImages) -> Tested:
+    """Its predictions: those saved before if they are of these weights and images, else a new evaluation, on record."""
+    weights = hash_weights(entry.network)
+    stored = entry.stored and Predictions.load_of(entry.stored, f"{weights} {test.fingerprint()}")
+    if stored is not None:
+        times = max(1, entry.ledger.count(weights))
+        return Tested(**vars(entry), predictions=stored, times=times, reused=True)
+    what = f"{entry.name} (compare)"
+    predictions, times = evaluate(entry.network, test, entry.normalise, ledger=entry.ledger, what=what)
+    return Tested(**vars(entry), predictions=predictions, times=times, reused=False)
+
+
+def grouped(entries: Iterable[One]) -> dict[str, list[One]]:
+    """The networks of each group, in the order in which the groups appear; within one, by seed."""
+    groups: dict[str, list[One]] = {}
+    for one in entries:
+        groups.setdefault(one.group, []).append(one)
+    return {name: sorted(members, key=lambda one: (one.seed is None, one.seed)) for name, members in groups.items()}
+
+
+def paired_rows(first: Sequence[Entry], second: Sequence[Entry]) -> tuple[list[int], list[int], bool]:
+    """Which networks of two groups are compared, by their places, and whether one by one: same seed, same subset.
+
+    Where seeds are shared, only those are looked at; else all are, unpaired.
+    """
+    mine = {one.seed: place for place, one in enumerate(first) if one.seed is not None}
+    other = {one.seed: place for place, one in enumerate(second) if one.seed is not None}
+    shared = [seed for seed in mine if seed in other and _same_subset(first[mine[seed]], second[other[seed]])]
+    if not shared:
+        return [*range(len(first))], [*range(len(second))], False
+    return [mine[seed] for seed in shared], [other[seed] for seed in shared], True
+
+
+def _same_subset(one: Entry, other: Entry) -> bool:
+    return one.subset is not None and one.subset == other.subset
