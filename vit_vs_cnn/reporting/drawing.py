@@ -1,14 +1,67 @@
-"""A figure that a notebook shows."""
+"""Figures without a display: how they begin, how they are saved, and how a notebook shows one."""
 
 import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
+import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
+from vit_vs_cnn.files import written_whole
+from vit_vs_cnn.reporting.fonts import make_readable
+from vit_vs_cnn.reporting.style import DPI, Looks
 
 
 class Drawing(Figure):
     """A figure outside of pyplot that draws itself where it is the result of a notebook's cell, with no backend set."""
 
     def _repr_png_(self) -> bytes:
-        file = io.BytesIO()
-        self.savefig(file, format="png", dpi=100, facecolor="white")
-        return file.getvalue()
+        return picture_of(self, "png", dpi=100)
+
+
+def plain_axes(
+    width: float, height: float, columns: int = 1, rows: int = 1, *, share: bool = False
+) -> tuple[Drawing, list[Axes]]:
+    """A figure of that size in inches with panels row by row, ruled at the left and below; ``share`` their scales."""
+    figure = Drawing(figsize=(width, height), layout="constrained")
+    axes = list(figure.subplots(rows, columns, squeeze=False, sharex=share, sharey=share).flat)
+    for axis in axes:
+        axis.tick_params(labelsize=8)
+        axis.xaxis.label.set_fontsize(9)
+        axis.yaxis.label.set_fontsize(9)
+        axis.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def plot_shares(
+    axis: Axes, across: Sequence[float], shares: Mapping[str, Sequence[float]], looks: Looks, **options: Any
+) -> None:
+    """A line in per cent for each contender."""
+    for name, values in shares.items():
+        style: dict[str, Any] = {"ms": 4, **looks[name].line, **options}
+        axis.plot(across, [100 * value for value in values], label=name, **style)
+
+
+def picture_of(figure: Figure, kind: str = "svg", *, name: str = "page", dpi: int = DPI) -> bytes:
+    """The bytes of a figure as a file; the same figure and name give the same ones.
+
+    Raises:
+        ValueError: a kind that matplotlib does not write.
+    """
+    file = io.BytesIO()
+    make_readable(figure)
+    with mpl.rc_context({"svg.hashsalt": name}):
+        metadata = {"Date": None} if kind == "svg" else None
+        figure.savefig(file, format=kind, dpi=dpi, metadata=metadata, facecolor="white")
+    return file.getvalue()
+
+
+def save_figure(figure: Figure, folder: Path, name: str, formats: Sequence[str] = ("png", "svg")) -> list[Path]:
+    """Write ``name.png`` and ``name.svg`` into a folder, which is made; the same figure gives the same bytes."""
+    paths = [folder / f"{name}.{suffix}" for suffix in formats]
+    for path, suffix in zip(paths, formats, strict=True):
+        with written_whole(path, contested=True) as partial:
+            partial.write_bytes(picture_of(figure, suffix, name=name))
+    return paths

@@ -1,21 +1,14 @@
 """Matrices of attention as a grid of heat maps, drawn without a display."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from vit_vs_cnn.reporting.fonts import make_readable
-
-#: Perceptually uniform, and read alike by the colour-blind.
-COLOUR_MAP = "viridis"
-#: Of what is saved as pixels.
-DPI = 150
+from vit_vs_cnn.reporting.style import COLOUR_MAP
 
 
 def attention_heatmaps(
@@ -78,24 +71,6 @@ def attention_heatmaps(
     if title is not None:
         figure.suptitle(title, fontsize=11)
     return figure
-
-
-def save_figure(figure: Figure, folder: Path, name: str, formats: Sequence[str] = ("png", "svg")) -> list[Path]:
-    """Write ``name.png`` and ``name.svg`` into a folder, which is made; the same figure gives the same bytes.
-
-    Raises:
-        ValueError: if a format is not one that matplotlib writes.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    make_readable(figure)
-    paths = []
-    for suffix in formats:
-        path = folder / f"{name}.{suffix}"
-        with mpl.rc_context({"svg.hashsalt": name}):
-            metadata = {"Date": None} if suffix == "svg" else None
-            figure.savefig(path, dpi=DPI, metadata=metadata, facecolor="white")
-        paths.append(path)
-    return paths
 
 
 def _grid_size(grid: list[list[np.ndarray]]) -> tuple[int, int]:

@@ -16,8 +16,8 @@ from vit_vs_cnn.inspection.attention_weights import AttentionMaps
 from vit_vs_cnn.inspection.locality.distance import attention_distance, uniform_distance
 from vit_vs_cnn.inspection.look import NetworkMaps
 from vit_vs_cnn.models.vit import VisionTransformer
-from vit_vs_cnn.reporting.attention_figures import COLOURS
-from vit_vs_cnn.reporting.heatmaps import COLOUR_MAP
+from vit_vs_cnn.reporting.drawing import plain_axes
+from vit_vs_cnn.reporting.style import COLOUR_MAP, looks
 
 #: Filters drawn at most, the largest first; principal components of patch filters.
 FILTERS, COMPONENTS = 64, 28
@@ -46,20 +46,20 @@ def weight_grid(attention: AttentionMaps, title: str) -> Figure:
 
 def distances_by_depth(networks: Sequence[NetworkMaps], image_size: tuple[int, int]) -> Figure:
     """Mean attention distance of every head in pixels by layer, and that of attention which sees all alike."""
-    figure = Figure(figsize=(6.4, 3.5), layout="constrained")
-    axis = figure.subplots()
+    figure, (axis,) = plain_axes(6.4, 3.5)
+    known = looks([network.run.name for network in networks])
     alike: dict[float, str] = {}  # by the distance the colour of its line: one line where all have the same grid
-    for number, network in enumerate(networks):
-        attention, colour = network.attention, COLOURS[number % len(COLOURS)]
+    for network in networks:
+        attention, look = network.attention, known[network.run.name]
         assert attention is not None, "of networks with attention"
         patch = (image_size[0] // attention.grid_size[0], image_size[1] // attention.grid_size[1])
         place = {"grid_size": attention.grid_size, "patch_size": patch, "extra_tokens": attention.extra_tokens}
         heads = [attention_distance(layer, **place) for layer in attention.weights]
         for layer, distances in enumerate(heads):
-            axis.plot([layer] * len(distances), distances, "osD^"[number % 4], color=colour, alpha=0.45, ms=4)
-        axis.plot([float(d.mean()) for d in heads], "-", color=colour, label=f"{network.run.name}, mean of heads")
+            axis.plot([layer] * len(distances), distances, ls="none", alpha=0.45, ms=4, **look.line)
+        axis.plot([float(d.mean()) for d in heads], "-", color=look.colour, label=f"{network.run.name}, mean of heads")
         uniform = uniform_distance(attention.grid_size, patch)
-        alike[uniform] = "0.4" if uniform in alike or len(networks) == 1 else colour
+        alike[uniform] = "0.4" if uniform in alike or len(networks) == 1 else look.colour
     for uniform, colour in alike.items():
         axis.axhline(uniform, ls="--", lw=1, color=colour, label="attends to all alike")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))

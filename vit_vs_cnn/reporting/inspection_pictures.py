@@ -16,7 +16,7 @@ from vit_vs_cnn.inspection.look import MethodMaps, NetworkMaps
 from vit_vs_cnn.inspection.runs import ShownImages
 from vit_vs_cnn.inspection.saliency import resize_maps
 from vit_vs_cnn.reporting.board import Board, coloured, height_of
-from vit_vs_cnn.reporting.heatmaps import COLOUR_MAP
+from vit_vs_cnn.reporting.style import COLOUR_MAP
 
 #: Images beside each other on a sheet.
 COLUMNS = 8

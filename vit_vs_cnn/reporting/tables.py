@@ -1,19 +1,19 @@
-"""The table at the end of an experiment: for the terminal, as CSV and as Markdown."""
+"""The table at the end of an experiment, and what may be said of its differences."""
 
 import csv
 import io
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from vit_vs_cnn.regimes import Analysis
+from vit_vs_cnn.reporting.document import Document, Table
+from vit_vs_cnn.reporting.style import in_millions, looks, percent, seconds
+from vit_vs_cnn.reporting.terminal import print_document
 from vit_vs_cnn.runs.answers import MAJORITY
 from vit_vs_cnn.statistics.estimate import Estimate
 
@@ -39,13 +39,13 @@ class Row:
         return (
             self.contender,
             f"{self.train_size:,}",
-            f"{100 * self.accuracy.value:.1f} %",
-            f"{100 * self.accuracy.low:.1f}-{100 * self.accuracy.high:.1f}",
+            f"{percent(self.accuracy.value)} %",
+            f"{percent(self.accuracy.low)}-{percent(self.accuracy.high)}",
             in_millions(self.parameters),
             in_millions(self.macs),
             self.steps,
             f"{self.images_per_second:,.0f}",
-            f"{self.seconds:.0f} s" if self.seconds < 600 else f"{self.seconds / 60:.0f} min",
+            seconds(self.seconds),
         )
 
 
@@ -84,46 +84,30 @@ def _steps(results: Sequence[dict[str, Any]]) -> str:
     return f"{fewest['steps']:,} of {fewest['planned_steps']:,}" if early else f"{fewest['steps']:,}"
 
 
-def print_table(results: Sequence[dict[str, Any]], analysis: Analysis, *, title: str, console: Console) -> None:
-    """The table on the terminal, with what a reader must know to read it."""
-    table = Table(title=title, box=box.SIMPLE_HEAD, padding=0, pad_edge=False, title_justify="left")
-    for column in COLUMNS:
-        table.add_column(column, justify="left" if column == "contender" else "right", no_wrap=True)
+def results_table(results: Sequence[dict[str, Any]], analysis: Analysis, *, title: str) -> Table:
+    """A row for each contender and size, with what a reader must know to read it."""
+    rows: list[tuple[str, ...]] = [row.cells() for row in rows_of(results, analysis)]
     if analysis.majority is not None:
-        name, *cells = _majority_cells(analysis.majority)
-        table.add_row(name.replace(" frequent", "\nfrequent"), *cells)  # or nine columns would not fit
-        table.add_section()
-    for _, rows in itertools.groupby(rows_of(results, analysis), key=lambda row: row.train_size):
-        for row in rows:
-            table.add_row(*row.cells())
-        table.add_section()
-    console.print(table)
-    console.print(_caption(results))
+        name = MAJORITY.replace(" frequent", "\nfrequent")  # or nine columns would not fit
+        rows.insert(0, (name, "", f"{percent(analysis.majority)} %", *[""] * (len(COLUMNS) - 3)))
+    return Table(title, COLUMNS, rows, note=_caption(results), part_by="n")
 
 
-def write_tables(results: Sequence[dict[str, Any]], analysis: Analysis, folder: Path) -> list[Path]:
-    """``results.csv`` (one line for each cell) and ``table.md`` in a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
+def print_table(results: Sequence[dict[str, Any]], analysis: Analysis, *, title: str, console: Console) -> None:
+    """The table on the terminal."""
+    document = Document(title, looks=looks(analysis.contenders))
+    document.add(results_table(results, analysis, title=title))
+    print_document(document, console)
+
+
+def results_csv(results: Sequence[dict[str, Any]]) -> str:
+    """One line for each cell."""
     columns = [key for key, value in results[0].items() if not isinstance(value, dict | list)]
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows(results)
-    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + " --- |" * len(COLUMNS)]
-    rows = [] if analysis.majority is None else [_majority_cells(analysis.majority)]
-    rows += [row.cells() for row in rows_of(results, analysis)]
-    lines += ["| " + " | ".join(row) + " |" for row in rows]
-    written = {
-        folder / "results.csv": text.getvalue(),
-        folder / "table.md": "\n".join([*lines, "", _caption(results), ""]),
-    }
-    for path, content in written.items():
-        path.write_text(content, encoding="utf-8")
-    return list(written)
-
-
-def _majority_cells(share: float) -> tuple[str, ...]:
-    return (MAJORITY, "", f"{100 * share:.1f} %", *[""] * (len(COLUMNS) - 3))
+    return text.getvalue()
 
 
 def comparison_lines(analysis: Analysis) -> list[str]:
@@ -153,7 +137,3 @@ def _caption(results: Sequence[dict[str, Any]]) -> str:
     if len({str(r.get("identity", {}).get("contender", {}).get("augmentation")) for r in results}) > 1:
         caption += " The contenders' augmentations differ."
     return caption
-
-
-def in_millions(value: int) -> str:
-    return f"{value / 1e6:.3g}M" if value < 1e9 else f"{value / 1e9:.3g}G"
