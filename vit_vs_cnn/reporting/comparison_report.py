@@ -51,7 +51,9 @@ def comparison_document(
     """All that there is to say, with the figures that were drawn."""
     groups = list(dict.fromkeys(network.group for network in comparison.networks))
     nothing = [f"{len(comparison.networks)} networks on {comparison.images:,} test images."]
-    document = Document(listed(groups), comparison.conclusions or nothing, looks=looks(groups))
+    known = looks(groups)
+    known |= {network.name: known[network.group] for network in comparison.networks}
+    document = Document(listed(groups), comparison.conclusions or nothing, looks=known)
     if warnings := _warnings(comparison):
         document.section("Before you read on", Bullets(warnings, "warning"))
     tables = tables_of(comparison)

@@ -196,12 +196,7 @@ class Document:
     """
 
     def __init__(
-        self,
-        title: str,
-        lead: str | Sequence[str] = (),
-        *,
-        looks: Looks | None = None,
-        assets: Sequence[str] = (),
+        self, title: str, lead: str | Sequence[str] = (), *, looks: Looks | None = None, assets: Sequence[str] = ()
     ) -> None:
         self.title = title
         self.lead = [lead] if isinstance(lead, str) else list(lead)

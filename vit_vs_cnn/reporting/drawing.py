@@ -13,6 +13,9 @@ from vit_vs_cnn.files import written_whole
 from vit_vs_cnn.reporting.fonts import make_readable
 from vit_vs_cnn.reporting.style import DPI, Looks
 
+#: Of each contender, from 0 to 1.
+Shares = Mapping[str, Sequence[float]]
+
 
 class Drawing(Figure):
     """A figure outside of pyplot that draws itself where it is the result of a notebook's cell, with no backend set."""
@@ -36,7 +39,7 @@ def plain_axes(
 
 
 def plot_shares(
-    axis: Axes, across: Sequence[float], shares: Mapping[str, Sequence[float]], looks: Looks, **options: Any
+    axis: Axes, across: Sequence[float] | Sequence[int], shares: Shares, looks: Looks, **options: Any
 ) -> None:
     """A line in per cent for each contender."""
     for name, values in shares.items():

@@ -171,9 +171,7 @@ def _first_filters(network: nn.Module) -> Float[Tensor, "filters channels rows c
     return None if first is None else first.weight.detach().cpu()
 
 
-def _components(
-    filters: Float[Tensor, "filters channels rows cols"],
-) -> Float[Tensor, "components channels rows cols"]:
+def _components(filters: Float[Tensor, "filters channels rows cols"]) -> Float[Tensor, "components channels rows cols"]:
     flat = filters.flatten(1)
     _, _, directions = torch.linalg.svd(flat - flat.mean(dim=0), full_matrices=False)
     return directions[:COMPONENTS].unflatten(1, filters.shape[1:])

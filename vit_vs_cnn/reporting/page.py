@@ -88,11 +88,7 @@ def _embedded(picture: Picture, saved: Mapping[str, Path]) -> dict[str, Any]:
     """A picture as the source of an ``<img>``, with its size in CSS pixels."""
     data = _bytes(saved.get(picture.name, picture.source))
     kind, (width, height) = ("png", _png_size(data)) if data.startswith(_PNG_MAGIC) else ("svg+xml", _svg_size(data))
-    return {
-        "source": f"data:image/{kind};base64,{base64.b64encode(data).decode()}",
-        "width": width,
-        "height": height,
-    }
+    return {"source": f"data:image/{kind};base64,{base64.b64encode(data).decode()}", "width": width, "height": height}
 
 
 def _bytes(source: Source) -> bytes:

@@ -105,9 +105,7 @@ def _draw_crossings(axis: Axes, crossings: Sequence[Crossing], names: Names) -> 
             axis.plot([low, min(high, right)], [height, height], color=colour, lw=4, solid_capstyle="butt")
         if crossing.size is not None and crossing.size < right:
             axis.plot(crossing.size, height, "D", color=colour, mec="white", ms=8)
-        axis.text(
-            left, height, f" {crossing.method}: {_crossing_text(crossing)}", fontsize=9, color=colour, va="center"
-        )
+        axis.text(left, height, f" {crossing.method}: {_crossing_text(crossing)}", fontsize=9, color=GREY, va="center")
     passing = display_name(crossings[0].overtaker, names)
     axis.text(left, bottom - step, f" n*, where {passing} overtakes, by", fontsize=9, color=GREY, va="center")
     axis.set_ylim(bottom - (len(crossings) + 1.6) * step, top)

@@ -23,6 +23,7 @@ def print_document(document: Document, console: Console) -> None:
             if tables:
                 console.print()
             tables += 1
+            console.print(RichText(block.title, style="italic"))
             console.print(_table(block, document, console))
             if block.note:
                 console.print(block.note, style="dim", markup=False, highlight=False)
@@ -48,11 +49,9 @@ def _print_line(console: Console, line: str, style: str = "") -> None:
 def _table(table: Table, document: Document, console: Console) -> RichTable:
     """As wide as it wants to be; where that is too wide, without the space between columns, and names folded."""
     drawn = RichTable(
-        title=RichText(table.title, style="italic"),
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
         pad_edge=False,
-        title_justify="left",
     )
     shown = [number for number, column in enumerate(table.columns) if column not in table.aside]
     sides = table.flush_right
