@@ -57,7 +57,7 @@ def _document(folder: Path) -> Document:
     (folder / "plot.png").write_bytes(_png())
     document.add(Picture(folder / "plot.png", f"A file {NASTY}", f"grey {NASTY}"))
     tiles = [Picture(_png(5, 3), str(i), f"tile {i}") for i in range(6)]
-    document.add(Gallery(tiles, width=40, pixels=True))
+    document.add(Gallery(tiles, width=40))
     return document
 
 
@@ -167,7 +167,7 @@ def test_a_terminal_shows_tables_then_the_lead_then_warnings_and_no_folded_part(
     with document.folded("Folded"):
         document.add(Table("F", ["no"], [["fold"]]))
     text = _printed(document)
-    found = [text.index(word) for word in ("T ", "[b]1,234[/b]", "Words.", "The answer.", "warning: beware")]
+    found = [text.index(word) for word in ("T\n", "[b]1,234[/b]", "Words.", "The answer.", "warning: beware")]
     assert found == sorted(found)
     assert not any(word in text for word in ("hidden", "shown", "fact", "fold", "Before"))
 

@@ -1,6 +1,6 @@
 """Figures of a comparison: what one sees at a glance, each drawn without a display."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -97,7 +97,7 @@ def confusion_figure(accuracy: Accuracy, class_names: Sequence[str]) -> Figure:
     for axis, (name, counts) in zip(axes, shown.items(), strict=True):
         matrix = np.asarray(counts, dtype=float)
         share = 100 * matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
-        picture = axis.imshow(share, cmap=COLOUR_MAP, vmin=0, vmax=100)
+        axis.imshow(share, cmap=COLOUR_MAP, vmin=0, vmax=100)
         axis.set_title(name, fontsize=10)
         axis.set_xlabel("predicted")
         if few:
@@ -105,18 +105,16 @@ def confusion_figure(accuracy: Accuracy, class_names: Sequence[str]) -> Figure:
             axis.set_yticks(range(len(class_names)), class_names, fontsize=7)
             _write_in(axis, share)
         axis.spines[:].set_visible(False)
-        if axis is axes[0]:
-            axis.set_ylabel("true class")
-        if axis is axes[-1]:
-            figure.colorbar(picture, ax=axes, shrink=0.7, label="% of the true class")
+    axes[0].set_ylabel("true class")
+    figure.colorbar(axes[0].images[0], ax=axes, shrink=0.7, label="% of the true class")
     return figure
 
 
-def _write_in(axis: Axes, values: np.ndarray, form: Callable[[float], str] = lambda v: f"{v:.0f}") -> None:
+def _write_in(axis: Axes, values: np.ndarray) -> None:
     middle = (values.min() + values.max()) / 2
     for (row, col), value in np.ndenumerate(values):
         colour = "white" if value < middle else "black"
-        axis.text(col, row, form(value), ha="center", va="center", fontsize=6, color=colour)
+        axis.text(col, row, f"{value:.0f}", ha="center", va="center", fontsize=6, color=colour)
 
 
 def disagreement_figure(accuracy: Accuracy) -> Figure:
@@ -141,19 +139,14 @@ def pictures_figure(pictures: Mapping[str, list[int]], tested: Sequence[Tested],
     kinds = dict(list(pictures.items())[: MOST + 1])
     columns = max(len(numbers) for numbers in kinds.values())
     lines = 1 + len(first)
-    figure = Figure(figsize=(1.25 * columns + 0.3, len(kinds) * (1.45 + 0.14 * lines) + 0.1), layout="constrained")
-    axes = figure.subplots(len(kinds), columns, squeeze=False)
+    height = len(kinds) * (1.45 + 0.14 * lines) + 0.1
+    figure, axes = plain_axes(1.25 * columns + 0.3, height, columns, len(kinds), ruled=False)
     for row, (kind, numbers) in enumerate(kinds.items()):
-        for column in range(columns):
-            axis = axes[row, column]
-            axis.set_xticks([])
-            axis.set_yticks([])
-            axis.spines[:].set_visible(False)
-            if column < len(numbers):
-                _picture(axis, numbers[column], first, test)
-        axes[row, 0].set_title(
-            f"{kind}\n{axes[row, 0].get_title(loc='left')}", fontsize=6.5, loc="left", fontweight="bold"
-        )
+        in_row = axes[row * columns : (row + 1) * columns]
+        for axis, number in zip(in_row, numbers, strict=False):
+            _picture(axis, number, first, test)
+        title = f"{kind}\n{in_row[0].get_title(loc='left')}"
+        in_row[0].set_title(title, fontsize=6.5, loc="left", fontweight="bold")
     return figure
 
 

@@ -38,17 +38,9 @@ def tables_of(comparison: Comparison) -> dict[str, list[Table]]:
 
 def _groups(accuracy: Accuracy, images: int) -> Table:
     rows = [[MAJORITY, "", percent(accuracy.majority), "", "", ""]]
-    rows += [
-        [
-            group.name,
-            str(len(group.seeds)),
-            percent(group.top1.value),
-            interval(group.top1),
-            percent(None if group.top5 is None else group.top5.value),
-            "-" if group.top5 is None else interval(group.top5),
-        ]
-        for group in accuracy.groups
-    ]
+    for group in accuracy.groups:
+        top5 = ["-", "-"] if group.top5 is None else [percent(group.top5.value), interval(group.top5)]
+        rows.append([group.name, str(len(group.seeds)), percent(group.top1.value), interval(group.top1), *top5])
     columns = ["", "seeds", "top-1 %", "95 %", "top-5 %", "95 %"]
     several = any(len(group.seeds) > 1 for group in accuracy.groups)
     note = "An interval over several seeds covers fresh seeds and fresh images." if several else ""
@@ -58,19 +50,12 @@ def _groups(accuracy: Accuracy, images: int) -> Table:
 def _pairs(accuracy: Accuracy) -> list[Table]:
     if not accuracy.pairs:
         return []
-    rows = [
-        [
-            f"{c.first} - {c.second}",
-            points(c.difference.value),
-            interval(c.difference, sign=True),
-            f"{pair.only_first:,.0f} / {pair.only_second:,.0f}",
-            p_text(c.adjusted_p_value),
-            c.verdict if c.reason is None else f"{c.verdict}: {c.reason}",
-            c.test,
-        ]
-        for pair in accuracy.pairs
-        for c in [pair.comparison]
-    ]
+    rows = []
+    for pair in accuracy.pairs:
+        c, alone = pair.comparison, f"{pair.only_first:,.0f} / {pair.only_second:,.0f}"
+        found = [points(c.difference.value), interval(c.difference, sign=True), alone, p_text(c.adjusted_p_value)]
+        verdict = c.verdict if c.reason is None else f"{c.verdict}: {c.reason}"
+        rows.append([f"{c.first} - {c.second}", *found, verdict, c.test])
     columns = ["pair", "points", "95 %", "one alone right", "p", "verdict", "test"]
     notes = ["p is corrected for the number of pairs (Holm)."] if len(accuracy.pairs) > 1 else []
     if accuracy.overall is not None:
@@ -82,68 +67,39 @@ def _pairs(accuracy: Accuracy) -> list[Table]:
 
 def _classes(accuracy: Accuracy) -> Table:
     names = [group.name for group in accuracy.groups]
-    tested = len(names) == 2
-    pair = [accuracy.pairs[0].comparison.first, accuracy.pairs[0].comparison.second] if tested else []
-    rows = [
-        [
-            one.name,
-            str(one.images),
-            *(percent(one.accuracy[name]) for name in names),
-            *([points(one.accuracy[pair[0]] - one.accuracy[pair[1]])] if tested else []),
-            *([p_text(one.p_corrected)] if tested else []),
-        ]
-        for one in accuracy.classes
-    ]
-    columns = ["class", "images", *(f"{name} %" for name in names), *([" - ".join(pair), "p"] if tested else [])]
-    title = "By class" + ("; p is corrected for the number of classes (Holm)" if tested else "")
+    rows = [[one.name, str(one.images), *(percent(one.accuracy[name]) for name in names)] for one in accuracy.classes]
+    columns, title = ["class", "images", *(f"{name} %" for name in names)], "By class"
+    if len(names) == 2:
+        pair = accuracy.pairs[0].comparison
+        columns, title = (
+            [*columns, f"{pair.first} - {pair.second}", "p"],
+            f"{title}; p is corrected for their number (Holm)",
+        )
+        for row, one in zip(rows, accuracy.classes, strict=True):
+            row += [points(one.accuracy[pair.first] - one.accuracy[pair.second]), p_text(one.p_corrected)]
     return Table(title, columns, rows, "classes", terminal=False)
 
 
 def _confidence(confidence: dict[str, Confidence]) -> Table:
     rows = []
     for name, one in confidence.items():
-        after = one.after
-        rows.append(
-            [
-                name,
-                _arrow(percent(one.before.ece), after and percent(after.ece)),
-                _arrow(f"{one.before.nll:.3f}", after and f"{after.nll:.3f}"),
-                _arrow(f"{one.before.brier:.3f}", after and f"{after.brier:.3f}"),
-                "-" if one.temperature is None else f"{one.temperature:.2f}",
-                str(one.fitted_on),
-            ]
-        )
+        judged = [one.before, one.after] if one.after else [one.before]
+        scores = [[percent(j.ece), f"{j.nll:.3f}", f"{j.brier:.3f}"] for j in judged]
+        temperature = "-" if one.temperature is None else f"{one.temperature:.2f}"
+        rows.append([name, *map(" -> ".join, zip(*scores, strict=True)), temperature, str(one.fitted_on)])
     columns = ["", "ECE %", "NLL", "Brier", "temperature", "fitted on"]
     note = "As it is -> after a temperature fitted on so many validation images. ECE: 15 bins of equal mass."
     return Table("Confidence", columns, rows, "confidence", note)
 
 
-def _arrow(before: str, after: str | None) -> str:
-    return before if after is None else f"{before} -> {after}"
-
-
 def _robustness(robustness: Robustness) -> list[Table]:
     corrupted, shifts, shuffled = robustness.corruptions, robustness.shifts, robustness.shuffled
-    spoiled = [
-        [
-            name,
-            percent(robustness.clean[name]),
-            percent(corrupted.mean[name].value),
-            interval(corrupted.mean[name]),
-            percent(corrupted.retained[name], 0),
-            f"{corrupted.mce[name]:.0f}",
-        ]
-        for name in robustness.clean
-    ]
-    moved = [
-        [
-            name,
-            percent(shifts.on_patch.get(name)),
-            percent(shifts.off_patch.get(name)),
-            *(percent(value) for value in shuffled.accuracy[name]),
-        ]
-        for name in robustness.clean
-    ]
+    spoiled, moved = [], []
+    for name, clean in robustness.clean.items():
+        mean, kept = corrupted.mean[name], [percent(corrupted.retained[name], 0), f"{corrupted.mce[name]:.0f}"]
+        spoiled.append([name, percent(clean), percent(mean.value), interval(mean), *kept])
+        same = [percent(shifts.on_patch.get(name)), percent(shifts.off_patch.get(name))]
+        moved.append([name, *same, *map(percent, shuffled.accuracy[name])])
     tiles = [f"{count}x{count} tiles %" for count in shuffled.tiles]
     return [
         Table(
@@ -213,21 +169,14 @@ def _similarity(cka: Sequence[LayerSimilarity], images: int) -> Table:
 
 
 def _cost(cost: dict[str, Cost]) -> Table:
-    rows = [
-        [
-            name,
-            in_millions(one.parameters),
-            in_millions(one.macs),
-            f"{1000 * one.latency_p50:.2f}",
-            f"{1000 * one.latency_p95:.2f}",
-            f"{one.throughput[one.best_batch]:,.0f}",
-            str(one.best_batch),
-            bytes_text(one.peak_bytes),
-            bytes_text(one.weight_bytes),
-            bytes_text(one.file_bytes),
-        ]
-        for name, one in cost.items()
-    ]
+    rows = []
+    for name, one in cost.items():
+        sizes = [in_millions(one.parameters), in_millions(one.macs)]
+        times = [f"{1000 * one.latency_p50:.2f}", f"{1000 * one.latency_p95:.2f}"]
+        speed = [f"{one.throughput[one.best_batch]:,.0f}", str(one.best_batch)]
+        rows.append(
+            [name, *sizes, *times, *speed, *map(bytes_text, (one.peak_bytes, one.weight_bytes, one.file_bytes))]
+        )
     columns = ["", "params", "MACs", "p50 ms", "p95 ms", "images/s", "at batch", "memory", "weights", "file"]
     first = next(iter(cost.values()))
     note = (

@@ -150,16 +150,10 @@ class Picture:
 
 @dataclass(frozen=True)
 class Gallery:
-    """Pictures side by side, as many in a row as fit; for a page.
-
-    Arguments:
-        width: least width of one, in CSS pixels.
-        pixels: show the pixels of an enlarged picture as squares.
-    """
+    """Pictures side by side, as many in a row as fit, each of at least a width in CSS pixels; for a page."""
 
     pictures: Sequence[Picture]
     width: int = 160
-    pixels: bool = False
     kind: ClassVar = "gallery"
 
 
@@ -169,7 +163,6 @@ class Fold:
 
     summary: str
     blocks: "list[Block]" = field(default_factory=list)
-    is_open: bool = False
     kind: ClassVar = "fold"
 
 
@@ -231,21 +224,17 @@ class Document:
     @property
     def contents(self) -> list[Heading]:
         """What the table of contents leads to."""
-        return [block for block in self.every_block() if isinstance(block, Heading) and block.level == 2]
+        return [block for block in _flat(self.blocks) if isinstance(block, Heading) and block.level == 2]
 
     @property
     def tables(self) -> list[Table]:
         """Those that have a file of their own."""
-        return [block for block in self.every_block() if isinstance(block, Table) and block.name]
+        return [block for block in _flat(self.blocks) if isinstance(block, Table) and block.name]
 
     @property
     def pictures(self) -> list[Picture]:
         """Those that have files of their own."""
-        return [block for block in self.every_block() if isinstance(block, Picture) and block.name]
-
-    def every_block(self) -> Iterator[Block]:
-        """The folded ones, too."""
-        return _flat(self.blocks)
+        return [block for block in _flat(self.blocks) if isinstance(block, Picture) and block.name]
 
 
 def _flat(blocks: Sequence[Block]) -> Iterator[Block]:

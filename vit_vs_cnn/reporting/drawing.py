@@ -25,16 +25,20 @@ class Drawing(Figure):
 
 
 def plain_axes(
-    width: float, height: float, columns: int = 1, rows: int = 1, *, share: bool = False
+    width: float, height: float, columns: int = 1, rows: int = 1, *, share: bool = False, ruled: bool = True
 ) -> tuple[Drawing, list[Axes]]:
-    """A figure of that size in inches with panels row by row, ruled at the left and below; ``share`` their scales."""
+    """A figure of that size in inches with panels row by row, ruled at the left and below, or for pictures not at all;
+    ``share`` for all to have one scale.
+    """
     figure = Drawing(figsize=(width, height), layout="constrained")
     axes = list(figure.subplots(rows, columns, squeeze=False, sharex=share, sharey=share).flat)
     for axis in axes:
         axis.tick_params(labelsize=8)
         axis.xaxis.label.set_fontsize(9)
         axis.yaxis.label.set_fontsize(9)
-        axis.spines[["top", "right"]].set_visible(False)
+        axis.spines[["top", "right"] if ruled else slice(None)].set_visible(False)
+        if not ruled:
+            axis.set(xticks=[], yticks=[])
     return figure, axes
 
 

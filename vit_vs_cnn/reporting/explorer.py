@@ -69,12 +69,7 @@ def write_explorer(
     A weight is stored as ``round(levels A / s)``, with s the greatest weight of its row (rounded up to a multiple of
     1/65535): it is right to ``s / (2 levels)``. What the page shows is computed from these.
 
-    Arguments:
-        shown: the images.
-        networks: what was found on them.
-        path: of the file.
-        title: of the page.
-        budget: bytes that it may take; a single image is shown even so.
+    ``budget`` is of its bytes; a single image is shown even so.
     """
     count = min([len(shown.data), *(len(n.attention.logits) for n in networks if n.attention is not None)])
     levels, packed = _fitting(networks, count, REST * budget, _rest(shown, networks, count) / count)
@@ -98,13 +93,7 @@ def write_explorer(
 
 
 def most_images(runs: Sequence[InspectedRun], shown: ShownImages, budget: int = BUDGET) -> int:
-    """How many images' weights the page could hold at most: those of more need not be kept.
-
-    Arguments:
-        runs: the networks.
-        shown: the images.
-        budget: bytes that the page may take.
-    """
+    """How many images' weights a page of so many bytes could hold at most: those of more need not be kept."""
     first = shown.data.images[:TRIED]  # later ones may take less: a quarter more are allowed for
     found = [attention_of(run, run.subject.augmenter.normalise(first))[0] for run in runs]
     size = sum(_size_of_image(attention, LEVELS[-1]) for attention in found if attention is not None)
@@ -193,10 +182,8 @@ def _is_own(found: MethodMaps, network: NetworkMaps) -> bool:
 
 def _scores(found: MethodMaps, count: int) -> list[list[float]]:
     """Of each image: deletion, that of random maps, and how much lower it is."""
-    return [
-        [round(float(found.deletion[i]), 3), round(float(found.chance[i]), 3), round(found.faster(i), 3)]
-        for i in range(count)
-    ]
+    scores = [(float(found.deletion[i]), float(found.chance[i]), found.faster(i)) for i in range(count)]
+    return [[round(value, 3) for value in of_image] for of_image in scores]
 
 
 def _attention(attention: AttentionMaps, count: int) -> dict[str, Any]:
@@ -212,14 +199,9 @@ def _attention(attention: AttentionMaps, count: int) -> dict[str, Any]:
 
 
 def _says(shown: ShownImages, network: NetworkMaps, index: int) -> dict[str, Any]:
-    predicted = int(network.predicted[index])
-    name = shown.data.class_names[predicted]
-    label = shown.label(index)
-    return {
-        "class": name,
-        "share": round(float(network.probabilities[index, predicted]), 4),
-        "right": None if label is None else label == name,
-    }
+    predicted, label = int(network.predicted[index]), shown.label(index)
+    name, share = shown.data.class_names[predicted], float(network.probabilities[index, predicted])
+    return {"class": name, "share": round(share, 4), "right": None if label is None else label == name}
 
 
 def _map(found: MethodMaps, count: int, shown: ShownImages, network: NetworkMaps) -> dict[str, Any]:
@@ -246,12 +228,8 @@ def _map(found: MethodMaps, count: int, shown: ShownImages, network: NetworkMaps
 
 def _image(shown: ShownImages, index: int) -> dict[str, Any]:
     rows, cols = shown.data.images.shape[2:]
-    return {
-        "name": shown.data.sample_ids[index],
-        "label": shown.label(index),
-        "size": [rows, cols],
-        "src": _picture(shown, index),
-    }
+    told = {"name": shown.data.sample_ids[index], "label": shown.label(index)}
+    return {**told, "size": [rows, cols], "src": _picture(shown, index)}
 
 
 def _picture(shown: ShownImages, index: int) -> str:

@@ -29,13 +29,7 @@ def attention_heatmaps(
     Arguments:
         weights: ``weights[row][column]`` is a matrix ``(queries, keys)``; for the heads of every layer, ``(layers,
             heads, queries, keys)``. The matrices may differ in size.
-        titles: of every matrix, ``titles[row][column]``.
-        row_labels: of the rows, such as the layers.
-        column_labels: of the columns, such as the heads.
-        title: of the figure.
-        query_label: what stands down a matrix.
-        key_label: what stands along it.
-        bar_label: of the colour bar.
+        titles: of every matrix, ``titles[row][column]``; in their place or beside them labels of rows and columns.
         limits: of the colour scale; zero (or the least, if negative) to the greatest value if None.
         cell_size: of a matrix, in inches.
 

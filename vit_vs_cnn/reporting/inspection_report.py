@@ -15,26 +15,10 @@ from vit_vs_cnn.inspection.look import NetworkMaps, maps_over_training
 from vit_vs_cnn.inspection.runs import ShownImages
 from vit_vs_cnn.inspection.saliency import METHODS
 from vit_vs_cnn.inspection.scores import Measure, MethodScore
+from vit_vs_cnn.reporting import inspection_figures as figures
+from vit_vs_cnn.reporting import inspection_pictures as pictures
 from vit_vs_cnn.reporting.document import Bullets, Document, Gallery, Link, Picture, Table, Text
 from vit_vs_cnn.reporting.drawing import save_figure
-from vit_vs_cnn.reporting.inspection_figures import (
-    distances_by_depth,
-    filter_figure,
-    head_grid,
-    position_figure,
-    weight_grid,
-)
-from vit_vs_cnn.reporting.inspection_pictures import (
-    COLUMNS,
-    asked_for,
-    card,
-    card_width,
-    overlay_sheet,
-    says,
-    score_line,
-    training_strip,
-    write_training_gif,
-)
 from vit_vs_cnn.reporting.page import write_document
 from vit_vs_cnn.reporting.style import listed, looks
 from vit_vs_cnn.reporting.terminal import print_document
@@ -61,6 +45,30 @@ SCORE_LEGEND = (
     "which chance is its area. With 95 % intervals; * clearly above both chance and the centre prior. moved: "
     "rank correlation with the maps of a network whose weights are all shuffled; near 0 is good."
 )
+#: Figure: its heading, and what stands below it.
+CAPTIONS = {
+    "heads": (
+        "Heads of {name}",
+        "What each head of each layer gives to the patches of {seen}, on average over what the classifier reads.",
+    ),
+    "weights": (
+        "Weights of {name}",
+        "Mean attention weights of each head of each layer; queries downwards, keys to the right.",
+    ),
+    "attention_distance": (
+        "How far attention looks",
+        "Mean attention distance of every head by layer, and of attention that sees all patches alike (dashed).",
+    ),
+    "positions": (
+        "Positions of {name}",
+        "Cosine similarity of the position at (row, column) with those of all patches.",
+    ),
+    "filters": (
+        "First filters of {name}",
+        "What the first layer looks for, each filter scaled by itself, grey being zero.",
+    ),
+    "training": ("{name} over training", "{method} at steps {steps}."),
+}
 
 
 def print_scores(scores: Scores, console: Console) -> None:
@@ -132,7 +140,7 @@ def write_inspection(
     tell: Callable[[str], None] = lambda _: None,
 ) -> list[Path]:
     """Pictures, figures, tables and ``index.html`` into a folder, which is made; returns the files, the page last."""
-    pictures = _pictures(shown, networks, folder, tell)
+    drawn = _pictures(shown, networks, folder, tell)
     tell("figures")
     document = Document(title, _lead(shown, networks), looks=looks([network.run.name for network in networks]))
     if explorer is not None:
@@ -140,9 +148,9 @@ def write_inspection(
     document.section("Pictures")
     document.add(Text(NO_LABEL.format(classes=_whose(shown, networks)), note=True))
     document.add(Text(SCORE, note=True), Text(AGNOSTIC, note=True))
-    cards = [path for path in pictures if path.parent.name == "pictures"]
+    cards = [path for path in drawn if path.parent.name == "pictures"]
     tiles = [Picture(path, "", _in_words(shown, networks, index)) for index, path in enumerate(cards)]
-    document.add(Gallery(tiles, width=card_width(networks)))
+    document.add(Gallery(tiles, width=pictures.card_width(networks)))
     films = _add_figures(document, shown, networks, folder)
     scored = _write_scores(scores, folder) if scores else []
     if scores:
@@ -154,7 +162,7 @@ def write_inspection(
         cells = [list(row.values()) for row in rows]
         document.add(Table("Predictions and deletion scores", list(rows[0]), cells, "predictions"))
     write_text(folder / "pictures.json", json.dumps(rows, indent=1) + "\n")
-    return [*pictures, *films, *scored, folder / "pictures.json", *write_document(document, folder)]
+    return [*drawn, *films, *scored, folder / "pictures.json", *write_document(document, folder)]
 
 
 def _whose(shown: ShownImages, networks: Sequence[NetworkMaps]) -> str:
@@ -187,69 +195,51 @@ def _pictures(
     for index in range(count):
         if index % TOLD == 0:
             tell(f"pictures {index + 1} to {min(index + TOLD, count)} of {count}")
-        written += save_figure(card(shown, networks, index), folder / "pictures", f"{index:0{digits}}", ("png",))
-    for number, first in enumerate(range(0, count, COLUMNS)):
+        written += save_figure(
+            pictures.card(shown, networks, index), folder / "pictures", f"{index:0{digits}}", ("png",)
+        )
+    for number, first in enumerate(range(0, count, pictures.COLUMNS)):
         if number % TOLD == 0:
-            tell(f"sheets of {COLUMNS} pictures")
-        chosen = range(first, min(first + COLUMNS, count))
-        written += save_figure(overlay_sheet(shown, networks, chosen), folder / "figures", f"sheet_{number}", ("png",))
+            tell(f"sheets of {pictures.COLUMNS} pictures")
+        chosen = range(first, min(first + pictures.COLUMNS, count))
+        sheet = pictures.overlay_sheet(shown, networks, chosen)
+        written += save_figure(sheet, folder / "figures", f"sheet_{number}", ("png",))
     return written
 
 
 def _add_figures(document: Document, shown: ShownImages, networks: Sequence[NetworkMaps], folder: Path) -> list[Path]:
     """A section for each; returns the files of moving pictures."""
     size = (shown.data.images.shape[2], shown.data.images.shape[3])
+    seen = f"image 0 ({shown.label(0) or shown.data.sample_ids[0]})"
+    films = []
 
-    def keep(figure: Figure | None, name: str, heading: str, caption: str, *formats: str) -> None:
+    def keep(kind: str, figure: Figure | None, name: str = "", **told: str) -> None:
+        heading, caption = (text.format(name=name, seen=seen, **told) for text in CAPTIONS[kind])
         if figure is not None:
-            picture = Picture(figure, caption, f"{heading}: {caption}", name, formats or ("png", "svg"))
-            document.section(heading, picture)
+            file = f"{kind}_{_slug(name)}" if name else kind
+            formats = ("png",) if kind == "training" else ("png", "svg")
+            document.section(heading, Picture(figure, caption, f"{heading}: {caption}", file, formats))
 
     attending = [network for network in networks if network.attention is not None]
     for network in attending:
         attention, name = network.attention, network.run.name
         assert attention is not None
-        seen = f"image 0 ({shown.label(0) or shown.data.sample_ids[0]})"
-        keep(
-            head_grid(attention, 0, f"{name}: heads by layers on {seen}"),
-            f"heads_{_slug(name)}",
-            f"Heads of {name}",
-            f"What each head of each layer gives to the patches of {seen}, on average over what the classifier reads.",
-        )
-        keep(
-            weight_grid(attention, f"{name}: mean weights of {len(attention.logits)} images"),
-            f"weights_{_slug(name)}",
-            f"Weights of {name}",
-            "Mean attention weights of each head of each layer; queries downwards, keys to the right.",
-        )
+        keep("heads", figures.head_grid(attention, 0, f"{name}: heads by layers on {seen}"), name)
+        title = f"{name}: mean weights of {len(attention.logits)} images"
+        keep("weights", figures.weight_grid(attention, title), name)
     if attending:
-        keep(
-            distances_by_depth(attending, size),
-            "attention_distance",
-            "How far attention looks",
-            "Mean attention distance of every head by layer, and of attention that sees all patches alike (dashed).",
-        )
-    films = []
+        keep("attention_distance", figures.distances_by_depth(attending, size))
     for network in networks:
         name = network.run.name
-        keep(
-            position_figure(network.run.network, f"{name}: similarity of positions"),
-            f"positions_{_slug(name)}",
-            f"Positions of {name}",
-            "Cosine similarity of the position at (row, column) with those of all patches.",
-        )
-        keep(
-            filter_figure(network.run.network, name),
-            f"filters_{_slug(name)}",
-            f"First filters of {name}",
-            "What the first layer looks for, each filter scaled by itself, grey being zero.",
-        )
+        keep("positions", figures.position_figure(network.run.network, f"{name}: similarity of positions"), name)
+        keep("filters", figures.filter_figure(network.run.network, name), name)
         if len(network.run.states) > 1:
-            method, file = network.methods[0].method, f"training_{_slug(name)}"
-            stages = maps_over_training(network.run, shown, method)
-            caption = f"{network.methods[0].label} at steps {listed([f'{step:,}' for step, _ in stages])}."
-            keep(training_strip(shown, stages, f"{name}: {method}"), file, f"{name} over training", caption, "png")
-            films.append(write_training_gif(shown, stages, folder / "figures" / f"{file}.gif"))
+            maps = network.methods[0]
+            stages = maps_over_training(network.run, shown, maps.method)
+            strip = pictures.training_strip(shown, stages, f"{name}: {maps.method}")
+            keep("training", strip, name, method=maps.label, steps=listed([f"{step:,}" for step, _ in stages]))
+            film = folder / "figures" / f"training_{_slug(name)}.gif"
+            films.append(pictures.write_training_gif(shown, stages, film))
     return films
 
 
@@ -289,9 +279,9 @@ def _in_words(shown: ShownImages, networks: Sequence[NetworkMaps], index: int) -
     """A picture for who cannot see it."""
     said = []
     for network in networks:
-        asked = asked_for(shown, network, index)
-        scores = ", ".join(f"{maps.label} {score_line(maps, index)}{asked}" for maps in network.methods)
-        said.append(f"{network.run.name} {says(shown, network, index)}; {scores}")
+        asked = pictures.asked_for(shown, network, index)
+        scores = ", ".join(f"{maps.label} {pictures.score_line(maps, index)}{asked}" for maps in network.methods)
+        said.append(f"{network.run.name} {pictures.says(shown, network, index)}; {scores}")
     return f"{shown.data.sample_ids[index]}, {shown.label(index) or 'class not known'}. {'. '.join(said)}."
 
 

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.locality.report import FeatureLocality, LayerLocality, LocalityReport
+from vit_vs_cnn.inspection.locality.report import LayerLocality, LocalityReport
 from vit_vs_cnn.reporting.drawing import plain_axes
 from vit_vs_cnn.reporting.style import COLOURS
 
@@ -28,9 +28,9 @@ def head_centres(report: LocalityReport, title: str = "Where heads look, seen fr
     figure, axes = plain_axes(2.1 * columns + 0.6, 2.3 * rows + 0.6, columns, rows)
     for axis in axes[len(layers) :]:
         axis.set_visible(False)
-    reach = _offsets_shown(layers)
+    far = [max(map(abs, head.centre)) + head.width for layer in layers for head in layer.heads]
     for axis, layer in zip(axes, layers, strict=False):
-        _draw_heads(axis, layer, reach)
+        _draw_heads(axis, layer, 1.08 * max(1.5, *far))
     for axis in axes[::columns]:
         axis.set_ylabel("rows", fontsize=8)
     figure.suptitle(f"{title}\ncircles: standard deviation; crosses: offsets of a 3 x 3 kernel", fontsize=10)
@@ -42,15 +42,12 @@ def attention_distances(report: LocalityReport, title: str = "Mean attention dis
     layers = _layers(report)
     figure, (axis,) = plain_axes(max(5.4, 0.5 * len(layers) + 3.4), 3.4)
     depths = [layer.layer for layer in layers]
-    for layer, depth in zip(layers, depths, strict=True):
-        axis.plot(
-            [depth] * len(layer.heads), [head.distance for head in layer.heads], "o", color=COLOURS[0], alpha=0.45, ms=4
-        )
-    axis.plot([], [], "o", color=COLOURS[0], alpha=0.45, ms=4, label="head")
+    heads = [(layer.layer, head.distance) for layer in layers for head in layer.heads]
+    axis.plot(*zip(*heads, strict=True), "o", color=COLOURS[0], alpha=0.45, ms=4, label="head")
     axis.plot(depths, [layer.mean("distance") for layer in layers], "-", color=COLOURS[0], label="mean of heads")
     axis.plot(depths, [layer.uniform_distance for layer in layers], "--", color="black", label="uniform attention")
     axis.set(xlabel="layer", ylabel="distance in pixels", title=title)
-    axis.set_ylim(0, 1.08 * max(max(head.distance, layer.uniform_distance) for layer in layers for head in layer.heads))
+    axis.set_ylim(0, 1.08 * max(*(far for _, far in heads), *(layer.uniform_distance for layer in layers)))
     _finish(figure, axis, depths)
     return figure
 
@@ -96,16 +93,15 @@ def replaced_layers(report: LocalityReport, title: str = "A layer replaced by it
     """The accuracy that the network loses, or without labels the share of predictions that change, by layer."""
     layers = _layers(report)
     if not any(layer.replaced for layer in layers):
-        raise InputError(
-            "the report has no layers replaced by convolutions: measure with kernel sizes to replace them by"
-        )
+        raise InputError("the report has no layers replaced by convolutions: no kernel sizes were named")
     figure, (axis,) = plain_axes(max(5.6, 0.5 * len(layers) + 3.6), 3.4)
     depths = [layer.layer for layer in layers]
     sizes = sorted({size for layer in layers for size in layer.replaced})
     labelled = all(found.accuracy_lost is not None for layer in layers for found in layer.replaced.values())
     for size, colour, marker in zip(sizes, (*COLOURS[:1], *COLOURS[2:]), "osDv^", strict=False):
         found = [layer.replaced.get(size) for layer in layers]
-        heights = [math.nan if one is None else _loss(one.accuracy_lost, one.agreement, labelled) for one in found]
+        lost = [one and (one.accuracy_lost if labelled else 1 - one.agreement) for one in found]
+        heights = [math.nan if share is None else 100 * share for share in lost]
         axis.plot(depths, heights, f"{marker}-", color=colour, ms=4, label=f"{size} x {size}")
     axis.axhline(0, color="black", linewidth=0.8)
     label = "accuracy lost in percentage points" if labelled else "predictions changed in %"
@@ -119,13 +115,12 @@ def feature_locality(report: LocalityReport, title: str = "Feature maps by depth
     if not report.features:
         raise InputError("the report has no feature maps to draw")
     figure, axes = plain_axes(max(6.4, 0.6 * len(report.features) + 4.0), 3.4, 2)
-    panels: list[tuple[str, Callable[[FeatureLocality], float]]] = [
-        ("shift-equivariance error", lambda found: found.equivariance_error),
-        ("receptive field radius in pixels", lambda found: found.field_radius),
-    ]
+    panels = {
+        "shift-equivariance error": [found.equivariance_error for found in report.features],
+        "receptive field radius in pixels": [found.field_radius for found in report.features],
+    }
     names = [found.name.removeprefix("block ") for found in report.features]
-    for axis, (label, read), colour in zip(axes, panels, COLOURS, strict=False):
-        heights = [read(found) for found in report.features]
+    for axis, (label, heights), colour in zip(axes, panels.items(), COLOURS, strict=False):
         axis.plot(range(len(names)), heights, "o-", color=colour, ms=4)
         axis.set_xticks(range(len(names)), names)
         axis.set(xlabel="after block", ylabel=label)
@@ -169,12 +164,6 @@ def _draw_heads(axis: Axes, layer: LayerLocality, reach: float) -> None:
     axis.tick_params(labelsize=7)
 
 
-def _offsets_shown(layers: Sequence[LayerLocality]) -> float:
-    """Far enough for every circle, the same for all layers."""
-    far = [max(map(abs, head.centre)) + head.width for layer in layers for head in layer.heads]
-    return 1.08 * max(1.5, *far)
-
-
 def _layers(report: LocalityReport) -> list[LayerLocality]:
     if not report.layers:
         raise InputError("the report has no layers of attention to draw")
@@ -185,10 +174,6 @@ def _finite_mean(layer: LayerLocality, name: str) -> float:
     """Over the heads that have shares."""
     found = [share for head in layer.heads if math.isfinite(share := getattr(head, name))]
     return sum(found) / len(found) if found else math.nan
-
-
-def _loss(accuracy_lost: float | None, agreement: float, labelled: bool) -> float:
-    return 100 * (accuracy_lost if labelled and accuracy_lost is not None else 1 - agreement)
 
 
 def _finish(figure: Figure, axis: Axes, depths: Sequence[int]) -> None:

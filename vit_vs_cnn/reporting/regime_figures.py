@@ -157,12 +157,8 @@ def _draw_multipliers(axis: Axes, multipliers: Sequence[Multiplier], label: str,
             if m.state in ("censored above", "censored below"):
                 above = m.state == "censored above"
                 end = m.more_than if above else m.less_than
-                axis.annotate(
-                    "",
-                    (at, end * (1.35 if above else 0.74)),
-                    (at, end),
-                    arrowprops={"arrowstyle": "->", "color": colour, "lw": 1.5},
-                )
+                arrow = {"arrowstyle": "->", "color": colour, "lw": 1.5}
+                axis.annotate("", (at, end * (1.35 if above else 0.74)), (at, end), arrowprops=arrow)
                 axis.plot(at, end, "_", color=colour, ms=10)
             continue
         ends = (m.low or m.less_than or m.value, m.high or m.more_than)

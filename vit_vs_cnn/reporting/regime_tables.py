@@ -68,17 +68,10 @@ def multipliers_table(analysis: Analysis) -> Table:
 
 def crossings_table(analysis: Analysis) -> Table:
     """At what size one contender overtakes another."""
-    rows = [
-        [
-            display_name(c.overtaker),
-            display_name(c.overtaken),
-            *_crossing(c),
-            percent(c.probability_in_range, 0),
-            c.method,
-        ]
-        for pair in analysis.pairs
-        for c in pair.crossings
-    ]
+    rows = []
+    for c in (crossing for pair in analysis.pairs for crossing in pair.crossings):
+        names = [display_name(c.overtaker), display_name(c.overtaken)]
+        rows.append([*names, *_crossing(c), percent(c.probability_in_range, 0), c.method])
     title = (
         "The size at which the first overtakes the second, with its 95 % interval; P is the share of resamples that "
         "cross within the sizes that were run. Methods that disagree tell more of the error than their intervals do"

@@ -3,11 +3,11 @@
 import csv
 import io
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 
 from vit_vs_cnn.regimes import Analysis
@@ -25,59 +25,29 @@ COLUMNS = ("contender", "n", "accuracy", "95 % CI", "params", "MACs", "steps", "
 class Row:
     """One contender at one training size, over all its seeds."""
 
-    contender: str
-    train_size: int
+    results: Sequence[Mapping[str, Any]]
     accuracy: Estimate
-    parameters: int
-    macs: int
-    steps: str
-    images_per_second: float
-    seconds: float
 
     def cells(self) -> tuple[str, ...]:
-        """The row as texts, in the order of ``COLUMNS``."""
-        return (
-            self.contender,
-            f"{self.train_size:,}",
-            f"{percent(self.accuracy.value)} %",
-            f"{percent(self.accuracy.low)}-{percent(self.accuracy.high)}",
-            in_millions(self.parameters),
-            in_millions(self.macs),
-            self.steps,
-            f"{self.images_per_second:,.0f}",
-            seconds(self.seconds),
-        )
+        """The row as texts, in the order of ``COLUMNS``; speed and time are of one run, on average."""
+        first = self.results[0]
+        accuracy = (f"{percent(self.accuracy.value)} %", f"{percent(self.accuracy.low)}-{percent(self.accuracy.high)}")
+        sizes = (in_millions(first["parameters"]), in_millions(first["macs"]))
+        speed, time = (fmean(r[key] for r in self.results) for key in ("images_per_second", "train_seconds"))
+        name = (first["contender"], f"{first['train_size']:,}")
+        return (*name, *accuracy, *sizes, _steps(self.results), f"{speed:,.0f}", seconds(time))
 
 
 def rows_of(results: Iterable[dict[str, Any]], analysis: Analysis) -> list[Row]:
-    """Results grouped by training size and contender; time is that of one run, on average.
-
-    Arguments:
-        results: of the finished cells.
-        analysis: of these results; the intervals are its.
-    """
+    """Results grouped by training size and contender, with the intervals of their analysis."""
     accuracies = {(c.contender, point.size): point.accuracy for c in analysis.curves for point in c.points}
     keys = ("train_size", "contender")
     ordered = sorted(results, key=lambda r: tuple(r[k] for k in keys))
     groups = itertools.groupby(ordered, key=lambda r: tuple(r[k] for k in keys))
-    return [_row(list(group), accuracies[contender, size]) for (size, contender), group in groups]
+    return [Row(list(group), accuracies[contender, size]) for (size, contender), group in groups]
 
 
-def _row(results: Sequence[dict[str, Any]], accuracy: Estimate) -> Row:
-    first = results[0]
-    return Row(
-        contender=first["contender"],
-        train_size=first["train_size"],
-        accuracy=accuracy,
-        parameters=first["parameters"],
-        macs=first["macs"],
-        steps=_steps(results),
-        images_per_second=float(np.mean([r["images_per_second"] for r in results])),
-        seconds=float(np.mean([r["train_seconds"] for r in results])),
-    )
-
-
-def _steps(results: Sequence[dict[str, Any]]) -> str:
+def _steps(results: Sequence[Mapping[str, Any]]) -> str:
     """Steps of a run; where some ended before their budget, the fewest."""
     fewest = min(results, key=lambda r: r["steps"])
     early = any(r.get("ended_early") for r in results)
