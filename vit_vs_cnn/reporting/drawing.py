@@ -3,15 +3,17 @@
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from vit_vs_cnn.files import written_whole
 from vit_vs_cnn.reporting.fonts import make_readable
-from vit_vs_cnn.reporting.style import DPI, Looks
+from vit_vs_cnn.reporting.style import DPI, Look, Looks
 
 #: Of each contender, from 0 to 1.
 Shares = Mapping[str, Sequence[float]]
@@ -40,6 +42,27 @@ def plain_axes(
         if not ruled:
             axis.set(xticks=[], yticks=[])
     return figure, axes
+
+
+def panels(
+    count: int, most: int, width: float, height: float, *, extra: float = 0.6, share: bool = False
+) -> tuple[Drawing, list[Axes]]:
+    """So many panels of that size, at most so many abreast, with some room besides."""
+    columns = min(most, count)
+    rows = -(-count // columns)
+    figure, axes = plain_axes(width * columns + 0.6, height * rows + extra, columns, rows, share=share)
+    for axis in axes[count:]:
+        axis.set_visible(False)
+    return figure, axes[:count]
+
+
+def plot_distances(axis: Axes, heads: Sequence[Sequence[float]], look: Look, label: str) -> None:
+    """How far every head of every layer looks, and the mean of a layer's."""
+    for layer, distances in enumerate(heads):
+        axis.plot([layer] * len(distances), distances, ls="none", alpha=0.45, ms=4, **look.line)
+    axis.plot([fmean(distances) for distances in heads], color=look.colour, label=label)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.set(xlabel="layer", ylabel="mean attention distance in pixels")
 
 
 def plot_shares(

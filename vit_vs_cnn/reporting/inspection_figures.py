@@ -8,7 +8,6 @@ from einops import rearrange
 from jaxtyping import Float
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import MaxNLocator
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.positions import position_similarity
@@ -16,7 +15,7 @@ from vit_vs_cnn.inspection.attention_weights import AttentionMaps
 from vit_vs_cnn.inspection.locality.distance import attention_distance, uniform_distance
 from vit_vs_cnn.inspection.look import NetworkMaps
 from vit_vs_cnn.models.vit import VisionTransformer
-from vit_vs_cnn.reporting.drawing import plain_axes
+from vit_vs_cnn.reporting.drawing import plain_axes, plot_distances
 from vit_vs_cnn.reporting.style import COLOUR_MAP, looks
 
 #: Filters drawn at most, the largest first; principal components of patch filters.
@@ -54,18 +53,14 @@ def distances_by_depth(networks: Sequence[NetworkMaps], image_size: tuple[int, i
         assert attention is not None, "of networks with attention"
         patch = (image_size[0] // attention.grid_size[0], image_size[1] // attention.grid_size[1])
         place = {"grid_size": attention.grid_size, "patch_size": patch, "extra_tokens": attention.extra_tokens}
-        heads = [attention_distance(layer, **place) for layer in attention.weights]
-        for layer, distances in enumerate(heads):
-            axis.plot([layer] * len(distances), distances, ls="none", alpha=0.45, ms=4, **look.line)
-        axis.plot([float(d.mean()) for d in heads], "-", color=look.colour, label=f"{network.run.name}, mean of heads")
+        heads = [attention_distance(layer, **place).tolist() for layer in attention.weights]
+        plot_distances(axis, heads, look, f"{network.run.name}, mean of heads")
         uniform = uniform_distance(attention.grid_size, patch)
         alike[uniform] = "0.4" if uniform in alike or len(networks) == 1 else look.colour
     for uniform, colour in alike.items():
         axis.axhline(uniform, ls="--", lw=1, color=colour, label="attends to all alike")
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axis.set(xlabel="layer", ylabel="distance in pixels", title="Mean attention distance by depth")
     axis.set_ylim(0, 1.08 * axis.get_ylim()[1])
-    axis.title.set_fontsize(10)
+    axis.set_title("Mean attention distance by depth", fontsize=10)
     axis.grid(axis="y", alpha=0.3, linewidth=0.5)
     figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", fontsize=8, ncols=2)
     return figure
@@ -132,12 +127,8 @@ def _mosaic(
     figure = Figure(figsize=(width, (width - 1.4) * sheet.shape[0] / sheet.shape[1] + 0.8), layout="constrained")
     axis = figure.subplots()
     image = axis.imshow(sheet, cmap=COLOUR_MAP, vmin=low, vmax=high, interpolation="nearest")
-    axis.set_yticks(
-        [i * (rows + gap) + rows / 2 - 0.5 for i in range(len(maps))], [str(i) for i in range(len(maps))], fontsize=8
-    )
-    axis.set_xticks(
-        [i * (cols + gap) + cols / 2 - 0.5 for i in range(columns)], [str(i) for i in range(columns)], fontsize=8
-    )
+    for count, side, set_ticks in ((len(maps), rows, axis.set_yticks), (columns, cols, axis.set_xticks)):
+        set_ticks([i * (side + gap) + side / 2 - 0.5 for i in range(count)], list(map(str, range(count))), fontsize=8)
     axis.set(ylabel=names[0], xlabel=names[1])
     axis.spines[:].set_visible(False)
     axis.tick_params(length=0)

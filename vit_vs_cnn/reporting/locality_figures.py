@@ -10,8 +10,8 @@ from matplotlib.patches import Circle
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.locality.report import LayerLocality, LocalityReport
-from vit_vs_cnn.reporting.drawing import plain_axes
-from vit_vs_cnn.reporting.style import COLOURS
+from vit_vs_cnn.reporting.drawing import panels, plain_axes, plot_distances
+from vit_vs_cnn.reporting.style import COLOURS, Look
 
 #: Panels of a figure beside each other before a new row begins.
 COLUMNS = 6
@@ -23,15 +23,11 @@ HATCHES = ("", "//", "..")
 def head_centres(report: LocalityReport, title: str = "Where heads look, seen from the query") -> Figure:
     """Of every layer, the centre of each head on the grid of offsets, a circle of its width around it."""
     layers = _layers(report)
-    columns = min(COLUMNS, len(layers))
-    rows = math.ceil(len(layers) / columns)
-    figure, axes = plain_axes(2.1 * columns + 0.6, 2.3 * rows + 0.6, columns, rows)
-    for axis in axes[len(layers) :]:
-        axis.set_visible(False)
+    figure, axes = panels(len(layers), COLUMNS, 2.1, 2.3)
     far = [max(map(abs, head.centre)) + head.width for layer in layers for head in layer.heads]
-    for axis, layer in zip(axes, layers, strict=False):
+    for axis, layer in zip(axes, layers, strict=True):
         _draw_heads(axis, layer, 1.08 * max(1.5, *far))
-    for axis in axes[::columns]:
+    for axis in axes[::COLUMNS]:
         axis.set_ylabel("rows", fontsize=8)
     figure.suptitle(f"{title}\ncircles: standard deviation; crosses: offsets of a 3 x 3 kernel", fontsize=10)
     return figure
@@ -42,12 +38,11 @@ def attention_distances(report: LocalityReport, title: str = "Mean attention dis
     layers = _layers(report)
     figure, (axis,) = plain_axes(max(5.4, 0.5 * len(layers) + 3.4), 3.4)
     depths = [layer.layer for layer in layers]
-    heads = [(layer.layer, head.distance) for layer in layers for head in layer.heads]
-    axis.plot(*zip(*heads, strict=True), "o", color=COLOURS[0], alpha=0.45, ms=4, label="head")
-    axis.plot(depths, [layer.mean("distance") for layer in layers], "-", color=COLOURS[0], label="mean of heads")
+    heads = [[head.distance for head in layer.heads] for layer in layers]
+    plot_distances(axis, heads, Look(COLOURS[0], "o"), "mean of heads")
     axis.plot(depths, [layer.uniform_distance for layer in layers], "--", color="black", label="uniform attention")
-    axis.set(xlabel="layer", ylabel="distance in pixels", title=title)
-    axis.set_ylim(0, 1.08 * max(*(far for _, far in heads), *(layer.uniform_distance for layer in layers)))
+    axis.set_title(title)
+    axis.set_ylim(0, 1.08 * max(*map(max, heads), *(layer.uniform_distance for layer in layers)))
     _finish(figure, axis, depths)
     return figure
 

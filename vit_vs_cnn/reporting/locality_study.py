@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from vit_vs_cnn.inspection.locality.study import SUMMARY, StudiedLayer
 from vit_vs_cnn.regimes import Analysis
 from vit_vs_cnn.reporting.document import Bullets, Document, Picture, Table
-from vit_vs_cnn.reporting.drawing import plain_axes
+from vit_vs_cnn.reporting.drawing import panels, plain_axes
 from vit_vs_cnn.reporting.page import write_document
 from vit_vs_cnn.reporting.style import SERIES, looks
 
@@ -39,12 +39,8 @@ def before_and_after(layers: Sequence[StudiedLayer], order: Sequence[str], measu
     """One measure by layer, before training (dashed) and after (solid), a panel for each contender."""
     shown = [name for name in order if any(layer.contender == name for layer in layers)]
     sizes = sorted({layer.train_size for layer in layers})
-    columns = min(4, len(shown))
-    rows = math.ceil(len(shown) / columns)
-    figure, axes = plain_axes(2.2 * columns + 0.8, 2.1 * rows + 0.9, columns, rows, share=True)
-    for axis in axes[len(shown) :]:
-        axis.set_visible(False)
-    for axis, name in zip(axes, shown, strict=False):
+    figure, axes = panels(len(shown), 4, 2.2, 2.1, extra=0.9, share=True)
+    for axis, name in zip(axes, shown, strict=True):
         for colour, size in zip(itertools.cycle(SERIES), sizes):
             of_cell = [layer for layer in layers if (layer.contender, layer.train_size) == (name, size)]
             for when, style in (("before", "--"), ("after", "o-")):
@@ -52,7 +48,7 @@ def before_and_after(layers: Sequence[StudiedLayer], order: Sequence[str], measu
                 axis.plot(depths, means, style, color=colour, ms=3.5, lw=1.2, label=f"n = {size:,}, {when}")
         axis.set_title(name, fontsize=9)
         axis.grid(alpha=0.3)
-    for axis in axes[-columns:]:
+    for axis in axes[-4:]:
         axis.set_xlabel("layer")
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=2, frameon=False, fontsize=8)

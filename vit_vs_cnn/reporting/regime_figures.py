@@ -1,6 +1,6 @@
 """Figures of an analysis of data sizes: readable on a telephone, and by the colour-blind."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -27,8 +27,7 @@ def regime_figures(analysis: Analysis, names: Names = None) -> dict[str, Figure]
 
     The difference, the crossing and the multiplier are of the pair of which the answer speaks.
 
-    Arguments:
-        names: how to call the contenders.
+    ``names`` say how to call the contenders.
     """
     pair = headline(analysis)
     figures = {"learning_curves": learning_curves(analysis, names)}
@@ -55,7 +54,7 @@ def learning_curves(analysis: Analysis, names: Names = None) -> Figure:
                 axis.plot([point.size] * count, _percent(point.by_seed), ".", color=look.colour, ms=4, alpha=0.5)
     _draw_laws(axis, analysis)
     axis.set(xlabel="labelled images", ylabel="accuracy, %")
-    _log_sizes(axis, analysis.sizes)
+    _log_axis(axis, analysis.sizes)
     _legend(axis, [model for model in DASHES if any(law.model == model for law in analysis.laws)])
     return figure
 
@@ -86,7 +85,7 @@ def difference(pair: Pair, names: Names = None) -> Figure:
             axis.plot(comparison.size, 100 * estimate.value, "o", mfc="white", mec=SERIES[0], ms=8, zorder=4)
     axis.axhline(0, color=GREY, lw=1)
     axis.set(xlabel="labelled images", ylabel="points of accuracy")
-    _log_sizes(axis, sizes)
+    _log_axis(axis, sizes)
     if pair.crossings:
         _draw_crossings(axis, pair.crossings, names)
     _note(axis, "filled: a verdict; hollow: none")
@@ -144,7 +143,7 @@ def data_multiplier(pair: Pair, names: Names = None) -> Figure:
     low, high = axis.get_ylim()
     ticks = [t for t in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 1000) if low <= t <= high]
     axis.yaxis.set_major_locator(FixedLocator(ticks))
-    _log_sizes(axis, sizes)
+    _log_axis(axis, sizes)
     _legend(axis, [])
     return figure
 
@@ -180,7 +179,7 @@ def residuals(analysis: Analysis, names: Names = None) -> Figure:
         axis.axhline(0, color=GREY, lw=1)
         axis.set_title(f"{model}: err = $e^a n^{{-b}}{'' if model == 'power law' else ' + c'}$", fontsize=11)
         axis.set_ylabel("points", fontsize=11)
-        _log_sizes(axis, analysis.sizes)
+        _log_axis(axis, analysis.sizes)
     axes[-1].set_xlabel("labelled images", fontsize=11)
     axes[0].legend(fontsize=9, frameon=False)
     figure.suptitle("Measured minus fitted accuracy", fontsize=12)
@@ -199,17 +198,12 @@ def cost_frontier(analysis: Analysis, names: Names = None) -> Figure:
             ringed = [(p.value, 100 * p.accuracy) for p in points if p.is_on_frontier]
             axis.plot(*zip(*ringed, strict=True), "o", mfc="none", mec="black", ms=13) if ringed else None
             for p in (points[0], points[-1]):
-                axis.annotate(
-                    f"n = {p.size:,}", (p.value, 100 * p.accuracy), (10, 0), textcoords="offset points", fontsize=9
-                )
-        axis.set_xscale("log")
+                at = (p.value, 100 * p.accuracy)
+                axis.annotate(f"n = {p.size:,}", at, (10, 0), textcoords="offset points", fontsize=9)
         axis.margins(x=0.25, y=0.12)
         axis.set_xlabel(COSTS[cost], fontsize=11)
         axis.set_ylabel("accuracy, %", fontsize=11)
-        axis.xaxis.set_minor_locator(NullLocator())
-        values = sorted({p.value for p in analysis.frontier if p.cost == cost})
-        axis.xaxis.set_major_locator(FixedLocator(_apart(values)))
-        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+        _log_axis(axis, [p.value for p in analysis.frontier if p.cost == cost], short)
     axes[0].legend(fontsize=9, frameon=False)
     figure.suptitle("Accuracy and its cost (ringed: not beaten with the same data)", fontsize=12)
     return figure
@@ -244,11 +238,14 @@ def _legend(axis: Axes, models: Sequence[str]) -> None:
         axis.legend(fontsize=9, frameon=False)
 
 
-def _log_sizes(axis: Axes, sizes: Sequence[int] | Sequence[float]) -> None:
+def _log_axis(
+    axis: Axes, values: Sequence[int] | Sequence[float], form: Callable[[float], str] = "{:,.0f}".format
+) -> None:
+    """Values as ticks, as many as have room."""
     axis.set_xscale("log")
     axis.xaxis.set_minor_locator(NullLocator())
-    axis.xaxis.set_major_locator(FixedLocator(_apart(sizes)))
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axis.xaxis.set_major_locator(FixedLocator(_apart(values)))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: form(value)))
     axis.tick_params(labelsize=10)
 
 

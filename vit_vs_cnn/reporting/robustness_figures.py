@@ -5,24 +5,21 @@ from matplotlib.figure import Figure
 
 from vit_vs_cnn.comparison.attacks import Attacked
 from vit_vs_cnn.comparison.robustness import Cues, Robustness
-from vit_vs_cnn.reporting.drawing import plain_axes, plot_shares
+from vit_vs_cnn.reporting.drawing import panels, plain_axes, plot_shares
 from vit_vs_cnn.reporting.style import GREY, Looks
 
 
 def corruptions_figure(robustness: Robustness, known: Looks) -> Figure:
     """Accuracy over the level of every corruption, small multiples under one scale."""
-    accuracy, columns = robustness.corruptions.accuracy, 4
+    accuracy = robustness.corruptions.accuracy
     names = list(next(iter(accuracy.values())))
-    rows = -(-len(names) // columns)
-    figure, axes = plain_axes(8.2, 1.55 * rows + 0.5, columns, rows, share=True)
-    for axis, name in zip(axes, names, strict=False):
+    figure, axes = panels(len(names), 4, 1.9, 1.55, extra=0.5, share=True)
+    for axis, name in zip(axes, names, strict=True):
         shares = {group: (robustness.clean[group], *by_name[name]) for group, by_name in accuracy.items()}
         plot_shares(axis, range(6), shares, known, ms=3, lw=1.2)
         axis.set_title(name.replace("_", " "), fontsize=8)
         axis.tick_params(labelsize=7)
         axis.grid(alpha=0.3)
-    for axis in axes[len(names) :]:
-        axis.set_visible(False)
     figure.supxlabel("level (0: as it was)", fontsize=9)
     figure.supylabel("accuracy in %", fontsize=9)
     figure.legend(*axes[0].get_legend_handles_labels(), fontsize=8, loc="outside upper center", ncols=4, frameon=False)

@@ -3,10 +3,9 @@
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from vit_vs_cnn.comparison.similarity import Similarity
-from vit_vs_cnn.reporting.drawing import plain_axes
+from vit_vs_cnn.reporting.drawing import panels, plain_axes, plot_distances
 from vit_vs_cnn.reporting.style import COLOUR_MAP, GREY, MOST, Looks
 
 
@@ -24,21 +23,15 @@ def similarity_figures(similarity: Similarity, known: Looks) -> dict[str, Figure
 def cka_figure(similarity: Similarity) -> Figure:
     """CKA between all layers: of two networks, and of each with itself; the pairs of different ones first."""
     ordered = sorted(similarity.cka, key=lambda one: one.first == one.second)[:MOST]
-    columns = min(3, len(ordered))
-    rows = -(-len(ordered) // columns)
-    figure, axes = plain_axes(3.6 * columns + 0.6, 3.5 * rows, columns, rows)
-    for axis in axes[len(ordered) :]:
-        axis.set_visible(False)
-    picture = None
-    for axis, one in zip(axes, ordered, strict=False):
-        picture = axis.imshow(np.asarray(one.values), cmap=COLOUR_MAP, vmin=0, vmax=1, origin="lower", aspect="auto")
+    figure, axes = panels(len(ordered), 3, 3.6, 3.5, extra=0)
+    for axis, one in zip(axes, ordered, strict=True):
+        axis.imshow(np.asarray(one.values), cmap=COLOUR_MAP, vmin=0, vmax=1, origin="lower", aspect="auto")
         axis.set(xlabel=one.second, ylabel=one.first)
         for names, set_ticks in ((one.second_layers, axis.set_xticks), (one.first_layers, axis.set_yticks)):
             every = -(-len(names) // 20)
             set_ticks(range(0, len(names), every), names[::every], fontsize=6)
         axis.tick_params(axis="x", labelrotation=90)
-    if picture is not None:
-        figure.colorbar(picture, ax=axes, shrink=0.7, label="CKA")
+    figure.colorbar(axes[0].images[0], ax=axes, shrink=0.7, label="CKA")
     return figure
 
 
@@ -67,16 +60,10 @@ def attention_distance_figure(similarity: Similarity, known: Looks) -> Figure:
     found = dict(list(similarity.attention_distance.items())[:MOST])
     figure, axes = plain_axes(3.4 * len(found) + 0.6, 2.9, len(found))
     for axis, (name, distances) in zip(axes, found.items(), strict=True):
-        for layer, heads in enumerate(distances["by_layer"], start=1):
-            axis.plot([layer] * len(heads), heads, linestyle="none", markersize=4, alpha=0.7, **known[name].line)
+        plot_distances(axis, distances["by_layer"], known[name], name)
         depth = len(distances["by_layer"])
-        axis.plot(range(1, depth + 1), [np.mean(h) for h in distances["by_layer"]], color=known[name].colour)
         axis.axhline(distances["uniform"], color=GREY, linestyle=":")
-        axis.text(depth + 0.4, distances["uniform"], "sees all alike", fontsize=7, ha="right", va="bottom")
-        axis.set_xlim(0.5, depth + 0.5)
-        axis.set_ylim(0, 1.35 * distances["uniform"])
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axis.text(depth - 0.6, distances["uniform"], "sees all alike", fontsize=7, ha="right", va="bottom")
+        axis.set(xlim=(-0.5, depth - 0.5), ylim=(0, 1.35 * distances["uniform"]))
         axis.set_title(name, fontsize=10)
-        axis.set_xlabel("layer")
-    axes[0].set_ylabel("mean attention distance in pixels")
     return figure
