@@ -23,7 +23,7 @@ def similarity_figures(similarity: Similarity, known: Looks) -> dict[str, Figure
 def cka_figure(similarity: Similarity) -> Figure:
     """CKA between all layers: of two networks, and of each with itself; the pairs of different ones first."""
     ordered = sorted(similarity.cka, key=lambda one: one.first == one.second)[:MOST]
-    figure, axes = panels(len(ordered), 3, 3.6, 3.5, extra=0)
+    figure, axes = panels(len(ordered), 3, 3.6, 3.5, extra=0.0)
     for axis, one in zip(axes, ordered, strict=True):
         axis.imshow(np.asarray(one.values), cmap=COLOUR_MAP, vmin=0, vmax=1, origin="lower", aspect="auto")
         axis.set(xlabel=one.second, ylabel=one.first)
