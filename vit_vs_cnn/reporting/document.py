@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -31,52 +31,56 @@ Cell = str | int | Link | None
 Source = Path | bytes | str | Figure
 
 
+class Block:
+    """A part of a document."""
+
+    @property
+    def kind(self) -> str:
+        """By which templates know it."""
+        return type(self).__name__.lower()
+
+
 @dataclass(frozen=True)
-class Heading:
+class Heading(Block):
     """The title of what follows, up to the next one; those of level 2 stand in the table of contents."""
 
     title: str
     anchor: str
     level: int = 2
-    kind: ClassVar = "heading"
 
 
 @dataclass(frozen=True)
-class Text:
+class Text(Block):
     """A paragraph; a note is set smaller and softer."""
 
     text: str
     note: bool = False
-    kind: ClassVar = "text"
 
 
 @dataclass(frozen=True)
-class Bullets:
+class Bullets(Block):
     """A list. On a terminal each begins with the label, such as ``warning``, and labelled ones come last."""
 
     items: Sequence[str | Link]
     label: str = ""
-    kind: ClassVar = "bullets"
 
 
 @dataclass(frozen=True)
-class Facts:
+class Facts(Block):
     """Names with their values; for a page."""
 
     facts: Mapping[str, Cell]
-    kind: ClassVar = "facts"
 
 
 @dataclass(frozen=True)
-class Code:
+class Code(Block):
     """Text as it stands: a command, a config; for a page."""
 
     text: str
-    kind: ClassVar = "code"
 
 
 @dataclass(frozen=True)
-class Table:
+class Table(Block):
     """A table; a column of numbers is set flush right.
 
     Arguments:
@@ -99,7 +103,6 @@ class Table:
     aside: frozenset[str] = frozenset()
     part_by: str = ""
     terminal: bool = True
-    kind: ClassVar = "table"
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -129,7 +132,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Picture:
+class Picture(Block):
     """A picture; for a page.
 
     Arguments:
@@ -145,37 +148,30 @@ class Picture:
     alt: str
     name: str = ""
     formats: Sequence[str] = ("svg", "png")
-    kind: ClassVar = "picture"
 
 
 @dataclass(frozen=True)
-class Gallery:
+class Gallery(Block):
     """Pictures side by side, as many in a row as fit, each of at least a width in CSS pixels; for a page."""
 
     pictures: Sequence[Picture]
     width: int = 160
-    kind: ClassVar = "gallery"
 
 
 @dataclass(frozen=True)
-class Fold:
+class Fold(Block):
     """Parts that are folded away under a line; for a page."""
 
     summary: str
-    blocks: "list[Block]" = field(default_factory=list)
-    kind: ClassVar = "fold"
+    blocks: list[Block] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class Raw:
+class Raw(Block):
     """A part of a page with a template of its own, in which every value is escaped."""
 
     template: str
     values: Mapping[str, Any]
-    kind: ClassVar = "raw"
-
-
-Block = Heading | Text | Bullets | Facts | Code | Table | Picture | Gallery | Fold | Raw
 
 
 class Document:
