@@ -51,7 +51,7 @@ def _document(folder: Path) -> Document:
     columns = ["name", "a number of it", *(f"column {i}" for i in range(17))]
     document.add(Table("A wide table", columns, [[NASTY, 1234, *["3.5 %"] * 17]], "wide", f"Note {NASTY}"))
     document.section("First part")
-    document.section("Under it", level=3)
+    document.section("Second part")
     with document.folded("Folded"):
         document.add(Picture(_plot(), "A plot.", "a line"))
     (folder / "plot.png").write_bytes(_png())

@@ -42,11 +42,10 @@ class Block:
 
 @dataclass(frozen=True)
 class Heading(Block):
-    """The title of what follows, up to the next one; those of level 2 stand in the table of contents."""
+    """The title of what follows, up to the next one; all stand in the table of contents."""
 
     title: str
     anchor: str
-    level: int = 2
 
 
 @dataclass(frozen=True)
@@ -199,14 +198,14 @@ class Document:
         """Put parts at the end of the section that was begun last."""
         self._into.extend(blocks)
 
-    def section(self, title: str, *blocks: Block, level: int = 2) -> None:
+    def section(self, title: str, *blocks: Block) -> None:
         """Begin a section, with its first parts."""
         slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "section"
         anchor, number = slug, 2
         while anchor in self._anchors:
             anchor, number = f"{slug}-{number}", number + 1
         self._anchors.add(anchor)
-        self.add(Heading(title, anchor, level), *blocks)
+        self.add(Heading(title, anchor), *blocks)
 
     @contextmanager
     def folded(self, summary: str) -> Iterator[None]:
@@ -220,7 +219,7 @@ class Document:
     @property
     def contents(self) -> list[Heading]:
         """What the table of contents leads to."""
-        return [block for block in _flat(self.blocks) if isinstance(block, Heading) and block.level == 2]
+        return [block for block in _flat(self.blocks) if isinstance(block, Heading)]
 
     @property
     def tables(self) -> list[Table]:
