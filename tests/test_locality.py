@@ -85,8 +85,8 @@ def test_locality_of_a_cell_is_a_table_figures_and_a_page(experiment, tmp_path, 
 def test_the_study_stands_before_beside_after_and_is_not_measured_twice(experiment, capsys):
     assert main(["locality", str(experiment), *MEASURED]) == 0
     folder = experiment / "report" / "locality"
-    table = (folder / "locality.md").read_text()
-    assert "vit | 80" in table
+    table = (folder / "tables" / "before_and_after.csv").read_text()
+    assert "vit,80" in table
     assert (folder / "locality.html").exists()
     assert (folder / "accuracy.png").exists()
     kept = {path: path.stat().st_mtime_ns for path in folder.glob("*.json")}

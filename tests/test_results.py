@@ -1,6 +1,7 @@
 """What stands under results/ still reads, and its figures are those that the recorded cells give."""
 
 import csv
+import html
 import json
 import re
 from pathlib import Path
@@ -27,6 +28,11 @@ BLOCK = re.compile(r"<!-- vit-vs-cnn report (\S+) -->\n(.*?)\n<!-- end -->", re.
 
 def _name(path: Path) -> str:
     return str(path.relative_to(RESULTS))
+
+
+def _page(analysis: Path) -> str:
+    """What a recorded report says, beside its ``analysis.json``."""
+    return html.unescape((analysis.parent / "index.html").read_text())
 
 
 def block_of(analysis: Analysis) -> str:
@@ -57,8 +63,7 @@ def test_a_readme_says_what_report_says_of_the_recorded_accuracies(path):
 @pytest.mark.parametrize("path", ANALYSES, ids=_name)
 def test_a_readme_quotes_the_answer_and_the_differences_of_its_report(path):
     readme = (path.parent / "README.md").read_text()
-    report = (path.parent / "report.md").read_text()
-    (answer,) = re.findall(r"^\*\*(.+)\*\*$", report, re.MULTILINE)
+    (answer,) = re.findall(r'<div class="lead"><p>(.*?)</p>', _page(path))
     quoted = " ".join(re.findall(r"^> (.+)$", readme, re.MULTILINE))
     assert quoted in ("", answer)
     (pair,) = json.loads(path.read_text())["pairs"]
@@ -112,8 +117,7 @@ def test_a_readme_has_the_multipliers_of_its_report(path):
 
 @pytest.mark.parametrize("path", ANALYSES, ids=_name)
 def test_a_readme_counts_the_looks_at_the_test_set_as_its_report_does(path):
-    report = (path.parent / "report.md").read_text()
-    opened, networks = re.findall(r"the test set was opened (\d+) times for (\d+) networks", report)[0]
+    opened, networks = re.findall(r"the test set was opened (\d+) times for (\d+) networks", _page(path))[0]
     text = " ".join((path.parent / "README.md").read_text().split())
     if "network tested once" in text or "networks tested once" in text:
         assert opened == networks
@@ -124,16 +128,15 @@ def test_a_readme_counts_the_looks_at_the_test_set_as_its_report_does(path):
 def test_the_recorded_comparison_has_the_figures_of_its_json_and_the_sign_of_its_pair():
     folder = RESULTS / "compare_cifar10"
     found = json.loads((folder / "comparison.json").read_text())
-    markdown, page, readme = ((folder / n).read_text() for n in ("comparison.md", "index.html", "README.md"))
+    page, readme = ((folder / n).read_text() for n in ("index.html", "README.md"))
     for one in found["accuracy"]["classes"]:
         points = f"{100 * (one['accuracy']['resnet'] - one['accuracy']['vit']):+.1f}"
-        assert re.search(rf"^\| {one['name']} \|.*\| {re.escape(points)} \|", markdown, re.MULTILINE)
         assert re.search(rf"<td>{one['name']}</td>.*>{re.escape(points)}<", page)
     first, second = (100 * group["top1"]["value"] for group in found["accuracy"]["groups"])
     assert f"ResNet-8 {second:.1f} %, ViT {first:.1f} %" in readme
     (said,) = found["conclusions"]
     assert said in " ".join(readme.split())
-    assert said in " ".join(markdown.split())
+    assert said in " ".join(html.unescape(page).split())
     surely = [one["name"] for one in found["accuracy"]["classes"] if one["p_corrected"] < 0.05]
     assert f"only {' and '.join(surely)} differ at p < .05" in " ".join(readme.split())
 

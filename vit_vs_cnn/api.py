@@ -59,13 +59,10 @@ class Findings(regimes.Findings):
         return self.answer
 
     def _repr_html_(self) -> str:
-        from vit_vs_cnn.reporting.page import Page
-        from vit_vs_cnn.reporting.regime_tables import curves_table
+        from vit_vs_cnn.reporting.page import fragment_of
+        from vit_vs_cnn.reporting.regime_report import summary
 
-        page, sheet = Page(self.folder.resolve().name, self.answer), curves_table(self.analysis)
-        page.table(sheet.columns, sheet.rows, sheet.title)
-        page.figure(self.plot(), "", alt="accuracy of each contender over the number of labelled images")
-        return page.fragment()
+        return fragment_of(summary(self))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -132,16 +129,10 @@ class Compared:
         return self.text
 
     def _repr_html_(self) -> str:
-        from vit_vs_cnn.reporting.comparison_report import LONG, title_of
-        from vit_vs_cnn.reporting.comparison_tables import sheets_of
-        from vit_vs_cnn.reporting.page import Page
+        from vit_vs_cnn.reporting.comparison_report import comparison_document
+        from vit_vs_cnn.reporting.page import fragment_of
 
-        page = Page(title_of(self.comparison), self.comparison.conclusions)
-        for sheet in sheets_of(self.comparison):
-            if sheet.name not in LONG:
-                page.table(sheet.columns, sheet.rows, sheet.title)
-        page.text(*self.notes, note=True)
-        return page.fragment()
+        return fragment_of(comparison_document(self.comparison, self.notes))
 
 
 def train(

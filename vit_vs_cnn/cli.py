@@ -21,7 +21,6 @@ COMMANDS = {
     "status": "status",
     "report": "report",
     "models": "models",
-    "figures": "figures",
     "compare": "compare",
     "inspect": "inspect",
     "to-attention": "to_attention",
@@ -30,6 +29,8 @@ COMMANDS = {
     "export": "export",
     "cell": "cell",
 }
+#: Commands of before: what has taken their place.
+GONE = {"figures": "the figures of the lesson are drawn by notebooks/figures.py: python notebooks/figures.py FOLDER"}
 #: What ``train`` starts by itself; not for users.
 INTERNAL = {"cell"}
 #: What PyTorch and NumPy say where memory does not suffice.
@@ -54,7 +55,6 @@ Train a Vision Transformer and a CNN under one protocol and see which serves you
   locality PATH                                 how convolution-like a network's attention is
   export CHECKPOINT                             safetensors, ONNX, torch.export, timm; each checked
   models                                        list the models by name, with parameters and MACs
-  figures FOLDER                                draw every figure of the lesson on attention into a folder
 
 vit-vs-cnn COMMAND --help explains the arguments of a command; --version tells versions.
 """
@@ -114,6 +114,8 @@ def _kept_trace(error: BaseException, words: list[str]) -> str:
 
 
 def _run(command: str, words: list[str]) -> None:
+    if command in GONE:
+        raise InputError(GONE[command])
     if command not in COMMANDS:
         known = ", ".join(name for name in COMMANDS if name not in (*INTERNAL, "compile"))
         raise InputError(f"{command!r} is no command; there are: {known} (see --help)")

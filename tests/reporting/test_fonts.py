@@ -10,10 +10,11 @@ from matplotlib.figure import Figure
 
 from tests.reporting.inspected import looked, shown, vit
 from vit_vs_cnn.reporting import fonts
+from vit_vs_cnn.reporting.document import Document, Picture
+from vit_vs_cnn.reporting.drawing import save_figure
 from vit_vs_cnn.reporting.fonts import make_readable, readable
-from vit_vs_cnn.reporting.heatmaps import save_figure
 from vit_vs_cnn.reporting.inspection_pictures import card, overlay_sheet
-from vit_vs_cnn.reporting.page import Page
+from vit_vs_cnn.reporting.page import page_of
 
 NAMES = [
     "猫",
@@ -62,9 +63,9 @@ def test_a_figure_with_names_in_any_script_is_saved_without_a_warning(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(save_figure(named_figure(), tmp_path, "named")) == 2
-        page = Page("猫", ["names"])
-        page.figure(named_figure(), "狗", "γάτα")
-        assert "狗" in page.html()
+        document = Document("猫", ["names"])
+        document.add(Picture(named_figure(), "狗", "γάτα"))
+        assert "狗" in page_of(document)
 
 
 @pytest.mark.usefixtures("only_dejavu")

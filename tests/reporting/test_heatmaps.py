@@ -7,7 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from vit_vs_cnn.reporting.heatmaps import attention_heatmaps, save_figure
+from vit_vs_cnn.reporting.drawing import save_figure
+from vit_vs_cnn.reporting.heatmaps import attention_heatmaps
 
 LAYERS, HEADS, QUERIES, KEYS = 2, 3, 5, 7
 
@@ -64,7 +65,7 @@ def test_files_are_what_their_names_say_and_the_same_every_time(tmp_path):
 
 
 def test_no_display_and_no_global_state_is_needed():
-    code = "import sys, vit_vs_cnn.reporting.attention_figures; assert 'matplotlib.pyplot' not in sys.modules"
+    code = "import sys, vit_vs_cnn.reporting.heatmaps; assert 'matplotlib.pyplot' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

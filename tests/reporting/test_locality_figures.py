@@ -9,11 +9,12 @@ from PIL import Image
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.locality.measure import measure_locality
 from vit_vs_cnn.models import ResNet, VisionTransformer
+from vit_vs_cnn.reporting.drawing import save_figure
 from vit_vs_cnn.reporting.locality_figures import (
     FIGURES,
     attention_distances,
     convolution_ladder,
-    draw_locality_figures,
+    figures_of,
     head_centres,
     replaced_layers,
     variance_shares,
@@ -31,9 +32,10 @@ def report():
 
 
 def test_every_figure_is_drawn_and_nothing_is_clipped(report, tmp_path):
-    paths = draw_locality_figures(report, tmp_path, ["png"])
-    assert [path.stem for path in paths] == list(FIGURES)
-    for path in paths:
+    figures = figures_of(report)
+    assert list(figures) == list(FIGURES)
+    for name, figure in figures.items():
+        (path,) = save_figure(figure, tmp_path, name, ["png"])
         image = np.asarray(Image.open(path).convert("L"))
         assert image.std() > 10, path
         edges = [image[0], image[-1], image[:, 0], image[:, -1]]
@@ -79,10 +81,10 @@ def test_without_labels_the_changed_predictions_are_shown(report):
     np.testing.assert_allclose(axis.lines[1].get_ydata(), [100 * (1 - layer.replaced[3].agreement) for layer in layers])
 
 
-def test_a_network_without_attention_has_the_figure_of_its_feature_maps(tmp_path):
+def test_a_network_without_attention_has_the_figure_of_its_feature_maps():
     network = ResNet(8, width=2, num_classes=3)
     images = torch.randn(3, 3, 20, 20, generator=torch.Generator().manual_seed(0))
     report = measure_locality(network, images, images, probes=2)
-    assert [path.name for path in draw_locality_figures(report, tmp_path, ["svg"])] == ["feature_locality.svg"]
+    assert list(figures_of(report)) == ["feature_locality"]
     with pytest.raises(InputError, match=re.escape("no layers of attention")):
         head_centres(report)

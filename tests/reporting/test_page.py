@@ -7,9 +7,24 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from PIL import Image
+from rich.console import Console
 
 from tests.browser import DESK, PHONE, assert_readable, look_at, open_browser
-from vit_vs_cnn.reporting.page import Link, Page, Tile
+from vit_vs_cnn.reporting.document import (
+    Bullets,
+    Code,
+    Document,
+    Facts,
+    Gallery,
+    Link,
+    Picture,
+    Raw,
+    Table,
+    Text,
+)
+from vit_vs_cnn.reporting.page import fragment_of, page_of, write_document
+from vit_vs_cnn.reporting.style import looks
+from vit_vs_cnn.reporting.terminal import print_document
 
 NASTY = "<script>alert('x')</script> & \"n\""
 
@@ -26,27 +41,24 @@ def _plot() -> Figure:
     return figure
 
 
-def _page(folder: Path) -> Page:
-    page = Page(f"Title {NASTY}", [f"Answer {NASTY}", "Second."])
-    page.section("First part")
-    page.text(f"Words {NASTY}", "More words.", note=True)
-    page.bullets([Link("away", "results.csv"), NASTY])
-    page.facts({f"name {NASTY}": NASTY, "a very long path": "/".join(["part"] * 60), "n": 5000})
-    page.table(
-        ["name", "a number of it", *(f"column {i}" for i in range(17))],
-        [[NASTY, 1234, *["3.5 %"] * 17]],
-        "A wide table",
+def _document(folder: Path) -> Document:
+    document = Document(
+        f"Title {NASTY}", [f"Answer {NASTY}", "Second."], looks=looks(["vit", NASTY]), assets=["explorer.css"]
     )
-    page.code("python -m " + "vit_vs_cnn " * 30)
-    page.section("First part")
-    page.section("Under it", level=3)
-    with page.details("Folded"):
-        page.figure(_plot(), "A plot.", "a line")
+    document.section("First part", Text(f"Words {NASTY}", note=True), Text("More words."))
+    document.add(Bullets([Link("away", "results.csv"), NASTY]), Code("python -m " + "vit_vs_cnn " * 30))
+    document.add(Facts({f"name {NASTY}": NASTY, "a very long path": "/".join(["part"] * 60), "n": 5000}))
+    columns = ["name", "a number of it", *(f"column {i}" for i in range(17))]
+    document.add(Table("A wide table", columns, [[NASTY, 1234, *["3.5 %"] * 17]], "wide", f"Note {NASTY}"))
+    document.section("First part")
+    document.section("Second part")
+    with document.folded("Folded"):
+        document.add(Picture(_plot(), "A plot.", "a line"))
     (folder / "plot.png").write_bytes(_png())
-    page.figure(folder / "plot.png", f"A file {NASTY}", f"grey {NASTY}")
-    page.gallery([Tile(_png(5, 3), str(i), f"tile {i}") for i in range(6)], width=40, pixels=True)
-    page.script("document.title = document.title + ' ready'")
-    return page
+    document.add(Picture(folder / "plot.png", f"A file {NASTY}", f"grey {NASTY}"))
+    tiles = [Picture(_png(5, 3), str(i), f"tile {i}") for i in range(6)]
+    document.add(Gallery(tiles, width=40))
+    return document
 
 
 EMPTY = ("meta", "link", "img", "br", "hr")
@@ -76,61 +88,125 @@ class _Tags(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_what_a_user_named_is_never_markup(tmp_path):
-    page = _page(tmp_path)
-    page._scripts.clear()
-    html = page.html()
+@pytest.mark.parametrize("render", [page_of, fragment_of])
+def test_what_a_user_named_is_never_markup(render, tmp_path):
+    html = render(_document(tmp_path))
     assert "script" not in _Tags(html).tags
     assert html.count("&lt;script&gt;") >= 8
 
 
+def test_values_of_a_template_of_its_own_are_never_markup():
+    document = Document("t", assets=["explorer.js"])
+    document.add(Raw("explorer.html", {"weights": {NASTY: NASTY}, "data": {"name": NASTY, "a": "</script>"}}))
+    html = page_of(document)
+    assert "<script>alert" not in html
+    assert "script-src 'unsafe-inline'" in html
+    assert html.count("</script>") == 3
+
+
 def test_tags_are_closed_and_anchors_unique_and_met(tmp_path):
-    tags = _Tags(_page(tmp_path).html())
+    tags = _Tags(page_of(_document(tmp_path)))
     assert len(set(tags.anchors)) == len(tags.anchors) == 3
     assert {link[1:] for link in tags.links if link.startswith("#")} <= set(tags.anchors)
     assert [tag for tag in tags.tags if tag == "h1"] == ["h1"]
 
 
 def test_nothing_is_loaded_from_beside_the_page(tmp_path):
-    html = _page(tmp_path).html()
+    html = page_of(_document(tmp_path))
     assert re.findall(r'src="(?!data:)', html) == []
     assert "<link" in html and html.count("<link") == html.count('<link rel="icon" href="data:,">')
     assert "default-src 'none'" in html
 
 
 def test_the_same_calls_give_the_same_bytes(tmp_path):
-    assert _page(tmp_path).html() == _page(tmp_path).html()
+    assert page_of(_document(tmp_path)) == page_of(_document(tmp_path))
+
+
+def _made(*blocks) -> Document:
+    document = Document("t")
+    document.add(*blocks)
+    return document
+
+
+def _printed(document: Document, width: int = 80) -> str:
+    file = io.StringIO()
+    print_document(document, Console(file=file, width=width))
+    return file.getvalue()
 
 
 def test_columns_of_numbers_are_flush_right():
-    page = Page("t")
-    page.table(
-        ["name", "share", "text"], [["3a", "+3.5 %", "4 of them"], ["b", "x6.0", "none"], ["c", None, "-x"]], "c"
-    )
-    assert page.html().count('<td class="right">') == 3
+    rows = [["3a", "+3.5 %", "4 of them"], ["b", "x6.0", "none"], ["c", None, "-x"]]
+    assert page_of(_made(Table("c", ["name", "share", "text"], rows))).count('<td class="right">') == 3
 
 
 def test_a_row_that_does_not_fit_its_table_is_refused():
     with pytest.raises(ValueError, match="a row of 1 cells in a table of 2 columns"):
-        Page("t").table(["a", "b"], [["x"]], "c")
+        Table("c", ["a", "b"], [["x"]])
+
+
+def test_a_contender_has_its_colour_and_its_marker_in_a_table():
+    document = Document("t", looks=looks(["resnet", "mine", "vit"]))
+    document.add(Table("c", ["who"], [["vit"], ["resnet"], ["mine"], ["others"]]))
+    marks = re.findall(r'style="color: (#\w+)">(.)</span>', page_of(document))
+    assert marks == [("#0072B2", "●"), ("#D55E00", "■"), ("#009E73", "▲")]
+
+
+def test_a_contender_looks_the_same_whatever_the_order_and_no_two_look_alike():
+    names = ["vit", "resnet", "vit (mine)", *"abcdefghi"]
+    assert looks(names) == looks(reversed(names)) == {**looks(names[:2]), **looks(names)}
+    assert len({(look.colour, look.marker) for look in looks(names).values()}) == len(names)
+
+
+def test_a_terminal_shows_tables_then_the_lead_then_warnings_and_no_folded_part():
+    document = Document("t", "The answer.")
+    document.section("Before", Bullets(["beware"], "warning"))
+    document.section(
+        "All", Table("T", ["n", "aside", "x"], [["7", "hidden", "[b]1,234[/b]"]], aside=frozenset({"aside"}))
+    )
+    document.add(Table("Q", ["never"], [["shown"]], terminal=False), Facts({"no": "fact"}), Text("Words."))
+    with document.folded("Folded"):
+        document.add(Table("F", ["no"], [["fold"]]))
+    text = _printed(document)
+    found = [text.index(word) for word in ("T\n", "[b]1,234[/b]", "Words.", "The answer.", "warning: beware")]
+    assert found == sorted(found)
+    assert not any(word in text for word in ("hidden", "shown", "fact", "fold", "Before"))
+
+
+def test_a_table_that_is_too_wide_for_a_terminal_is_set_tighter_and_its_numbers_are_whole():
+    columns = [f"n{i}" for i in range(8)]
+    table = Table("T", ["name", *columns], [["a name that is folded", *["12345.7"] * 8]])
+    assert _printed(_made(table)).count("12345.7") == _printed(_made(table), 200).count("12345.7") == 8
+
+
+def test_parts_of_a_table_stand_apart_on_a_page_and_on_a_terminal():
+    document = _made(Table("T", ["n", "who"], [["1", "a"], ["1", "b"], ["2", "a"]], part_by="n"))
+    assert page_of(document).count('<tr class="parted">') == 1
+    assert re.search(r"1  b *\n *\n *2  a", _printed(document))
+
+
+def test_files_hold_plain_numbers_and_every_picture_in_every_format(tmp_path):
+    cells = [["1,234", "-0.5", "a, b"], [5000, None, Link("there", "x.csv")]]
+    document = _made(Table("T", ["n", "m", "t"], cells, "numbers"), Picture(_plot(), "c", "a", "plot"))
+    written = write_document(document, tmp_path / "made")
+    names = [str(path.relative_to(tmp_path / "made")) for path in written]
+    assert names == ["figures/plot.svg", "figures/plot.png", "tables/numbers.csv", "index.html"]
+    assert written[2].read_text() == 'n,m,t\n1234,-0.5,"a, b"\n5000,,there\n'
 
 
 @pytest.mark.parametrize("source", ["<html/>", "no markup", b"GIF89a"])
 def test_what_is_neither_png_nor_svg_is_refused(source):
     with pytest.raises(ValueError, match="must be PNG or SVG"):
-        Page("t").figure(source, "c", "a")
+        page_of(_made(Picture(source, "c", "a")))
 
 
 def test_pictures_carry_their_size(tmp_path):
-    page = Page("t")
-    page.figure(_png(7, 11), "c", "a")
-    page.figure(_plot(), "c", "a")
-    page.figure('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 31 17"/>', "c", "a")
-    assert re.findall(r'width="(\d+)" height="(\d+)"', page.html()) == [("11", "7"), ("672", "288"), ("31", "17")]
+    bare = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 31 17"/>'
+    html = page_of(_made(*(Picture(source, "c", "a") for source in (_png(7, 11), _plot(), bare))))
+    assert re.findall(r'width="(\d+)" height="(\d+)"', html) == [("11", "7"), ("672", "288"), ("31", "17")]
 
 
 def test_a_browser_reads_the_page_on_a_desk_and_on_a_phone(tmp_path):
-    path = _page(tmp_path).write(tmp_path / "made" / "page.html")
+    path = write_document(_document(tmp_path), tmp_path / "made", page="page.html")[-1]
     with open_browser(tmp_path / "profile") as browser:
         for width in (DESK, PHONE):
             for dark in (False, True):
@@ -138,4 +214,3 @@ def test_a_browser_reads_the_page_on_a_desk_and_on_a_phone(tmp_path):
                 assert_readable(look)
                 assert len(look.figures) == 8
                 assert NASTY in look.text
-        assert browser.title.endswith("ready")

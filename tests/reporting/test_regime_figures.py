@@ -6,7 +6,7 @@ from PIL import Image
 
 from tests.regimes.tables import law_table, published, seeded
 from vit_vs_cnn.regimes import analyse
-from vit_vs_cnn.reporting.heatmaps import save_figure
+from vit_vs_cnn.reporting.drawing import save_figure
 from vit_vs_cnn.reporting.regime_figures import (
     cost_frontier,
     data_multiplier,
@@ -113,7 +113,7 @@ def test_residuals_have_a_panel_for_each_law_and_the_sign_of_accuracy():
     plain, floored = residuals(analysis).axes
     assert plain.get_title().startswith("power law: ") and floored.get_title().startswith("power law with floor: ")
     law = next(law for law in analysis.laws if law.contender == "vit" and law.model == "power law")
-    (drawn,) = markers(plain, "s")
+    (drawn,) = markers(plain, "o")
     np.testing.assert_allclose(drawn.get_ydata(), [-100 * r for r in law.residuals])
 
 

@@ -100,7 +100,7 @@ def test_measured_times_change_nothing_but_the_files_that_name_them(tmp_path):
         path.write_text(json.dumps(values | {"images_per_second": 5.0}))
     write_report(other)
     one, two = _bytes(folder / "report"), _bytes(other / "report")
-    assert {name for name in one if one[name] != two[name]} == {"results.csv", "table.md"}
+    assert {name for name in one if one[name] != two[name]} == {"results.csv"}
 
 
 def test_files_that_were_left_out_stand_on_the_page_once(tmp_path):
@@ -110,9 +110,8 @@ def test_files_that_were_left_out_stand_on_the_page_once(tmp_path):
         values["data"]["skipped"] = {"counts": {"damaged": 1234, "empty file": 5}, "list": "/cache/unusable.csv"}
         path.write_text(json.dumps(values))
     write_report(folder)
-    for name in ("index.html", "report.md"):
-        text = (folder / "report" / name).read_text()
-        assert text.count("damaged: 1,234, empty file: 5; listed in /cache/unusable.csv") == 1
+    text = (folder / "report" / "index.html").read_text()
+    assert text.count("damaged: 1,234, empty file: 5; listed in /cache/unusable.csv") == 1
 
 
 def test_the_page_opens_with_the_answer_and_has_every_part(reported):
@@ -135,8 +134,6 @@ def test_every_file_that_the_page_names_is_there(reported):
     links = [link for link in re.findall(r'href="([^"#]+)"', html) if not link.startswith("data:")]
     assert len(links) > 15
     assert all((reported / "report" / link).is_file() for link in links)
-    markdown = (reported / "report" / "report.md").read_text()
-    assert all((reported / "report" / name).is_file() for name in re.findall(r"\]\((figures/.+?)\)", markdown))
 
 
 def test_tables_hold_plain_numbers(reported):

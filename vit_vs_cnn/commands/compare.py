@@ -55,7 +55,7 @@ def _parser() -> Arguments:
         help="a checkpoint, a cell's folder, an experiment's folder, an exported .safetensors or .onnx, timm/NAME "
         "(untrained) or timm/NAME=WEIGHTS_FILE",
     )
-    parser.add_argument("--output", type=Path, metavar="DIR", help="write JSON, CSV, Markdown, figures and a page here")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="write JSON, CSV, figures and a page here")
     parser.add_argument("--json", action="store_true", help="print the result as JSON, and nothing else")
     parser.add_argument("--quick", action="store_true", help="a first look: fewer images where that is only coarser")
     parser.add_argument(

@@ -9,7 +9,7 @@ def run(words: list[str]) -> None:
         return
     from vit_vs_cnn.models import create_model, list_models
     from vit_vs_cnn.models.cost import count_macs, count_parameters
-    from vit_vs_cnn.reporting.tables import in_millions
+    from vit_vs_cnn.reporting.style import in_millions
 
     for name in list_models():
         model = create_model(name, num_classes=10, image_size=32)

@@ -31,7 +31,7 @@ def run(words: list[str]) -> None:
     import torch
 
     from vit_vs_cnn.conversion.to_attention import EXACT_IMAGES, compile_network
-    from vit_vs_cnn.reporting.tables import in_millions
+    from vit_vs_cnn.reporting.style import in_millions
     from vit_vs_cnn.runs.trained import open_network
 
     trained = open_network(given.checkpoint, trust=given.trust)

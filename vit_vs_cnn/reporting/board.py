@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from vit_vs_cnn.reporting.fonts import make_readable
-from vit_vs_cnn.reporting.heatmaps import COLOUR_MAP, DPI
+from vit_vs_cnn.reporting.style import COLOUR_MAP, DPI
 
 #: Inches from one line of text to the next, for each point of its size.
 LINE = 1.2 / 72

@@ -1,6 +1,6 @@
 """Figures of a comparison: what one sees at a glance, each drawn without a display."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,73 +12,69 @@ from vit_vs_cnn.comparison.confidence import Confidence
 from vit_vs_cnn.comparison.entries import Tested, grouped
 from vit_vs_cnn.comparison.latency import Cost
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.reporting.comparison_style import MOST, plain_axes, style
-from vit_vs_cnn.reporting.heatmaps import COLOUR_MAP
+from vit_vs_cnn.reporting.drawing import plain_axes
 from vit_vs_cnn.reporting.robustness_figures import attacks_figure, corruptions_figure, cues_figure, shifts_figure
 from vit_vs_cnn.reporting.similarity_figures import similarity_figures
+from vit_vs_cnn.reporting.style import COLOUR_MAP, GREY, MOST, Looks, looks, percent
+from vit_vs_cnn.statistics.estimate import Estimate
 
 
 def figures_of(comparison: Comparison, tested: Sequence[Tested], test: LabelledImages) -> dict[str, Figure]:
     """Every figure that there is something to draw of, by the name of its file."""
     drawn: dict[str, Figure] = {}
-    if comparison.accuracy is not None:
-        drawn["accuracy"] = accuracy_figure(comparison.accuracy)
-        drawn["classes"] = classes_figure(comparison.accuracy)
-        drawn["confusion"] = confusion_figure(comparison.accuracy, comparison.class_names)
-        if len(comparison.accuracy.networks) > 1:
-            drawn["disagreement"] = disagreement_figure(comparison.accuracy)
+    known = looks([network.group for network in comparison.networks])
+    if (accuracy := comparison.accuracy) is not None:
+        drawn["accuracy"] = accuracy_figure(accuracy, known)
+        drawn["classes"] = classes_figure(accuracy, known)
+        drawn["confusion"] = confusion_figure(accuracy, comparison.class_names)
+        if len(accuracy.networks) > 1:
+            drawn["disagreement"] = disagreement_figure(accuracy)
         if comparison.pictures:
             drawn["pictures"] = pictures_figure(comparison.pictures, tested, test)
     if comparison.confidence:
-        drawn["reliability"] = reliability_figure(_first_of_each(comparison), comparison.confidence)
+        first = {network.group: network.name for network in reversed(comparison.networks)}
+        drawn["reliability"] = reliability_figure(
+            {group: first[group] for group in known}, comparison.confidence, known
+        )
     if comparison.robustness is not None:
-        drawn["corruptions"] = corruptions_figure(comparison.robustness)
-        drawn["shifts"] = shifts_figure(comparison.robustness)
+        drawn["corruptions"] = corruptions_figure(comparison.robustness, known)
+        drawn["shifts"] = shifts_figure(comparison.robustness, known)
         if comparison.robustness.cues is not None:
-            drawn["cues"] = cues_figure(comparison.robustness.cues)
+            drawn["cues"] = cues_figure(comparison.robustness.cues, known)
     if comparison.attacked is not None:
-        drawn["attacks"] = attacks_figure(comparison.attacked)
+        drawn["attacks"] = attacks_figure(comparison.attacked, known)
     if comparison.similarity is not None:
-        drawn |= similarity_figures(comparison.similarity)
-    if comparison.cost and comparison.accuracy is not None:
-        drawn["cost"] = cost_figure(comparison.cost, comparison.accuracy)
+        drawn |= similarity_figures(comparison.similarity, known)
+    if comparison.cost and accuracy is not None:
+        drawn["cost"] = cost_figure(comparison.cost, accuracy, known)
     return drawn
 
 
-def _first_of_each(comparison: Comparison) -> dict[str, str]:
-    """Group to the name of its first network."""
-    names: dict[str, str] = {}
-    for network in comparison.networks:
-        names.setdefault(network.group, network.name)
-    return names
-
-
-def accuracy_figure(accuracy: Accuracy) -> Figure:
+def accuracy_figure(accuracy: Accuracy, known: Looks) -> Figure:
     """Every group's top-1 accuracy with its interval, and its single networks as small marks."""
     figure, (axis,) = plain_axes(6.4, 0.9 + 0.45 * len(accuracy.groups))
     for number, group in enumerate(accuracy.groups):
-        value, low, high = (100 * x for x in (group.top1.value, group.top1.low, group.top1.high))
-        error = np.array([[value - low], [high - value]])
-        axis.errorbar(value, number, xerr=error, capsize=3, linestyle="none", **style(number))
+        value, error = _with_error(group.top1)
+        axis.errorbar(value, number, xerr=error, capsize=3, linestyle="none", **known[group.name].line)
         alone = [100 * a for a in group.by_network.values()]
         if len(alone) > 1:
-            axis.plot(alone, [number + 0.22] * len(alone), "|", color=style(number)["color"], markersize=8)
+            axis.plot(alone, [number + 0.22] * len(alone), "|", color=known[group.name].colour, markersize=8)
     axis.set_yticks(range(len(accuracy.groups)), [group.name for group in accuracy.groups])
     axis.set_ylim(len(accuracy.groups) - 0.5, -0.5)
-    axis.axvline(100 * accuracy.majority, color="#999999", linestyle=":", zorder=0)
-    axis.set_xlabel("top-1 accuracy in %, with 95 % interval; dotted: always the most frequent class", fontsize=9)
+    axis.axvline(100 * accuracy.majority, color=GREY, linestyle=":", zorder=0)
+    axis.set_xlabel("top-1 accuracy in %, with 95 % interval; dotted: always the most frequent class")
     axis.grid(axis="x", alpha=0.3)
     return figure
 
 
-def classes_figure(accuracy: Accuracy) -> Figure:
+def classes_figure(accuracy: Accuracy, known: Looks) -> Figure:
     """Accuracy by class, the class where groups differ most on top; at most 30 classes."""
     ordered = sorted(accuracy.classes, key=lambda c: max(c.accuracy.values()) - min(c.accuracy.values()), reverse=True)
     shown = ordered[:30]
     figure, (axis,) = plain_axes(6.4, 1.2 + 0.27 * len(shown))
-    for number, group in enumerate(accuracy.groups):
+    for group in accuracy.groups:
         values = [100 * one.accuracy[group.name] for one in shown]
-        axis.plot(values, range(len(shown)), linestyle="none", label=group.name, markersize=5, **style(number))
+        axis.plot(values, range(len(shown)), ls="none", label=group.name, ms=5, **known[group.name].line)
     for place, one in enumerate(shown):
         ends = [100 * min(one.accuracy.values()), 100 * max(one.accuracy.values())]
         axis.plot(ends, [place, place], color="#bbbbbb", zorder=0, linewidth=1.5)
@@ -87,7 +83,7 @@ def classes_figure(accuracy: Accuracy) -> Figure:
     axis.set_ylim(len(shown) - 0.5, -0.5)
     more = f" (the {len(shown)} of {len(ordered)} where they differ most)" if len(shown) < len(ordered) else ""
     starred = "; * they differ (p < 0.05, Holm)" if any((c.p_corrected or 1) < 0.05 for c in shown) else ""
-    axis.set_xlabel(f"accuracy in % by class{more}{starred}", fontsize=9)
+    axis.set_xlabel(f"accuracy in % by class{more}{starred}")
     axis.grid(axis="x", alpha=0.3)
     figure.legend(fontsize=8, loc="outside upper center", ncols=4, frameon=False)
     return figure
@@ -101,26 +97,24 @@ def confusion_figure(accuracy: Accuracy, class_names: Sequence[str]) -> Figure:
     for axis, (name, counts) in zip(axes, shown.items(), strict=True):
         matrix = np.asarray(counts, dtype=float)
         share = 100 * matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
-        picture = axis.imshow(share, cmap=COLOUR_MAP, vmin=0, vmax=100)
+        axis.imshow(share, cmap=COLOUR_MAP, vmin=0, vmax=100)
         axis.set_title(name, fontsize=10)
-        axis.set_xlabel("predicted", fontsize=9)
+        axis.set_xlabel("predicted")
         if few:
             axis.set_xticks(range(len(class_names)), class_names, rotation=90, fontsize=7)
             axis.set_yticks(range(len(class_names)), class_names, fontsize=7)
             _write_in(axis, share)
         axis.spines[:].set_visible(False)
-        if axis is axes[0]:
-            axis.set_ylabel("true class", fontsize=9)
-        if axis is axes[-1]:
-            figure.colorbar(picture, ax=axes, shrink=0.7, label="% of the true class")
+    axes[0].set_ylabel("true class")
+    figure.colorbar(axes[0].images[0], ax=axes, shrink=0.7, label="% of the true class")
     return figure
 
 
-def _write_in(axis: Axes, values: np.ndarray, form: Callable[[float], str] = lambda v: f"{v:.0f}") -> None:
+def _write_in(axis: Axes, values: np.ndarray) -> None:
     middle = (values.min() + values.max()) / 2
     for (row, col), value in np.ndenumerate(values):
         colour = "white" if value < middle else "black"
-        axis.text(col, row, form(value), ha="center", va="center", fontsize=6, color=colour)
+        axis.text(col, row, f"{value:.0f}", ha="center", va="center", fontsize=6, color=colour)
 
 
 def disagreement_figure(accuracy: Accuracy) -> Figure:
@@ -145,19 +139,14 @@ def pictures_figure(pictures: Mapping[str, list[int]], tested: Sequence[Tested],
     kinds = dict(list(pictures.items())[: MOST + 1])
     columns = max(len(numbers) for numbers in kinds.values())
     lines = 1 + len(first)
-    figure = Figure(figsize=(1.25 * columns + 0.3, len(kinds) * (1.45 + 0.14 * lines) + 0.1), layout="constrained")
-    axes = figure.subplots(len(kinds), columns, squeeze=False)
+    height = len(kinds) * (1.45 + 0.14 * lines) + 0.1
+    figure, axes = plain_axes(1.25 * columns + 0.3, height, columns, len(kinds), ruled=False)
     for row, (kind, numbers) in enumerate(kinds.items()):
-        for column in range(columns):
-            axis = axes[row, column]
-            axis.set_xticks([])
-            axis.set_yticks([])
-            axis.spines[:].set_visible(False)
-            if column < len(numbers):
-                _picture(axis, numbers[column], first, test)
-        axes[row, 0].set_title(
-            f"{kind}\n{axes[row, 0].get_title(loc='left')}", fontsize=6.5, loc="left", fontweight="bold"
-        )
+        in_row = axes[row * columns : (row + 1) * columns]
+        for axis, number in zip(in_row, numbers, strict=False):
+            _picture(axis, number, first, test)
+        title = f"{kind}\n{in_row[0].get_title(loc='left')}"
+        in_row[0].set_title(title, fontsize=6.5, loc="left", fontweight="bold")
     return figure
 
 
@@ -170,43 +159,43 @@ def _picture(axis: Axes, number: int, first: Sequence[Tested], test: LabelledIma
     axis.set_xlabel("\n".join(says), fontsize=6.5, loc="left")
 
 
-def reliability_figure(first: Mapping[str, str], confidence: Mapping[str, Confidence]) -> Figure:
+def reliability_figure(first: Mapping[str, str], confidence: Mapping[str, Confidence], known: Looks) -> Figure:
     """Accuracy over confidence in bins of equal mass, before and after the temperature; the first of each group."""
     after = {group: confidence[name].after for group, name in first.items()}
     panels = 2 if any(after.values()) else 1
     figure, axes = plain_axes(3.6 * panels + 0.4, 3.6, panels)
     for panel, axis in enumerate(axes):
-        for number, (group, name) in enumerate(first.items()):
+        for group, name in first.items():
             judged = after[group] if panel else confidence[name].before
             if judged is not None:
-                label = f"{group}: ECE {100 * judged.ece:.1f} %"
-                axis.plot(judged.confidence, judged.accuracy, label=label, markersize=4, **style(number))
-        axis.plot([0, 1], [0, 1], color="#999999", linestyle=":", zorder=0)
-        axis.set_xlim(0, 1)
-        axis.set_ylim(0, 1)
-        axis.set_aspect("equal")
+                label = f"{group}: ECE {percent(judged.ece)} %"
+                axis.plot(judged.confidence, judged.accuracy, label=label, ms=4, **known[group].line)
+        axis.plot([0, 1], [0, 1], color=GREY, linestyle=":", zorder=0)
+        axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel="confidence", ylabel="accuracy")
         axis.set_title("with a temperature fitted on validation" if panel else "as it is", fontsize=10)
-        axis.set_xlabel("confidence", fontsize=9)
-        axis.set_ylabel("accuracy", fontsize=9)
         axis.legend(fontsize=7, frameon=False, loc="upper left")
     return figure
 
 
-def cost_figure(cost: Mapping[str, Cost], accuracy: Accuracy) -> Figure:
+def cost_figure(cost: Mapping[str, Cost], accuracy: Accuracy, known: Looks) -> Figure:
     """Accuracy over MACs, and over the time of one image."""
     figure, axes = plain_axes(8.2, 3.0, 2)
     groups = {group.name: group for group in accuracy.groups}
-    for number, (name, one) in enumerate(cost.items()):
-        top1 = groups[name].top1
-        error = 100 * np.array([[top1.value - top1.low], [top1.high - top1.value]])
+    for name, one in cost.items():
+        value, error = _with_error(groups[name].top1)
         for axis, x in zip(axes, (one.macs and one.macs / 1e6, 1000 * one.latency_p50), strict=True):
             if x:
-                axis.errorbar(x, 100 * top1.value, yerr=error, capsize=3, linestyle="none", label=name, **style(number))
-    axes[0].set_xlabel("MACs of one image in millions, attention counted", fontsize=9)
-    axes[1].set_xlabel(f"median time of one image in ms ({next(iter(cost.values())).device})", fontsize=9)
-    axes[0].set_ylabel("top-1 accuracy in %", fontsize=9)
+                axis.errorbar(x, value, yerr=error, capsize=3, linestyle="none", label=name, **known[name].line)
+    axes[0].set(xlabel="MACs of one image in millions, attention counted", ylabel="top-1 accuracy in %")
+    axes[1].set_xlabel(f"median time of one image in ms ({next(iter(cost.values())).device})")
     for axis in axes:
         axis.margins(0.2)
         axis.grid(alpha=0.3)
     axes[1].legend(fontsize=7, frameon=False)
     return figure
+
+
+def _with_error(estimate: Estimate) -> tuple[float, np.ndarray]:
+    """In per cent: the value, and how far its interval reaches below and above."""
+    value, low, high = (100 * x for x in (estimate.value, estimate.low, estimate.high))
+    return value, np.array([[value - low], [high - value]])

@@ -1,23 +1,23 @@
-"""A comparison on the terminal and in a folder: JSON, CSV, Markdown, figures and a page."""
+"""A comparison as a document: on the terminal, and in a folder with JSON, tables, figures and a page."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rich import box
+from matplotlib.figure import Figure
 from rich.console import Console
-from rich.table import Table
 
 from vit_vs_cnn.comparison.compare import Comparison
 from vit_vs_cnn.comparison.entries import Tested
 from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.files import write_text
 from vit_vs_cnn.reporting.comparison_figures import figures_of
-from vit_vs_cnn.reporting.comparison_tables import Sheet, sheets_of
-from vit_vs_cnn.reporting.heatmaps import save_figure
-from vit_vs_cnn.reporting.page import Page
+from vit_vs_cnn.reporting.comparison_tables import tables_of
+from vit_vs_cnn.reporting.document import Bullets, Cell, Document, Facts, Picture
+from vit_vs_cnn.reporting.page import write_document
+from vit_vs_cnn.reporting.style import listed, looks
+from vit_vs_cnn.reporting.terminal import print_document
 
-#: Tables that a terminal has no room for; they are in the folder.
-LONG = {"classes", "corruptions", "similarity", "settings"}
 HEADINGS = {
     "accuracy": "Accuracy",
     "confidence": "Confidence",
@@ -26,7 +26,7 @@ HEADINGS = {
     "cost": "Cost",
     "differences": "What differs",
 }
-#: Figure: the part that it belongs to, what stands below it, and what it shows in words.
+#: Figure: the part that it belongs to, and what stands below it.
 CAPTIONS = {
     "accuracy": ("accuracy", "Top-1 accuracy with 95 % intervals; short strokes are single seeds."),
     "classes": ("accuracy", "Accuracy by class, the class where they differ most on top."),
@@ -45,43 +45,31 @@ CAPTIONS = {
 }
 
 
+def comparison_document(
+    comparison: Comparison, notes: Sequence[str], figures: Mapping[str, Figure] | None = None
+) -> Document:
+    """All that there is to say, with the figures that were drawn."""
+    groups = list(dict.fromkeys(network.group for network in comparison.networks))
+    nothing = [f"{len(comparison.networks)} networks on {comparison.images:,} test images."]
+    known = looks(groups)
+    known |= {network.name: known[network.group] for network in comparison.networks}
+    document = Document(listed(groups), comparison.conclusions or nothing, looks=known)
+    if warnings := _warnings(comparison):
+        document.section("Before you read on", Bullets(warnings, "warning"))
+    tables = tables_of(comparison)
+    for part, heading in HEADINGS.items():
+        drawn = [
+            _picture(name, figure, document) for name, figure in (figures or {}).items() if CAPTIONS[name][0] == part
+        ]
+        if drawn or part in tables:
+            document.section(heading, *tables.get(part, []), *drawn)
+    document.section("How it was done", *([Bullets(notes, "note")] if notes else []), Facts(_method(comparison)))
+    return document
+
+
 def print_comparison(comparison: Comparison, notes: Sequence[str], console: Console) -> None:
     """The short tables, what they say, and what a reader must know."""
-    for sheet in sheets_of(comparison):
-        if sheet.name not in LONG or (sheet.name == "settings" and len(sheet.rows) <= 12):
-            console.print(_rich(sheet))
-            if sheet.note:
-                console.print(sheet.note, style="dim", markup=False, highlight=False)
-            console.print()
-    for line in comparison.conclusions:
-        console.print(line, soft_wrap=True, style="bold", markup=False, highlight=False)
-    for line in _warnings(comparison):
-        console.print(f"warning: {line}", soft_wrap=True, style="yellow", markup=False, highlight=False)
-    for line in notes:
-        console.print(f"note: {line}", soft_wrap=True, markup=False, highlight=False)
-
-
-def _rich(sheet: Sheet) -> Table:
-    table = Table(title=sheet.title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title_justify="left")
-    shown = [number for number, column in enumerate(sheet.columns) if column not in sheet.aside]
-    for number in shown:
-        right = number > 0
-        # Names of settings are long, and of no use cut off after three letters: they are folded instead.
-        table.add_column(
-            sheet.columns[number],
-            justify="right" if right else "left",
-            no_wrap=right,
-            overflow="ellipsis" if right else "fold",
-            min_width=None if right else 12,
-        )
-    for row in sheet.rows:
-        table.add_row(*(row[number] for number in shown))
-    return table
-
-
-def _warnings(comparison: Comparison) -> list[str]:
-    few = comparison.accuracy.few_classes if comparison.accuracy is not None else []
-    return [*few, *(comparison.differences.warnings if comparison.differences is not None else [])]
+    print_document(comparison_document(comparison, notes), console)
 
 
 def as_json(comparison: Comparison, notes: Sequence[str]) -> str:
@@ -92,98 +80,35 @@ def as_json(comparison: Comparison, notes: Sequence[str]) -> str:
 def write_comparison(
     comparison: Comparison, tested: Sequence[Tested], test: LabelledImages, notes: Sequence[str], folder: Path
 ) -> list[Path]:
-    """Everything into a folder, which is made: comparison.json, tables, figures, comparison.md and index.html."""
-    folder.mkdir(parents=True, exist_ok=True)
-    written = [_write(folder / "comparison.json", as_json(comparison, notes))]
-    sheets = sheets_of(comparison)
-    (folder / "tables").mkdir(exist_ok=True)
-    written += [_write(folder / "tables" / f"{sheet.name}.csv", sheet.to_csv()) for sheet in sheets]
-    figures: dict[str, Path] = {}
-    for name, figure in figures_of(comparison, tested, test).items():
-        paths = save_figure(figure, folder / "figures", name)
-        written += paths
-        figures[name] = next(path for path in paths if path.suffix == (".png" if name == "pictures" else ".svg"))
-    written.append(_write(folder / "comparison.md", _markdown(comparison, sheets, figures, notes)))
-    written.append(_page(comparison, sheets, figures, notes).write(folder / "index.html"))
-    return written
+    """Everything into a folder, which is made: comparison.json, tables, figures and index.html."""
+    write_text(folder / "comparison.json", as_json(comparison, notes))
+    document = comparison_document(comparison, notes, figures_of(comparison, tested, test))
+    return [folder / "comparison.json", *write_document(document, folder)]
 
 
-def _write(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8")
-    return path
+def _picture(name: str, figure: Figure, document: Document) -> Picture:
+    """In words the figure is what stands below it: the numbers are in the tables beside it."""
+    caption = CAPTIONS[name][1]
+    alt = f"{caption} Of {document.title}; the numbers are in the tables of this section."
+    return Picture(figure, caption, alt, name, ("png", "svg") if name == "pictures" else ("svg", "png"))
 
 
-def title_of(comparison: Comparison) -> str:
-    groups = list(dict.fromkeys(network.group for network in comparison.networks))
-    return " and ".join(groups) if len(groups) < 3 else f"{', '.join(groups[:-1])} and {groups[-1]}"
+def _warnings(comparison: Comparison) -> list[str]:
+    few = comparison.accuracy.few_classes if comparison.accuracy is not None else []
+    return [*few, *(comparison.differences.warnings if comparison.differences is not None else [])]
 
 
-def _markdown(comparison: Comparison, sheets: Sequence[Sheet], figures: dict[str, Path], notes: Sequence[str]) -> str:
-    parts = [f"# {title_of(comparison)}", *comparison.conclusions]
-    parts += [f"**Warning:** {line}" for line in _warnings(comparison)]
-    parts += list(notes)
-    for part, heading in HEADINGS.items():
-        here = [sheet for sheet in sheets if sheet.part == part]
-        pictures = [name for name in figures if CAPTIONS[name][0] == part]
-        if here or pictures:
-            parts.append(f"## {heading}")
-        for sheet in here:
-            parts += [f"{sheet.title}. {sheet.note}".strip(), sheet.to_markdown()]
-        parts += [f"![{CAPTIONS[name][1]}](figures/{name}.png)" for name in pictures]
-    return "\n\n".join(parts) + "\n"
-
-
-def _page(comparison: Comparison, sheets: Sequence[Sheet], figures: dict[str, Path], notes: Sequence[str]) -> Page:
-    nothing = [f"{len(comparison.networks)} networks on {comparison.images:,} test images."]
-    page = Page(title_of(comparison), comparison.conclusions or nothing)
-    if warnings := _warnings(comparison):
-        page.section("Before you read on")
-        page.bullets(warnings)
-    for part, heading in HEADINGS.items():
-        here = [sheet for sheet in sheets if sheet.part == part]
-        pictures = [name for name in figures if CAPTIONS[name][0] == part]
-        if not here and not pictures:
-            continue
-        page.section(heading)
-        for sheet in here:
-            _add_table(page, sheet)
-        for name in pictures:
-            page.figure(figures[name], CAPTIONS[name][1], alt=_in_words(name, comparison))
-    page.section("How it was done")
-    page.bullets([*notes, *_method(comparison)])
-    return page
-
-
-def _add_table(page: Page, sheet: Sheet) -> None:
-    if len(sheet.rows) <= 20:
-        page.table(sheet.columns, sheet.rows, sheet.title)
-    else:
-        with page.details(f"{sheet.title}: {len(sheet.rows)} rows"):
-            page.table(sheet.columns, sheet.rows, sheet.title)
-    if sheet.note:
-        page.text(sheet.note, note=True)
-
-
-def _in_words(name: str, comparison: Comparison) -> str:
-    """What a figure shows for who cannot see it: the numbers stand in the tables beside it."""
-    return f"{CAPTIONS[name][1]} Of {title_of(comparison)}; the numbers are in the tables of this section."
-
-
-def _method(comparison: Comparison) -> list[str]:
-    settings = comparison.settings
-    classes = len(comparison.class_names)
-    lines = [
-        f"{comparison.images:,} test images of {classes} classes, fingerprint {comparison.fingerprint}; every look at "
-        "them is in the ledger of the networks' experiment.",
-        f"All that is drawn comes from the seed {settings.seed}.",
-    ]
+def _method(comparison: Comparison) -> dict[str, Cell]:
+    facts: dict[str, Cell] = {
+        "test images": f"{comparison.images:,} of {len(comparison.class_names)} classes, fingerprint "
+        f"{comparison.fingerprint}; every look at them is in the ledger of the networks' experiment",
+        "seed": f"{comparison.settings.seed}, of all that is drawn",
+    }
     if comparison.robustness is not None:
-        lines.append(
-            f"Robustness: {comparison.robustness.images:,} of these images, spoiled here and not those of CIFAR-10-C."
-        )
-    lines += [
-        f"{network.name}: weights {network.weights}, answers {'reused from its run' if network.reused else 'made now'}."
-        for network in comparison.networks
-        if network.reused is not None
-    ]
-    return lines
+        count = f"{comparison.robustness.images:,}"
+        facts["robustness"] = f"on {count} of these images, spoiled here and not those of CIFAR-10-C"
+    for network in comparison.networks:
+        if network.reused is not None:
+            whence = "reused from its run" if network.reused else "made now"
+            facts[network.name] = f"weights {network.weights}, answers {whence}"
+    return facts

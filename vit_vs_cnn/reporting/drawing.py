@@ -1,14 +1,97 @@
-"""A figure that a notebook shows."""
+"""Figures without a display: how they begin, how they are saved, and how a notebook shows one."""
 
 import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
 
+import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from vit_vs_cnn.files import written_whole
+from vit_vs_cnn.reporting.fonts import make_readable
+from vit_vs_cnn.reporting.style import DPI, Look, Looks
+
+#: Of each contender, from 0 to 1.
+Shares = Mapping[str, Sequence[float]]
 
 
 class Drawing(Figure):
     """A figure outside of pyplot that draws itself where it is the result of a notebook's cell, with no backend set."""
 
     def _repr_png_(self) -> bytes:
-        file = io.BytesIO()
-        self.savefig(file, format="png", dpi=100, facecolor="white")
-        return file.getvalue()
+        return picture_of(self, "png", dpi=100)
+
+
+def plain_axes(
+    width: float, height: float, columns: int = 1, rows: int = 1, *, share: bool = False, ruled: bool = True
+) -> tuple[Drawing, list[Axes]]:
+    """A figure of that size in inches with panels row by row, ruled at the left and below, or for pictures not at all;
+    ``share`` for all to have one scale.
+    """
+    figure = Drawing(figsize=(width, height), layout="constrained")
+    axes = list(figure.subplots(rows, columns, squeeze=False, sharex=share, sharey=share).flat)
+    for axis in axes:
+        axis.tick_params(labelsize=8)
+        axis.xaxis.label.set_fontsize(9)
+        axis.yaxis.label.set_fontsize(9)
+        axis.spines[["top", "right"] if ruled else slice(None)].set_visible(False)
+        if not ruled:
+            axis.set(xticks=[], yticks=[])
+    return figure, axes
+
+
+def panels(
+    count: int, most: int, width: float, height: float, *, extra: float = 0.6, share: bool = False
+) -> tuple[Drawing, list[Axes]]:
+    """So many panels of that size, at most so many abreast, with some room besides."""
+    columns = min(most, count)
+    rows = -(-count // columns)
+    figure, axes = plain_axes(width * columns + 0.6, height * rows + extra, columns, rows, share=share)
+    for axis in axes[count:]:
+        axis.set_visible(False)
+    return figure, axes[:count]
+
+
+def plot_distances(axis: Axes, heads: Sequence[Sequence[float]], look: Look, label: str) -> None:
+    """How far every head of every layer looks, and the mean of a layer's."""
+    for layer, distances in enumerate(heads):
+        axis.plot([layer] * len(distances), distances, ls="none", alpha=0.45, ms=4, **look.line)
+    axis.plot([fmean(distances) for distances in heads], color=look.colour, label=label)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.set(xlabel="layer", ylabel="mean attention distance in pixels")
+
+
+def plot_shares(
+    axis: Axes, across: Sequence[float] | Sequence[int], shares: Shares, looks: Looks, **options: Any
+) -> None:
+    """A line in per cent for each contender."""
+    for name, values in shares.items():
+        style: dict[str, Any] = {"ms": 4, **looks[name].line, **options}
+        axis.plot(across, [100 * value for value in values], label=name, **style)
+
+
+def picture_of(figure: Figure, kind: str = "svg", *, name: str = "page", dpi: int = DPI) -> bytes:
+    """The bytes of a figure as a file; the same figure and name give the same ones.
+
+    Raises:
+        ValueError: a kind that matplotlib does not write.
+    """
+    file = io.BytesIO()
+    make_readable(figure)
+    with mpl.rc_context({"svg.hashsalt": name}):
+        metadata = {"Date": None} if kind == "svg" else None
+        figure.savefig(file, format=kind, dpi=dpi, metadata=metadata, facecolor="white")
+    return file.getvalue()
+
+
+def save_figure(figure: Figure, folder: Path, name: str, formats: Sequence[str] = ("png", "svg")) -> list[Path]:
+    """Write ``name.png`` and ``name.svg`` into a folder, which is made; the same figure gives the same bytes."""
+    paths = [folder / f"{name}.{suffix}" for suffix in formats]
+    for path, suffix in zip(paths, formats, strict=True):
+        with written_whole(path, contested=True) as partial:
+            partial.write_bytes(picture_of(figure, suffix, name=name))
+    return paths

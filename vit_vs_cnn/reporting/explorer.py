@@ -6,7 +6,6 @@ import json
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,12 +16,14 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
 
+from vit_vs_cnn.files import write_text
 from vit_vs_cnn.inspection.attention_weights import AttentionMaps
 from vit_vs_cnn.inspection.look import MethodMaps, NetworkMaps, attention_of
 from vit_vs_cnn.inspection.runs import InspectedRun, ShownImages
 from vit_vs_cnn.inspection.saliency import resize_maps
-from vit_vs_cnn.reporting.explorer_style import BODY, STYLE
-from vit_vs_cnn.reporting.page import Page
+from vit_vs_cnn.reporting.document import Document, Raw, Text
+from vit_vs_cnn.reporting.page import page_of
+from vit_vs_cnn.reporting.style import listed
 
 #: Of the whole file, in bytes; and the share of it that is not the page's own: weights, images, maps.
 BUDGET, REST = 10_000_000, 0.94
@@ -68,48 +69,31 @@ def write_explorer(
     A weight is stored as ``round(levels A / s)``, with s the greatest weight of its row (rounded up to a multiple of
     1/65535): it is right to ``s / (2 levels)``. What the page shows is computed from these.
 
-    Arguments:
-        shown: the images.
-        networks: what was found on them.
-        path: of the file.
-        title: of the page.
-        budget: bytes that it may take; a single image is shown even so.
+    ``budget`` is of its bytes; a single image is shown even so.
     """
     count = min([len(shown.data), *(len(n.attention.logits) for n in networks if n.attention is not None)])
     levels, packed = _fitting(networks, count, REST * budget, _rest(shown, networks, count) / count)
     count = len(packed)
-    models = [_model(shown, network, count) for network in networks]
-    chunks = [
-        f'<script type="text/plain" id="w{number}-{index}">{text}</script>'
-        for index, one in enumerate(packed)
-        for number, (text, _) in one.items()
-    ]
-    errors = [0.0, *(error for one in packed for _, error in one.values())]
+    weights = {f"w{number}-{index}": text for index, one in enumerate(packed) for number, (text, _) in one.items()}
+    error = max([0.0, *(error for one in packed for _, error in one.values())])
     data = {
         "images": [_image(shown, index) for index in range(count)],
-        "models": models,
+        "models": [_model(shown, network, count) for network in networks],
         "levels": levels,
         "scales": SCALES,
-        "error": max(errors),
+        "error": error,
         "colours": {name: _base64(_colours(name)) for name in COLOUR_MAPS},
     }
-    page = Page(title, _lead(networks))
-    page.markup(f"<style>{STYLE}</style>{BODY}")
-    page.text(_honesty(shown, count, levels, max(errors), networks, budget), note=True)
-    text = json.dumps(data).replace("<", "\\u003c")  # so that no name can end the block
-    page.markup("".join(chunks) + f'<script type="text/plain" id="data">{text}</script>')
-    page.script(resources.files("vit_vs_cnn.reporting").joinpath("explorer_script.js").read_text(encoding="utf-8"))
-    return Explorer(page.write(path), count, levels, max(errors))
+    lead = f"Point at a patch to see where it attends: {listed([network.run.name for network in networks])}."
+    document = Document(title, lead, assets=("explorer.css", "explorer.js"))
+    document.add(Raw("explorer.html", {"weights": weights, "data": data}))
+    document.add(Text(_honesty(shown, count, levels, error, networks, budget), note=True))
+    write_text(path, page_of(document))
+    return Explorer(path, count, levels, error)
 
 
 def most_images(runs: Sequence[InspectedRun], shown: ShownImages, budget: int = BUDGET) -> int:
-    """How many images' weights the page could hold at most: those of more need not be kept.
-
-    Arguments:
-        runs: the networks.
-        shown: the images.
-        budget: bytes that the page may take.
-    """
+    """How many images' weights a page of so many bytes could hold at most: those of more need not be kept."""
     first = shown.data.images[:TRIED]  # later ones may take less: a quarter more are allowed for
     found = [attention_of(run, run.normalise(first))[0] for run in runs]
     size = sum(_size_of_image(attention, LEVELS[-1]) for attention in found if attention is not None)
@@ -198,10 +182,8 @@ def _is_own(found: MethodMaps, network: NetworkMaps) -> bool:
 
 def _scores(found: MethodMaps, count: int) -> list[list[float]]:
     """Of each image: deletion, that of random maps, and how much lower it is."""
-    return [
-        [round(float(found.deletion[i]), 3), round(float(found.chance[i]), 3), round(found.faster(i), 3)]
-        for i in range(count)
-    ]
+    scores = [(float(found.deletion[i]), float(found.chance[i]), found.faster(i)) for i in range(count)]
+    return [[round(value, 3) for value in of_image] for of_image in scores]
 
 
 def _attention(attention: AttentionMaps, count: int) -> dict[str, Any]:
@@ -217,14 +199,9 @@ def _attention(attention: AttentionMaps, count: int) -> dict[str, Any]:
 
 
 def _says(shown: ShownImages, network: NetworkMaps, index: int) -> dict[str, Any]:
-    predicted = int(network.predicted[index])
-    name = shown.data.class_names[predicted]
-    label = shown.label(index)
-    return {
-        "class": name,
-        "share": round(float(network.probabilities[index, predicted]), 4),
-        "right": None if label is None else label == name,
-    }
+    predicted, label = int(network.predicted[index]), shown.label(index)
+    name, share = shown.data.class_names[predicted], float(network.probabilities[index, predicted])
+    return {"class": name, "share": round(share, 4), "right": None if label is None else label == name}
 
 
 def _map(found: MethodMaps, count: int, shown: ShownImages, network: NetworkMaps) -> dict[str, Any]:
@@ -251,12 +228,8 @@ def _map(found: MethodMaps, count: int, shown: ShownImages, network: NetworkMaps
 
 def _image(shown: ShownImages, index: int) -> dict[str, Any]:
     rows, cols = shown.data.images.shape[2:]
-    return {
-        "name": shown.data.sample_ids[index],
-        "label": shown.label(index),
-        "size": [rows, cols],
-        "src": _picture(shown, index),
-    }
+    told = {"name": shown.data.sample_ids[index], "label": shown.label(index)}
+    return {**told, "size": [rows, cols], "src": _picture(shown, index)}
 
 
 def _picture(shown: ShownImages, index: int) -> str:
@@ -275,12 +248,6 @@ def _colours(name: str) -> bytes:
 
 def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
-
-
-def _lead(networks: Sequence[NetworkMaps]) -> list[str]:
-    names = [network.run.name for network in networks]
-    who = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-    return [f"Point at a patch to see where it attends: {who}."]
 
 
 def _honesty(  # noqa: PLR0917 (what a sentence is made of)

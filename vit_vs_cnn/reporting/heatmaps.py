@@ -1,21 +1,14 @@
 """Matrices of attention as a grid of heat maps, drawn without a display."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from vit_vs_cnn.reporting.fonts import make_readable
-
-#: Perceptually uniform, and read alike by the colour-blind.
-COLOUR_MAP = "viridis"
-#: Of what is saved as pixels.
-DPI = 150
+from vit_vs_cnn.reporting.style import COLOUR_MAP
 
 
 def attention_heatmaps(
@@ -36,13 +29,7 @@ def attention_heatmaps(
     Arguments:
         weights: ``weights[row][column]`` is a matrix ``(queries, keys)``; for the heads of every layer, ``(layers,
             heads, queries, keys)``. The matrices may differ in size.
-        titles: of every matrix, ``titles[row][column]``.
-        row_labels: of the rows, such as the layers.
-        column_labels: of the columns, such as the heads.
-        title: of the figure.
-        query_label: what stands down a matrix.
-        key_label: what stands along it.
-        bar_label: of the colour bar.
+        titles: of every matrix, ``titles[row][column]``; in their place or beside them labels of rows and columns.
         limits: of the colour scale; zero (or the least, if negative) to the greatest value if None.
         cell_size: of a matrix, in inches.
 
@@ -78,24 +65,6 @@ def attention_heatmaps(
     if title is not None:
         figure.suptitle(title, fontsize=11)
     return figure
-
-
-def save_figure(figure: Figure, folder: Path, name: str, formats: Sequence[str] = ("png", "svg")) -> list[Path]:
-    """Write ``name.png`` and ``name.svg`` into a folder, which is made; the same figure gives the same bytes.
-
-    Raises:
-        ValueError: if a format is not one that matplotlib writes.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    make_readable(figure)
-    paths = []
-    for suffix in formats:
-        path = folder / f"{name}.{suffix}"
-        with mpl.rc_context({"svg.hashsalt": name}):
-            metadata = {"Date": None} if suffix == "svg" else None
-            figure.savefig(path, dpi=DPI, metadata=metadata, facecolor="white")
-        paths.append(path)
-    return paths
 
 
 def _grid_size(grid: list[list[np.ndarray]]) -> tuple[int, int]:

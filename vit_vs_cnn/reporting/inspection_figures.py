@@ -8,15 +8,14 @@ from einops import rearrange
 from jaxtyping import Float
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import MaxNLocator
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.positions import position_similarity
 from vit_vs_cnn.inspection.attention_weights import AttentionMaps
 from vit_vs_cnn.inspection.look import NetworkMaps
 from vit_vs_cnn.models.vit import VisionTransformer
-from vit_vs_cnn.reporting.attention_figures import COLOURS
-from vit_vs_cnn.reporting.heatmaps import COLOUR_MAP
+from vit_vs_cnn.reporting.drawing import plain_axes, plot_distances
+from vit_vs_cnn.reporting.style import COLOUR_MAP, looks
 
 #: Filters drawn at most, the largest first; principal components of patch filters.
 FILTERS, COMPONENTS = 64, 28
@@ -45,23 +44,19 @@ def weight_grid(attention: AttentionMaps, title: str) -> Figure:
 
 def distances_by_depth(networks: Sequence[NetworkMaps], image_size: tuple[int, int]) -> Figure:
     """Mean attention distance of every head in pixels by layer, and that of attention which sees all alike."""
-    figure = Figure(figsize=(6.4, 3.5), layout="constrained")
-    axis = figure.subplots()
+    figure, (axis,) = plain_axes(6.4, 3.5)
+    known = looks([network.run.name for network in networks])
     alike: dict[float, str] = {}  # by the distance the colour of its line: one line where all have the same grid
-    for number, network in enumerate(networks):
-        attention, colour = network.attention, COLOURS[number % len(COLOURS)]
+    for network in networks:
+        attention, look = network.attention, known[network.run.name]
         assert attention is not None, "of networks with attention"
         heads, uniform = attention.distances(image_size)
-        for layer, distances in enumerate(heads):
-            axis.plot([layer] * len(distances), distances, "osD^"[number % 4], color=colour, alpha=0.45, ms=4)
-        axis.plot([float(d.mean()) for d in heads], "-", color=colour, label=f"{network.run.name}, mean of heads")
-        alike[uniform] = "0.4" if uniform in alike or len(networks) == 1 else colour
+        plot_distances(axis, [layer.tolist() for layer in heads], look, f"{network.run.name}, mean of heads")
+        alike[uniform] = "0.4" if uniform in alike or len(networks) == 1 else look.colour
     for uniform, colour in alike.items():
         axis.axhline(uniform, ls="--", lw=1, color=colour, label="attends to all alike")
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axis.set(xlabel="layer", ylabel="distance in pixels", title="Mean attention distance by depth")
     axis.set_ylim(0, 1.08 * axis.get_ylim()[1])
-    axis.title.set_fontsize(10)
+    axis.set_title("Mean attention distance by depth", fontsize=10)
     axis.grid(axis="y", alpha=0.3, linewidth=0.5)
     figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", fontsize=8, ncols=2)
     return figure
@@ -128,12 +123,8 @@ def _mosaic(
     figure = Figure(figsize=(width, (width - 1.4) * sheet.shape[0] / sheet.shape[1] + 0.8), layout="constrained")
     axis = figure.subplots()
     image = axis.imshow(sheet, cmap=COLOUR_MAP, vmin=low, vmax=high, interpolation="nearest")
-    axis.set_yticks(
-        [i * (rows + gap) + rows / 2 - 0.5 for i in range(len(maps))], [str(i) for i in range(len(maps))], fontsize=8
-    )
-    axis.set_xticks(
-        [i * (cols + gap) + cols / 2 - 0.5 for i in range(columns)], [str(i) for i in range(columns)], fontsize=8
-    )
+    for count, side, set_ticks in ((len(maps), rows, axis.set_yticks), (columns, cols, axis.set_xticks)):
+        set_ticks([i * (side + gap) + side / 2 - 0.5 for i in range(count)], list(map(str, range(count))), fontsize=8)
     axis.set(ylabel=names[0], xlabel=names[1])
     axis.spines[:].set_visible(False)
     axis.tick_params(length=0)
@@ -167,9 +158,7 @@ def _first_filters(network: nn.Module) -> Float[Tensor, "filters channels rows c
     return None if first is None else first.weight.detach().cpu()
 
 
-def _components(
-    filters: Float[Tensor, "filters channels rows cols"],
-) -> Float[Tensor, "components channels rows cols"]:
+def _components(filters: Float[Tensor, "filters channels rows cols"]) -> Float[Tensor, "components channels rows cols"]:
     flat = filters.flatten(1)
     _, _, directions = torch.linalg.svd(flat - flat.mean(dim=0), full_matrices=False)
     return directions[:COMPONENTS].unflatten(1, filters.shape[1:])

@@ -7,7 +7,6 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 from jaxtyping import Float
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
@@ -16,7 +15,8 @@ from vit_vs_cnn.inspection.look import MethodMaps, NetworkMaps
 from vit_vs_cnn.inspection.runs import ShownImages
 from vit_vs_cnn.inspection.saliency import resize_maps
 from vit_vs_cnn.reporting.board import Board, coloured, height_of
-from vit_vs_cnn.reporting.heatmaps import COLOUR_MAP
+from vit_vs_cnn.reporting.drawing import plain_axes
+from vit_vs_cnn.reporting.style import COLOUR_MAP
 
 #: Images beside each other on a sheet.
 COLUMNS = 8
@@ -146,17 +146,16 @@ def training_strip(
 ) -> Figure:
     """Overlays at the states of a run, one below the image for each step."""
     count = min(COLUMNS, len(shown.data))
-    figure = Figure(figsize=(1.2 * count + 0.8, 1.22 * (1 + len(stages)) + 0.5), layout="constrained")
-    axes = figure.subplots(1 + len(stages), count, squeeze=False)
+    figure, axes = plain_axes(1.2 * count + 0.8, 1.22 * (1 + len(stages)) + 0.5, count, 1 + len(stages), ruled=False)
     for column in range(count):
         pixels = _pixels(shown.data.images[column])
-        _picture(axes[0, column], pixels)
+        axes[column].imshow(pixels, interpolation="nearest")
         label = _wrapped(shown.label(column) or "class not known")
-        axes[0, column].set_title(label, fontsize=7, parse_math=False)
-        for axis, (step, maps) in zip(axes[1:, column], stages, strict=True):
-            _overlay(axis, pixels, maps[column])
-            if column == 0:
-                axis.set_ylabel(f"step {step:,}", fontsize=7)
+        axes[column].set_title(label, fontsize=7, parse_math=False)
+        for axis, (_, maps) in zip(axes[count + column :: count], stages, strict=True):
+            axis.imshow(_blended(pixels, maps[column]), interpolation="nearest")
+    for axis, (step, _) in zip(axes[count::count], stages, strict=True):
+        axis.set_ylabel(f"step {step:,}", fontsize=7)
     figure.suptitle(title, fontsize=9)
     return figure
 
@@ -189,11 +188,6 @@ def _pixels(image: Tensor) -> Float[np.ndarray, "rows cols 3"]:
     return colours.permute(1, 2, 0).numpy() / 255
 
 
-def _picture(axis: Axes, pixels: np.ndarray) -> None:
-    axis.imshow(pixels, interpolation="nearest")
-    _bare(axis)
-
-
 def _legend(board: Board, left: float, top: float, width: float) -> None:
     """What the colours of a map are."""
     board.picture(coloured(np.linspace(0, 1, 256)[None]), left, top, (width, 0.1))
@@ -210,17 +204,6 @@ def _fitted(pixels: np.ndarray, pitch: float) -> tuple[float, float]:
 
 def _lines(text: str) -> int:
     return text.count("\n") + 1
-
-
-def _bare(axis: Axes) -> None:
-    axis.set_axis_on()
-    axis.set_xticks([])
-    axis.set_yticks([])
-    axis.spines[:].set_visible(False)
-
-
-def _overlay(axis: Axes, pixels: np.ndarray, values: Tensor) -> None:
-    _picture(axis, _blended(pixels, values))
 
 
 def _blended(pixels: np.ndarray, values: Tensor) -> Float[np.ndarray, "rows cols 3"]:

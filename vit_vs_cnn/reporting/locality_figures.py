@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,9 +9,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.locality.report import FeatureLocality, LayerLocality, LocalityReport
-from vit_vs_cnn.reporting.attention_figures import COLOURS
-from vit_vs_cnn.reporting.heatmaps import save_figure
+from vit_vs_cnn.inspection.locality.report import LayerLocality, LocalityReport
+from vit_vs_cnn.reporting.drawing import panels, plain_axes, plot_distances
+from vit_vs_cnn.reporting.style import COLOURS, Look
 
 #: Panels of a figure beside each other before a new row begins.
 COLUMNS = 6
@@ -24,15 +23,11 @@ HATCHES = ("", "//", "..")
 def head_centres(report: LocalityReport, title: str = "Where heads look, seen from the query") -> Figure:
     """Of every layer, the centre of each head on the grid of offsets, a circle of its width around it."""
     layers = _layers(report)
-    columns = min(COLUMNS, len(layers))
-    figure = Figure(figsize=(2.1 * columns + 0.6, 2.3 * math.ceil(len(layers) / columns) + 0.6), layout="constrained")
-    axes = figure.subplots(math.ceil(len(layers) / columns), columns, squeeze=False)
-    for axis in list(axes.flat)[len(layers) :]:
-        axis.set_visible(False)
-    reach = _offsets_shown(layers)
-    for axis, layer in zip(axes.flat, layers, strict=False):
-        _draw_heads(axis, layer, reach)
-    for axis in axes[:, 0]:
+    figure, axes = panels(len(layers), COLUMNS, 2.1, 2.3)
+    far = [max(map(abs, head.centre)) + head.width for layer in layers for head in layer.heads]
+    for axis, layer in zip(axes, layers, strict=True):
+        _draw_heads(axis, layer, 1.08 * max(1.5, *far))
+    for axis in axes[::COLUMNS]:
         axis.set_ylabel("rows", fontsize=8)
     figure.suptitle(f"{title}\ncircles: standard deviation; crosses: offsets of a 3 x 3 kernel", fontsize=10)
     return figure
@@ -41,18 +36,13 @@ def head_centres(report: LocalityReport, title: str = "Where heads look, seen fr
 def attention_distances(report: LocalityReport, title: str = "Mean attention distance") -> Figure:
     """Every head's distance in pixels by layer, their mean, and that of uniform attention."""
     layers = _layers(report)
-    figure = Figure(figsize=(max(5.4, 0.5 * len(layers) + 3.4), 3.4), layout="constrained")
-    axis = figure.subplots()
+    figure, (axis,) = plain_axes(max(5.4, 0.5 * len(layers) + 3.4), 3.4)
     depths = [layer.layer for layer in layers]
-    for layer, depth in zip(layers, depths, strict=True):
-        axis.plot(
-            [depth] * len(layer.heads), [head.distance for head in layer.heads], "o", color=COLOURS[0], alpha=0.45, ms=4
-        )
-    axis.plot([], [], "o", color=COLOURS[0], alpha=0.45, ms=4, label="head")
-    axis.plot(depths, [layer.mean("distance") for layer in layers], "-", color=COLOURS[0], label="mean of heads")
+    heads = [[head.distance for head in layer.heads] for layer in layers]
+    plot_distances(axis, heads, Look(COLOURS[0], "o"), "mean of heads")
     axis.plot(depths, [layer.uniform_distance for layer in layers], "--", color="black", label="uniform attention")
-    axis.set(xlabel="layer", ylabel="distance in pixels", title=title)
-    axis.set_ylim(0, 1.08 * max(max(head.distance, layer.uniform_distance) for layer in layers for head in layer.heads))
+    axis.set_title(title)
+    axis.set_ylim(0, 1.08 * max(*map(max, heads), *(layer.uniform_distance for layer in layers)))
     _finish(figure, axis, depths)
     return figure
 
@@ -60,8 +50,7 @@ def attention_distances(report: LocalityReport, title: str = "Mean attention dis
 def convolution_ladder(report: LocalityReport, title: str = "How much of a layer a convolution explains") -> Figure:
     """R^2 on held-out images by layer: convolutions of growing size, and the layer's own mean weights."""
     layers = _layers(report)
-    figure = Figure(figsize=(max(5.6, 0.5 * len(layers) + 3.6), 3.4), layout="constrained")
-    axis = figure.subplots()
+    figure, (axis,) = plain_axes(max(5.6, 0.5 * len(layers) + 3.6), 3.4)
     depths = [layer.layer for layer in layers]
     sizes = sorted({size for layer in layers for size in layer.ladder})
     for size, colour, marker in zip(sizes, (*COLOURS[:1], *COLOURS[2:]), "osDv^", strict=False):
@@ -78,8 +67,7 @@ def convolution_ladder(report: LocalityReport, title: str = "How much of a layer
 def variance_shares(report: LocalityReport, title: str = "What decides the attention weights") -> Figure:
     """Of every layer, the mean shares over heads of offset, place and content, for A and for log A."""
     layers = _layers(report)
-    figure = Figure(figsize=(max(6.4, 0.9 * len(layers) + 2.8), 3.4), layout="constrained")
-    axes = figure.subplots(1, 2, sharey=True)
+    figure, axes = plain_axes(max(6.4, 0.9 * len(layers) + 2.8), 3.4, 2, share=True)
     depths = [layer.layer for layer in layers]
     for axis, prefix, name in zip(axes, ("", "log_"), ("A", "log A, centred per query"), strict=True):
         bottom = np.zeros(len(layers))
@@ -89,7 +77,6 @@ def variance_shares(report: LocalityReport, title: str = "What decides the atten
             bottom += heights
         axis.set(title=name, xlabel="layer", ylim=(0, 1))
         axis.set_xticks(depths)
-        axis.tick_params(labelsize=8)
     axes[0].set_ylabel("share of the variance")
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right center", fontsize=8)
@@ -101,17 +88,15 @@ def replaced_layers(report: LocalityReport, title: str = "A layer replaced by it
     """The accuracy that the network loses, or without labels the share of predictions that change, by layer."""
     layers = _layers(report)
     if not any(layer.replaced for layer in layers):
-        raise InputError(
-            "the report has no layers replaced by convolutions: measure with kernel sizes to replace them by"
-        )
-    figure = Figure(figsize=(max(5.6, 0.5 * len(layers) + 3.6), 3.4), layout="constrained")
-    axis = figure.subplots()
+        raise InputError("the report has no layers replaced by convolutions: no kernel sizes were named")
+    figure, (axis,) = plain_axes(max(5.6, 0.5 * len(layers) + 3.6), 3.4)
     depths = [layer.layer for layer in layers]
     sizes = sorted({size for layer in layers for size in layer.replaced})
     labelled = all(found.accuracy_lost is not None for layer in layers for found in layer.replaced.values())
     for size, colour, marker in zip(sizes, (*COLOURS[:1], *COLOURS[2:]), "osDv^", strict=False):
         found = [layer.replaced.get(size) for layer in layers]
-        heights = [math.nan if one is None else _loss(one.accuracy_lost, one.agreement, labelled) for one in found]
+        lost = [one and (one.accuracy_lost if labelled else 1 - one.agreement) for one in found]
+        heights = [math.nan if share is None else 100 * share for share in lost]
         axis.plot(depths, heights, f"{marker}-", color=colour, ms=4, label=f"{size} x {size}")
     axis.axhline(0, color="black", linewidth=0.8)
     label = "accuracy lost in percentage points" if labelled else "predictions changed in %"
@@ -124,19 +109,17 @@ def feature_locality(report: LocalityReport, title: str = "Feature maps by depth
     """Shift-equivariance error and radius of the effective receptive field after every block."""
     if not report.features:
         raise InputError("the report has no feature maps to draw")
-    figure = Figure(figsize=(max(6.4, 0.6 * len(report.features) + 4.0), 3.4), layout="constrained")
-    panels: list[tuple[str, Callable[[FeatureLocality], float]]] = [
-        ("shift-equivariance error", lambda found: found.equivariance_error),
-        ("receptive field radius in pixels", lambda found: found.field_radius),
-    ]
+    figure, axes = plain_axes(max(6.4, 0.6 * len(report.features) + 4.0), 3.4, 2)
+    panels = {
+        "shift-equivariance error": [found.equivariance_error for found in report.features],
+        "receptive field radius in pixels": [found.field_radius for found in report.features],
+    }
     names = [found.name.removeprefix("block ") for found in report.features]
-    for axis, (label, read), colour in zip(figure.subplots(1, 2), panels, COLOURS, strict=False):
-        heights = [read(found) for found in report.features]
+    for axis, (label, heights), colour in zip(axes, panels.items(), COLOURS, strict=False):
         axis.plot(range(len(names)), heights, "o-", color=colour, ms=4)
         axis.set_xticks(range(len(names)), names)
         axis.set(xlabel="after block", ylabel=label)
         axis.set_ylim(0, 1.08 * max([height for height in heights if math.isfinite(height)], default=1.0) or 1.0)
-        axis.tick_params(labelsize=8)
     figure.suptitle(title, fontsize=10)
     return figure
 
@@ -152,12 +135,12 @@ FIGURES: dict[str, Callable[[LocalityReport], Figure]] = {
 }
 
 
-def draw_locality_figures(report: LocalityReport, folder: Path, formats: Sequence[str] = ("png", "svg")) -> list[Path]:
-    """Draw every figure that the report has numbers for into a folder; returns the files written."""
+def figures_of(report: LocalityReport) -> dict[str, Figure]:
+    """Every figure that the report has numbers for, by the name of its file."""
     names = list(FIGURES) if report.layers else ["feature_locality"]
     if not any(layer.replaced for layer in report.layers):
         names = [name for name in names if name != "replaced_layers"]
-    return [path for name in names for path in save_figure(FIGURES[name](report), folder, name, formats)]
+    return {name: FIGURES[name](report) for name in names}
 
 
 def _draw_heads(axis: Axes, layer: LayerLocality, reach: float) -> None:
@@ -176,12 +159,6 @@ def _draw_heads(axis: Axes, layer: LayerLocality, reach: float) -> None:
     axis.tick_params(labelsize=7)
 
 
-def _offsets_shown(layers: Sequence[LayerLocality]) -> float:
-    """Far enough for every circle, the same for all layers."""
-    far = [max(map(abs, head.centre)) + head.width for layer in layers for head in layer.heads]
-    return 1.08 * max(1.5, *far)
-
-
 def _layers(report: LocalityReport) -> list[LayerLocality]:
     if not report.layers:
         raise InputError("the report has no layers of attention to draw")
@@ -194,13 +171,8 @@ def _finite_mean(layer: LayerLocality, name: str) -> float:
     return sum(found) / len(found) if found else math.nan
 
 
-def _loss(accuracy_lost: float | None, agreement: float, labelled: bool) -> float:
-    return 100 * (accuracy_lost if labelled and accuracy_lost is not None else 1 - agreement)
-
-
 def _finish(figure: Figure, axis: Axes, depths: Sequence[int]) -> None:
     axis.set_xticks(depths)
-    axis.tick_params(labelsize=8)
     axis.title.set_fontsize(10)
     axis.grid(axis="y", alpha=0.3, linewidth=0.5)
     handles, labels = axis.get_legend_handles_labels()

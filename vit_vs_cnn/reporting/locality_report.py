@@ -1,14 +1,14 @@
-"""How convolution-like one network is: a table for the terminal, and a page."""
+"""How convolution-like one network is: tables and figures, for the terminal and a page."""
 
 from pathlib import Path
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from vit_vs_cnn.inspection.locality.report import LocalityReport, Number
-from vit_vs_cnn.reporting.locality_figures import draw_locality_figures
-from vit_vs_cnn.reporting.page import Page
+from vit_vs_cnn.reporting.document import Document, Picture, Table, Text
+from vit_vs_cnn.reporting.locality_figures import figures_of
+from vit_vs_cnn.reporting.page import write_document
+from vit_vs_cnn.reporting.terminal import print_document
 
 #: Column of the table: the field of a layer's row, and how it is written.
 COLUMNS = {
@@ -40,54 +40,40 @@ ALT = {
 }
 
 
+def locality_document(report: LocalityReport, *, title: str, drawn: bool = True) -> Document:
+    """The layers of attention and the feature maps; the figures, if they are to be drawn."""
+    measured = f"Measured on {report.images:,} images and judged on {report.held_out:,} held out."
+    document = Document(title, measured)
+    if rows := report.layer_rows():
+        texts = [
+            ["-" if row.get(key) is None else form.format(row[key]) for key, form in COLUMNS.values()] for row in rows
+        ]
+        document.section("Layers of attention", Table(title, list(COLUMNS), texts, "layers", LEGEND))
+    features = [
+        [one.name, " x ".join(map(str, one.map_size)), f"{one.equivariance_error:.3f}", f"{one.field_radius:.1f}"]
+        for one in report.features
+    ]
+    columns = ["after", "grid", "shift error", "field radius"]
+    document.section("Feature maps", Table("Feature maps by depth" if rows else title, columns, features, "features"))
+    if drawn:
+        pictures = [Picture(figure, f"{ALT[name]}.", ALT[name], name) for name, figure in figures_of(report).items()]
+        document.section("Figures", *pictures)
+    if heads := report.head_rows() if report.layers else []:
+        cells = [[_number(value) for value in row.values()] for row in heads]
+        with document.folded("Every head"):
+            document.add(Table("Every head of every layer", list(heads[0]), cells, "heads"))
+    document.add(*(Text(f"{name} was not measured: {why}") for name, why in report.refused.items()))
+    return document
+
+
 def print_locality(report: LocalityReport, *, title: str, console: Console) -> None:
     """The layers of attention and the feature maps, as tables."""
-    rows = report.layer_rows()
-    if rows:
-        table = Table(title=title, box=box.SIMPLE_HEAD, padding=0, pad_edge=False, title_justify="left")
-        for column in COLUMNS:
-            table.add_column(column, justify="right", no_wrap=True)
-        for row in rows:
-            table.add_row(*_texts(row))
-        console.print(table)
-        console.print(LEGEND)
-    features = Table(
-        box=box.SIMPLE_HEAD, padding=0, pad_edge=False, title_justify="left", title=None if rows else title
-    )
-    for column in ("after", "grid", "shift error", "field radius"):
-        features.add_column(column, justify="left" if column == "after" else "right", no_wrap=True)
-    for found in report.features:
-        size = " x ".join(map(str, found.map_size))
-        features.add_row(found.name, size, f"{found.equivariance_error:.3f}", f"{found.field_radius:.1f}")
-    console.print(features)
-    for name, why in report.refused.items():
-        console.print(f"{name} was not measured: {why}", soft_wrap=True)
+    print_document(locality_document(report, title=title, drawn=False), console)
 
 
 def write_locality(report: LocalityReport, folder: Path, *, title: str) -> list[Path]:
-    """Figures as PNG and SVG, and a page with the tables, in a folder; returns the files."""
-    files = draw_locality_figures(report, folder)
-    page = Page(title, f"Measured on {report.images:,} images and judged on {report.held_out:,} held out.")
-    if rows := report.layer_rows():
-        page.section("Layers of attention")
-        page.table(list(COLUMNS), [_texts(row) for row in rows], LEGEND)
-    page.section("Figures")
-    for path in files:
-        if path.suffix == ".svg":
-            page.figure(path, f"{ALT[path.stem]}.", ALT[path.stem])
-    if report.layers:
-        heads = report.head_rows()
-        with page.details("Every head"):
-            page.table(
-                list(heads[0]), [[_number(v) for v in row.values()] for row in heads], "Every head of every layer"
-            )
-    for name, why in report.refused.items():
-        page.text(f"{name} was not measured: {why}")
-    return [*files, page.write(folder / "locality.html")]
-
-
-def _texts(row: dict[str, Number]) -> list[str]:
-    return ["-" if row.get(field) is None else form.format(row[field]) for field, form in COLUMNS.values()]
+    """Figures as PNG and SVG, tables as CSV, and a page with them, in a folder; returns the files."""
+    return write_document(locality_document(report, title=title), folder, page="locality.html", figures=".")
 
 
 def _number(value: Number) -> str | int | None:

@@ -10,17 +10,15 @@ from matplotlib.figure import Figure
 
 from vit_vs_cnn.inspection.locality.study import SUMMARY, StudiedLayer
 from vit_vs_cnn.regimes import Analysis
-from vit_vs_cnn.reporting.heatmaps import save_figure
-from vit_vs_cnn.reporting.page import Page
-
-#: Colour-blind-safe (Okabe and Ito), one for each training size.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+from vit_vs_cnn.reporting.document import Bullets, Document, Picture, Table
+from vit_vs_cnn.reporting.drawing import panels, plain_axes
+from vit_vs_cnn.reporting.page import write_document
+from vit_vs_cnn.reporting.style import SERIES, looks
 
 
 def accuracy_by_contender(analysis: Analysis, order: Sequence[str]) -> Figure:
     """Accuracy with its interval for every contender, one series for each training size."""
-    figure = Figure(figsize=(max(5.6, 0.75 * len(order) + 2.2), 3.8), layout="constrained")
-    axis = figure.subplots()
+    figure, (axis,) = plain_axes(max(5.6, 0.75 * len(order) + 2.2), 3.8)
     for index, size in enumerate(analysis.sizes):
         shift = (index - (len(analysis.sizes) - 1) / 2) * 0.18
         of_size = {c.contender: point.accuracy for c in analysis.curves for point in c.points if point.size == size}
@@ -28,10 +26,8 @@ def accuracy_by_contender(analysis: Analysis, order: Sequence[str]) -> Figure:
         found = [of_size[name] for name in order if name in of_size]
         errors = [[100 * (e.value - e.low) for e in found], [100 * (e.high - e.value) for e in found]]
         values = [100 * e.value for e in found]
-        colour = COLOURS[index % len(COLOURS)]
-        axis.errorbar(
-            places, values, errors, fmt="osD^v"[index % 5], color=colour, capsize=2, ms=5, label=f"n = {size:,}"
-        )
+        form, colour = "osD^v"[index % 5], SERIES[index % len(SERIES)]
+        axis.errorbar(places, values, errors, fmt=form, color=colour, capsize=2, ms=5, label=f"n = {size:,}")
     axis.set_xticks(range(len(order)), [name.replace("_", "\n") for name in order], fontsize=8)
     axis.set_ylabel("accuracy (%)")
     axis.grid(axis="y", alpha=0.3)
@@ -43,23 +39,18 @@ def before_and_after(layers: Sequence[StudiedLayer], order: Sequence[str], measu
     """One measure by layer, before training (dashed) and after (solid), a panel for each contender."""
     shown = [name for name in order if any(layer.contender == name for layer in layers)]
     sizes = sorted({layer.train_size for layer in layers})
-    columns = min(4, len(shown))
-    rows = math.ceil(len(shown) / columns)
-    figure = Figure(figsize=(2.2 * columns + 0.8, 2.1 * rows + 0.9), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-    for axis in list(axes.flat)[len(shown) :]:
-        axis.set_visible(False)
-    for axis, name in zip(axes.flat, shown, strict=False):
-        for colour, size in zip(itertools.cycle(COLOURS), sizes):
+    figure, axes = panels(len(shown), 4, 2.2, 2.1, extra=0.9, share=True)
+    for axis, name in zip(axes, shown, strict=True):
+        for colour, size in zip(itertools.cycle(SERIES), sizes):
             of_cell = [layer for layer in layers if (layer.contender, layer.train_size) == (name, size)]
             for when, style in (("before", "--"), ("after", "o-")):
                 depths, means = _by_depth(of_cell, when, measure)
                 axis.plot(depths, means, style, color=colour, ms=3.5, lw=1.2, label=f"n = {size:,}, {when}")
         axis.set_title(name, fontsize=9)
         axis.grid(alpha=0.3)
-    for axis in axes[-1]:
+    for axis in axes[-4:]:
         axis.set_xlabel("layer")
-    handles, labels = axes.flat[0].get_legend_handles_labels()
+    handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=2, frameon=False, fontsize=8)
     figure.supylabel(measure)
     return figure
@@ -85,7 +76,7 @@ def summary_rows(layers: Sequence[StudiedLayer], order: Sequence[str]) -> list[l
 def write_study(
     analysis: Analysis, layers: Sequence[StudiedLayer], order: Sequence[str], folder: Path, *, title: str
 ) -> list[Path]:
-    """``locality.html`` with its figures and a table, in a folder; returns the files.
+    """``locality.html`` with its figures and its table, in a folder; returns the files.
 
     Arguments:
         analysis: of the experiment's finished cells.
@@ -94,25 +85,19 @@ def write_study(
         folder: where the files go.
         title: of the page.
     """
-    page = Page(
-        title, "Does locality help, most of all where data are short? And do networks look nearby by themselves?"
-    )
-    files = save_figure(accuracy_by_contender(analysis, order), folder, "accuracy", ("png", "svg"))
-    page.section("Accuracy")
-    page.figure(files[-1], "Accuracy on the test images; the bars are 95 % intervals.", "Accuracy of every contender")
+    lead = "Does locality help, most of all where data are short? And do networks look nearby by themselves?"
+    document = Document(title, lead, looks=looks(order))
+    caption = "Accuracy on the test images; the bars are 95 % intervals."
+    figure = accuracy_by_contender(analysis, order)
+    document.section("Accuracy", Picture(figure, caption, "Accuracy of every contender", "accuracy"))
     columns = ["contender", "n", *(f"{measure}, {when}" for measure in SUMMARY for when in ("before", "after"))]
-    rows = summary_rows(layers, order)
-    page.section("Before and after training")
-    page.bullets([f"{name}: {meaning}" for name, meaning in SUMMARY.items()])
-    page.table(columns, rows, "Means over layers and seeds, ± standard deviation over seeds")
+    told, rows = "Means over layers and seeds, ± standard deviation over seeds", summary_rows(layers, order)
+    document.section("Before and after training", Bullets([f"{name}: {meaning}" for name, meaning in SUMMARY.items()]))
+    document.add(Table(told, columns, rows, "before_and_after", part_by="n"))
     for measure, meaning in SUMMARY.items():
-        drawn = save_figure(before_and_after(layers, order, measure), folder, f"layers_{measure}", ("png", "svg"))
-        page.figure(drawn[-1], f"{measure}: {meaning}.", f"{measure} by layer, before and after training")
-        files += drawn
-    table = folder / "locality.md"
-    lines = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
-    table.write_text("\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows), ""]), encoding="utf-8")
-    return [*files, table, page.write(folder / "locality.html")]
+        figure, alt = before_and_after(layers, order, measure), f"{measure} by layer, before and after training"
+        document.add(Picture(figure, f"{measure}: {meaning}.", alt, f"layers_{measure}"))
+    return write_document(document, folder, page="locality.html", figures=".")
 
 
 def _over_seeds(layers: Sequence[StudiedLayer], when: str, measure: str) -> str:

@@ -1,6 +1,6 @@
 """Figures of an analysis of data sizes: readable on a telephone, and by the colour-blind."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,15 +12,12 @@ from vit_vs_cnn.regimes.answer import display_name, headline
 from vit_vs_cnn.regimes.crossing import NEAR, Crossing
 from vit_vs_cnn.regimes.frontier import COSTS
 from vit_vs_cnn.regimes.multiplier import Multiplier
-from vit_vs_cnn.reporting.drawing import Drawing
+from vit_vs_cnn.reporting.drawing import plain_axes
+from vit_vs_cnn.reporting.style import GREY, MARKERS, SERIES, Look, looks, rounded, short
 from vit_vs_cnn.statistics.estimate import Estimate
 
 Names = Mapping[str, str] | None
-#: Okabe and Ito's colours: told apart by the colour-blind. Markers tell the same without colour.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = {"interpolation": "-", "power law": "--", "power law with floor": ":"}
-GREY = "#555555"
 #: A telephone's column, in inches.
 SIZE = (6.0, 4.3)
 
@@ -30,8 +27,7 @@ def regime_figures(analysis: Analysis, names: Names = None) -> dict[str, Figure]
 
     The difference, the crossing and the multiplier are of the pair of which the answer speaks.
 
-    Arguments:
-        names: how to call the contenders.
+    ``names`` say how to call the contenders.
     """
     pair = headline(analysis)
     figures = {"learning_curves": learning_curves(analysis, names)}
@@ -49,17 +45,16 @@ def regime_figures(analysis: Analysis, names: Names = None) -> dict[str, Figure]
 def learning_curves(analysis: Analysis, names: Names = None) -> Figure:
     """Accuracy over log n: means with 95 % intervals, single seeds as dots, and the fitted power laws."""
     figure, axis = _figure("Accuracy and labelled images")
-    for curve, style in zip(analysis.curves, _styles(analysis.contenders), strict=True):
+    for curve in analysis.curves:
+        look = looks(analysis.contenders)[curve.contender]
         sizes = [point.size for point in curve.points]
-        _with_intervals(axis, sizes, [p.accuracy for p in curve.points], display_name(curve.contender, names), style)
+        _with_intervals(axis, sizes, [p.accuracy for p in curve.points], display_name(curve.contender, names), look)
         for point in curve.points:
-            if len(point.by_seed) > 1:
-                axis.plot(
-                    [point.size] * len(point.by_seed), _percent(point.by_seed), ".", color=style[0], ms=4, alpha=0.5
-                )
+            if (count := len(point.by_seed)) > 1:
+                axis.plot([point.size] * count, _percent(point.by_seed), ".", color=look.colour, ms=4, alpha=0.5)
     _draw_laws(axis, analysis)
     axis.set(xlabel="labelled images", ylabel="accuracy, %")
-    _log_sizes(axis, analysis.sizes)
+    _log_axis(axis, analysis.sizes)
     _legend(axis, [model for model in DASHES if any(law.model == model for law in analysis.laws)])
     return figure
 
@@ -68,7 +63,7 @@ def _draw_laws(axis: Axes, analysis: Analysis) -> None:
     """The laws up to twice the largest size, as far as they stay in view."""
     bottom, top = axis.get_ylim()
     for law in analysis.laws:
-        colour = _styles(analysis.contenders)[analysis.contenders.index(law.contender)][0]
+        colour = looks(analysis.contenders)[law.contender].colour
         sizes = np.geomspace(law.sizes[0], NEAR * law.sizes[-1], 100)
         heights = [100 * (1 - law.error_at(float(n))) for n in sizes]
         axis.plot(sizes, heights, DASHES[law.model], color=colour, lw=1.2 if law.is_chosen else 0.9, alpha=0.8)
@@ -84,13 +79,13 @@ def difference(pair: Pair, names: Names = None) -> Figure:
     figure, axis = _figure(f"{ahead} minus {behind}, 95 % intervals")
     signed = [c.difference if c.first == pair.ahead else -c.difference for c in pair.comparisons]
     sizes = [c.size for c in pair.comparisons]
-    _with_intervals(axis, sizes, signed, None, (COLOURS[0], "o"))
+    _with_intervals(axis, sizes, signed, None, Look(SERIES[0], "o"))
     for comparison, estimate in zip(pair.comparisons, signed, strict=True):
         if comparison.verdict != "ahead":  # hollow: nothing is claimed
-            axis.plot(comparison.size, 100 * estimate.value, "o", mfc="white", mec=COLOURS[0], ms=8, zorder=4)
+            axis.plot(comparison.size, 100 * estimate.value, "o", mfc="white", mec=SERIES[0], ms=8, zorder=4)
     axis.axhline(0, color=GREY, lw=1)
     axis.set(xlabel="labelled images", ylabel="points of accuracy")
-    _log_sizes(axis, sizes)
+    _log_axis(axis, sizes)
     if pair.crossings:
         _draw_crossings(axis, pair.crossings, names)
     _note(axis, "filled: a verdict; hollow: none")
@@ -103,15 +98,13 @@ def _draw_crossings(axis: Axes, crossings: Sequence[Crossing], names: Names) -> 
     step = 0.085 * (top - bottom)
     left, right = axis.get_xlim()
     for row, crossing in enumerate(crossings):
-        height, colour = bottom - (row + 2) * step, COLOURS[1 + row]
+        height, colour = bottom - (row + 2) * step, SERIES[1 + row]
         low, high = crossing.low or left, crossing.high or np.inf
         if low < right:
             axis.plot([low, min(high, right)], [height, height], color=colour, lw=4, solid_capstyle="butt")
         if crossing.size is not None and crossing.size < right:
             axis.plot(crossing.size, height, "D", color=colour, mec="white", ms=8)
-        axis.text(
-            left, height, f" {crossing.method}: {_crossing_text(crossing)}", fontsize=9, color=colour, va="center"
-        )
+        axis.text(left, height, f" {crossing.method}: {_crossing_text(crossing)}", fontsize=9, color=GREY, va="center")
     passing = display_name(crossings[0].overtaker, names)
     axis.text(left, bottom - step, f" n*, where {passing} overtakes, by", fontsize=9, color=GREY, va="center")
     axis.set_ylim(bottom - (len(crossings) + 1.6) * step, top)
@@ -122,10 +115,10 @@ def _crossing_text(crossing: Crossing) -> str:
     if crossing.state == "far extrapolated":
         return f"none up to {NEAR * largest:,}; beyond, a guess"
     if crossing.size is None:
-        return {"never": "never"}.get(crossing.state, f"none up to {largest:,}")
-    low = f"below {crossing.range[0]:,}" if crossing.low is None else _size(crossing.low)
+        return "never" if crossing.state == "never" else f"none up to {largest:,}"
+    low = f"below {crossing.range[0]:,}" if crossing.low is None else rounded(crossing.low)
     open_end = f"beyond {largest:,}" if crossing.method == "interpolation" else "never"
-    return f"{_size(crossing.size)} ({low} to {open_end if crossing.high is None else _size(crossing.high)})"
+    return f"{rounded(crossing.size)} ({low} to {open_end if crossing.high is None else rounded(crossing.high)})"
 
 
 def data_multiplier(pair: Pair, names: Names = None) -> Figure:
@@ -137,7 +130,7 @@ def data_multiplier(pair: Pair, names: Names = None) -> Figure:
         chosen = [m for m in pair.multipliers if m.method == method]
         shift = 1 + 0.04 * (place - 1)
         label = "measured" if method == "interpolation" else f"extrapolated, {method}"
-        _draw_multipliers(axis, chosen, label, (COLOURS[place], MARKERS[place]), shift)
+        _draw_multipliers(axis, chosen, label, Look(SERIES[place], MARKERS[place]), shift)
     if (m := pair.matched) is not None and m.value is not None:
         axis.plot([m.size, m.size], [m.low or m.less_than, m.high or m.more_than], color="black", lw=1.5)
         reached = f"for what {behind} does with {pair.at_largest.size:,}"
@@ -150,53 +143,43 @@ def data_multiplier(pair: Pair, names: Names = None) -> Figure:
     low, high = axis.get_ylim()
     ticks = [t for t in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 1000) if low <= t <= high]
     axis.yaxis.set_major_locator(FixedLocator(ticks))
-    _log_sizes(axis, sizes)
+    _log_axis(axis, sizes)
     _legend(axis, [])
     return figure
 
 
-def _draw_multipliers(
-    axis: Axes, multipliers: Sequence[Multiplier], label: str, style: tuple[str, str], shift: float
-) -> None:
-    colour, marker = style
+def _draw_multipliers(axis: Axes, multipliers: Sequence[Multiplier], label: str, look: Look, shift: float) -> None:
+    colour = look.colour
     for m in multipliers:
         at = m.size * shift
         if m.value is None:
             if m.state in ("censored above", "censored below"):
                 above = m.state == "censored above"
                 end = m.more_than if above else m.less_than
-                axis.annotate(
-                    "",
-                    (at, end * (1.35 if above else 0.74)),
-                    (at, end),
-                    arrowprops={"arrowstyle": "->", "color": colour, "lw": 1.5},
-                )
+                arrow = {"arrowstyle": "->", "color": colour, "lw": 1.5}
+                axis.annotate("", (at, end * (1.35 if above else 0.74)), (at, end), arrowprops=arrow)
                 axis.plot(at, end, "_", color=colour, ms=10)
             continue
         ends = (m.low or m.less_than or m.value, m.high or m.more_than)
         axis.plot([at, at], ends, color=colour, lw=1.5)
         face = "white" if m.state == "far extrapolated" else colour
-        axis.plot(at, m.value, marker, mfc=face, mec=colour, ms=7, label=label)
+        axis.plot(at, m.value, look.marker, mfc=face, mec=colour, ms=7, label=label)
         label = "_"
 
 
 def residuals(analysis: Analysis, names: Names = None) -> Figure:
     """Measured minus fitted accuracy of each law, in points; what a law leaves over should show no pattern."""
     models = [model for model in DASHES if any(law.model == model for law in analysis.laws)]
-    figure = Figure(figsize=(SIZE[0], 1.0 + 2.2 * len(models)), layout="constrained")
-    axes: list[Axes] = list(figure.subplots(len(models), 1, squeeze=False, sharex=True, sharey=True).flat)
+    figure, axes = plain_axes(SIZE[0], 1.0 + 2.2 * len(models), rows=len(models), share=True)
     for axis, model in zip(axes, models, strict=True):
         for law in (law for law in analysis.laws if law.model == model):
-            place = analysis.contenders.index(law.contender)
-            colour, marker = _styles(analysis.contenders)[place]
             # Residuals are of the error: accuracy's have the other sign.
-            left_over = [-100 * r for r in law.residuals]
-            name = display_name(law.contender, names)
-            axis.plot(law.sizes, left_over, color=colour, marker=marker, ms=7, lw=1, label=name)
+            left_over, line = [-100 * r for r in law.residuals], looks(analysis.contenders)[law.contender].line
+            axis.plot(law.sizes, left_over, ms=7, lw=1, label=display_name(law.contender, names), **line)
         axis.axhline(0, color=GREY, lw=1)
         axis.set_title(f"{model}: err = $e^a n^{{-b}}{'' if model == 'power law' else ' + c'}$", fontsize=11)
         axis.set_ylabel("points", fontsize=11)
-        _log_sizes(axis, analysis.sizes)
+        _log_axis(axis, analysis.sizes)
     axes[-1].set_xlabel("labelled images", fontsize=11)
     axes[0].legend(fontsize=9, frameon=False)
     figure.suptitle("Measured minus fitted accuracy", fontsize=12)
@@ -206,40 +189,31 @@ def residuals(analysis: Analysis, names: Names = None) -> Figure:
 def cost_frontier(analysis: Analysis, names: Names = None) -> Figure:
     """Accuracy against each cost: a line for a contender from its smallest to its largest size, the frontier ringed."""
     costs = [cost for cost in COSTS if any(point.cost == cost for point in analysis.frontier)]
-    figure = Figure(figsize=(SIZE[0], 0.8 + 2.9 * len(costs)), layout="constrained")
-    axes: list[Axes] = list(figure.subplots(len(costs), 1, squeeze=False).flat)
+    figure, axes = plain_axes(SIZE[0], 0.8 + 2.9 * len(costs), rows=len(costs))
     for axis, cost in zip(axes, costs, strict=True):
-        for contender, (colour, marker) in zip(analysis.contenders, _styles(analysis.contenders), strict=True):
+        for contender, look in looks(analysis.contenders).items():
             points = [p for p in analysis.frontier if p.cost == cost and p.contender == contender]
             across, up = [p.value for p in points], [100 * p.accuracy for p in points]
-            axis.plot(across, up, color=colour, marker=marker, ms=7, lw=1, label=display_name(contender, names))
+            axis.plot(across, up, ms=7, lw=1, label=display_name(contender, names), **look.line)
             ringed = [(p.value, 100 * p.accuracy) for p in points if p.is_on_frontier]
             axis.plot(*zip(*ringed, strict=True), "o", mfc="none", mec="black", ms=13) if ringed else None
             for p in (points[0], points[-1]):
-                axis.annotate(
-                    f"n = {p.size:,}", (p.value, 100 * p.accuracy), (10, 0), textcoords="offset points", fontsize=9
-                )
-        axis.set_xscale("log")
+                at = (p.value, 100 * p.accuracy)
+                axis.annotate(f"n = {p.size:,}", at, (10, 0), textcoords="offset points", fontsize=9)
         axis.margins(x=0.25, y=0.12)
         axis.set_xlabel(COSTS[cost], fontsize=11)
         axis.set_ylabel("accuracy, %", fontsize=11)
-        axis.xaxis.set_minor_locator(NullLocator())
-        values = sorted({p.value for p in analysis.frontier if p.cost == cost})
-        axis.xaxis.set_major_locator(FixedLocator(_apart(values)))
-        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
+        _log_axis(axis, [p.value for p in analysis.frontier if p.cost == cost], short)
     axes[0].legend(fontsize=9, frameon=False)
     figure.suptitle("Accuracy and its cost (ringed: not beaten with the same data)", fontsize=12)
     return figure
 
 
 def _figure(title: str) -> tuple[Figure, Axes]:
-    figure = Drawing(figsize=SIZE, layout="constrained")
-    axis = figure.subplots()
+    figure, (axis,) = plain_axes(*SIZE)
     axis.set_title(title, fontsize=12, loc="left", pad=14)
-    axis.tick_params(labelsize=10)
     axis.xaxis.label.set_fontsize(11)
     axis.yaxis.label.set_fontsize(11)
-    axis.spines[["top", "right"]].set_visible(False)
     return figure, axis
 
 
@@ -248,23 +222,13 @@ def _note(axis: Axes, text: str) -> None:
     axis.annotate(text, (1, 1), xycoords="axes fraction", ha="right", va="bottom", fontsize=9, color=GREY)
 
 
-def _styles(contenders: Sequence[str]) -> list[tuple[str, str]]:
-    """A colour and a marker for each; more contenders than colours begin anew with other markers."""
-    return [
-        (COLOURS[i % len(COLOURS)], MARKERS[(i + i // len(COLOURS)) % len(MARKERS)]) for i in range(len(contenders))
-    ]
-
-
 def _with_intervals(
-    axis: Axes, sizes: Sequence[int], estimates: Sequence[Estimate], label: str | None, style: tuple[str, str]
+    axis: Axes, sizes: Sequence[int], estimates: Sequence[Estimate], label: str | None, look: Look
 ) -> None:
-    colour, marker = style
     values, low, high = (_percent([getattr(e, end) for e in estimates]) for end in ("value", "low", "high"))
-    axis.fill_between(sizes, low, high, color=colour, alpha=0.15, lw=0)
+    axis.fill_between(sizes, low, high, color=look.colour, alpha=0.15, lw=0)
     spans = [np.subtract(values, low), np.subtract(high, values)]
-    axis.errorbar(
-        sizes, values, np.maximum(spans, 0), color=colour, marker=marker, ms=7, lw=0, elinewidth=1.5, label=label
-    )
+    axis.errorbar(sizes, values, np.maximum(spans, 0), ms=7, lw=0, elinewidth=1.5, label=label, **look.line)
 
 
 def _legend(axis: Axes, models: Sequence[str]) -> None:
@@ -274,11 +238,14 @@ def _legend(axis: Axes, models: Sequence[str]) -> None:
         axis.legend(fontsize=9, frameon=False)
 
 
-def _log_sizes(axis: Axes, sizes: Sequence[int] | Sequence[float]) -> None:
+def _log_axis(
+    axis: Axes, values: Sequence[int] | Sequence[float], form: Callable[[float], str] = "{:,.0f}".format
+) -> None:
+    """Values as ticks, as many as have room."""
     axis.set_xscale("log")
     axis.xaxis.set_minor_locator(NullLocator())
-    axis.xaxis.set_major_locator(FixedLocator(_apart(sizes)))
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axis.xaxis.set_major_locator(FixedLocator(_apart(values)))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: form(value)))
     axis.tick_params(labelsize=10)
 
 
@@ -294,15 +261,3 @@ def _apart(values: Sequence[int] | Sequence[float]) -> list[float]:
 
 def _percent(values: Sequence[float]) -> list[float]:
     return [100 * value for value in values]
-
-
-def _size(value: float) -> str:
-    return f"{float(f'{value:.2g}'):,.0f}"
-
-
-def _short(value: float) -> str:
-    """A number of any size in few letters: 2.80M, 3.3T."""
-    for suffix, scale in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if value >= scale:
-            return f"{value / scale:.3g}{suffix}"
-    return f"{value:.3g}"

@@ -1,40 +1,72 @@
 """The report of an experiment: one page that opens with the answer, with every table and figure beside it as a file."""
 
 import json
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import yaml
 
 from vit_vs_cnn.comparison.opening import LEDGER
 from vit_vs_cnn.config.experiment import read_config
+from vit_vs_cnn.data.folder_faults import in_words
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
-from vit_vs_cnn.regimes import Analysis, Findings, findings_of
-from vit_vs_cnn.reporting import regime_tables
-from vit_vs_cnn.reporting.comparison_tables import Sheet
-from vit_vs_cnn.reporting.heatmaps import save_figure
-from vit_vs_cnn.reporting.regime_figures import regime_figures
-from vit_vs_cnn.reporting.regime_page import Report, report_markdown, report_page
-from vit_vs_cnn.reporting.tables import write_tables
+from vit_vs_cnn.regimes import Findings, display_name, findings_of
+from vit_vs_cnn.reporting import regime_tables as tables
+from vit_vs_cnn.reporting.document import Block, Bullets, Cell, Code, Document, Facts, Link, Picture, Table, Text
+from vit_vs_cnn.reporting.page import write_document
+from vit_vs_cnn.reporting.regime_figures import learning_curves, regime_figures
+from vit_vs_cnn.reporting.style import looks
+from vit_vs_cnn.reporting.tables import results_csv
 from vit_vs_cnn.runs.contamination import PICTURE, Contamination, contamination_of
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.status import ExperimentStatus, read_status
 
-_NUMBER = re.compile(r"[-+<>~ ]*[\d,]+(\.\d+)?")
+#: Figure: what stands below it, and what it shows in words.
+CAPTIONS = {
+    "learning_curves": (
+        "Mean accuracy with 95 % intervals; dots are single seeds; beyond the largest size, fits are a guess.",
+        "accuracy of each contender over the number of labelled images",
+    ),
+    "difference": (
+        "Paired difference with 95 % intervals; below, where the curves cross by each method.",
+        "difference in accuracy between the two best contenders over the number of labelled images",
+    ),
+    "data_multiplier": (
+        "How many times the data the one behind needs; arrows where that was not reached.",
+        "data multiplier over the number of labelled images",
+    ),
+    "residuals": ("What the fits leave over: a pattern means that the law is wrong.", "residuals of the fits"),
+    "cost_frontier": (
+        "Each contender from its smallest to its largest size; ringed: not beaten with the same data.",
+        "accuracy over training FLOPs, parameters and MACs",
+    ),
+}
+#: What of the config decides results; where the work was done is no part of a report.
+TOLD = ("name", "data", "protocol", "contenders", "trainer")
+METHOD = (
+    "Intervals cover 95 %. Those of accuracies and differences are of a sum: Student's distribution over seeds and "
+    "their subsets, and a normal one over what the test images have in common for all seeds; a single network has "
+    "Wilson's interval, two single networks have McNemar's exact p-value. Crossings, data multipliers and fits come "
+    "from resamples of the same two levels. Differences are paired by seed and image. A verdict needs three paired "
+    "seeds, equal trials of recipes and the same test images; with several pairs at a size, p-values are corrected "
+    "for these by Holm's method. The command compare says the same of the same cells."
+)
+NEAR_DUPLICATES = (
+    "A test image counts as a near-duplicate where one of the images used shows the same picture: re-encoded, "
+    "shifted by up to two pixels of 32, slightly cropped, mirrored, brighter or darker."
+)
 
 
 def write_report(
     folder: Path, pool: Pool | None = None, *, findings: Findings | None = None, target: Path | None = None
 ) -> list[Path]:
-    """Everything into the experiment's ``report/``: index.html, report.md, analysis.json, tables and figures.
+    """Everything into the experiment's ``report/``: index.html, analysis.json, results.csv, tables and figures.
 
     A pure function of the finished cells and of what is known of the others: run twice, it writes the same bytes.
-    Measured times are in results.csv and table.md alone, so that the rest is the same for a run that was interrupted.
+    Measured times are in results.csv alone, so that the rest is the same for a run that was interrupted.
 
     Arguments:
         folder: of the experiment.
@@ -45,77 +77,91 @@ def write_report(
     Raises:
         InputError: no experiment there, or none of its cells is finished.
     """
-    report, target = read_report(folder, pool, findings=findings), target or folder / "report"
-    written = write_tables(report.results, report.analysis, target)
-    for sheet in report.sheets:
-        path = target / "tables" / f"{sheet.name}.csv"
-        write_text(path, _with_plain_numbers(sheet).to_csv())
-        written.append(path)
-    figures: dict[str, Path] = {}
-    for name, figure in regime_figures(report.analysis).items():
-        paths = save_figure(figure, target / "figures", name)
-        figures[name] = next(path for path in paths if path.suffix == ".svg")
-        written += paths
+    found, target = findings or findings_of(folder), target or folder / "report"
+    document = report_document(found, pool)
     texts = {
-        "analysis.json": json.dumps(report.analysis.to_dict(), indent=1) + "\n",
-        "report.md": report_markdown(report, figures),
-        "index.html": report_page(report, figures, folder / PICTURE).html(),
+        "results.csv": results_csv(found.results),
+        "analysis.json": json.dumps(found.analysis.to_dict(), indent=1) + "\n",
     }
     for name, text in texts.items():
         write_text(target / name, text)
-        written.append(target / name)
-    return written
+    return [*(target / name for name in texts), *write_document(document, target)]
 
 
-def read_report(folder: Path, pool: Pool | None = None, *, findings: Findings | None = None) -> Report:
-    """What there is to say of an experiment.
+def summary(found: Findings) -> Document:
+    """What a notebook shows of findings: the answer, the accuracies and their curves."""
+    document = Document(found.folder.resolve().name, found.answer, looks=_looks(found))
+    document.add(tables.curves_table(found.analysis), _picture("learning_curves", learning_curves(found.analysis)))
+    return document
 
-    Arguments:
-        folder, pool, findings: as in ``write_report``.
+
+def report_document(found: Findings, pool: Pool | None = None) -> Document:
+    """All that there is to say of an experiment; ``pool`` has its images, where they are at hand already.
 
     Raises:
-        InputError: no experiment there, or none of its cells is finished.
+        InputError: the experiment's config can no longer be read.
     """
-    found, status = findings or findings_of(folder), read_status(folder)
-    contamination: Contamination | str
+    config, status = read_config(found.folder / "experiment.yaml"), read_status(found.folder)
+    analysis, results = found.analysis, found.results
+    duplicates = _contamination(found, pool)
+    pictures = {name: _picture(name, figure) for name, figure in regime_figures(analysis).items()}
+    versus = " against ".join(display_name(name) for name in analysis.contenders)
+    document = Document(f"{config['name']}: {versus}", found.answer, looks=_looks(found))
+
+    def part(heading: str, figures: Sequence[str], *blocks: Block) -> None:
+        drawn = [pictures[name] for name in figures if name in pictures]
+        there = [block for block in blocks if not isinstance(block, Table) or block.rows]
+        if drawn or there:
+            document.section(heading, *drawn, *there)
+
+    if notes := [*_unfinished(status), *analysis.warnings, *found.notes]:
+        document.section("Before you read on", Bullets(notes))
+    curves = (tables.curves_table(analysis), tables.differences_table(analysis))
+    part("Learning curves", ["learning_curves", "difference"], *curves)
+    more = (tables.multipliers_table(analysis), tables.crossings_table(analysis))
+    part("What more data would change", ["data_multiplier"], *more)
+    part("Fits", ["residuals"], tables.laws_table(analysis))
+    part("Accuracy and cost", ["cost_frontier"], tables.frontier_table(analysis))
+    part("Near-duplicates", [], *_duplicates(found, duplicates))
+    part("Protocol and budgets", [], Facts(_protocol(config, found)), tables.budgets_table(results))
+    with document.folded("The config, with every default"):
+        told = {key: config[key] for key in TOLD if key in config}
+        document.add(Code(yaml.safe_dump(told, sort_keys=False)))
+    part("Cells", [], tables.cells_table(status.cells, results), Text(_tested(found.folder / LEDGER)))
+    part("How it was measured", [], Text(METHOD), Facts(_environment(results)))
+    document.section("Files", Bullets(_links(document)))
+    return document
+
+
+def _looks(found: Findings) -> dict[str, Any]:
+    by_name = looks(found.analysis.contenders)
+    return by_name | {display_name(name): look for name, look in by_name.items()}
+
+
+def _picture(name: str, figure: Any) -> Picture:
+    caption, alt = CAPTIONS[name]
+    return Picture(figure, caption, alt, name)
+
+
+def _contamination(found: Findings, pool: Pool | None) -> Contamination | str:
+    """Near-duplicates of test images, or why they are not known."""
     try:
-        contamination = contamination_of(folder, found.results, pool)
+        return contamination_of(found.folder, found.results, pool)
     except (InputError, OSError) as error:
-        contamination = f"Not looked for: {' '.join(str(error).split())}."
-    return Report(
-        config=read_config(folder / "experiment.yaml"),
-        results=found.results,
-        status=status,
-        analysis=found.analysis,
-        sheets=_sheets(found.analysis, found.results, status, contamination, found.correct),
-        notes=[*_unfinished(status), *found.analysis.warnings, *found.notes],
-        contamination=contamination,
-        ledger=_ledger(folder / LEDGER),
-    )
+        return f"Not looked for: {' '.join(str(error).split())}."
 
 
-def _sheets(
-    analysis: Analysis,
-    results: Sequence[Mapping[str, Any]],
-    status: ExperimentStatus,
-    contamination: Contamination | str,
-    correct: Mapping[str, np.ndarray] | None,
-) -> list[Sheet]:
-    found = [
-        regime_tables.curves_table(analysis),
-        regime_tables.differences_table(analysis),
-        regime_tables.multipliers_table(analysis),
-        regime_tables.crossings_table(analysis),
-        regime_tables.laws_table(analysis),
-        regime_tables.frontier_table(analysis),
-        regime_tables.budgets_table(results),
-        regime_tables.cells_table(status.cells, results),
-    ]
-    if isinstance(contamination, Contamination) and correct is not None:
-        found.append(regime_tables.duplicates_table(contamination, results, correct))
-    if isinstance(contamination, Contamination):
-        found.append(regime_tables.duplicate_pairs_table(contamination))
-    return [sheet for sheet in found if sheet.rows]
+def _duplicates(found: Findings, duplicates: Contamination | str) -> list[Block]:
+    if isinstance(duplicates, str):
+        return [Text(duplicates)]
+    blocks: list[Block] = []
+    if found.correct is not None:
+        blocks.append(tables.duplicates_table(duplicates, found.results, found.correct))
+    blocks += [tables.duplicate_pairs_table(duplicates), Text(NEAR_DUPLICATES)]
+    if (picture := found.folder / PICTURE).exists():
+        told = "Some pairs, from the least alike to the most; on the left the test image."
+        blocks.append(Picture(picture, told, "image pairs"))
+    return blocks
 
 
 def _unfinished(status: ExperimentStatus) -> list[str]:
@@ -124,18 +170,71 @@ def _unfinished(status: ExperimentStatus) -> list[str]:
     return [f"Of {len(status.cells)} cells {' and '.join(told)}: the figures are of the others."] if told else []
 
 
-def _ledger(path: Path) -> Counter[str]:
+def _protocol(config: Mapping[str, Any], found: Findings) -> dict[str, Cell]:
+    data, protocol, first = config["data"], config["protocol"], found.results[0]
+    budget = next(f"{value:,} {name}" for name, value in protocol["budget"].items() if value is not None)
+    source = f"{data['source']}, {first['data']['fingerprint']}"
+    return {
+        "images": source if data["source"] == "objects" else f"{source}, in {data['root']}",
+        **_left_out(found.results),
+        "training sizes": ", ".join(f"{size:,}" for size in found.analysis.sizes),
+        "seeds": ", ".join(map(str, protocol["seeds"])),
+        "budget of a run": budget,
+        "batch size": protocol["batch_size"],
+        "scored on": f"{first['scored_images']:,} {first['scored_on']} images",
+        "for validation": f"{data['validation_fraction']:g} of the training size, counted into it",
+    }
+
+
+def _left_out(results: Sequence[Mapping[str, Any]]) -> dict[str, Cell]:
+    """The files that could not be used, where there are such: how many of each kind, and where they are listed."""
+    for result in results:
+        skipped = result["data"].get("skipped") or {}
+        if "counts" in skipped:
+            place = f"; listed in {skipped['list']}" if skipped["list"] else ""
+            return {"files left out": in_words(skipped["counts"]) + place}
+    return {}
+
+
+def _tested(path: Path) -> str:
     """How often each network was tested."""
-    found: Counter[str] = Counter()
+    ledger: Counter[str] = Counter()
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         try:
-            found[json.loads(line)["weights"]] += 1
+            ledger[json.loads(line)["weights"]] += 1
         except (ValueError, KeyError, TypeError):  # a line that a kill cut short
             continue
-    return found
+    if not ledger:
+        return "The test set was never opened."
+    again = sum(count > 1 for count in ledger.values())
+    more = f"; {again} of them more than once" if again else ", each once"
+    return f"By its ledger the test set was opened {ledger.total()} times for {len(ledger)} networks{more}."
 
 
-def _with_plain_numbers(sheet: Sheet) -> Sheet:
-    """Without the commas that part thousands, for programs that read numbers."""
-    rows = [[cell.replace(",", "") if _NUMBER.fullmatch(cell) else cell for cell in row] for row in sheet.rows]
-    return replace(sheet, rows=rows)
+def _environment(results: Sequence[Mapping[str, Any]]) -> dict[str, Cell]:
+    """What the cells were made with; several values where cells differ."""
+
+    def told(values: Sequence[Any]) -> str:
+        return "; ".join(sorted({str(value) for value in values}))
+
+    hardware = [r["hardware"] for r in results]
+    gpus = [", ".join(h["gpus"]) or "none" for h in hardware]
+    versions = [", ".join(f"{name} {value}" for name, value in r["versions"].items()) for r in results]
+    return {
+        "processor": told([f"{h['cpu']}, {h['threads']} threads, {h['system']}" for h in hardware]),
+        "accelerators": told(gpus),
+        "precision": told([r["precision"] for r in results]),
+        "devices of a run": told([r["devices"] for r in results]),
+        "versions": told(versions),
+        "commit": told([r["commit"] or "unknown" for r in results]),
+    }
+
+
+def _links(document: Document) -> list[str | Link]:
+    files = [f"tables/{table.name}.csv" for table in document.tables]
+    files += [f"figures/{one.name}.{suffix}" for one in document.pictures for suffix in one.formats]
+    return [
+        Link("results.csv: one line for each cell, with its measured times", "results.csv"),
+        Link("analysis.json: every number of this page, unrounded", "analysis.json"),
+        *(Link(name, name) for name in files),
+    ]

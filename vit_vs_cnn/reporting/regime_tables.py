@@ -9,8 +9,8 @@ from vit_vs_cnn.regimes import Analysis, Crossing, display_name
 from vit_vs_cnn.regimes.comparison import over_all_sizes
 from vit_vs_cnn.regimes.frontier import COSTS
 from vit_vs_cnn.regimes.multiplier import Multiplier
-from vit_vs_cnn.reporting.comparison_tables import Sheet
-from vit_vs_cnn.reporting.tables import in_millions
+from vit_vs_cnn.reporting.document import Table
+from vit_vs_cnn.reporting.style import in_millions, interval, percent, points, rounded
 from vit_vs_cnn.runs.answers import MAJORITY
 from vit_vs_cnn.runs.contamination import Contamination
 from vit_vs_cnn.runs.status import CellStatus
@@ -21,9 +21,9 @@ Results = Sequence[Mapping[str, Any]]
 MISSING = "not finished"
 
 
-def curves_table(analysis: Analysis) -> Sheet:
+def curves_table(analysis: Analysis) -> Table:
     """Accuracy of every contender at every size."""
-    rows = [] if analysis.majority is None else [[MAJORITY, "", f"{100 * analysis.majority:.1f}", "", "", ""]]
+    rows = [] if analysis.majority is None else [[MAJORITY, "", percent(analysis.majority), "", "", ""]]
     rows += [
         [display_name(curve.contender), f"{p.size:,}", *_percent(p.accuracy), str(len(p.by_seed))]
         for curve in analysis.curves
@@ -31,10 +31,10 @@ def curves_table(analysis: Analysis) -> Sheet:
     ]
     title = f"Accuracy on {analysis.test_images:,} images, mean over the seeds, with its 95 % interval"
     columns = ["contender", "n", "accuracy, %", "from", "to", "seeds"]
-    return Sheet("learning_curves", title, columns, rows, "curves")
+    return Table(title, columns, rows, "learning_curves")
 
 
-def differences_table(analysis: Analysis) -> Sheet:
+def differences_table(analysis: Analysis) -> Table:
     """Every pair at every size, and what may be said of it."""
     rows, over_all = [], over_all_sizes([pair.comparisons for pair in analysis.pairs])
     for pair in analysis.pairs:
@@ -48,10 +48,10 @@ def differences_table(analysis: Analysis) -> Sheet:
         "the pairs at a size, as the verdict is, and beside it for every line of this table (Holm)"
     )
     columns = ["n", "higher", "lower", "points", "from", "to", "p", "p, all sizes", "seeds", "verdict"]
-    return Sheet("differences", title, columns, rows, "curves")
+    return Table(title, columns, rows, "differences", part_by="n")
 
 
-def multipliers_table(analysis: Analysis) -> Sheet:
+def multipliers_table(analysis: Analysis) -> Table:
     """How many times the data one contender needs for the accuracy of another."""
     found = [m for pair in analysis.pairs for m in (*pair.multipliers, *([pair.matched] if pair.matched else []))]
     rows = [
@@ -63,84 +63,67 @@ def multipliers_table(analysis: Analysis) -> Sheet:
         "last line of a pair is the n with which the second does what the first does with the largest size"
     )
     columns = ["needs", "to equal", "n", "times", "from", "to", "method", "state"]
-    return Sheet("data_multiplier", title, columns, rows, "multiplier")
+    return Table(title, columns, rows, "data_multiplier")
 
 
-def crossings_table(analysis: Analysis) -> Sheet:
+def crossings_table(analysis: Analysis) -> Table:
     """At what size one contender overtakes another."""
-    rows = [
-        [display_name(c.overtaker), display_name(c.overtaken), *_crossing(c), _share(c.probability_in_range), c.method]
-        for pair in analysis.pairs
-        for c in pair.crossings
-    ]
+    rows = []
+    for c in (crossing for pair in analysis.pairs for crossing in pair.crossings):
+        names = [display_name(c.overtaker), display_name(c.overtaken)]
+        rows.append([*names, *_crossing(c), percent(c.probability_in_range, 0), c.method])
     title = (
         "The size at which the first overtakes the second, with its 95 % interval; P is the share of resamples that "
         "cross within the sizes that were run. Methods that disagree tell more of the error than their intervals do"
     )
     columns = ["overtakes", "whom", "n", "from", "to", "state", "P, %", "method"]
-    return Sheet("crossing", title, columns, rows, "multiplier")
+    return Table(title, columns, rows, "crossing")
 
 
-def laws_table(analysis: Analysis) -> Sheet:
+def laws_table(analysis: Analysis) -> Table:
     """The fitted power laws, and how far they can be trusted."""
     rows = []
     for law in analysis.laws:
         b, c = law.exponent, law.floor
-        last = _none(law.leave_last_out, lambda v: f"{100 * v:+.1f}")
+        last = _none(law.leave_last_out, points)
         fit = [_none(law.p_value, lambda v: f"{v:.2g}"), _none(law.aicc, lambda v: f"{v:.1f}"), last]
-        interval = f"{100 * c.value:.1f} ({100 * c.low:.1f} to {100 * c.high:.1f})" if "floor" in law.model else "0"
+        floor = f"{percent(c.value)} ({interval(c)})" if "floor" in law.model else "0"
         exponent = f"{b.value:.3f} ({b.low:.3f} to {b.high:.3f})"
         chosen = "yes" if law.is_chosen else "no"
-        rows.append([display_name(law.contender), law.model, exponent, interval, *fit, chosen])
+        rows.append([display_name(law.contender), law.model, exponent, floor, *fit, chosen])
     title = (
         "Power laws err(n) = e^a n^-b + c fitted to the mean errors; p is that of the residuals if the law were true; "
         "the last size is left out and foretold from the others"
     )
     columns = ["contender", "model", "b", "c, %", "p", "AICc", "error of the last size, points", "chosen"]
-    return Sheet("power_laws", title, columns, rows, "fits")
+    return Table(title, columns, rows, "power_laws")
 
 
-def frontier_table(analysis: Analysis) -> Sheet:
+def frontier_table(analysis: Analysis) -> Table:
     """Accuracy against every cost."""
-    rows = [
-        [
-            COSTS[p.cost],
-            display_name(p.contender),
-            f"{p.size:,}",
-            f"{p.value:.4g}",
-            f"{100 * p.accuracy:.1f}",
-            "yes" if p.is_on_frontier else "no",
-        ]
-        for p in analysis.frontier
-    ]
+    rows = []
+    for p in analysis.frontier:
+        numbers = [f"{p.size:,}", f"{p.value:.4g}", percent(p.accuracy)]
+        rows.append([COSTS[p.cost], display_name(p.contender), *numbers, "yes" if p.is_on_frontier else "no"])
     title = "Accuracy and its cost; on the frontier is who no other beats in both with the same data"
     columns = ["cost", "contender", "n", "value", "accuracy, %", "on the frontier"]
-    return Sheet("cost_frontier", title, columns, rows, "frontier")
+    return Table(title, columns, rows, "cost_frontier")
 
 
-def budgets_table(results: Results) -> Sheet:
+def budgets_table(results: Results) -> Table:
     """What each contender was given at each size: steps, images, epochs and FLOPs side by side."""
     first = {(r["train_size"], r["contender"]): r for r in results}
-    rows = [
-        [
-            f"{size:,}",
-            display_name(contender),
-            f"{r['steps']:,}",
-            f"{r['images']:,}",
-            f"{r['epochs']:.1f}",
-            f"{r['flops']:.3g}",
-            in_millions(r["parameters"]),
-            in_millions(r["macs"]),
-            str(r["trials"]),
-        ]
-        for (size, contender), r in sorted(first.items())
-    ]
+    rows = []
+    for (size, contender), r in sorted(first.items()):
+        taken = [f"{r['steps']:,}", f"{r['images']:,}", f"{r['epochs']:.1f}", f"{r['flops']:.3g}"]
+        sizes = [in_millions(r["parameters"]), in_millions(r["macs"])]
+        rows.append([f"{size:,}", display_name(contender), *taken, *sizes, str(r["trials"])])
     title = "What one run was given. MACs are of one image, attention products counted; FLOPs are of the training"
     columns = ["n", "contender", "steps", "images", "epochs", "FLOPs", "parameters", "MACs", "trials"]
-    return Sheet("budgets", title, columns, rows, "protocol")
+    return Table(title, columns, rows, "budgets", part_by="n")
 
 
-def cells_table(cells: Sequence[CellStatus], results: Results) -> Sheet:
+def cells_table(cells: Sequence[CellStatus], results: Results) -> Table:
     """Every cell of the grid, also those that failed or are not finished."""
     by_cell = {r["cell"]: r for r in results}
     rows = []
@@ -150,16 +133,15 @@ def cells_table(cells: Sequence[CellStatus], results: Results) -> Sheet:
         told = f"{state}: {cell.reason}" if cell.reason else state
         scores = ["", "", "", "", ""]
         if r is not None:
-            low, high = r["accuracy_interval"]
-            values = [100 * r["accuracy"], 100 * low, 100 * high]
-            scores = [*(f"{v:.2f}" for v in values), str(r["test_evaluations"]), r["subset"]]
+            values = [percent(value, 2) for value in (r["accuracy"], *r["accuracy_interval"])]
+            scores = [*values, str(r["test_evaluations"]), r["subset"]]
         rows.append([display_name(cell.contender), f"{cell.train_size:,}", str(cell.seed), *scores, told])
     title = "Every cell of the grid, with Wilson's interval for its test images; tested is how often its weights were"
     columns = ["contender", "n", "seed", "accuracy, %", "from", "to", "tested", "subset", "state"]
-    return Sheet("cells", title, columns, rows, "cells")
+    return Table(title, columns, rows, "cells")
 
 
-def duplicates_table(contamination: Contamination, results: Results, correct: Mapping[str, np.ndarray]) -> Sheet:
+def duplicates_table(contamination: Contamination, results: Results, correct: Mapping[str, np.ndarray]) -> Table:
     """Accuracy with and without the test images that have a near-duplicate in the subset that was used."""
     groups: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
     for result in results:
@@ -167,18 +149,19 @@ def duplicates_table(contamination: Contamination, results: Results, correct: Ma
     rows = []
     for (size, contender), group in sorted(groups.items()):
         clean = [contamination.clean(result["subset"]) for result in group]
-        number = np.mean([(~kept).sum() for kept in clean])
-        without = np.mean([correct[r["cell"]][kept].mean() for r, kept in zip(group, clean, strict=True) if kept.any()])
-        whole = np.mean([result["accuracy"] for result in group])
-        values = [f"{100 * whole:.2f}", f"{100 * without:.2f}", f"{100 * (without - whole):+.2f}"]
-        share = f"{100 * number / contamination.test_images:.2f}"
+        number = float(np.mean([(~kept).sum() for kept in clean]))
+        pairs = [(correct[r["cell"]], kept) for r, kept in zip(group, clean, strict=True) if kept.any()]
+        without = float(np.mean([answers[kept].mean() for answers, kept in pairs]))
+        whole = float(np.mean([result["accuracy"] for result in group]))
+        values = [percent(whole, 2), percent(without, 2), points(without - whole, 2)]
+        share = percent(number / contamination.test_images, 2)
         rows.append([f"{size:,}", display_name(contender), f"{number:,.1f}", share, *values])
     title = "Test images with a near-duplicate among the n images that were used, and the accuracy without them"
     columns = ["n", "contender", "duplicates", "share, %", "accuracy, %", "without them, %", "difference, points"]
-    return Sheet("duplicates", title, columns, rows, "duplicates")
+    return Table(title, columns, rows, "duplicates", part_by="n")
 
 
-def duplicate_pairs_table(contamination: Contamination) -> Sheet:
+def duplicate_pairs_table(contamination: Contamination) -> Table:
     """Every near-duplicate with the names of both images, and whether their labels differ."""
     rows = [
         [test, train, f"{alike:.3f}", first, second, "differ" if first != second else "same"]
@@ -187,37 +170,31 @@ def duplicate_pairs_table(contamination: Contamination) -> Sheet:
     differ = sum(row[-1] == "differ" for row in rows)
     title = f"The {len(rows):,} pairs of a test image and an image that was used; the labels of {differ:,} differ"
     columns = ["test image", "image used", "correlation of detail", "label of the first", "of the second", "labels"]
-    return Sheet("duplicate_pairs", title, columns, rows, "duplicates")
+    return Table(title, columns, rows, "duplicate_pairs")
 
 
 def _percent(estimate: Estimate, *, sign: bool = False) -> list[str]:
-    first = f"{100 * estimate.value:{'+' if sign else ''}.1f}"
-    return [first, f"{100 * estimate.low:.1f}", f"{100 * estimate.high:.1f}"]
+    return [(points if sign else percent)(estimate.value), percent(estimate.low), percent(estimate.high)]
 
 
 def _multiplier(m: Multiplier) -> list[str]:
-    value = f"> {_number(m.more_than)}" if m.value is None else _number(m.value)
+    value = f"> {_three(m.more_than)}" if m.value is None else _three(m.value)
     if m.value is None and m.state == "censored below":
-        value = f"< {_number(m.less_than)}"
-    low = f"< {_number(m.less_than)}" if m.low is None else _number(m.low)
-    return [value, low, f"> {_number(m.more_than)}" if m.high is None else _number(m.high)]
+        value = f"< {_three(m.less_than)}"
+    low = f"< {_three(m.less_than)}" if m.low is None else _three(m.low)
+    return [value, low, f"> {_three(m.more_than)}" if m.high is None else _three(m.high)]
 
 
 def _crossing(c: Crossing) -> list[str]:
     smallest, largest = c.range
     beyond = f"> {largest:,}" if c.method == "interpolation" else "never"
-    found = "none" if c.size is None else _number(c.size)
-    low = f"< {smallest:,}" if c.low is None else _number(c.low)
-    return [found, low, beyond if c.high is None else _number(c.high), c.state]
+    found = "none" if c.size is None else _three(c.size)
+    low = f"< {smallest:,}" if c.low is None else _three(c.low)
+    return [found, low, beyond if c.high is None else _three(c.high), c.state]
 
 
-def _number(value: float) -> str:
-    """Three digits, and no power of ten."""
-    return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _share(value: float) -> str:
-    return f"{100 * value:.0f}"
+def _three(value: float) -> str:
+    return rounded(value, 3)
 
 
 def _none(value: float | None, text: Any) -> str:

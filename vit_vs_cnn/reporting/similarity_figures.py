@@ -3,45 +3,35 @@
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from vit_vs_cnn.comparison.similarity import Similarity
-from vit_vs_cnn.reporting.comparison_style import MOST, plain_axes, style
-from vit_vs_cnn.reporting.heatmaps import COLOUR_MAP
+from vit_vs_cnn.reporting.drawing import panels, plain_axes, plot_distances
+from vit_vs_cnn.reporting.style import COLOUR_MAP, GREY, MOST, Looks
 
 
-def similarity_figures(similarity: Similarity) -> dict[str, Figure]:
+def similarity_figures(similarity: Similarity, known: Looks) -> dict[str, Figure]:
     drawn = {}
     if similarity.cka:
         drawn["cka"] = cka_figure(similarity)
     if similarity.fourier:
         drawn["fourier"] = fourier_figure(similarity)
     if similarity.attention_distance:
-        drawn["attention_distance"] = attention_distance_figure(similarity)
+        drawn["attention_distance"] = attention_distance_figure(similarity, known)
     return drawn
 
 
 def cka_figure(similarity: Similarity) -> Figure:
     """CKA between all layers: of two networks, and of each with itself; the pairs of different ones first."""
     ordered = sorted(similarity.cka, key=lambda one: one.first == one.second)[:MOST]
-    columns = min(3, len(ordered))
-    rows = -(-len(ordered) // columns)
-    figure = Figure(figsize=(3.6 * columns + 0.6, 3.5 * rows), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False)
-    for axis in axes.flat:
-        axis.set_visible(False)
-    picture = None
-    for axis, one in zip(axes.flat, ordered, strict=False):
-        axis.set_visible(True)
-        picture = axis.imshow(np.asarray(one.values), cmap=COLOUR_MAP, vmin=0, vmax=1, origin="lower", aspect="auto")
-        axis.set_xlabel(one.second, fontsize=9)
-        axis.set_ylabel(one.first, fontsize=9)
+    figure, axes = panels(len(ordered), 3, 3.6, 3.5, extra=0.0)
+    for axis, one in zip(axes, ordered, strict=True):
+        axis.imshow(np.asarray(one.values), cmap=COLOUR_MAP, vmin=0, vmax=1, origin="lower", aspect="auto")
+        axis.set(xlabel=one.second, ylabel=one.first)
         for names, set_ticks in ((one.second_layers, axis.set_xticks), (one.first_layers, axis.set_yticks)):
             every = -(-len(names) // 20)
             set_ticks(range(0, len(names), every), names[::every], fontsize=6)
         axis.tick_params(axis="x", labelrotation=90)
-    if picture is not None:
-        figure.colorbar(picture, ax=axes, shrink=0.7, label="CKA")
+    figure.colorbar(axes[0].images[0], ax=axes, shrink=0.7, label="CKA")
     return figure
 
 
@@ -57,29 +47,23 @@ def fourier_figure(similarity: Similarity) -> Figure:
             axis.plot(profile.frequencies, values, color=colour, label=layer)
         axis.set_title(name, fontsize=10)
         axis.set_ylim(least - 0.2, 0.4)
-        axis.set_xlabel("frequency in units of pi", fontsize=9)
+        axis.set_xlabel("frequency in units of pi")
         axis.grid(alpha=0.3)
         if len(profile.layers) <= 12:
             axis.legend(fontsize=6, frameon=False)
-    axes[0].set_ylabel("log amplitude, relative to frequency 0", fontsize=9)
+    axes[0].set_ylabel("log amplitude, relative to frequency 0")
     return figure
 
 
-def attention_distance_figure(similarity: Similarity) -> Figure:
+def attention_distance_figure(similarity: Similarity, known: Looks) -> Figure:
     """Mean attention distance of every head by depth, with that of attention that sees all alike."""
     found = dict(list(similarity.attention_distance.items())[:MOST])
     figure, axes = plain_axes(3.4 * len(found) + 0.6, 2.9, len(found))
-    for number, (axis, (name, distances)) in enumerate(zip(axes, found.items(), strict=True)):
-        for layer, heads in enumerate(distances["by_layer"], start=1):
-            axis.plot([layer] * len(heads), heads, linestyle="none", markersize=4, alpha=0.7, **style(number))
+    for axis, (name, distances) in zip(axes, found.items(), strict=True):
+        plot_distances(axis, distances["by_layer"], known[name], name)
         depth = len(distances["by_layer"])
-        axis.plot(range(1, depth + 1), [np.mean(h) for h in distances["by_layer"]], color=style(number)["color"])
-        axis.axhline(distances["uniform"], color="#999999", linestyle=":")
-        axis.text(depth + 0.4, distances["uniform"], "sees all alike", fontsize=7, ha="right", va="bottom")
-        axis.set_xlim(0.5, depth + 0.5)
-        axis.set_ylim(0, 1.35 * distances["uniform"])
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axis.axhline(distances["uniform"], color=GREY, linestyle=":")
+        axis.text(depth - 0.6, distances["uniform"], "sees all alike", fontsize=7, ha="right", va="bottom")
+        axis.set(xlim=(-0.5, depth - 0.5), ylim=(0, 1.35 * distances["uniform"]))
         axis.set_title(name, fontsize=10)
-        axis.set_xlabel("layer", fontsize=9)
-    axes[0].set_ylabel("mean attention distance in pixels", fontsize=9)
     return figure

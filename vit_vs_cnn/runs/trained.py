@@ -235,9 +235,7 @@ def _resize_of(cell: Cell) -> Resize:
 
 def _of_timm(word: str, like: TrainedNetwork | LabelledImages | None) -> TrainedNetwork:
     if like is None:
-        raise InputError(
-            f"{word}: its classes and images are not known; like= takes a network or images with them"
-        )
+        raise InputError(f"{word}: its classes and images are not known; like= takes a network or images with them")
     name, _, file = word.partition("=")
     weights = Path(file) if file else None
     network, about = timm_network(name, weights, like.class_names, like.image_shape)

@@ -1,5 +1,7 @@
-"""Every figure of the lesson on attention, and one function that draws them all."""
+"""Draw every figure of the lesson on attention, as PNG and SVG: ``python notebooks/figures.py FOLDER``."""
 
+import argparse
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -8,28 +10,33 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for the module beside this one, wherever this is started
+
+from notebooks.reversal import START, SYMBOLS, VOCABULARY, exact_match, sequences_to_reverse, train_to_reverse
 from vit_vs_cnn.attention.kernels import KernelRegression, log_kernel
 from vit_vs_cnn.attention.linear import random_feature_error
 from vit_vs_cnn.attention.masks import causal_mask, combine_masks, valid_length_mask
-from vit_vs_cnn.attention.positions import position_similarity, sincos_2d_encoding, sinusoidal_encoding
-from vit_vs_cnn.attention.scores import score_statistics
-from vit_vs_cnn.models.transformer import Transformer
-from vit_vs_cnn.reporting.grid_figures import quadratic_biases, resized_positions, windows
-from vit_vs_cnn.reporting.heatmaps import COLOUR_MAP, attention_heatmaps, save_figure
-from vit_vs_cnn.reporting.reversal import (
-    START,
-    SYMBOLS,
-    VOCABULARY,
-    exact_match,
-    sequences_to_reverse,
-    train_to_reverse,
+from vit_vs_cnn.attention.positions import (
+    position_similarity,
+    resize_position,
+    sincos_2d_encoding,
+    sinusoidal_encoding,
 )
+from vit_vs_cnn.attention.relative import QuadraticBias
+from vit_vs_cnn.attention.scores import score_statistics
+from vit_vs_cnn.attention.windows.blocks import block_attention
+from vit_vs_cnn.attention.windows.sliding import local_attention
+from vit_vs_cnn.models.transformer import Transformer
+from vit_vs_cnn.reporting.drawing import save_figure
+from vit_vs_cnn.reporting.heatmaps import attention_heatmaps
+from vit_vs_cnn.reporting.style import COLOUR_MAP, COLOURS
 
 DISTANCE_KERNELS = ("gaussian", "box", "triangle", "epanechnikov")
-#: Okabe and Ito's colours: told apart by the colour-blind.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-
 FEATURE_COUNTS = (16, 32, 64, 128, 256, 512, 1024)
+GRID = (7, 9)
+#: Patches whose view is shown: a corner, one at an edge, one inside.
+VIEWERS = {"corner": (0, 0), "edge": (0, 5), "inside": (4, 4)}
+BOUNDARIES = ("mask", "zero", "shift", "circular")
 
 
 def kernel_shapes() -> Figure:
@@ -162,6 +169,66 @@ def grid_position_similarity() -> Figure:
     )
 
 
+def windows() -> Figure:
+    """What three patches see through a window of 5 x 5, whatever the boundary, and through blocks of 4 x 4."""
+    same = torch.zeros(1, 1, GRID[0] * GRID[1], 1)
+    shown = {
+        boundary: local_attention(
+            same, same, same, grid_size=GRID, window_size=5, boundary=boundary, return_weights=True
+        )[1]
+        for boundary in BOUNDARIES
+    }
+    for name, shift in (("blocks", 0), ("shifted blocks", 2)):
+        shown[name] = block_attention(
+            same, same, same, grid_size=GRID, window_size=4, shift=shift, return_weights=True
+        )[1]
+    return attention_heatmaps(
+        [[_view(weights[0, 0], place) for weights in shown.values()] for place in VIEWERS.values()],
+        row_labels=[f"{name} {place}" for name, place in VIEWERS.items()],
+        column_labels=list(shown),
+        title="Windows on a grid of 7 x 9: how a patch shares its attention where all keys are alike",
+        query_label="",
+        key_label="",
+        cell_size=1.6,
+    )
+
+
+def quadratic_biases() -> Figure:
+    """The nine heads of a quadratic bias as they start: the places of a 3 x 3 convolution."""
+    with torch.no_grad():
+        weights = QuadraticBias((9, 9), 9).bias().softmax(-1)
+    maps = weights[:, 40].unflatten(1, (9, 9)).unflatten(0, (3, 3))
+    return attention_heatmaps(
+        maps,
+        titles=[[f"head {3 * row + col}" for col in range(3)] for row in range(3)],
+        title="Quadratic relative position at its start:\nwhat the centre patch sees in each of nine heads",
+        query_label="",
+        key_label="",
+        cell_size=1.5,
+    )
+
+
+def resized_positions() -> Figure:
+    """Similarity of one place with all others before and after a position is moved to a larger grid."""
+    old, new = (8, 8), (12, 16)
+    encoding = sincos_2d_encoding(old, 64)
+    resized = resize_position(encoding, old, new)
+    computed = sincos_2d_encoding(new, 64)
+    panels: list[Tensor] = []
+    for values, grid in ((encoding, old), (resized, new), (computed, new)):
+        panels.append(position_similarity(values, grid)[grid[0] // 4, grid[1] // 4])
+    return attention_heatmaps(
+        [panels],
+        titles=[["8 x 8", "interpolated to 12 x 16", "computed for 12 x 16"]],
+        title="Positions on another grid: similarity of one place with all others",
+        query_label="",
+        key_label="",
+        bar_label="cosine similarity",
+        limits=(min(float(panel.min()) for panel in panels), 1.0),
+        cell_size=2.4,
+    )
+
+
 def random_feature_errors() -> Figure:
     """The error of FAVOR+ attention over the number of features, for peaked and flat attention."""
     figure, (axis,) = _panels(1, 1, 5.2, 3.8)
@@ -216,7 +283,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
 }
 
 
-def draw_attention_figures(
+def draw_figures(
     folder: Path, names: Sequence[str] | None = None, formats: Sequence[str] = ("png", "svg")
 ) -> list[Path]:
     """Draw the figures named (all if None) into a folder; returns the files written.
@@ -250,3 +317,15 @@ def _plot_fit(axis: Axes, regression: KernelRegression, colour: str) -> None:
     axis.plot(keys[:, 0], values, "o", color="grey", markersize=3, alpha=0.7, label="data")
     axis.plot(x, 2 * x.sin() + x**0.8, "--", color="black", linewidth=1, label="truth")
     axis.plot(x, regression.predict(x[:, None]), color=colour, label="prediction")
+
+
+def _view(weights: Tensor, place: tuple[int, int]) -> Tensor:
+    """The row of one patch in (tokens x tokens), as a map of the grid."""
+    return weights[place[0] * GRID[1] + place[1]].unflatten(0, GRID)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="where they go; made if it is not there")
+    for path in draw_figures(parser.parse_args().folder):
+        print(f"wrote {path}")

@@ -6,15 +6,15 @@ import pytest
 import torch
 from PIL import Image
 
-from vit_vs_cnn.reporting import attention_figures
-from vit_vs_cnn.reporting.attention_figures import FIGURES, draw_attention_figures, transformer_heads
+from notebooks import figures
+from notebooks.figures import FIGURES, draw_figures, transformer_heads
 
 
 def test_every_figure_of_the_registry_is_drawn_with_a_title(tmp_path, monkeypatch):
     quick = {"transformer_heads": partial(transformer_heads, steps=2)}
-    monkeypatch.setattr(attention_figures, "FIGURES", FIGURES | quick)
-    monkeypatch.setattr(attention_figures, "FEATURE_COUNTS", (16, 32))
-    paths = draw_attention_figures(tmp_path, formats=["png"])
+    monkeypatch.setattr(figures, "FIGURES", FIGURES | quick)
+    monkeypatch.setattr(figures, "FEATURE_COUNTS", (16, 32))
+    paths = draw_figures(tmp_path, formats=["png"])
     assert [path.stem for path in paths] == list(FIGURES)
     for path in paths:
         image = np.asarray(Image.open(path).convert("L"))
@@ -25,9 +25,9 @@ def test_every_figure_of_the_registry_is_drawn_with_a_title(tmp_path, monkeypatc
 
 
 def test_figures_are_drawn_by_name_and_an_unknown_name_raises(tmp_path):
-    assert [path.name for path in draw_attention_figures(tmp_path, ["masks"], ["svg"])] == ["masks.svg"]
+    assert [path.name for path in draw_figures(tmp_path, ["masks"], ["svg"])] == ["masks.svg"]
     with pytest.raises(ValueError, match=re.escape("but maks is not")):
-        draw_attention_figures(tmp_path, ["maks"])
+        draw_figures(tmp_path, ["maks"])
 
 
 def test_drawing_leaves_the_random_state_alone():

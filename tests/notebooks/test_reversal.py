@@ -4,8 +4,7 @@ import time
 import pytest
 import torch
 
-from vit_vs_cnn.models.transformer import Transformer
-from vit_vs_cnn.reporting.reversal import (
+from notebooks.reversal import (
     STOP,
     SYMBOLS,
     VOCABULARY,
@@ -14,6 +13,7 @@ from vit_vs_cnn.reporting.reversal import (
     sequences_to_reverse,
     train_to_reverse,
 )
+from vit_vs_cnn.models.transformer import Transformer
 
 
 def small_transformer():

@@ -1,0 +1,249 @@
+"""What a report says, before it is shown on a page, on a terminal and in CSV files: text, tables and pictures."""
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from vit_vs_cnn.reporting.style import Looks
+
+#: A number that a person reads: its thousands parted.
+_NUMBER = re.compile(r"[-+<>~ ]*[\d,]+(\.\d+)?")
+_BEGINS_AS_ONE = re.compile(r"([-+<>~x]\s?)*[\d.]+|(-|none|never)?$")
+
+
+@dataclass(frozen=True)
+class Link:
+    """A cell or an item that leads somewhere: to an anchor of the page (``#name``) or to a file beside it."""
+
+    text: str
+    target: str
+
+
+Cell = str | int | Link | None
+#: A file (.png or .svg), the bytes of a PNG, the text of an SVG, or a figure of matplotlib.
+Source = Path | bytes | str | Figure
+
+
+class Block:
+    """A part of a document."""
+
+    @property
+    def kind(self) -> str:
+        """By which templates know it."""
+        return type(self).__name__.lower()
+
+
+@dataclass(frozen=True)
+class Heading(Block):
+    """The title of what follows, up to the next one; all stand in the table of contents."""
+
+    title: str
+    anchor: str
+
+
+@dataclass(frozen=True)
+class Text(Block):
+    """A paragraph; a note is set smaller and softer."""
+
+    text: str
+    note: bool = False
+
+
+@dataclass(frozen=True)
+class Bullets(Block):
+    """A list. On a terminal each begins with the label, such as ``warning``, and labelled ones come last."""
+
+    items: Sequence[str | Link]
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Facts(Block):
+    """Names with their values; for a page."""
+
+    facts: Mapping[str, Cell]
+
+
+@dataclass(frozen=True)
+class Code(Block):
+    """Text as it stands: a command, a config; for a page."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Table(Block):
+    """A table; a column of numbers is set flush right.
+
+    Arguments:
+        title: what it is of.
+        name: of its CSV file; none is written if empty.
+        note: what one must know to read it.
+        aside: columns that a terminal has no room for.
+        part_by: the column whose values part the rows.
+        terminal: whether it is shown on a terminal.
+
+    Raises:
+        ValueError: a row has more or fewer cells than there are columns.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    name: str = ""
+    note: str = ""
+    aside: frozenset[str] = frozenset()
+    part_by: str = ""
+    terminal: bool = True
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(f"a row of {len(row)} cells in a table of {len(self.columns)} columns: {row!r}")
+
+    @property
+    def flush_right(self) -> list[bool]:
+        """Which columns hold numbers."""
+        places = range(len(self.columns))
+        return [bool(self.rows) and all(_is_number(row[place]) for row in self.rows) for place in places]
+
+    @property
+    def parted(self) -> list[bool]:
+        """Which rows begin a new part."""
+        if not self.part_by:
+            return [False for _ in self.rows]
+        keys = [row[list(self.columns).index(self.part_by)] for row in self.rows]
+        return [number > 0 and key != keys[number - 1] for number, key in enumerate(keys)]
+
+    def to_csv(self) -> str:
+        """For programs: without the commas that part thousands."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerows([self.columns, *([_plain(cell) for cell in row] for row in self.rows)])
+        return text.getvalue()
+
+
+@dataclass(frozen=True)
+class Picture(Block):
+    """A picture; for a page.
+
+    Arguments:
+        source: a file, the bytes of a PNG, the text of an SVG, or a figure of matplotlib.
+        caption: what stands below it.
+        alt: what it shows, in words, for who cannot see it.
+        name: of its files; none are written if empty.
+        formats: of these files; the first is shown on the page.
+    """
+
+    source: Source
+    caption: str
+    alt: str
+    name: str = ""
+    formats: Sequence[str] = ("svg", "png")
+
+
+@dataclass(frozen=True)
+class Gallery(Block):
+    """Pictures side by side, as many in a row as fit, each of at least a width in CSS pixels; for a page."""
+
+    pictures: Sequence[Picture]
+    width: int = 160
+
+
+@dataclass(frozen=True)
+class Fold(Block):
+    """Parts that are folded away under a line; for a page."""
+
+    summary: str
+    blocks: list[Block] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Raw(Block):
+    """A part of a page with a template of its own, in which every value is escaped."""
+
+    template: str
+    values: Mapping[str, Any]
+
+
+class Document:
+    """A report, written from top to bottom.
+
+    Arguments:
+        title: of it all.
+        lead: what a reader must know before all else, one paragraph for each.
+        looks: the colour and marker that stand at a contender's name in tables.
+        assets: the style sheets and scripts of a page's own, by the names of their files.
+    """
+
+    def __init__(
+        self, title: str, lead: str | Sequence[str] = (), *, looks: Looks | None = None, assets: Sequence[str] = ()
+    ) -> None:
+        self.title = title
+        self.lead = [lead] if isinstance(lead, str) else list(lead)
+        self.looks = looks or {}
+        self.assets = assets
+        self.blocks: list[Block] = []
+        self._into = self.blocks
+        self._anchors: set[str] = set()
+
+    def add(self, *blocks: Block) -> None:
+        """Put parts at the end of the section that was begun last."""
+        self._into.extend(blocks)
+
+    def section(self, title: str, *blocks: Block) -> None:
+        """Begin a section, with its first parts."""
+        slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "section"
+        anchor, number = slug, 2
+        while anchor in self._anchors:
+            anchor, number = f"{slug}-{number}", number + 1
+        self._anchors.add(anchor)
+        self.add(Heading(title, anchor), *blocks)
+
+    @contextmanager
+    def folded(self, summary: str) -> Iterator[None]:
+        """What is added inside of the ``with`` block is folded away."""
+        outside, fold = self._into, Fold(summary)
+        self.add(fold)
+        self._into = fold.blocks
+        yield
+        self._into = outside
+
+    @property
+    def contents(self) -> list[Heading]:
+        """What the table of contents leads to."""
+        return [block for block in _flat(self.blocks) if isinstance(block, Heading)]
+
+    @property
+    def tables(self) -> list[Table]:
+        """Those that have a file of their own."""
+        return [block for block in _flat(self.blocks) if isinstance(block, Table) and block.name]
+
+    @property
+    def pictures(self) -> list[Picture]:
+        """Those that have files of their own."""
+        return [block for block in _flat(self.blocks) if isinstance(block, Picture) and block.name]
+
+
+def _flat(blocks: Sequence[Block]) -> Iterator[Block]:
+    for block in blocks:
+        yield block
+        if isinstance(block, Fold):
+            yield from _flat(block.blocks)
+
+
+def _is_number(value: Cell) -> bool:
+    return not isinstance(value, Link) and (value is None or bool(_BEGINS_AS_ONE.match(str(value))))
+
+
+def _plain(cell: Cell) -> str | int | None:
+    if isinstance(cell, Link):
+        return cell.text
+    return cell.replace(",", "") if isinstance(cell, str) and _NUMBER.fullmatch(cell) else cell

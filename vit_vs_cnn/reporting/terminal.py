@@ -1,0 +1,87 @@
+"""A document on a terminal: its tables and sentences, and what matters most below them, where the eye is."""
+
+from rich import box
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table as RichTable
+from rich.text import Text as RichText
+
+from vit_vs_cnn.reporting.document import Bullets, Cell, Document, Link, Table, Text
+
+#: Labelled lines in colours of their own.
+_STYLES = {"warning": "yellow"}
+#: Letters of a column of names that is not made narrower.
+_LEAST = 12
+_UNBOUNDED = 10_000
+
+
+def print_document(document: Document, console: Console) -> None:
+    """Tables and texts in their order, then the lead, then labelled lines such as warnings; no folded part."""
+    tables = 0
+    for block in document.blocks:
+        if isinstance(block, Table) and block.terminal:
+            if tables:
+                console.print()
+            tables += 1
+            console.print(RichText(block.title, style="italic"))
+            console.print(_table(block, document, console))
+            if block.note:
+                console.print(block.note, style="dim", markup=False, highlight=False)
+        elif isinstance(block, Text):
+            _print_line(console, block.text, "dim" if block.note else "")
+        elif isinstance(block, Bullets) and not block.label:
+            for item in block.items:
+                _print_line(console, _text(item))
+    if tables and document.lead:
+        console.print()
+    for line in document.lead:
+        _print_line(console, line, "bold")
+    for block in document.blocks:
+        if isinstance(block, Bullets) and block.label:
+            for item in block.items:
+                _print_line(console, f"{block.label}: {_text(item)}", _STYLES.get(block.label, ""))
+
+
+def _print_line(console: Console, line: str, style: str = "") -> None:
+    console.print(line, soft_wrap=True, style=style, markup=False, highlight=False)
+
+
+def _table(table: Table, document: Document, console: Console) -> RichTable:
+    """As wide as it wants to be; where that is too wide, without the space between columns, and names folded."""
+    drawn = RichTable(
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
+    shown = [number for number, column in enumerate(table.columns) if column not in table.aside]
+    sides = table.flush_right
+    for number in shown:
+        widest = max((len(line) for row in table.rows for line in _text(row[number]).splitlines()), default=0)
+        drawn.add_column(
+            RichText(table.columns[number]),
+            justify="right" if sides[number] else "left",
+            no_wrap=sides[number],
+            overflow="ellipsis" if sides[number] else "fold",
+            # Names of settings are long, and of no use cut off after three letters.
+            min_width=None if sides[number] else min(_LEAST, widest),
+        )
+    for row, parted in zip(table.rows, table.parted, strict=True):
+        if parted:
+            drawn.add_section()
+        drawn.add_row(*(_coloured(row[number], document) for number in shown))
+    if Measurement.get(console, console.options.update_width(_UNBOUNDED), drawn).maximum > console.width:
+        drawn.padding = (0, 0)
+    return drawn
+
+
+def _coloured(cell: Cell, document: Document) -> RichText:
+    look = document.looks.get(cell) if isinstance(cell, str) else None
+    return RichText(_text(cell), style="" if look is None else look.colour)
+
+
+def _text(cell: Cell) -> str:
+    if isinstance(cell, Link):
+        return cell.text
+    if cell is None:
+        return "-"
+    return f"{cell:,}" if isinstance(cell, int) else cell
