@@ -18,12 +18,12 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
+from vit_vs_cnn.commands.inspect import default_folder
 
 from tests.experiments.tiny import run_quietly, tiny_experiment
 from tests.reporting.inspected import run as inspected_run
 from tests.reporting.inspected import shown
 from vit_vs_cnn.cli import COMMANDS, main
-from vit_vs_cnn.commands.inspect import default_folder
 from vit_vs_cnn.conversion.to_attention import compile_network
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection import attention_maps, rollout_map

@@ -7,7 +7,18 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # editors take it for true; importing typing for it would take longer than all the rest
 if TYPE_CHECKING:
-    from vit_vs_cnn.api import compare, load, report, train, tune
+    from vit_vs_cnn.api import (
+        compare,
+        export,
+        inspect,
+        load,
+        locality,
+        report,
+        status,
+        to_attention,
+        train,
+        tune,
+    )
     from vit_vs_cnn.attention import MultiHeadAttention
     from vit_vs_cnn.config.experiment import Experiment
     from vit_vs_cnn.inspection import attention_rollout
@@ -23,14 +34,19 @@ __all__ = [
     "attention_rollout",
     "compare",
     "create_model",
+    "export",
+    "inspect",
     "list_models",
     "load",
+    "locality",
     "report",
+    "status",
+    "to_attention",
     "train",
     "tune",
 ]
 _MODULES = {
-    "api": ("compare", "load", "report", "train", "tune"),
+    "api": ("compare", "export", "inspect", "load", "locality", "report", "status", "to_attention", "train", "tune"),
     "attention": ("MultiHeadAttention",),
     "config.experiment": ("Experiment",),
     "inspection": ("attention_rollout",),

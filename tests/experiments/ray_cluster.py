@@ -9,7 +9,6 @@ import ray
 import yaml
 from lightning.pytorch.callbacks import Callback
 from ray.cluster_utils import Cluster
-
 from vit_vs_cnn.commands.train import run
 
 

@@ -18,6 +18,7 @@ from jaxtyping import Float32, Int32, Int64, UInt8
 from torch import Tensor
 
 from vit_vs_cnn.data import photometry
+from vit_vs_cnn.data.options import NUM_BINS
 from vit_vs_cnn.data.geometry import affine, affine_coefficients
 
 GEOMETRIC = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
@@ -33,9 +34,6 @@ PHOTOMETRIC: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 OPERATIONS = ("Identity", *GEOMETRIC, *PHOTOMETRIC)
 """In the order in which a sorted batch holds them: geometric operations stand together, one look-up does them all."""
-
-NUM_BINS = 31
-"""Strengths of an operation, from 0 (leaves the image) to 30 (the full range)."""
 
 
 class Ranges(NamedTuple):

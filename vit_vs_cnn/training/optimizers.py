@@ -1,12 +1,14 @@
 """The optimizer of a contender: any of timm's, by name."""
 
 from dataclasses import dataclass, field
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.plain import Plain
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Optimizer:
         if wrong := [name for name, values in rates.items() if not all(0 <= value < 1 for value in values)]:
             raise InputError(f"{wrong[0]} {getattr(self, wrong[0])} must be at least 0 and below 1")
 
-    def build(self, network: nn.Module) -> torch.optim.Optimizer:
+    def build(self, network: "nn.Module") -> "torch.optim.Optimizer":
         """The optimizer over the network's parameters, in a decayed and an undecayed group.
 
         Raises:
