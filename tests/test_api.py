@@ -207,7 +207,8 @@ def test_a_comparison_says_and_draws_itself(compared):
     [
         ({"parts": ["beauty"]}, "part 'beauty' is none of accuracy"),
         ({"parts": []}, "no part is left"),
-        ({"images": 0}, "0 images for robustness"),
+        ({"count": 0}, "0 images for robustness"),
+        ({"parts": ["cost"], "skip": ["cost"]}, "take either parts or skip"),
         ({"device": "abacus"}, "device abacus"),
         ({"train_size": 77}, "no finished cell of 77 images"),
     ],

@@ -27,7 +27,7 @@ from vit_vs_cnn.conversion.to_attention import compile_network
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection import attention_maps, rollout_map
 from vit_vs_cnn.inspection.attention_logger import AttentionLogger, picture_sheet
-from vit_vs_cnn.inspection.look import answerable, grid_for, look_into, maps_over_training, methods_for
+from vit_vs_cnn.inspection.look import answerable, default_folder, grid_for, look_into, maps_over_training, methods_for
 from vit_vs_cnn.inspection.perturbation import area_under, deletion_curves
 from vit_vs_cnn.inspection.runs import images_to_score, images_to_show, open_runs
 from vit_vs_cnn.reporting.inspection_pictures import asked_for, card, says, training_strip, write_training_gif
@@ -152,9 +152,9 @@ def test_what_was_compiled_from_a_run_stands_beside_it_under_a_name_of_its_own(e
     runs = open_runs([subject.path, path])
     assert [run.name for run in runs] == ["resnet-n60-s3", "resnet-n60-s3 (attention)"]
     assert methods_for(runs[1]) == ["grad_cam"]
-    folders = [inspection_folder(path, run.subject.path) for run in runs]
+    folders = [default_folder(path, run.subject.path) for run in runs]
     assert folders == [subject.path.parents[1] / "inspection", tmp_path / "inspection"]
-    assert inspection_folder(experiment, subject.path) == experiment / "report" / "inspection"
+    assert default_folder(experiment, subject.path) == experiment / "report" / "inspection"
 
 
 class Mixing(nn.Module):

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 Place = str | os.PathLike[str]
 #: Where an experiment is described: a YAML file or the name of one, plain values, or an experiment made in Python.
 Config = Place | Mapping[str, Any] | Experiment
-#: As many lines of attention flow take longer than everything else together: it is scored where it is asked for.
-SLOW = {"attention_flow"}
 
 
 def train(
@@ -105,7 +103,7 @@ def status(folder: Place) -> "ExperimentStatus":
     return read_status(_there(folder))
 
 
-def report(folder: Place, *, output: Place | None = None) -> "Findings":
+def report(folder: Place, output: Place | None = None) -> "Findings":
     """Say what the finished cells of an experiment say, and write its report: tables, figures and a page.
 
     A warning says where it cannot be written.
@@ -170,17 +168,16 @@ def compare(
         InputError: something that cannot be opened, or cannot be compared with the others; an unknown part or device.
     """
     from vit_vs_cnn.comparison.attention_reach import attention_reach
-    from vit_vs_cnn.comparison.compare import Settings
+    from vit_vs_cnn.comparison.compare import Settings, chosen_parts
     from vit_vs_cnn.comparison.compare import compare as judge
     from vit_vs_cnn.comparison.latency import macs_of
     from vit_vs_cnn.comparison.lineup import open_lineup
+    from vit_vs_cnn.devices import usable_device
     from vit_vs_cnn.models.cost import count_parameters
     from vit_vs_cnn.reporting.comparison_report import write_comparison
     from vit_vs_cnn.results import Compared
 
-    if count is not None and count < 1:
-        raise InputError(f"count: {count} images for robustness; it must be a whole number of at least 1")
-    changes: dict[str, Any] = {"parts": _parts(parts, skip), "seed": seed, "attack": attack}
+    changes: dict[str, Any] = {"parts": chosen_parts(parts, skip), "seed": seed, "attack": attack}
     changes |= {} if count is None else {"robustness_images": count}
     settings = Settings.quick(**changes) if quick else Settings(**changes)
     with _progress(quiet) as tell:
@@ -190,7 +187,7 @@ def compare(
             root=None if root is None else _there(root),
             train_size=train_size,
             open_test_set=open_test_set,
-            device=_device(device),
+            device=usable_device(device),
             trust=trust,
         )
         contestants, test, notes = lineup.contestants, lineup.test, lineup.notes
@@ -245,7 +242,7 @@ def inspect(
     Raises:
         InputError: something that cannot be opened, an image that cannot be read, no such method or class.
     """
-    from vit_vs_cnn.inspection.look import ATTENDED, grid_for, look_into, methods_for
+    from vit_vs_cnn.inspection.look import ATTENDED, default_folder, grid_for, look_into, methods_for, score_run
     from vit_vs_cnn.inspection.runs import images_to_show, open_runs
     from vit_vs_cnn.reporting.explorer import most_images, write_explorer
     from vit_vs_cnn.reporting.inspection_report import write_inspection
@@ -259,7 +256,7 @@ def inspect(
     first, budget = runs[0].subject, round(explorer_megabytes * 1e6)
     named = {run.name: methods_for(run, methods) for run in runs}
     asked = None if class_name is None else class_index(class_name, first.class_names)
-    folder = inspection_folder(Path(paths[0]), first.path) if output is None else Path(output)
+    folder = default_folder(Path(paths[0]), first.path) if output is None else Path(output)
     with _progress(quiet) as tell:
         tell("reading images")
         shown = images_to_show(first, [str(one) for one in images or ()], count=count, seed=seed, root=lie)
@@ -275,8 +272,8 @@ def inspect(
         scores, refused = {}, {}
         for run in runs if score else ():
             tell(f"scoring the methods of {run.name}")
-            drawn = {"count": score_images, "seed": seed, "root": lie}
-            scores[run.name], not_scored = _scored(run, methods, grid_size, drawn)
+            how = {"count": score_images, "seed": seed, "root": lie, "grid_size": grid_size}
+            scores[run.name], not_scored = score_run(run, methods, **how)
             refused |= {(run.name, name): why for name, why in not_scored.items()}
         explored = None if page is None else page.page
         written = write_inspection(
@@ -287,28 +284,6 @@ def inspect(
         right = f", weights right to {page.error:.0e}" if any(one.attention is not None for one in looked) else ""
         said = f"{page.page} ({page.page.stat().st_size / 1e6:.1f} MB, {page.images} images{right})"
     return Inspected(tuple(looked), scores, refused, len(shown.data), said, tuple(written))
-
-
-def inspection_folder(path: Path, checkpoint: Path) -> Path:
-    """Where to write: in the experiment's report, in the cell's folder, or beside a checkpoint that lies elsewhere."""
-    if (path / "grid.json").exists():
-        return path / "report" / "inspection"
-    return (checkpoint.parents[1] if checkpoint.parent.name == "checkpoints" else checkpoint.parent) / "inspection"
-
-
-def _scored(run: Any, methods: Sequence[str], grid_size: tuple[int, int], drawn: dict[str, Any]) -> tuple[Any, Any]:
-    """The scores of a network's methods on images of their own draw, and why some have none."""
-    from vit_vs_cnn.inspection.faithfulness import score_methods
-    from vit_vs_cnn.inspection.look import answerable, methods_for
-    from vit_vs_cnn.inspection.runs import images_to_score
-    from vit_vs_cnn.inspection.saliency import list_methods
-
-    shown, refused = images_to_score(run.subject, **drawn), {}
-    names = methods_for(run, methods)
-    if not methods:
-        names, refused = answerable(run, [name for name in list_methods(run.network) if name not in SLOW], shown)
-    how = {"normalise": run.subject.augmenter.normalise, "grid_size": grid_size, "seed": drawn["seed"]}
-    return score_methods(run.network, shown.data, names, **how), refused
 
 
 def locality(
@@ -521,31 +496,6 @@ def _at_least_one(**counts: int | None) -> None:
     for name, count in counts.items():
         if count is not None and count < 1:
             raise InputError(f"{name}: {count} must be a whole number of at least 1")
-
-
-def _parts(parts: Sequence[str] | None, skip: Sequence[str] | None) -> tuple[str, ...]:
-    """The parts of a comparison, in their order."""
-    from vit_vs_cnn.comparison.compare import PARTS
-
-    if parts is not None and skip is not None:
-        raise InputError("take either parts or skip")
-    given = parts if skip is None else skip
-    named = (given,) if isinstance(given, str) else tuple(given or ())
-    if unknown := [name for name in named if name not in PARTS]:
-        raise InputError(f"part {unknown[0]!r} is none of {', '.join(PARTS)}")
-    return tuple(part for part in PARTS if (part in named if parts is not None else part not in named))
-
-
-def _device(name: str) -> str:
-    import torch
-
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(1, device=name)
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"device {name}: {str(error).splitlines()[0]}") from error
-    return name
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Files that are whole at any moment: written beside their place, then moved there. Texts are in UTF-8."""
 
+import csv
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

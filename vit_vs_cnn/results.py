@@ -363,4 +363,4 @@ class Locality:
 
 def records(frame: "pandas.DataFrame") -> list[dict[str, Any]]:
     """The rows of a table as plain values: a number that there is not is None."""
-    return json.loads(frame.to_json(orient="records"))
+    return json.loads(str(frame.to_json(orient="records")))

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from vit_vs_cnn.config.experiment import settings_of_a_config
-from vit_vs_cnn.config.parsing import REQUIRED, Setting, element_of, kinds_of, settings_of
+from vit_vs_cnn.config.parsing import Setting, element_of, kinds_of, settings_of
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.plain import read_yaml
 
@@ -130,7 +130,7 @@ class Command:
     def _check_paths(self, paths: list[str]) -> None:
         if self.path is None:
             return
-        if not paths and self.path.default is REQUIRED:
+        if not paths and self.path.default is self.path.empty:
             raise InputError(f"vit-vs-cnn {self.name}: {self.path_word} is missing (see --help)")
         if len(paths) > 1 and self.path.kind is not self.path.VAR_POSITIONAL:
             raise InputError(f"vit-vs-cnn {self.name}: {paths[1]!r} is one too many (see --help)")

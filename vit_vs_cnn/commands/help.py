@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from vit_vs_cnn.commands.command import COMMANDS, INTERNAL, Command, spelt
 from vit_vs_cnn.config.experiment import find_config
-from vit_vs_cnn.config.parsing import REQUIRED, Setting, element_of, kinds_of, settings_of, walk
+from vit_vs_cnn.config.parsing import Setting, element_of, kinds_of, settings_of, walk
 from vit_vs_cnn.config.schema import Contender
 from vit_vs_cnn.config.trainer import trainer_settings
 from vit_vs_cnn.errors import InputError
@@ -38,7 +38,7 @@ def help_page(command: Command, *, everything: bool = False) -> str:
     """One screen with what one sets every day, or everything that can be set."""
     path = command.path
     several = path is not None and path.kind is path.VAR_POSITIONAL
-    word = command.path_word if path is None or path.default is REQUIRED else f"[{command.path_word}]"
+    word = command.path_word if path is None or path.default is path.empty else f"[{command.path_word}]"
     words = [f"vit-vs-cnn {command.name}", word, f"[{word} ...]" * several, "[--option value ...]"]
     lines = [f"usage: {' '.join(filter(None, words))}", ""]
     for paragraph in _about(command):

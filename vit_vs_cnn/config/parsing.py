@@ -109,7 +109,9 @@ class Setting:
                     Setting(self.name, inner)._parser.parse_object({_KEY: copy.deepcopy(one)})
                 except REFUSED as error:
                     return Setting(self.name, inner)._refusal(one, str(error))
-        if all(kind in WORDS or get_origin(kind) in (Literal, list, tuple, dict) for kind in kinds_of(self.hint)):
+        if all(
+            kind in WORDS or get_origin(kind) in (Literal, list, tuple, dict, Sequence) for kind in kinds_of(self.hint)
+        ):
             return f"expected {in_words(self.hint)}, got {_short(value)}"
         return _short(said.replace(f'Parser key "{_KEY}":', ""), 400)
 
