@@ -2,6 +2,7 @@
 
 import base64
 import dataclasses
+import html
 import io
 import json
 import sys
@@ -215,12 +216,8 @@ class Inspected:
         return "\n".join(self.lines)
 
     def _repr_html_(self) -> str:
-        from vit_vs_cnn.reporting.page import Page
-
-        page = Page(", ".join(one.run.name for one in self.looked), self.lines)
-        frame = self.frame().round(3)
-        page.table(list(frame.columns), [list(row) for row in frame.itertuples(index=False)], "")
-        return page.fragment()
+        said = "".join(f"<p>{html.escape(line)}</p>" for line in self.lines)
+        return said + self.frame().round(3).to_html(index=False, na_rep="")
 
 
 @dataclass(frozen=True, eq=False)
