@@ -95,7 +95,11 @@ def test_the_readmes_examples_run_as_written(config, found, tmp_path, monkeypatc
     safetensors.save_file(timm.create_model("resnet18", num_classes=10).state_dict(), tmp_path / "weights.safetensors")
     monkeypatch.chdir(tmp_path)
     drawn = []
-    monkeypatch.setattr(Image.Image, "show", lambda image: drawn.append(image))
+
+    def show(image: Image.Image) -> None:
+        drawn.append(image)
+
+    monkeypatch.setattr(Image.Image, "show", show)
     (section,) = re.findall(r"^## From Python$(.*?)^## ", README.read_text(), re.MULTILINE | re.DOTALL)
     (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     names = {}

@@ -78,6 +78,7 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
         (["fly"], "'fly' is no command"),
         (["train", "now"], "argument 'now': expected --setting value"),
         (["train", "--config"], "--config needs a value"),
+        (["train", "--name", "--quiet"], "--name needs a value"),
         (["train", "--config", "missing.yaml"], "missing.yaml: No such file"),
         (["train", "--protocol.budget.stepz", "3"], "protocol.budget.stepz: there is no such setting; did you mean"),
         (["train", "--protocol.batch_size", "many"], "protocol.batch_size: expected a whole number, got many"),

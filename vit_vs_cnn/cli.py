@@ -100,7 +100,7 @@ def _run(name: str, words: list[str]) -> None:
         print(yaml.safe_dump(values, sort_keys=False), end="")
         return
     if name == "report" and Path(given.paths[0]).is_file():
-        show.recorded(Path(given.paths[0]))
+        show.recorded(Path(given.paths[0]), in_json=given.options.get("json", False))
         return
     try:
         found = command.call(given)

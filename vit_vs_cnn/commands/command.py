@@ -91,10 +91,9 @@ class Command:
                 continue
             name, equals, text = word[2:].partition("=")
             if self._is_configured(name):
-                if not equals and not rest:
-                    raise InputError(f"argument --{name} needs a value")
+                value = text if equals else _taken(rest, 1, name)[0]
                 given.overrides.pop(name, None)  # what is named last is laid over the rest
-                given.overrides[name] = _from_yaml(text if equals else rest.pop(0), name)
+                given.overrides[name] = _from_yaml(value, name)
             else:
                 self._take(name, [text] if equals else None, rest, given.options)
         self._check_paths(given.paths)
@@ -117,10 +116,7 @@ class Command:
             options[name] = True
             return
         if texts is None:
-            most = next((i for i, one in enumerate(rest) if one.startswith("--")), len(rest)) if inner else 1
-            texts, rest[:] = rest[:most], rest[most:]
-        if not texts:
-            raise InputError(f"argument {spelt(name)} needs a value")
+            texts = _taken(rest, len(rest) if inner else 1, name)
         if inner is not None:
             several = [part for text in texts for part in (text.split(",") if inner is str else [text])]
             options[name] = [*options.get(name, ()), *(part.strip() for part in several if part.strip())]
@@ -152,6 +148,15 @@ class Command:
 def spelt(name: str) -> str:
     """An option as it is typed; what a config names is spelt as there."""
     return f"--{name if '.' in name else name.replace('_', '-')}"
+
+
+def _taken(rest: list[str], most: int, name: str) -> list[str]:
+    """The values of an option, taken off the words that are left."""
+    there = next((i for i, word in enumerate(rest) if word.startswith("--")), len(rest))
+    texts, rest[:] = rest[: min(most, there)], rest[min(most, there) :]
+    if not texts:
+        raise InputError(f"argument {spelt(name)} needs a value")
+    return texts
 
 
 def _from_yaml(text: str, name: str) -> Any:

@@ -50,7 +50,7 @@ def _findings(found: "Analysed") -> None:
     _say(*comparison_lines(found.analysis))
 
 
-def recorded(path: Path) -> None:
+def recorded(path: Path, *, in_json: bool) -> None:
     """The same table and lines from accuracies alone."""
     from rich.console import Console
 
@@ -59,6 +59,9 @@ def recorded(path: Path) -> None:
     from vit_vs_cnn.reporting.tables import comparison_lines, print_table
 
     results = recorded_results(path)
+    if in_json:
+        print(as_json(results), end="")
+        return
     analysis = analyse(results)
     print_table(results, analysis, title=path.resolve().parent.name, console=Console())
     _say(*comparison_lines(analysis))
