@@ -28,13 +28,21 @@ if TYPE_CHECKING:
     import pandas
 
 
-def page_of(written: Sequence[Path]) -> Path | None:
-    """What to open in a browser, of the files that were written."""
-    return next((path for path in written if path.name == "index.html"), None)
+class Written:
+    """What was written of a result.
+
+    ``page`` is what to open in a browser; None where none was to be written, or could be.
+    """
+
+    written: tuple[Path, ...]
+
+    @property
+    def page(self) -> Path | None:
+        return next((path for path in self.written if path.name == "index.html"), None)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Findings(regimes.Findings):
+class Findings(regimes.Findings, Written):
     """What the finished cells of an experiment say, and the report that was written of it.
 
     ``answer`` says it in two sentences, ``frame()`` has one row for each cell, ``plot()`` draws the learning curves.
@@ -45,11 +53,6 @@ class Findings(regimes.Findings):
     """
 
     written: tuple[Path, ...]
-
-    @property
-    def page(self) -> Path | None:
-        """The report to open in a browser; None where it could not be written."""
-        return page_of(self.written)
 
     def plot(self) -> "matplotlib.figure.Figure":
         """Accuracy over labelled images: means with 95 % intervals, and single seeds as dots."""
@@ -75,7 +78,7 @@ class Findings(regimes.Findings):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Compared:
+class Compared(Written):
     """Networks compared on the same test images.
 
     Arguments:
@@ -89,11 +92,6 @@ class Compared:
     notes: tuple[str, ...]
     sizes: Mapping[str, tuple[int, int | None]]
     written: tuple[Path, ...] = ()
-
-    @property
-    def page(self) -> Path | None:
-        """The page to open in a browser; None where no output folder was named."""
-        return page_of(self.written)
 
     @property
     def text(self) -> str:
@@ -155,7 +153,7 @@ class Compared:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Inspected:
+class Inspected(Written):
     """Where networks look.
 
     Arguments:
@@ -173,11 +171,6 @@ class Inspected:
     images: int
     explorer: str | None
     written: tuple[Path, ...]
-
-    @property
-    def page(self) -> Path | None:
-        """The page to open in a browser."""
-        return page_of(self.written)
 
     @property
     def lines(self) -> list[str]:
