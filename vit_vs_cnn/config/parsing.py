@@ -40,8 +40,10 @@ _KEY = "it"  # the one key of a setting's parser
 
 
 def new_parser() -> ArgumentParser:
-    """A parser that makes no object where any value is allowed, whatever the value looks like."""
-    set_parsing_settings(instantiate_subclass_spec_in_any=False)
+    """A parser that makes no object where any value is allowed, whatever the value looks like, and that imports nothing
+    of what jsonargparse takes for dangerous (``subprocess``, ``os``, ...).
+    """
+    set_parsing_settings(instantiate_subclass_spec_in_any=False, import_path_denylist=[])
     register_type(Plain, serializer=dict, deserializer=Plain.of, type_check=isinstance)
     return ArgumentParser(exit_on_error=False)
 
