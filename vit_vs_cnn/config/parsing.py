@@ -103,17 +103,20 @@ class Setting:
             raise InputError(f"{where}: {self._refusal(value, str(error))}") from error
 
     def _refusal(self, value: Any, said: str) -> str:
-        """Why a value is refused: of a list, because of the first that does not fit."""
-        inner = element_of(self.hint)
-        if inner is not None and isinstance(value, list | tuple):
-            for one in value:
-                try:
-                    Setting(self.name, inner)._parser.parse_object({_KEY: copy.deepcopy(one)})
-                except REFUSED as error:
-                    return Setting(self.name, inner)._refusal(one, str(error))
-        if all(
-            kind in WORDS or get_origin(kind) in (Literal, list, tuple, dict, Sequence) for kind in kinds_of(self.hint)
-        ):
+        """Why: of a list because of the first that does not fit, of a class by what is wrong with it."""
+        kinds, parts = kinds_of(self.hint), []
+        if isinstance(value, list | tuple) and (inner := element_of(self.hint)) is not None:
+            parts = [(inner, one) for one in value]
+        elif len(kinds) > 1 and isinstance(value, Mapping):
+            parts = [(kind, value) for kind in kinds if isinstance(kind, type) and kind not in WORDS]
+        for hint, one in parts:
+            part = Setting(self.name, hint)
+            try:
+                part._parser.parse_object({_KEY: copy.deepcopy(one)})
+            except REFUSED as error:
+                return part._refusal(one, str(error))
+        plain = (Literal, list, tuple, dict, Sequence)
+        if not isinstance(value, Mapping) or all(kind in WORDS or get_origin(kind) in plain for kind in kinds):
             return f"expected {in_words(self.hint)}, got {_short(value)}"
         return _short(said.replace(f'Parser key "{_KEY}":', ""), 400)
 
@@ -129,7 +132,7 @@ def kinds_of(hint: Any) -> tuple[Any, ...]:
 
 def element_of(hint: Any) -> Any:
     """The type of what a list holds; None where there is no list."""
-    lists = (kind for kind in kinds_of(hint) if get_origin(kind) in (list, tuple, Sequence))
+    lists = (kind for kind in kinds_of(hint) if get_origin(kind) in (list, tuple, Sequence, Iterable))
     return next((get_args(kind)[0] for kind in lists), None)
 
 

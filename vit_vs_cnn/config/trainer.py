@@ -69,7 +69,7 @@ def read_trainer(values: Any, watchers: Any = None, *, trusted: bool) -> dict[st
 
     checked = typed.check(Trainer, values, where="trainer")
     if watchers:
-        typed.check(Trainer, {"callbacks": watchers}, where="execution.watchers")
+        typed.settings_of(Trainer)["callbacks"].read(watchers, "execution.watchers")
     named = {name: _in_full(values[name], checked[name]) for name in _OF_CLASSES if name in values}
     return {**values, **named}
 
