@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from vit_vs_cnn.config.experiment import Experiment
     from vit_vs_cnn.conversion.export import Exported
     from vit_vs_cnn.conversion.to_attention import Compilation
-    from vit_vs_cnn.regimes import Findings as Analysed
+    from vit_vs_cnn.regimes import Analysis
     from vit_vs_cnn.results import Compared, Findings, Inspected, Locality
     from vit_vs_cnn.runs.status import ExperimentStatus
 
@@ -29,46 +29,41 @@ def _plain(found: Any) -> Any:
 
 
 def train(found: "Findings") -> None:
-    _findings(found)
+    _table(found.results, found.analysis, found.folder)
     if found.page is not None:
         print(f"The report is {found.page}")
     print(f"Everything is in {found.folder}")
 
 
 def report(found: "Findings") -> None:
-    _findings(found)
+    _table(found.results, found.analysis, found.folder)
     _wrote(found.written)
-
-
-def _findings(found: "Analysed") -> None:
-    """The table and what may be said of it."""
-    from rich.console import Console
-
-    from vit_vs_cnn.reporting.tables import comparison_lines, print_table
-
-    print_table(found.results, found.analysis, title=found.folder.resolve().name, console=Console())
-    _say(*comparison_lines(found.analysis))
 
 
 def recorded(path: Path, *, in_json: bool) -> None:
     """The same table and lines from accuracies alone."""
-    from rich.console import Console
-
     from vit_vs_cnn.regimes import analyse
     from vit_vs_cnn.regimes.recorded import recorded_results
-    from vit_vs_cnn.reporting.tables import comparison_lines, print_table
 
     results = recorded_results(path)
     if in_json:
         print(as_json(results), end="")
         return
-    analysis = analyse(results)
-    print_table(results, analysis, title=path.resolve().parent.name, console=Console())
-    _say(*comparison_lines(analysis))
+    _table(results, analyse(results), path.parent)
     _say(
         "note: from accuracies alone: which images were right is not in this table, so the test images' part of an "
         "interval is that of two test sets, and too wide"
     )
+
+
+def _table(results: list[dict[str, Any]], analysis: "Analysis", folder: Path) -> None:
+    """The cells, and what may be said of them."""
+    from rich.console import Console
+
+    from vit_vs_cnn.reporting.tables import comparison_lines, print_table
+
+    print_table(results, analysis, title=folder.resolve().name, console=Console())
+    _say(*comparison_lines(analysis))
 
 
 def tune(found: "Experiment") -> None:
@@ -116,7 +111,7 @@ def locality(found: "Locality") -> None:
     if found.report is not None:
         print_locality(found.report, title=found.title.removeprefix("Locality of "), console=Console())
     elif found.findings is not None:
-        _findings(found.findings)
+        _table(found.findings.results, found.findings.analysis, found.findings.folder)
     _wrote(found.written)
 
 
