@@ -119,10 +119,11 @@ def to_attention(found: "Compilation") -> None:
     from vit_vs_cnn.conversion.to_attention import EXACT_IMAGES
     from vit_vs_cnn.reporting.tables import in_millions
 
+    exact = min(EXACT_IMAGES, found.images)
     _wrote([found.path])
     _say(
         f"largest difference of a logit  {found.difference:.1e} in float32 on {found.images:,} images",
-        f"                               {found.exact_difference:.1e} in float64 on {min(EXACT_IMAGES, found.images):,} of them",
+        f"                               {found.exact_difference:.1e} in float64 on {exact:,} of them",
         f"same class                     {100 * found.agreement:.2f} % of {found.images:,} images",
     )
     for what, (before, after) in {"parameters": found.parameters, "MACs": found.macs}.items():
