@@ -19,6 +19,7 @@ from tests.experiments.tiny import tiny_config
 from vit_vs_cnn.api import experiment_of
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.errors import CellsFailed, InputError
+from vit_vs_cnn.inspection.saliency import saliency_maps
 from vit_vs_cnn.runs.evaluation import Predictions, predict
 from vit_vs_cnn.statistics.estimate import wilson_interval
 
@@ -85,13 +86,20 @@ def test_a_name_that_is_not_there_is_an_attribute_error_and_models_are_listed_by
 
 
 def test_the_readmes_examples_run_as_written(config, found, tmp_path, monkeypatch, capsys):
-    """With the tiny experiment where they name theirs, and a picture where they name one."""
-    shutil.copytree(found.folder, tmp_path / "runs" / "cifar10_cpu")
-    (tmp_path / "configs").mkdir()
-    values = yaml.safe_load(config.read_text()) | {"name": "cifar10_cpu", "output": "runs"}
-    (tmp_path / "configs" / "cifar10_cpu.yaml").write_text(yaml.safe_dump(values))
+    """With the tiny experiment where they name theirs, and a picture and weights where they name some."""
+    timm, safetensors = pytest.importorskip("timm"), pytest.importorskip("safetensors.torch")
+    shutil.copytree(found.folder, tmp_path / "runs" / "duel")
+    values = yaml.safe_load(config.read_text()) | {"output": "runs"}
+    (tmp_path / "cifar10_cpu").write_text(yaml.safe_dump(values))  # a file of that name wins over the package's
     Image.new("RGB", (40, 33), "red").save(tmp_path / "photo.jpg")
+    safetensors.save_file(timm.create_model("resnet18", num_classes=10).state_dict(), tmp_path / "weights.safetensors")
     monkeypatch.chdir(tmp_path)
+    drawn = []
+
+    def show(image: Image.Image) -> None:
+        drawn.append(image)
+
+    monkeypatch.setattr(Image.Image, "show", show)
     (section,) = re.findall(r"^## From Python$(.*?)^## ", README.read_text(), re.MULTILINE | re.DOTALL)
     (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     names = {}
@@ -100,6 +108,52 @@ def test_the_readmes_examples_run_as_written(config, found, tmp_path, monkeypatc
     assert names["attends_to"].shape == (2, 64, 64)
     assert names["found"].page.read_text().startswith("<!DOCTYPE html>")
     assert capsys.readouterr().out.count("With 120 images") == 1
+    assert [image.size for image in drawn] == [(600, 330)]
+
+
+def test_an_explanation_is_the_map_of_the_method_and_draws_itself(vit, stored):
+    image = stored[0].images[7]
+    said = vit.predict(image)
+    found = vit.explain(image, method="relevance")
+    pixels = vit.augmenter.normalise(image[None])
+    expected = saliency_maps(vit.network, pixels, "relevance", classes=torch.tensor([said.probabilities[0].argmax()]))
+    np.testing.assert_allclose(found.map, expected[0].detach().numpy())
+    assert (found.class_name, found.probability) == (said.classes[0], said.probabilities[0].max())
+    np.testing.assert_array_equal(found.image, image.permute(1, 2, 0).numpy())
+    assert len(found.plot().axes) == 2
+    assert "data:image/png;base64" in found._repr_html_()
+    other = next(name for name in vit.class_names if name != said.classes[0])
+    asked = vit.explain(image, class_name=other)
+    assert asked.class_name == other and not np.allclose(asked.map, found.map)
+
+
+def test_what_cannot_be_explained_is_one_line(found, vit, stored):
+    for network, image, options, says in [
+        (vit, stored[0].images[:2], {}, "explain takes one image, got 2"),
+        (vit, stored[0].images[0], {"class_name": "dragon"}, "class dragon: no such class; there are"),
+        (vc.load(found.folder, "resnet"), stored[0].images[0], {}, "attention"),
+        (vit, stored[0].images[0], {"method": "relevanse"}, 'there is no method "relevanse"'),
+    ]:
+        with pytest.raises(InputError, match=says):
+            network.explain(image, **options)
+
+
+def test_an_inspection_has_a_page_a_row_for_each_method_and_draws_itself(found, tmp_path):
+    seen = vc.inspect(found.folder, count=2, methods=["rollout", "grad_cam"], output=str(tmp_path), quiet=True)
+    assert seen.page == tmp_path / "index.html" == seen.written[-1]
+    frame = seen.frame()
+    assert frame.method.tolist() == ["rollout", "grad_cam"]
+    assert frame.deletion.between(0, 1).all() and frame.chance.between(0, 1).all()
+    assert "beats random maps in deletion on" in repr(seen)
+    assert "rollout" in seen._repr_html_()
+    with pytest.raises(InputError, match="count: 0 must be a whole number of at least 1"):
+        vc.inspect(found.folder, count=0)
+
+
+def test_configs_are_found_by_name_in_a_checkout_and_laid_over_each_other():
+    decide, both = experiment_of("decide"), experiment_of(["decide", {"name": "mine"}])
+    assert (decide.name, both.name) == ("decide", "mine")
+    assert both.contenders == decide.contenders
 
 
 def test_findings_say_what_the_report_says(found):
@@ -207,7 +261,8 @@ def test_a_comparison_says_and_draws_itself(compared):
     [
         ({"parts": ["beauty"]}, "part 'beauty' is none of accuracy"),
         ({"parts": []}, "no part is left"),
-        ({"images": 0}, "0 images for robustness"),
+        ({"count": 0}, "0 images for robustness"),
+        ({"parts": ["cost"], "skip": ["cost"]}, "take either parts or skip"),
         ({"device": "abacus"}, "device abacus"),
         ({"train_size": 77}, "no finished cell of 77 images"),
     ],

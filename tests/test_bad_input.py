@@ -46,7 +46,7 @@ def fails(capsys):
 
     def run(*words: str) -> str:
         assert main([str(word) for word in words]) == 1
-        first, last = capsys.readouterr().err.strip().splitlines()
+        *_, first, last = capsys.readouterr().err.strip().splitlines()
         assert last == "the same command tries these again"
         assert first.startswith("failed: ")
         return first
@@ -78,6 +78,7 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
         (["fly"], "'fly' is no command"),
         (["train", "now"], "argument 'now': expected --setting value"),
         (["train", "--config"], "--config needs a value"),
+        (["train", "--name", "--quiet"], "--name needs a value"),
         (["train", "--config", "missing.yaml"], "missing.yaml: No such file"),
         (["train", "--protocol.budget.stepz", "3"], "protocol.budget.stepz: there is no such setting; did you mean"),
         (["train", "--protocol.batch_size", "many"], "protocol.batch_size: expected a whole number, got many"),
@@ -104,10 +105,14 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
         (["train", "--data.validation_fraction", "0", "--protocol.scored_on", "validation"], "none to validate with"),
         (["train", "--trainer.devices", "[[", "--name", "x"], "is not a YAML value"),
         (["train", "--protocol.budget.flops", ".nan"], "protocol.budget.flops: '.nan': nan is not a finite number"),
-        (["report", "no/such/folder"], "EXPERIMENT_DIR: no/such/folder: no such file or folder"),
+        (["report", "no/such/folder"], "no/such/folder: no such file or folder"),
         (["report", "."], ". is not the folder of an experiment"),
-        (["report"], "the following arguments are required: EXPERIMENT_DIR"),
-        (["models", "vit_nano"], "unrecognized arguments: vit_nano"),
+        (["report"], "FOLDER is missing"),
+        (["models", "vit_nano", "vit_tiny"], "'vit_tiny' is one too many"),
+        (["compare", "a.ckpt", "--quik"], "there is no option --quik; did you mean --quick?"),
+        (["inspect", "a.ckpt", "--count", "many"], "--count: expected a whole number, got many"),
+        (["to-attention", "a.ckpt", "--form", "round"], "--form: expected one of window, quadratic, got round"),
+        (["train", "--data.flip", "true"], "data.flip: there is no such setting; did you mean augmentation.flip?"),
     ],
 )
 def test_a_wrong_word_on_the_command_line(refused, tmp_path, words, says):

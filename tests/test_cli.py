@@ -4,7 +4,10 @@ import csv
 import json
 import os
 import re
+import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -16,7 +19,12 @@ from PIL import Image
 
 import vit_vs_cnn
 from tests.experiments.tiny import tiny_config
+from vit_vs_cnn.api import experiment_of
 from vit_vs_cnn.cli import main
+from vit_vs_cnn.commands.command import COMMANDS, INTERNAL, spelt
+from vit_vs_cnn.commands.help import SHELLS, all_options
+
+SHOWN = [name for name in COMMANDS if name not in INTERNAL]
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +41,12 @@ def finished(tmp_path_factory) -> Path:
 def test_a_second_run_prints_the_same_table_and_trains_nothing(finished, capsys):
     stamps = {path: path.stat().st_mtime_ns for path in finished.rglob("result.json")}
     assert main(["train", "--config", str(finished / "tiny.yaml")]) == 0
-    printed = capsys.readouterr().out
-    assert printed.count("finished before") == 8
+    captured = capsys.readouterr()
+    assert captured.err.count("finished before") == 8
+    assert "finished before" not in captured.out
     assert stamps == {path: path.stat().st_mtime_ns for path in finished.rglob("result.json")}
     for word in ("contender", "95 % CI", "params", "MACs", "steps", "images/s", "vit", "resnet", "2 seeds describe"):
-        assert word in printed
+        assert word in captured.out
 
 
 def test_the_table_fits_a_terminal_80_wide(finished, capsys):
@@ -92,28 +101,138 @@ def test_the_report_leaves_cells_of_another_config_out(finished, capsys):
     capsys.readouterr()
     assert main(["report", str(finished / "runs" / "tiny")]) == 0
     assert main(["train", "--config", str(finished / "tiny.yaml")]) == 0
-    few, many = capsys.readouterr().out.split("finished before", maxsplit=1)
+    few, many = capsys.readouterr().out.split("wrote", maxsplit=1)
     row_of_120 = re.compile(r"vit +120 +[\d.]+ %")
     assert not row_of_120.search(few)
     assert row_of_120.search(many)
 
 
 def test_print_config_gives_a_config_that_runs_the_same(tmp_path, capsys):
-    assert main(["train", "--print_config", "--protocol.seeds", "[7]"]) == 0
+    assert main(["train", "--print-config", "--protocol.seeds", "[7]"]) == 0
     printed = capsys.readouterr().out
     (tmp_path / "again.yaml").write_text(printed)
-    assert main(["train", "--print_config", "--config", str(tmp_path / "again.yaml")]) == 0
+    assert main(["train", "--print-config", "--config", str(tmp_path / "again.yaml")]) == 0
     assert capsys.readouterr().out == printed
 
 
 def test_help_explains_every_block(capsys):
-    assert main(["train", "--help"]) == 0
+    assert main(["train", "--help=all"]) == 0
     printed = capsys.readouterr().out
     for word in ("--data.source", "--contenders.NAME.optimizer.lr", "--protocol.budget.steps", "--trainer.precision"):
         assert word in printed
     assert "Peak learning rate" in printed
     assert main([]) == 0
     assert "compare checkpoints" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", SHOWN)
+def test_the_help_of_a_command_fits_one_screen_and_has_an_example(command, capsys):
+    assert main([command, "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 100
+    assert any(line.startswith(f"  vit-vs-cnn {command}") for line in lines)
+
+
+#: What is given to options that have no default to give.
+SAMPLES = {
+    "--name": "mine",
+    "--protocol.budget.steps": "5",
+    "--protocol.budget.epochs": "0.5",
+    "--protocol.budget.flops": "1e12",
+    "--contenders.NAME.model": "{name: vit_nano}",
+    "--trainer.max_steps": "7",
+    "--config": "quickstart",
+    "--form": "quadratic",
+}
+KINDS = {"N": "3", "X": "0.5", "TEXT": "text", "PATH": "text", "A": "text"}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_what_help_prints_is_what_is_parsed(name, capsys):
+    command, settings = COMMANDS[name], {spelt(key): one for key, one in all_options(COMMANDS[name])}
+    assert main([name, "--help=all"]) == 0
+    printed = re.findall(r"^  (--[^ \n]+)(?: (\w+))?", capsys.readouterr().out, re.MULTILINE)
+    assert [option for option, _ in printed] == [*settings]
+    words = []
+    for option, kind in printed:
+        default = settings[option].default
+        plain = json.dumps(list(default) if isinstance(default, tuple) else default, default=str)
+        value = SAMPLES.get(option, plain if "." in option or option == "--minutes" else KINDS.get(kind))
+        words += [option.replace("NAME", "vit"), *([] if value is None else [value])]
+    given = command.read(words if command.path is None else ["path", *words])
+    assert len(given.options) + len(given.overrides) == len(printed)
+    if command.configured:
+        made = experiment_of(given.options["config"], given.overrides)
+        assert (made.name, made.protocol.budget.steps) == ("mine", 7)
+
+
+def test_dashes_and_underscores_and_older_names_of_options_are_understood():
+    read = COMMANDS["inspect"].read
+    for words in (["--score-images", "7", "--class-name", "cat"], ["--score_images=7", "--class", "cat"]):
+        assert read(["a.ckpt", *words]).options == {"score_images": 7, "class_name": "cat"}
+    given = COMMANDS["compare"].read(["a", "b", "--only", "accuracy,cost", "--images", "5", "--parts", "similarity"])
+    assert given.options == {"parts": ["accuracy", "cost", "similarity"], "count": 5}
+    assert given.paths == ["a", "b"]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_shell_is_told_every_command_and_option(shell, capsys):
+    assert main(["--print-completion", shell]) == 0
+    script = capsys.readouterr().out
+    for word in ("to-attention", "open-test-set", "protocol.train_sizes", "trainer.precision"):
+        assert word in script
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+def test_bash_completes_commands_options_and_configs(tmp_path, capsys):
+    assert main(["--print-completion=bash"]) == 0
+    asked = {
+        "": "to-attention",
+        "compare --ro": "--root",
+        "train --config dec": "decide",
+        "train --data.so": "--data.source",
+    }
+    lines = [capsys.readouterr().out]
+    for words in asked:
+        typed = ["vit-vs-cnn", *words.split()] if words else ["vit-vs-cnn", "to-"]
+        lines += [f"COMP_WORDS=({' '.join(typed)}); COMP_CWORD={len(typed) - 1}; _vit_vs_cnn", 'echo "${COMPREPLY[@]}"']
+    done = subprocess.run(["bash", "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [*asked.values()]
+
+
+def test_help_status_and_errors_of_spelling_load_no_torch(finished):
+    """In a process of its own, as this one has it."""
+    experiment = finished / "runs" / "tiny"
+    code = f"""
+import sys
+from vit_vs_cnn.cli import main
+tried = [["--help"], ["train", "--help"], ["inspect", "--help"], ["--version"], ["fly"], ["compare", "a", "--quik"],
+         ["train", "--protocol.seedz", "1"], ["train", "--contenders.vit.optimizer.lrr", "1"],
+         ["status", {str(experiment)!r}]]
+codes = [main(words) for words in tried]
+assert not {{"torch", "lightning", "timm"}} & set(sys.modules)
+assert codes == [0, 0, 0, 0, 2, 2, 2, 2, 0], codes
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "8 of 8 done" in done.stdout
+    assert "did you mean lr?" in done.stderr
+
+
+def test_progress_is_on_standard_error_and_silent_where_it_is_to_be(finished, capsys):
+    words = ["train", "--config", str(finished / "tiny.yaml")]
+    assert main(words) == 0
+    loud = capsys.readouterr()
+    assert "finished before" in loud.err
+    assert main([*words, "--quiet", "--json"]) == 0
+    silent = capsys.readouterr()
+    assert silent.err == ""
+    cells = json.loads(silent.out)["cells"]
+    assert len(cells) == 8
+    assert {cell["contender"] for cell in cells} == {"vit", "resnet"}
+    assert main(["status", str(finished / "runs" / "tiny"), "--json"]) == 0
+    assert {cell["state"] for cell in json.loads(capsys.readouterr().out)["cells"]} == {"done"}
 
 
 def test_models_are_listed_with_their_cost(capsys):
@@ -220,7 +339,7 @@ def test_a_stop_saves_and_the_same_command_goes_on(tmp_path, capsys, number):
 
 
 def test_a_fault_of_the_program_is_one_line_that_says_where_its_trace_is(monkeypatch, capsys):
-    monkeypatch.setattr("vit_vs_cnn.commands.models.run", lambda words: {}["no such key"])
+    monkeypatch.setattr("vit_vs_cnn.api.models", lambda pattern: {}["no such key"])
     assert main(["models", "now"]) == 1
     said = capsys.readouterr().err
     assert said.startswith("error: models met a fault of this program, KeyError: 'no such key'; the full trace is in ")
@@ -231,10 +350,10 @@ def test_a_fault_of_the_program_is_one_line_that_says_where_its_trace_is(monkeyp
 
 
 def test_memory_that_does_not_suffice_is_no_fault_of_the_program(monkeypatch, capsys):
-    def fills(words):
+    def fills(pattern="*"):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
 
-    monkeypatch.setattr("vit_vs_cnn.commands.models.run", fills)
+    monkeypatch.setattr("vit_vs_cnn.api.models", fills)
     assert main(["models"]) == 2
     assert "models needs more memory than there is" in capsys.readouterr().err
 

@@ -69,7 +69,7 @@ def test_two_cells_give_every_part_a_page_and_tables(experiment, tmp_path, capsy
 
 def test_saved_answers_are_used_again_and_nothing_new_stands_in_the_ledger(experiment, capsys):
     before = _ledger(experiment)
-    assert _compare(experiment, "--only", "accuracy,confidence", "--json") == 0
+    assert _compare(experiment, "--parts", "accuracy,confidence", "--json") == 0
     result = json.loads(capsys.readouterr().out)
     assert _ledger(experiment) == before
     accuracies = {e["what"].replace("-n120", ""): e["accuracy"] for e in before}
@@ -83,7 +83,7 @@ def test_saved_answers_are_used_again_and_nothing_new_stands_in_the_ledger(exper
 def test_other_looks_at_the_test_set_are_counted(experiment, capsys):
     cell = _cell(experiment, "resnet-n120-s3")
     (cell / "predictions.npz").unlink()
-    assert _compare(cell, "--only", "accuracy,robustness,differences", "--images", 5, "--json") == 0
+    assert _compare(cell, "--parts", "accuracy,robustness,differences", "--count", 5, "--json") == 0
     captured = capsys.readouterr()
     new = _ledger(experiment)[4:]
     assert [("compare" in e["what"], "corruptions" in e["what"]) for e in new] == [(True, False), (True, True)]
@@ -96,7 +96,7 @@ def test_answers_of_other_weights_are_not_taken_for_these(experiment, capsys):
     Predictions(-wrong.logits, wrong.labels, wrong.sample_ids).save(cell / "predictions.npz")
     result = json.loads((cell / "result.json").read_text())
     (cell / "result.json").write_text(json.dumps({**result, "weights": "0123456789abcdef"}))
-    assert _compare(cell, "--only", "accuracy", "--json") == 0
+    assert _compare(cell, "--parts", "accuracy", "--json") == 0
     (group,) = json.loads(capsys.readouterr().out)["accuracy"]["groups"]
     assert group["top1"]["value"] == pytest.approx(result["accuracy"])
 
@@ -105,7 +105,7 @@ def test_parts_that_need_no_answers_leave_the_test_set_shut(experiment, capsys):
     for cell in experiment.glob("cells/*"):
         (cell / "predictions.npz").unlink()
     before = _ledger(experiment)
-    assert _compare(experiment, "--only", "cost,differences", "--quick", "--json") == 0
+    assert _compare(experiment, "--parts", "cost,differences", "--quick", "--json") == 0
     assert _ledger(experiment) == before
     result = json.loads(capsys.readouterr().out)
     assert {part for part in PARTS if result[part] is not None} == {"cost", "differences"}
@@ -114,7 +114,7 @@ def test_parts_that_need_no_answers_leave_the_test_set_shut(experiment, capsys):
 def test_the_same_command_gives_the_same_numbers(experiment, capsys):
     printed = []
     for _ in range(2):
-        assert _compare(experiment, "--only", "accuracy,confidence,similarity", "--quick", "--json") == 0
+        assert _compare(experiment, "--parts", "accuracy,confidence,similarity", "--quick", "--json") == 0
         printed.append(capsys.readouterr().out)
     assert printed[0] == printed[1]
 
@@ -126,7 +126,7 @@ def test_a_checkpoint_away_from_its_run_is_compared_and_has_a_ledger_beside_it(
     monkeypatch.chdir(tmp_path)
     shutil.copytree(trained_once, tmp_path / "safe")
     assert (
-        _compare("mine.ckpt", _cell(tmp_path / "safe", "resnet-n120-s4"), "--only", "accuracy,differences", "--json")
+        _compare("mine.ckpt", _cell(tmp_path / "safe", "resnet-n120-s4"), "--parts", "accuracy,differences", "--json")
         == 0
     )
     result = json.loads(capsys.readouterr().out)
@@ -140,7 +140,7 @@ def test_models_of_timm_take_part_with_and_without_weights(experiment, tmp_path,
     network = open_network("timm/resnet10t", like=open_network(_cell(experiment, "vit-n120-s3"))).network
     torch.save({"state_dict": network.state_dict()}, tmp_path / "weights.pth")
     words = [_cell(experiment, "vit-n120-s3"), "timm/resnet10t", f"timm/resnet10t={tmp_path / 'weights.pth'}"]
-    assert _compare(*words, "--only", "accuracy,differences", "--json") == 0
+    assert _compare(*words, "--parts", "accuracy,differences", "--json") == 0
     result = json.loads(capsys.readouterr().out)
     assert [n["group"] for n in result["networks"]] == ["vit", "timm/resnet10t", "timm/resnet10t (weights)"]
     accuracy = {group["name"]: group["top1"]["value"] for group in result["accuracy"]["groups"]}
@@ -155,7 +155,7 @@ def test_exported_weights_answer_as_the_checkpoint_does(experiment, tmp_path, ca
 
     cell = _cell(experiment, "vit-n120-s3")
     export(open_network(cell), ["safetensors"], tmp_path / "out")
-    assert _compare(cell, tmp_path / "out" / "model.safetensors", "--only", "accuracy", "--json") == 0
+    assert _compare(cell, tmp_path / "out" / "model.safetensors", "--parts", "accuracy", "--json") == 0
     result = json.loads(capsys.readouterr().out)
     assert result["accuracy"]["disagreement"] == [[0.0] * 2] * 2
     assert result["conclusions"][0].startswith("vit and vit (model) are 0.0 points apart")
@@ -171,7 +171,7 @@ def test_an_onnx_file_answers_as_the_checkpoint_does(experiment, tmp_path, capsy
     cell = _cell(experiment, "resnet-n120-s3")
     export(open_network(cell), ["safetensors", "onnx"], tmp_path / "out")
     words = [cell, tmp_path / "out" / "model.safetensors", tmp_path / "out" / "model.onnx"]
-    assert _compare(*words, "--quick", "--only", "accuracy,similarity,cost", "--json") == 0
+    assert _compare(*words, "--quick", "--parts", "accuracy,similarity,cost", "--json") == 0
     result = json.loads(capsys.readouterr().out)
     assert len(result["networks"]) == 3
     assert result["accuracy"]["disagreement"] == [[0.0] * 3] * 3
@@ -316,7 +316,7 @@ def test_a_test_set_that_was_to_stay_shut_is_opened_on_demand_only(refused, expe
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "required: PATH"),
+        ([], "PATH is missing"),
         (["nowhere.ckpt"], "nowhere.ckpt: no such file or folder"),
         (["timm/resnet10t"], "name at least one checkpoint"),
         (["CELL", "CELL"], "is named twice"),
@@ -327,11 +327,11 @@ def test_a_test_set_that_was_to_stay_shut_is_opened_on_demand_only(refused, expe
         (["CELL", "program.pt2"], "holds a program"),
         (["CELL", "CELL/config.yaml"], "config.yaml"),
         (["CELL/.."], "has no checkpoints/last.ckpt"),
-        (["EXPERIMENT", "--size", "77"], "no finished cell of 77 images; there are [120]"),
-        (["CELL", "--only", "accuracy,beauty"], "part 'beauty' is none of accuracy"),
-        (["CELL", "--only", "cost", "--skip", "cost"], "either --only or --skip"),
+        (["EXPERIMENT", "--train-size", "77"], "no finished cell of 77 images; there are [120]"),
+        (["CELL", "--parts", "accuracy,beauty"], "part 'beauty' is none of accuracy"),
+        (["CELL", "--parts", "cost", "--skip", "cost"], "either parts or skip"),
         (["CELL", "--skip", ",".join(PARTS)], "no part is left"),
-        (["CELL", "--images", "0"], "0 must be a whole number of at least 1"),
+        (["CELL", "--count", "0"], "0 images for robustness; there must be at least 1"),
         (["CELL", "--root", "nowhere"], "nowhere: no such file or folder"),
         (["CELL", "--device", "abacus"], "device abacus"),
     ],
@@ -352,6 +352,6 @@ def test_weights_that_do_not_fit_or_carry_code_are_refused(refused, experiment, 
 
 
 def test_help_names_every_option(capsys):
-    assert main(["compare", "--help"]) == 0
+    assert main(["compare", "--help=all"]) == 0
     printed = capsys.readouterr().out
-    assert all(word in printed for word in ("--output", "--json", "--quick", "--only", "--attack", "--root"))
+    assert all(word in printed for word in ("--output", "--json", "--quick", "--parts", "--attack", "--root"))

@@ -41,18 +41,18 @@ def test_a_folder_goes_to_a_report_and_the_same_command_keeps_its_grid(tmp_path,
     )
     named = "--protocol.budget.steps 3 --protocol.seeds [5] --trainer.accelerator cpu"
     assert _decide(tmp_path, "--minutes", "9", *small.split(), *named.split()) == 0
-    printed = capsys.readouterr().out
-    assert "s for a step of 6 images" in printed
-    assert "1 seed, 3 steps each." in printed
+    captured = capsys.readouterr()
+    assert "s for a step of 6 images" in captured.err
+    assert "1 seed, 3 steps each." in captured.err
     folder = tmp_path / "runs" / "decide"
     chosen = yaml.safe_load((folder / "experiment.yaml").read_text())["protocol"]
     assert chosen["train_sizes"] == [20, 32, 50]  # ten of each class to all that are not tested on
     assert chosen["seeds"] == [5]
     html = (folder / "report" / "index.html").read_text()
     assert "With your 50 images" in html
-    assert str(folder / "report" / "index.html") in printed.replace("\n", "")
+    assert str(folder / "report" / "index.html") in captured.out.replace("\n", "")
     assert _decide(tmp_path, "--minutes", "99", *small.split(), *named.split()) == 0
-    again = capsys.readouterr().out
+    again = capsys.readouterr().err
     assert "Going on with the grid that was chosen before" in again
     assert again.count("finished before") == 6
     assert (folder / "report" / "index.html").read_text() == html
@@ -63,6 +63,6 @@ def test_300_photographs_go_to_an_answer_with_one_command(tmp_path, capsys):
     _photographs(tmp_path / "photos", classes=(0, 3, 4, 7), of_each=75, side=200)
     assert len([path for path in (tmp_path / "photos").rglob("*") if path.is_file()]) == 300
     assert _decide(tmp_path, "--minutes", "10") == 0
-    assert "one after the other" in capsys.readouterr().out
+    assert "one after the other" in capsys.readouterr().err
     report = tmp_path / "runs" / "decide" / "report"
     assert "With your 240 images" in (report / "index.html").read_text()

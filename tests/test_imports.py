@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).parents[1] / "vit_vs_cnn"
 #: The rooms from the ground up: a room imports from those that stand before it, and from itself.
 ROOMS = (
     *("attention", "statistics", "models", "data", "training", "config", "runs", "workers", "experiments", "regimes"),
-    *("inspection", "comparison", "conversion", "reporting", "api", "commands"),
+    *("inspection", "comparison", "conversion", "reporting", "results", "api", "commands"),
 )
 #: Rooms that stand beside each other and know nothing of each other.
 APART = {("models", "statistics"), ("data", "attention"), ("data", "models"), ("data", "statistics")}

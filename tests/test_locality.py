@@ -11,7 +11,7 @@ from vit_vs_cnn.cli import main
 from vit_vs_cnn.inspection.locality.study import images_for
 from vit_vs_cnn.runs.trained import open_network
 
-MEASURED = ["--images", "60", "--held_out", "24"]
+MEASURED = ["--count", "60", "--held-out", "24"]
 
 
 @pytest.fixture(scope="module")

@@ -64,7 +64,7 @@ def _both(folder: Path, capsys) -> tuple[dict, dict]:
     """What ``compare`` and what ``report`` say of every pair, by the pair; both print the same sentence."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*have now been tested")
-        assert main(["compare", str(folder), "--only", "accuracy", "--json"]) == 0
+        assert main(["compare", str(folder), "--parts", "accuracy", "--json"]) == 0
     compared = json.loads(capsys.readouterr().out)
     assert main(["report", str(folder)]) == 0
     printed = " ".join(capsys.readouterr().out.split())
@@ -160,7 +160,7 @@ def test_every_table_opens_with_the_most_frequent_class_and_a_constant_network_i
     assert all(word in (report / "index.html").read_text() for word in (MAJORITY, told))
 
     out = tmp_path / "out"
-    assert main(["compare", str(folder), "--only", "accuracy", "--output", str(out)]) == 0
+    assert main(["compare", str(folder), "--parts", "accuracy", "--output", str(out)]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "always the" in printed and f" {first} " in printed
     assert f"vit-s3 says the same class of every image: {told}" in printed
@@ -180,7 +180,7 @@ def test_weights_that_are_no_numbers_are_refused_in_one_line(trained, tmp_path, 
     if "ema" in contents:
         contents.pop("ema")
     torch.save(contents, checkpoint)
-    words = ["--only", "accuracy"] if command == "compare" else ["--output", str(tmp_path / "out"), "--count", "2"]
+    words = ["--parts", "accuracy"] if command == "compare" else ["--output", str(tmp_path / "out"), "--count", "2"]
     assert main([command, str(checkpoint.parents[1]), *words]) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert "weights hold NaN" in line

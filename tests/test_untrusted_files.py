@@ -173,7 +173,7 @@ def test_a_cell_trains_with_classes_of_its_folder_only_if_trusted(trained, marke
 def test_print_config_makes_none_of_the_classes_of_a_users_own_config(marked, tmp_path, capsys, place):
     values = _put(tiny_config(tmp_path), place, marked.specs()["call"])
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(values))
-    assert main(["train", "--config", str(tmp_path / "own.yaml"), "--print_config"]) in (0, 2)
+    assert main(["train", "--config", str(tmp_path / "own.yaml"), "--print-config"]) in (0, 2)
     assert capsys.readouterr().err.count("\n") <= 1
 
 
@@ -217,7 +217,7 @@ def test_nothing_in_a_file_says_where_to_write_or_what_to_fetch(trained, tmp_pat
     trained = open_network(tmp_path / "here" / "changed.ckpt")
     data = trained.pool().data
     assert (data.cifar.download, data.cifar.mirror, data.folder.cache) == (False, None, None)
-    assert main(["compare", str(tmp_path / "here" / "changed.ckpt"), "--only", "accuracy"]) == 0
+    assert main(["compare", str(tmp_path / "here" / "changed.ckpt"), "--parts", "accuracy"]) == 0
     assert not list((elsewhere / "tiny").iterdir())
     assert (tmp_path / "here" / "test_ledger.jsonl").exists()
 

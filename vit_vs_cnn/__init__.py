@@ -7,35 +7,60 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # editors take it for true; importing typing for it would take longer than all the rest
 if TYPE_CHECKING:
-    from vit_vs_cnn.api import compare, load, report, train, tune
+    from vit_vs_cnn.api import (
+        compare,
+        export,
+        inspect,
+        load,
+        locality,
+        report,
+        status,
+        to_attention,
+        train,
+        tune,
+    )
     from vit_vs_cnn.attention import MultiHeadAttention
     from vit_vs_cnn.config.experiment import Experiment
+    from vit_vs_cnn.data.datamodule import TrainingData
+    from vit_vs_cnn.data.images import LabelledImages
     from vit_vs_cnn.inspection import attention_rollout
     from vit_vs_cnn.models import ResNet, VisionTransformer, create_model, list_models, register_model
+    from vit_vs_cnn.training.classifier import Classifier
 
 __version__ = "0.1.0"
 __all__ = [
+    "Classifier",
     "Experiment",
+    "LabelledImages",
     "MultiHeadAttention",
     "ResNet",
+    "TrainingData",
     "VisionTransformer",
     "__version__",
     "attention_rollout",
     "compare",
     "create_model",
+    "export",
+    "inspect",
     "list_models",
     "load",
+    "locality",
     "register_model",
     "report",
+    "status",
+    "to_attention",
     "train",
     "tune",
 ]
 _MODULES = {
-    "api": ("compare", "load", "report", "train", "tune"),
+    "api": ("compare", "export", "inspect", "load", "locality", "report", "status", "to_attention", "train", "tune"),
     "attention": ("MultiHeadAttention",),
     "config.experiment": ("Experiment",),
+    "data.datamodule": ("TrainingData",),
+    "data.images": ("LabelledImages",),
     "inspection": ("attention_rollout",),
     "models": ("ResNet", "VisionTransformer", "create_model", "list_models", "register_model"),
+    "training.classifier": ("Classifier",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

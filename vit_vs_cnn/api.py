@@ -1,151 +1,48 @@
-"""What one does with the package, as functions: the command line parses words, calls these and prints."""
+"""What one does with the package, as functions. The command line is made of these: their signatures are its options,
+their docstrings its help. Importing this loads no library; each function imports what it works with.
+"""
 
 import copy
-import io
+import json
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from vit_vs_cnn import regimes
-from vit_vs_cnn.comparison.compare import Comparison, Network
-from vit_vs_cnn.config.experiment import (
-    Experiment,
-    experiment_from_dict,
-    override,
-    quickstart_path,
-    read_config,
-)
-from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.config.experiment import Experiment, experiment_from_dict, find_config, merge, override, read_config
 from vit_vs_cnn.errors import CellsFailed, InputError
-from vit_vs_cnn.runs.trained import TrainedNetwork, open_network
-from vit_vs_cnn.statistics.estimate import wilson_interval
 
 if TYPE_CHECKING:
-    import matplotlib.figure
-    import pandas
+    from vit_vs_cnn.conversion.export import Exported
+    from vit_vs_cnn.conversion.to_attention import Compilation
+    from vit_vs_cnn.data.images import LabelledImages
+    from vit_vs_cnn.results import Compared, Findings, Inspected, LoadedNetwork, Locality
+    from vit_vs_cnn.runs.status import ExperimentStatus
+    from vit_vs_cnn.runs.trained import TrainedNetwork
 
-#: Where an experiment is described: a YAML file, plain values, or an experiment made in Python.
-Config = str | os.PathLike[str] | Mapping[str, Any] | Experiment
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Findings(regimes.Findings):
-    """What the finished cells of an experiment say, and the report that was written of it.
-
-    ``answer`` says it in two sentences, ``frame()`` has one row for each cell, ``plot()`` draws the learning curves.
-
-    Arguments:
-        results, analysis, correct, notes, folder: see the base class.
-        written: the files of the report.
-    """
-
-    written: tuple[Path, ...]
-
-    @property
-    def page(self) -> Path | None:
-        """The report to open in a browser; None where it could not be written."""
-        return next((path for path in self.written if path.name == "index.html"), None)
-
-    def plot(self) -> "matplotlib.figure.Figure":
-        """Accuracy over labelled images: means with 95 % intervals, and single seeds as dots."""
-        from vit_vs_cnn.reporting.regime_figures import learning_curves
-
-        return learning_curves(self.analysis)
-
-    def __repr__(self) -> str:
-        return self.answer
-
-    def _repr_html_(self) -> str:
-        from vit_vs_cnn.reporting.page import fragment_of
-        from vit_vs_cnn.reporting.regime_report import summary
-
-        return fragment_of(summary(self))
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Compared:
-    """Networks compared on the same test images.
-
-    Arguments:
-        comparison: all that was measured and judged.
-        notes: what was chosen on the user's behalf.
-        sizes: parameters and multiply-accumulates of one image, by group; None where these cannot be counted.
-        written: files, where an output folder was named.
-    """
-
-    comparison: Comparison
-    notes: tuple[str, ...]
-    sizes: Mapping[str, tuple[int, int | None]]
-    written: tuple[Path, ...] = ()
-
-    @property
-    def page(self) -> Path | None:
-        """The page to open in a browser; None where no output folder was named."""
-        return next((path for path in self.written if path.name == "index.html"), None)
-
-    @property
-    def text(self) -> str:
-        """The short tables and what they say, as ``compare`` prints them."""
-        from rich.console import Console
-
-        from vit_vs_cnn.reporting.comparison_report import print_comparison
-
-        file = io.StringIO()
-        print_comparison(self.comparison, self.notes, Console(file=file, width=120))
-        return file.getvalue()
-
-    def frame(self) -> "pandas.DataFrame":
-        """One row for each network: ``network``, ``group``, ``seed``, ``parameters``, ``macs`` (of one image), and of
-        the parts that were asked for:
-
-        - accuracy: ``accuracy`` with its 95 % interval ``low`` to ``high``, Wilson's, of this network on these images;
-        - confidence: ``ece``, ``nll`` and ``brier``, as it is;
-        - cost: ``latency_ms`` of one image (median) and ``images_per_second``, measured on one network of the group.
-        """
-        import pandas
-
-        return pandas.DataFrame([self._row(network) for network in self.comparison.networks])
-
-    def _row(self, network: Network) -> dict[str, Any]:
-        said, name, group = self.comparison, network.name, network.group
-        row: dict[str, Any] = {"network": name, "group": group, "seed": network.seed}
-        if said.accuracy is not None:
-            accuracy = next(one.by_network[name] for one in said.accuracy.groups if one.name == group)
-            interval = wilson_interval(round(accuracy * said.images), said.images)
-            row |= {"accuracy": accuracy, "low": interval.low, "high": interval.high}
-        row["parameters"], row["macs"] = self.sizes[group]
-        if said.confidence is not None:
-            before = said.confidence[name].before
-            row |= {"ece": before.ece, "nll": before.nll, "brier": before.brier}
-        if said.cost is not None:
-            cost = said.cost[group]
-            row |= {"latency_ms": 1000 * cost.latency_p50, "images_per_second": cost.throughput[cost.best_batch]}
-        return row
-
-    def __repr__(self) -> str:
-        return self.text
-
-    def _repr_html_(self) -> str:
-        from vit_vs_cnn.reporting.comparison_report import comparison_document
-        from vit_vs_cnn.reporting.page import fragment_of
-
-        return fragment_of(comparison_document(self.comparison, self.notes))
+#: Where something lies.
+Place = str | os.PathLike[str]
+#: Where an experiment is described: a YAML file or the name of one, plain values, or an experiment made in Python.
+Config = Place | Mapping[str, Any] | Experiment
 
 
 def train(
-    config: Config | None = None, overrides: Mapping[str, Any] | None = None, *, quiet: bool = False
-) -> Findings | None:
-    """Run what is not finished yet of an experiment, write its report, and say what it found.
+    config: Config | Sequence[Config] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    quiet: bool = False,
+) -> "Findings | None":
+    """Train the contenders of a config under one protocol, write the report, and say what was found.
 
-    The same call goes on where it was stopped; an experiment that is finished is not run again.
+    Runs what is not finished yet: the same call goes on where it was stopped.
 
     Arguments:
-        config: a YAML file, plain values as in one, or an experiment; the quickstart if None.
+        config: a YAML file, or the name of one that comes with the package (decide, cifar10, ...); several are laid
+            over each other, later ones win. Without one, the quickstart on drawn images.
         overrides: settings by their dotted names, ``{"protocol.seeds": [0, 1, 2]}``, laid over the config.
-        quiet: whether progress is not shown.
+        quiet: show no progress.
 
     Returns:
         the findings; None in the processes that a launcher or Lightning started beside the first one.
@@ -155,13 +52,14 @@ def train(
         CellsFailed: some cells failed, while the others were run; ``found`` has the findings of those that finished.
         Interrupted: the user asked to stop.
     """
+    experiment = experiment_of(config, overrides)  # before the libraries: what is misspelt is told at once
     from rich.console import Console
 
     from vit_vs_cnn.experiments.planner import planned
     from vit_vs_cnn.experiments.runner import finished_results, run_experiment
 
-    console = Console(quiet=quiet)
-    experiment = planned(experiment_of(config, overrides), fixed=list(overrides or ()), console=console)
+    console = Console(stderr=True, quiet=quiet)
+    experiment = planned(experiment, fixed=list(overrides or ()), console=console)
     try:
         results = run_experiment(experiment, console=console)
     except CellsFailed as error:
@@ -171,19 +69,59 @@ def train(
     return report(experiment.folder) if results else None
 
 
-def report(folder: str | os.PathLike[str], output: str | os.PathLike[str] | None = None) -> Findings:
-    """What the finished cells of an experiment say, with its report written anew; a warning where it cannot be written.
+def tune(
+    config: Config | Sequence[Config], overrides: Mapping[str, Any] | None = None, *, quiet: bool = False
+) -> Experiment:
+    """Choose the recipe of every contender and size on validation images; the test set stays shut.
+
+    Tries protocol.trials recipes for each, out of contenders.NAME.search; gives the experiment with those chosen.
+
+    Arguments:
+        config: as of train.
+        overrides: as of train.
+        quiet: show no progress.
+
+    Raises:
+        InputError, CellsFailed, Interrupted: as ``train``; no trial of a contender came to an end.
+    """
+    from rich.console import Console
+
+    from vit_vs_cnn.experiments.tuning import tune as choose_recipes
+
+    return choose_recipes(experiment_of(config, overrides), console=Console(stderr=True, quiet=quiet))
+
+
+def status(folder: Place) -> "ExperimentStatus":
+    """Tell what of an experiment is done, running, failed and waiting, and the time left. Runs nothing.
 
     Arguments:
         folder: of the experiment.
-        output: where the report goes; the experiment's ``report/`` if None.
+
+    Raises:
+        InputError: no experiment there.
+    """
+    from vit_vs_cnn.runs.status import read_status
+
+    return read_status(_there(folder))
+
+
+def report(folder: Place, output: Place | None = None) -> "Findings":
+    """Say what the finished cells of an experiment say, and write its report: tables, figures and a page.
+
+    A warning says where it cannot be written.
+
+    Arguments:
+        folder: of the experiment; on the command line also a recorded results.csv, which is only printed.
+        output: where the report goes; the experiment's report/ if it is not named.
 
     Raises:
         InputError: no experiment there, or none of its cells is finished.
     """
+    from vit_vs_cnn import regimes
     from vit_vs_cnn.reporting.regime_report import write_report
+    from vit_vs_cnn.results import Findings
 
-    found = regimes.findings_of(Path(folder))
+    found = regimes.findings_of(_there(folder))
     written: list[Path] = []
     try:
         written = write_report(found.folder, findings=found, target=None if output is None else Path(output))
@@ -193,98 +131,318 @@ def report(folder: str | os.PathLike[str], output: str | os.PathLike[str] | None
     return Findings(**vars(found), written=tuple(written))
 
 
-def tune(config: Config, overrides: Mapping[str, Any] | None = None, *, quiet: bool = False) -> Experiment:
-    """Choose the recipe of every contender and size on validation images; the experiment with those, for ``train``.
-
-    Arguments:
-        config, overrides, quiet: as of ``train``; ``protocol.trials`` says how many recipes each is given.
-
-    Raises:
-        InputError, CellsFailed, Interrupted: as ``train``; no trial of a contender came to an end.
-    """
-    from rich.console import Console
-
-    from vit_vs_cnn.experiments.tuning import tune as choose_recipes
-
-    return choose_recipes(experiment_of(config, overrides), console=Console(quiet=quiet))
-
-
 def compare(
-    *paths: str | os.PathLike[str],
+    *paths: Place,
     parts: Sequence[str] | None = None,
-    output: str | os.PathLike[str] | None = None,
-    train_size: int | None = None,
-    root: str | os.PathLike[str] | None = None,
+    skip: Sequence[str] | None = None,
     quick: bool = False,
     attack: bool = False,
-    images: int | None = None,
-    seed: int = 0,
+    count: int | None = None,
+    train_size: int | None = None,
     open_test_set: bool = False,
+    output: Place | None = None,
+    root: Place | None = None,
+    seed: int = 0,
     device: str = "auto",
+    quiet: bool = False,
     trust: bool = False,
-    tell: Callable[[str], None] = lambda _: None,
-) -> Compared:
+) -> "Compared":
     """Compare networks on the same test images: paired, with intervals, every look at these on the record.
 
     Arguments:
-        paths: checkpoints, folders of cells and experiments, exported .safetensors or .onnx, ``timm/NAME=FILE``.
-        parts: of accuracy, confidence, robustness, similarity, cost, differences; all if None.
-        output: a folder for JSON, tables, figures and a page; nothing is written if None.
-        train_size: which cells of whole experiments; the largest that all contenders have finished if None.
-        root: where the images lie now, if not where they lay.
+        paths: checkpoints, folders of cells and experiments, exported .safetensors or .onnx, timm/NAME (untrained) or
+            timm/NAME=FILE.
+        parts: of accuracy, confidence, robustness, similarity, cost, differences; all if none is named.
+        skip: all but these parts.
         quick: a first look, with fewer images where that is only coarser.
-        attack: whether to run FGSM and PGD, too.
-        images: test images for robustness.
-        seed: of all that is drawn.
+        attack: run FGSM and PGD, too (needs captum).
+        count: test images for robustness.
+        train_size: which cells of experiments; the largest that all contenders have finished if it is not named.
         open_test_set: test also what was scored on validation images so far.
-        device: ``auto``, ``cpu``, ``cuda``, ...
-        trust: whether classes of their own that files name may be imported.
-        tell: is given a line on what is being done.
+        output: a folder for JSON, tables, figures and a page; nothing is written if it is not named.
+        root: where the images lie now, if not where they lay.
+        seed: of all that is drawn.
+        device: auto, cpu, cuda, cuda:1, ...
+        quiet: show no progress.
+        trust: import the classes of their own that files name, which runs their code: for files of your own.
 
     Raises:
         InputError: something that cannot be opened, or cannot be compared with the others; an unknown part or device.
     """
-    from vit_vs_cnn.comparison.compare import PARTS, Settings
+    from vit_vs_cnn.comparison.compare import Settings, chosen_parts
     from vit_vs_cnn.comparison.compare import compare as judge
     from vit_vs_cnn.comparison.latency import macs_of
     from vit_vs_cnn.comparison.opening import open_entries
+    from vit_vs_cnn.devices import usable_device
     from vit_vs_cnn.models.cost import count_parameters
     from vit_vs_cnn.reporting.comparison_report import write_comparison
+    from vit_vs_cnn.results import Compared
 
-    wanted = PARTS if parts is None else (parts,) if isinstance(parts, str) else tuple(parts)
-    changes: dict[str, Any] = {"parts": wanted, "seed": seed, "attack": attack}
-    if images is not None:
-        changes["robustness_images"] = images
+    changes: dict[str, Any] = {"parts": chosen_parts(parts, skip), "seed": seed, "attack": attack}
+    changes |= {} if count is None else {"robustness_images": count}
     settings = Settings.quick(**changes) if quick else Settings(**changes)
-    tell("opening")
-    opened = open_entries(
-        [os.fspath(path) for path in paths],
-        root=None if root is None else Path(root),
-        train_size=train_size,
-        open_test_set=open_test_set,
-        device=_device(device),
-        trust=trust,
-    )
-    first = {one.group: one.network for one in reversed(opened.entries)}
-    sizes = {
-        group: (count_parameters(network), macs_of(network, opened.test.image_shape))
-        for group, network in first.items()
-    }
-    comparison, tested = judge(opened.entries, opened.test, settings, tell=tell)
-    written = []
-    if output is not None:
-        tell("writing")
-        written = write_comparison(comparison, tested, opened.test, opened.notes, Path(output))
-    return Compared(comparison, tuple(opened.notes), sizes, tuple(written))
+    with _progress(quiet) as tell:
+        tell("opening")
+        opened = open_entries(
+            [os.fspath(path) for path in paths],
+            root=None if root is None else _there(root),
+            train_size=train_size,
+            open_test_set=open_test_set,
+            device=usable_device(device),
+            trust=trust,
+        )
+        entries, test, notes = opened.entries, opened.test, opened.notes
+        first = {one.group: one.network for one in reversed(entries)}
+        sizes = {group: (count_parameters(one), macs_of(one, test.image_shape)) for group, one in first.items()}
+        comparison, tested = judge(entries, test, settings, tell=tell)
+        written = []
+        if output is not None:
+            tell("writing")
+            written = write_comparison(comparison, tested, test, notes, Path(output))
+    return Compared(comparison, tuple(notes), sizes, tuple(written))
+
+
+def inspect(
+    *paths: Place,
+    images: Sequence[Place | int] | None = None,
+    count: int = 16,
+    methods: Sequence[str] = (),
+    class_name: str | None = None,
+    score: bool = False,
+    score_images: int = 200,
+    explorer: bool = False,
+    explorer_megabytes: float = 10.0,
+    output: Place | None = None,
+    root: Place | None = None,
+    seed: int = 0,
+    quiet: bool = False,
+    trust: bool = False,
+) -> "Inspected":
+    """Show where networks look: maps over images, each scored against random ones, and figures of what was learned.
+
+    No label is used but to print it.
+
+    Arguments:
+        paths: checkpoints and cells' folders, side by side; several checkpoints of one run show its training; of an
+            experiment's folder the first transformer and the first CNN at the largest size.
+        images: which: files, folders, or numbers of test images; test images drawn by seed if none is named.
+        count: how many are drawn, or taken of a folder.
+        methods: rollout, relevance, grad_cam, ...; rollout and relevance, or grad_cam, if none is named.
+        class_name: of the class that maps are for; the one that the network says if it is not named.
+        score: score all methods, or those that are named, on images of their own.
+        score_images: how many.
+        explorer: write a page to point at patches on, too: explorer.html.
+        explorer_megabytes: size of that page: weights are rounded more coarsely first, then there are fewer images.
+        output: where all goes; inspection/ in the first cell, or beside its checkpoint, if it is not named.
+        root: where the data lies, if no longer where it lay.
+        seed: of the images that are drawn.
+        quiet: show no progress.
+        trust: import the classes of their own that files name, which runs their code: for files of your own.
+
+    Raises:
+        InputError: something that cannot be opened, an image that cannot be read, no such method or class.
+    """
+    from vit_vs_cnn.inspection.look import ATTENDED, default_folder, grid_for, look_into, methods_for, score_run
+    from vit_vs_cnn.inspection.runs import images_to_show, open_runs
+    from vit_vs_cnn.reporting.explorer import most_images, write_explorer
+    from vit_vs_cnn.reporting.inspection_report import write_inspection
+    from vit_vs_cnn.results import Inspected, class_index
+
+    _at_least_one(count=count, score_images=score_images)
+    if not 0 < explorer_megabytes < float("inf"):
+        raise InputError(f"explorer_megabytes: {explorer_megabytes} must be a number above 0")
+    lie = None if root is None else _there(root)
+    runs = open_runs([_there(path) for path in paths], trust=trust)
+    first, budget = runs[0], round(explorer_megabytes * 1e6)
+    named = {run.name: methods_for(run, methods) for run in runs}
+    asked = None if class_name is None else class_index(class_name, first.class_names)
+    folder = default_folder(Path(paths[0]), first.path) if output is None else Path(output)
+    with _progress(quiet) as tell:
+        tell("reading images")
+        shown = images_to_show(first, [str(one) for one in images or ()], count=count, seed=seed, root=lie)
+        grid_size = grid_for(runs, (shown.data.images.shape[2], shown.data.images.shape[3]))
+        attended = max(ATTENDED, most_images(runs, shown, budget)) if explorer else ATTENDED
+        how = {"grid_size": grid_size, "class_index": asked, "attended": attended, "tell": tell}
+        looked = [look_into(one, shown, named[one.name], **how) for one in runs]
+        title, page = f"Inspection of {', '.join(named)}", None
+        if explorer:
+            tell("explorer")
+            about = title.replace("Inspection", "Explorer")
+            page = write_explorer(shown, looked, folder / "explorer.html", title=about, budget=budget)
+        scores, refused = {}, {}
+        for run in runs if score else ():
+            tell(f"scoring the methods of {run.name}")
+            how = {"count": score_images, "seed": seed, "root": lie, "grid_size": grid_size}
+            scores[run.name], not_scored = score_run(run, methods, **how)
+            refused |= {(run.name, name): why for name, why in not_scored.items()}
+        explored = None if page is None else page.page
+        written = write_inspection(
+            shown, looked, folder, title=title, scores=scores or None, explorer=explored, tell=tell
+        )
+    said = None
+    if page is not None:
+        right = f", weights right to {page.error:.0e}" if any(one.attention is not None for one in looked) else ""
+        said = f"{page.page} ({page.page.stat().st_size / 1e6:.1f} MB, {page.images} images{right})"
+    return Inspected(tuple(looked), scores, refused, len(shown.data), said, tuple(written))
+
+
+def locality(
+    path: Place,
+    *,
+    count: int = 2000,
+    held_out: int = 500,
+    output: Place | None = None,
+    root: Place | None = None,
+    quiet: bool = False,
+    trust: bool = False,
+) -> "Locality":
+    """Measure how convolution-like a network's attention is: where heads look and how far, what a convolution explains
+    of each layer, what it would cost to put one in its place. No test image is used.
+
+    Arguments:
+        path: a checkpoint, a cell's folder, or an experiment's: every network, before and after training.
+        count: training images to fit convolutions on, at most.
+        held_out: other images to judge the fits by, at most.
+        output: where it goes; locality/ in the cell's folder, or in the experiment's report, if it is not named.
+        root: where the images lie, if no longer where they lay in training.
+        quiet: show no progress.
+        trust: import the classes of their own that files name, which runs their code: for files of your own.
+
+    Raises:
+        InputError: nothing there that can be opened, its images are not there, or a network without attention.
+    """
+    from vit_vs_cnn.inspection.locality.study import images_for, measure_network, study_locality
+    from vit_vs_cnn.reporting.locality_report import write_locality
+    from vit_vs_cnn.reporting.locality_study import write_study
+    from vit_vs_cnn.results import Locality
+
+    _at_least_one(count=count, held_out=held_out)
+    place, lie = _there(path), None if root is None else Path(root)
+    with _progress(quiet) as tell:
+        if not (place / "grid.json").exists():
+            network = load(place, trust=trust)
+            on = images_for(network.cell, network.pool(lie), count=count, held_out=held_out)
+            tell(f"measuring {network.name} on {len(on.fitted):,} and {len(on.held_out):,} images")
+            found, title = measure_network(network, on), f"Locality of {network.name}"
+            folder = network.path.parents[1] / "locality" if output is None else Path(output)
+            written = [*write_locality(found, folder, title=title), folder / "locality.json"]
+            written[-1].write_text(json.dumps(found.to_dict(), indent=1) + "\n", encoding="utf-8")
+            return Locality(title, found, None, (), tuple(written))
+        from vit_vs_cnn.experiments.runner import read_results
+        from vit_vs_cnn.regimes import findings_of
+
+        findings, layers = findings_of(place), []
+        for number, of_cell in enumerate(study_locality(place, count=count, held_out=held_out, root=lie, trust=trust)):
+            tell(f"measured: {number + 1} of {len(findings.results)}")
+            layers += of_cell
+        order = list(dict.fromkeys(result["contender"] for result in read_results(place)))  # the config's
+        folder = place / "report" / "locality" if output is None else Path(output)
+        title = f"Locality study: {place.name}"
+        written = write_study(findings.analysis, layers, order, folder, title=title)
+    return Locality(title, None, findings, tuple(layers), tuple(written))
+
+
+def to_attention(
+    path: Place,
+    *,
+    form: Literal["window", "quadratic"] = "window",
+    sharpness: float | None = None,
+    head_dim: int | None = None,
+    released: bool = False,
+    window_size: int | None = None,
+    count: int | None = None,
+    output: Place | None = None,
+    root: Place | None = None,
+    quiet: bool = False,
+    trust: bool = False,
+) -> "Compilation":
+    """Write a trained CNN as a network of multi-head attention that computes the same function.
+
+    After Cordonnier et al. 2020, theorem 1; as a checkpoint that can be compared, inspected and trained further
+    (contenders.NAME.starts_from).
+
+    Arguments:
+        path: a checkpoint or a cell's folder.
+        form: how a head finds its place.
+        sharpness: how sharply it looks there; as sharply as can be if it is not named.
+        head_dim: width of a head; fewer than the rank of a kernel only come near it.
+        released: make positions and content parameters, to train on.
+        window_size: of released windows; that of the kernel if it is not named.
+        count: test images to compare the two on; all if it is not named.
+        output: the checkpoint to write; attention.ckpt beside the other if it is not named.
+        root: where the images lie, if no longer where they lay in training.
+        quiet: show no progress.
+        trust: import the classes of their own that files name, which runs their code: for files of your own.
+
+    Raises:
+        InputError: nothing there that can be opened, a network without convolutions, options that do not go together.
+    """
+    import torch
+
+    from vit_vs_cnn.conversion.to_attention import compile_network
+
+    own = {"sharpness": sharpness, "head_dim": head_dim, "window_size": window_size}
+    _at_least_one(count=count, head_dim=head_dim, window_size=window_size)
+    network = load(path, trust=trust)
+    test = network.pool(None if root is None else Path(root)).test
+    images = test.subset(torch.arange(min(count or len(test), len(test))))
+    options = {"form": form, "released": released} | {name: one for name, one in own.items() if one is not None}
+    target = network.path.with_name("attention.ckpt") if output is None else Path(output)
+    with _progress(quiet) as tell:
+        tell(f"compiling {network.name}, and comparing the two on {len(images):,} test images")
+        return compile_network(network, options, target, images)
+
+
+def export(
+    path: Place,
+    *,
+    format: Sequence[str] = ("safetensors", "onnx"),
+    output: Place | None = None,
+    trust: bool = False,
+) -> "list[Exported]":
+    """Write a trained network in the formats that others read, and check that each gives its logits.
+
+    onnx and torch take pixel values from 0 to 1 and normalise them; safetensors and timm hold the weights alone, and
+    config.json beside them says the rest.
+
+    Arguments:
+        path: a checkpoint or a cell's folder.
+        format: of safetensors, onnx, torch (torch.export) and timm.
+        output: where the files go; export/ in the cell's folder if it is not named.
+        trust: import the classes of their own that files name, which runs their code: for files of your own.
+
+    Raises:
+        InputError: nothing there that can be opened, an unknown format, or one that cannot hold the network.
+    """
+    from vit_vs_cnn.conversion.export import export as write
+
+    network = load(path, trust=trust)
+    return write(network, list(format), network.path.parents[1] / "export" if output is None else Path(output))
+
+
+def models(pattern: str = "*") -> list[dict[str, Any]]:
+    """List the models by name, with parameters and multiply-accumulates at 32 x 32.
+
+    Arguments:
+        pattern: which, such as vit*.
+    """
+    from vit_vs_cnn.models import create_model, list_models
+    from vit_vs_cnn.models.cost import count_macs, count_parameters
+
+    made = {name: create_model(name, num_classes=10, image_size=32) for name in list_models(pattern)}
+    return [
+        {"name": name, "parameters": count_parameters(model), "macs": count_macs(model, (3, 32, 32))}
+        for name, model in made.items()
+    ]
 
 
 def load(
-    path: str | os.PathLike[str],
+    path: Place,
     contender: str | None = None,
     trust: bool = False,
     *,
-    like: TrainedNetwork | LabelledImages | None = None,
-) -> TrainedNetwork:
+    like: "TrainedNetwork | LabelledImages | None" = None,
+) -> "LoadedNetwork":
     """A trained network, ready to classify: ``load(path).predict(images)``. Nothing that a file carries is executed.
 
     Arguments:
@@ -297,10 +455,15 @@ def load(
     Raises:
         InputError: nothing there that can be opened, no such contender, or several and none is named.
     """
-    return open_network(path, contender=contender, like=like, trust=trust)
+    from vit_vs_cnn.results import LoadedNetwork
+    from vit_vs_cnn.runs.trained import open_network
+
+    return LoadedNetwork.of(open_network(path, contender=contender, like=like, trust=trust))
 
 
-def experiment_of(config: Config | None = None, overrides: Mapping[str, Any] | None = None) -> Experiment:
+def experiment_of(
+    config: Config | Sequence[Config] | None = None, overrides: Mapping[str, Any] | None = None
+) -> Experiment:
     """The experiment of a config with settings laid over it, every one checked; see ``train``.
 
     Raises:
@@ -308,24 +471,51 @@ def experiment_of(config: Config | None = None, overrides: Mapping[str, Any] | N
     """
     if isinstance(config, Experiment) and not overrides:
         return config
-    if isinstance(config, Experiment):
-        values, trusted = config.to_dict(), config.trusted
-    elif isinstance(config, Mapping):
-        values, trusted = copy.deepcopy(dict(config)), True
-    else:
-        values, trusted = read_config(quickstart_path() if config is None else Path(config)), True
+    several = config if isinstance(config, Sequence) and not isinstance(config, str) else [config]
+    values: dict[str, Any] = {}
+    for one in several or [None]:
+        merge(values, _values_of(one))
     for name, value in (overrides or {}).items():
         override(values, name, copy.deepcopy(value))
-    return experiment_from_dict(values, trusted=trusted)
+    return experiment_from_dict(values, trusted=all(getattr(one, "trusted", True) for one in several))
 
 
-def _device(name: str) -> str:
-    import torch
+def _values_of(config: Config | None) -> dict[str, Any]:
+    if isinstance(config, Experiment):
+        return config.to_dict()
+    if isinstance(config, Mapping):
+        return copy.deepcopy(dict(config))
+    return read_config(find_config() if config is None else find_config(config))
 
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(1, device=name)
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"device {name}: {str(error).splitlines()[0]}") from error
-    return name
+
+def _there(path: Place) -> Path:
+    if not (found := Path(path)).exists():
+        raise InputError(f"{path}: no such file or folder")
+    return found
+
+
+def _at_least_one(**counts: int | None) -> None:
+    for name, count in counts.items():
+        if count is not None and count < 1:
+            raise InputError(f"{name}: {count} must be a whole number of at least 1")
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Callable[[str], None]]:
+    """What is being done, on standard error: a line that changes on a terminal, a line for each part elsewhere."""
+    from rich.console import Console
+
+    console = Console(stderr=True, quiet=quiet)
+    last = ""
+
+    def tell(text: str) -> None:
+        nonlocal last
+        part = text.partition(":")[0]
+        if console.is_terminal:
+            status.update(text)
+        elif part != last:
+            console.print(f"{part} ...", soft_wrap=True, markup=False, highlight=False)
+        last = part
+
+    with console.status("") as status:
+        yield tell

@@ -1,6 +1,6 @@
 """The command line: finds the command, and turns what goes wrong into one line and an exit code."""
 
-import importlib
+import difflib
 import platform
 import shlex
 import sys
@@ -9,55 +9,19 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from importlib import metadata
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from vit_vs_cnn import __version__
 from vit_vs_cnn.errors import BAD_INPUT, INTERRUPTED, SOME_FAILED, CellsFailed, InputError, Interrupted
 
-#: Command: the module of ``vit_vs_cnn.commands`` that runs it.
-COMMANDS = {
-    "train": "train",
-    "tune": "tune",
-    "status": "status",
-    "report": "report",
-    "models": "models",
-    "compare": "compare",
-    "inspect": "inspect",
-    "to-attention": "to_attention",
-    "compile": "to_attention",  # its name until version 0.1
-    "locality": "locality",
-    "export": "export",
-    "cell": "cell",
-}
-#: Commands of before: what has taken their place.
-GONE = {"figures": "the figures of the lesson are drawn by notebooks/figures.py: python notebooks/figures.py FOLDER"}
-#: What ``train`` starts by itself; not for users.
-INTERNAL = {"cell"}
+if TYPE_CHECKING:
+    from vit_vs_cnn.commands.command import Command, Given
+
 #: What PyTorch and NumPy say where memory does not suffice.
 NO_MEMORY = ("not enough memory", "can't allocate memory", "Unable to allocate", "out of memory")
-USAGE = """usage: vit-vs-cnn COMMAND ...   (or: python -m vit_vs_cnn COMMAND ...)
-
-Train a Vision Transformer and a CNN under one protocol and see which serves your images better.
-
-  train [--config FILE] [--setting value ...]   train the contenders of a config and print the table;
-                                                without a config, the quickstart on drawn images
-        --print_config                          print the config with every default and stop
-        --help                                  every setting
-  tune --config FILE [--setting value ...]      choose recipes on validation images, protocol.trials for every
-                                                contender and size, and write a config that train takes
-  status EXPERIMENT_DIR                         what is done, running, failed and waiting; the time left
-  report EXPERIMENT_DIR                         the answer of an experiment: a table here, and a page with curves,
-                                                the data multiplier, fits, cost and near-duplicates
-  compare PATH [PATH ...]                       networks on the same test images: checkpoints, cells, experiments,
-                                                timm models, exported files
-  inspect CHECKPOINT [CHECKPOINT ...]           where networks look, how far that can be trusted, an explorer
-  to-attention CHECKPOINT                       a trained CNN as multi-head attention that computes the same
-  locality PATH                                 how convolution-like a network's attention is
-  export CHECKPOINT                             safetensors, ONNX, torch.export, timm; each checked
-  models                                        list the models by name, with parameters and MACs
-
-vit-vs-cnn COMMAND --help explains the arguments of a command; --version tells versions.
-"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -67,15 +31,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0; 1 where cells failed or the program did; 2 for unusable input; 130 for a run that was asked to stop.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words or words[0] in ("-h", "--help"):
-        print(USAGE, end="")
-        return 0
-    if words[0] == "--version":
+    if words[:1] == ["--version"]:
         print(f"vit-vs-cnn {__version__}, Python {platform.python_version()}, torch {metadata.version('torch')}")
         return 0
     warnings.showwarning = _print_warning
     try:
-        _run(words[0], words[1:])
+        _run(words[0] if words else "--help", words[1:])
     except (Exception, KeyboardInterrupt) as error:
         code, lines = _told(error, words)
         print("\n".join(lines), file=sys.stderr)
@@ -113,13 +74,53 @@ def _kept_trace(error: BaseException, words: list[str]) -> str:
     return f"is in {name}"
 
 
-def _run(command: str, words: list[str]) -> None:
-    if command in GONE:
-        raise InputError(GONE[command])
-    if command not in COMMANDS:
-        known = ", ".join(name for name in COMMANDS if name not in (*INTERNAL, "compile"))
-        raise InputError(f"{command!r} is no command; there are: {known} (see --help)")
-    importlib.import_module(f"vit_vs_cnn.commands.{COMMANDS[command]}").run(words)
+def _run(name: str, words: list[str]) -> None:
+    from vit_vs_cnn.commands import help, show
+    from vit_vs_cnn.commands.command import COMMANDS, GONE, INTERNAL, RENAMED
+
+    if name in ("-h", "--help"):
+        print(help.usage(), end="")
+        return
+    if name.partition("=")[0] == "--print-completion":
+        print(help.completion(name.partition("=")[2] or "".join(words[:1])), end="")
+        return
+    if name in GONE:
+        raise InputError(GONE[name])
+    if (command := COMMANDS.get(RENAMED.get(name, name))) is None:
+        known = [one for one in COMMANDS if one not in INTERNAL]
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise InputError(f"{name!r} is no command{hint} (there are: {', '.join(known)}; see --help)")
+    if {"-h", "--help", "--help=all"} & {*words}:
+        print(help.help_page(command, everything="--help=all" in words), end="")
+        return
+    given = command.read(words)
+    if given.options.pop("print_config", False):
+        from vit_vs_cnn.api import experiment_of
+
+        values = experiment_of(given.options.get("config"), given.overrides).to_dict()
+        print(yaml.safe_dump(values, sort_keys=False), end="")
+        return
+    if name == "report" and Path(given.paths[0]).is_file():
+        show.recorded(Path(given.paths[0]), in_json=given.options.get("json", False))
+        return
+    try:
+        found = command.call(given)
+    except CellsFailed as error:
+        if error.found is not None:
+            _show(command, error.found, given)
+        raise
+    if found is not None:  # as it is in a process that trained beside the first one, which prints
+        _show(command, found, given)
+
+
+def _show(command: "Command", found: Any, given: "Given") -> None:
+    from vit_vs_cnn.commands import show
+
+    if given.options.get("json"):
+        print(show.as_json(found), end="")
+    else:
+        getattr(show, command.name.replace("-", "_"))(found)
 
 
 def _print_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:

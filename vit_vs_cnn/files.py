@@ -1,5 +1,6 @@
 """Files that are whole at any moment: written beside their place, then moved there. Texts are in UTF-8."""
 
+import csv
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,3 +63,16 @@ def write_text(path: Path, text: str) -> None:
     """Write a file whole or not at all, also where several processes write it at a time."""
     with written_whole(path, contested=True) as partial:
         partial.write_text(text, encoding="utf-8")
+
+
+def read_rows(path: Path, columns: int = 3) -> list[list[str]]:
+    """The whole rows of a CSV file whose first column counts, without its header; none where there is no file.
+
+    Whatever befell the file, what can be read of it is given: a run does not depend on what it logged.
+    """
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace").replace("\0", "")
+    except OSError:
+        return []
+    rows = (next(csv.reader([line]), []) for line in text.splitlines())
+    return [row for row in rows if len(row) == columns and row[0].isascii() and row[0].isdigit()]

@@ -8,8 +8,16 @@ import yaml
 
 from tests.experiments.tiny import tiny_config, tiny_experiment
 from vit_vs_cnn.api import experiment_of
-from vit_vs_cnn.commands.train import config_from
-from vit_vs_cnn.config.experiment import Budget, experiment_from_dict, hash_of, override, read_config
+from vit_vs_cnn.commands.command import COMMANDS
+from vit_vs_cnn.config.experiment import (
+    Budget,
+    Experiment,
+    experiment_from_dict,
+    find_config,
+    hash_of,
+    override,
+    read_config,
+)
 from vit_vs_cnn.errors import InputError
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
@@ -42,9 +50,9 @@ def test_the_head_of_every_config_gives_command_time_and_expectation(path):
         ("data.augmentation.flop", True, "data.augmentation.flop: there is no such setting; did you mean"),
         ("contenders.vit.optimizer.lrr", 1, "contenders.vit.optimizer.lrr: there is no such setting"),
         ("contenders.vit.optimizer.lr", "fast", "contenders.vit.optimizer.lr: expected a number, got fast"),
-        ("contenders.vit.optimizer.lr", -1, "contenders.vit: lr -1.0 must be above 0"),
+        ("contenders.vit.optimizer.lr", -1, "contenders.vit.optimizer: lr -1.0 must be above 0"),
         ("contenders.vit.model", {}, "contenders.vit: model takes either name"),
-        ("contenders.vit", {}, "contenders.vit: "),
+        ("contenders.vit", {}, "contenders.vit.model: has to be given"),
         ("contenders", {}, "contenders: expected at least one"),
         ("contenders", {"a/b": {}}, "contenders.a/b: a contender's name is part of a folder's"),
         ("data.source", "imagenet", "data.source: expected one of objects, cifar10, cifar100, folder, got imagenet"),
@@ -100,32 +108,33 @@ def test_max_steps_of_the_trainer_is_a_budget(tmp_path):
     assert "max_steps" not in experiment.trainer
 
 
+def _told(*words: str) -> Experiment:
+    """The experiment that the words of ``train`` describe."""
+    given = COMMANDS["train"].read(list(words))
+    return experiment_of(given.options.get("config"), given.overrides)
+
+
 def test_overrides_on_the_command_line_reach_every_depth():
-    values, overrides, wants_print = config_from(
-        [
-            "--contenders.vit.model.patch_size",
-            "8",
-            "--protocol.train_sizes=[100, 200]",
-            "--trainer.precision",
-            "bf16-mixed",
-        ]
+    experiment = _told(
+        "--contenders.vit.model.patch_size",
+        "8",
+        "--protocol.train_sizes=[100, 200]",
+        "--trainer.precision",
+        "bf16-mixed",
     )
-    experiment = experiment_of(values, overrides)
     assert experiment.contenders["vit"].model == {"name": "vit_nano", "position": "sincos", "patch_size": 8}
     assert experiment.protocol.train_sizes == [100, 200]
     assert experiment.trainer["precision"] == "bf16-mixed"
-    assert not wants_print
 
 
 def test_a_budget_named_on_the_command_line_replaces_the_files(tmp_path):
-    values, overrides, _ = config_from(["--protocol.budget.epochs", "2.5"])
-    assert experiment_of(values, overrides).protocol.budget == Budget(epochs=2.5)
+    assert _told("--protocol.budget.epochs", "2.5").protocol.budget == Budget(epochs=2.5)
 
 
 def test_of_two_settings_on_the_command_line_the_last_one_wins_even_over_a_part_of_it():
     words = ["--contenders.vit.model", "{name: vit_nano}", "--contenders.vit.model.depth", "2"]
     again = [*words, "--contenders.vit.model", "{name: vit_nano, depth: 3}"]
-    depths = [experiment_of(*config_from(w)[:2]).contenders["vit"].model["depth"] for w in (words, again)]
+    depths = [_told(*w).contenders["vit"].model["depth"] for w in (words, again)]
     assert depths == [2, 3]
 
 
@@ -133,8 +142,24 @@ def test_a_second_config_is_laid_over_the_first_level_by_level(tmp_path):
     (tmp_path / "first.yaml").write_text(yaml.safe_dump(tiny_config(tmp_path)))
     (tmp_path / "second.yaml").write_text("protocol: {seeds: [9], budget: {epochs: 2}}")
     files = ["--config", str(tmp_path / "first.yaml"), "--config", str(tmp_path / "second.yaml")]
-    protocol = experiment_from_dict(config_from(files)[0]).protocol
+    protocol = _told(*files).protocol
     assert (protocol.seeds, protocol.batch_size, protocol.budget) == ([9], 14, Budget(epochs=2.0))
+
+
+def test_a_contender_is_left_out_by_null_and_one_has_to_be_left():
+    assert [*_told("--contenders.vit", "null").contenders] == ["resnet"]
+    with pytest.raises(InputError, match="contenders: expected at least one"):
+        _told("--contenders.vit", "null", "--contenders.resnet=null")
+
+
+def test_a_config_is_found_by_its_name_unless_a_file_has_it(tmp_path, monkeypatch):
+    assert find_config("decide").read_text() == (CONFIGS[0].parent / "decide.yaml").read_text()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "decide").write_text("name: mine\n")
+    assert find_config("decide") == Path("decide")
+    known = ", ".join(path.stem for path in CONFIGS)
+    with pytest.raises(InputError, match=f"config decode: No such file; by name there are {known}"):
+        find_config("decode")
 
 
 def test_budgets_in_epochs_and_flops_become_steps():

@@ -5,7 +5,7 @@ import yaml
 
 from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.api import experiment_of
-from vit_vs_cnn.commands.train import config_from
+from vit_vs_cnn.commands.command import COMMANDS
 from vit_vs_cnn.config.experiment import experiment_from_dict, hash_of, override
 from vit_vs_cnn.config.recipes import read_spaces, with_values
 from vit_vs_cnn.errors import InputError
@@ -70,10 +70,10 @@ def test_a_search_renames_nothing(tmp_path):
 def test_sizes_survive_the_way_to_plain_values_and_the_command_line(tmp_path):
     values = _values(tmp_path, {60: {"optimizer": {"lr": 0.02}}})
     (tmp_path / "sizes.yaml").write_text(yaml.safe_dump(values))
-    given, overrides, _ = config_from(
+    given = COMMANDS["train"].read(
         ["--config", str(tmp_path / "sizes.yaml"), "--contenders.vit.by_size.60.label_smoothing", "0.4"]
     )
-    experiment = experiment_of(given, overrides)
+    experiment = experiment_of(given.options["config"], given.overrides)
     recipe = experiment.recipe("vit", 60)
     assert (recipe.optimizer.lr, recipe.label_smoothing) == (0.02, 0.4)
     assert experiment_from_dict(yaml.safe_load(yaml.safe_dump(experiment.to_dict()))) == experiment
@@ -87,12 +87,12 @@ def test_sizes_survive_the_way_to_plain_values_and_the_command_line(tmp_path):
         ("by_size", 5, "contenders.vit.by_size: expected training sizes"),
         ("by_size", {60: {"optimizer": {"lr": "x"}}}, "contenders.vit.by_size.60.optimizer.lr: expected a number"),
         ("by_size", {60: {"optimiser": 1}}, "contenders.vit.by_size.60.optimiser: there is no such setting"),
-        ("by_size", {60: {"optimizer": {"lr": -1.0}}}, "contenders.vit.by_size.60: lr -1.0 must be above 0"),
+        ("by_size", {60: {"optimizer": {"lr": -1.0}}}, "contenders.vit.by_size.60.optimizer: lr -1.0 must be above 0"),
         ("by_size", {60: {"starts_from": "resnet"}}, "by_size.60.starts_from: a contender has this for all sizes"),
         ("search", {"optimizer.lr": 0.1}, "contenders.vit.search.optimizer.lr: expected a list of values or"),
         ("search", {"optimizer.lr": {"low": 1, "high": 0.5}}, "low 1 must be below high 0.5"),
         ("search", {"optimizer.lr": {"low": 0, "high": 1, "log": True}}, "above 0 where log is true"),
-        ("search", {"optimizer.lr": {"low": -1.0, "high": 1}}, "contenders.vit.search.optimizer.lr: lr -1.0 must be"),
+        ("search", {"optimizer.lr": {"low": -1.0, "high": 1}}, "contenders.vit.search.optimizer: lr -1.0 must be"),
         ("search", {"optimizer.rate": [0.1]}, "optimizer.rate: there is no such setting"),
         ("search", {"by_size.60.label_smoothing": [0.1]}, "by_size: a contender has this for all sizes alike"),
     ],

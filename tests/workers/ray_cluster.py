@@ -10,7 +10,7 @@ import yaml
 from lightning.pytorch.callbacks import Callback
 from ray.cluster_utils import Cluster
 
-from vit_vs_cnn.commands.train import run
+import vit_vs_cnn
 
 
 class NoteNode(Callback):
@@ -34,7 +34,7 @@ def main(config: Path) -> None:
     values["executor"]["address"] = cluster.address
     config.write_text(yaml.safe_dump(values))
     try:
-        run(["--config", str(config)])
+        vit_vs_cnn.train(config)
     finally:
         cluster.shutdown()
 

@@ -112,7 +112,7 @@ def test_a_ray_cluster_of_two_nodes_survives_the_death_of_a_worker(tmp_path, cal
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "struck").exists()
-    assert done.stdout.count("a worker was lost (WorkerCrashedError)") == 1
+    assert done.stderr.count("a worker was lost (WorkerCrashedError)") == 1
     assert len(list(tmp_path.glob("*.node"))) == 2
     assert _weights(tmp_path) == calm
 

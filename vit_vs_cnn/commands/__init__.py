@@ -1,1 +1,1 @@
-"""The commands: each parses its words, calls the function of the API that does the work, and prints."""
+"""The command line around the functions of the API: their signatures read as options, their results printed."""

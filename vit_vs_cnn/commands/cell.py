@@ -1,18 +1,20 @@
 """``cell``: one cell in a process of its own, which ``train`` starts where a run is shared by several devices."""
 
-from vit_vs_cnn.commands.arguments import TRUST, Arguments, existing
+import os
+from pathlib import Path
+
 from vit_vs_cnn.errors import InputError
 
 
-def run(words: list[str]) -> None:
-    """Run the cell whose config.yaml lies in a folder."""
-    parser = Arguments("cell", "Run one cell.")
-    parser.add_argument("folder", type=existing, metavar="CELL_DIR")
-    parser.add_argument("--trust", action="store_true", help=TRUST)
-    if (given := parser.parse(words)) is None:
-        return
-    if not given.trust:
-        raise InputError(f"{given.folder}: its config.yaml says what is trained, and where to; --trust if it is yours")
+def cell(folder: str | os.PathLike[str], *, trust: bool = False) -> None:
+    """Run the cell whose config.yaml lies in a folder.
+
+    Arguments:
+        folder: of the cell.
+        trust: import the classes that its config names: for folders of your own.
+    """
+    if not trust:
+        raise InputError(f"{folder}: its config.yaml says what is trained, and where to; --trust if it is yours")
     from rich.console import Console
 
     from vit_vs_cnn.runs.cell import read_cell
@@ -20,6 +22,6 @@ def run(words: list[str]) -> None:
     from vit_vs_cnn.runs.images import Pool
     from vit_vs_cnn.workers.cell_run import attempt
 
-    cell = read_cell(given.folder, trusted=True)
-    attempt(cell, Pool(cell.experiment.data, cell.experiment.protocol.scored_on), console=Console())
-    raise_failures([cell])
+    one = read_cell(Path(folder), trusted=True)
+    attempt(one, Pool(one.experiment.data, one.experiment.protocol.scored_on), console=Console(stderr=True))
+    raise_failures([one])

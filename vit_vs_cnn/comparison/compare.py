@@ -22,6 +22,21 @@ from vit_vs_cnn.runs.evaluation import hash_weights, predict
 PARTS = ("accuracy", "confidence", "robustness", "similarity", "cost", "differences")
 
 
+def chosen_parts(parts: Sequence[str] | None, skip: Sequence[str] | None) -> tuple[str, ...]:
+    """The parts that are named, or those that are not to be skipped, in their order.
+
+    Raises:
+        InputError: an unknown part, or both are given.
+    """
+    if parts is not None and skip is not None:
+        raise InputError("take either parts or skip")
+    given = parts if skip is None else skip
+    named = (given,) if isinstance(given, str) else tuple(given or ())
+    if unknown := [name for name in named if name not in PARTS]:
+        raise InputError(f"part {unknown[0]!r} is none of {', '.join(PARTS)}")
+    return tuple(part for part in PARTS if (part in named if parts is not None else part not in named))
+
+
 @dataclass(frozen=True)
 class Settings:
     """How thoroughly to compare.

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,7 +16,7 @@ from vit_vs_cnn.config import recipes
 from vit_vs_cnn.config.merging import merge, override, with_executor_named
 from vit_vs_cnn.config.schema import Budget, Contender, Data, Execution, Executor, Protocol, Tuning
 from vit_vs_cnn.config.trainer import decisive, read_trainer
-from vit_vs_cnn.data.augmentation import Augmentation
+from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.plain import Plain, check_plain, read_yaml, refuse_classes
 
@@ -29,11 +30,12 @@ __all__ = [
     "Protocol",
     "Tuning",
     "experiment_from_dict",
+    "find_config",
     "hash_of",
     "merge",
     "override",
-    "quickstart_path",
     "read_config",
+    "settings_of_a_config",
 ]
 
 # Where a config may name a class of the user's own.
@@ -179,9 +181,7 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> 
     """
     check_plain(values, where="")
     refuse_classes(values, but_in=CLASSES_STAND)
-    names = [f.name for f in dataclasses.fields(Experiment) if f.name != "trusted"]
-    if unknown := [key for key in values if key not in names]:
-        raise InputError(f"{unknown[0]}: there is no such setting (there are: {', '.join(names)})")
+    typed.refuse_unknown(values, settings_of_a_config(), where="")
     values = with_executor_named(values)
     if not isinstance(values.get("name"), str) or not _is_file_name(values["name"]):
         raise InputError(f"name: expected a text that can name a folder, got {values.get('name')!r}")
@@ -212,6 +212,8 @@ def _block(values: Mapping[str, Any], name: str) -> Any:
 
 
 def _contenders(given: Any, protocol: Protocol) -> dict[str, Contender]:
+    if isinstance(given, Mapping):  # null leaves one out
+        given = {name: contender for name, contender in given.items() if contender is not None}
     if not isinstance(given, Mapping) or not given:
         raise InputError("contenders: expected at least one, as `name: {model: {name: vit_nano}}`")
     for name in given:
@@ -278,8 +280,24 @@ def read_config(path: Path) -> dict[str, Any]:
     return with_executor_named(values)
 
 
-def quickstart_path() -> Path:
-    """The config that runs when none is named: beside the package's sources, or inside of an installed package."""
+def find_config(name: str | os.PathLike[str] = "quickstart") -> Path:
+    """The file of a config: at that path, or else the one of that name which comes with the package.
+
+    Raises:
+        InputError: there is neither.
+    """
     package = Path(__file__).parents[1]
-    checkout = package.parent / "configs" / "quickstart.yaml"
-    return checkout if checkout.exists() else package / "quickstart.yaml"
+    checkout = package.parent / "configs"
+    folder = checkout if (checkout / "quickstart.yaml").exists() else package / "configs"
+    ours = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    path = Path(name)
+    if not path.is_file() and str(name) in ours:
+        return ours[str(name)]
+    if not path.exists():
+        raise InputError(f"config {name}: No such file; by name there are {', '.join(ours)}")
+    return path
+
+
+def settings_of_a_config() -> dict[str, typed.Setting]:
+    """The top level of a config."""
+    return {name: setting for name, setting in typed.settings_of(Experiment).items() if name != "trusted"}

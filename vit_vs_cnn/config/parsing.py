@@ -1,14 +1,21 @@
-"""Plain values from a file or the command line, checked against the type hints of a class by jsonargparse."""
+"""Settings as type hints and docstrings define them, and plain values checked against these.
+
+What a name may be is read from a class or a function before any value is looked at; jsonargparse reads single values.
+"""
 
 import copy
 import dataclasses
 import difflib
-import re
+import functools
+import inspect
 import types
 import typing
-from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
+import docstring_parser
 from jsonargparse import ArgumentError, ArgumentParser, Namespace, set_parsing_settings
 from jsonargparse.typing import register_type
 
@@ -16,139 +23,221 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.plain import Plain, check_plain
 
 Built = TypeVar("Built")
-_ROOT = "it"  # the key under which a parser holds the one class that it checks
+#: The types that a line of an error has words for; of others it says what jsonargparse says.
+WORDS = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "a text",
+    type(None): "null",
+    list: "a list",
+    Plain: "names with values",
+}
+#: The default of what has to be given.
+REQUIRED: Any = ...
+REFUSED = (ArgumentError, ImportError, KeyError, OverflowError, TypeError, ValueError)
+_KEY = "it"  # the one key of a setting's parser
 
 
-def new_parser(**about: Any) -> ArgumentParser:
-    """A parser that makes no object where any value is allowed, whatever the value looks like."""
-    set_parsing_settings(instantiate_subclass_spec_in_any=False)
+def new_parser() -> ArgumentParser:
+    """A parser that makes no object where any value is allowed, whatever the value looks like, and that imports nothing
+    of what jsonargparse takes for dangerous (``subprocess``, ``os``, ...).
+    """
+    set_parsing_settings(instantiate_subclass_spec_in_any=False, import_path_denylist=[])
     register_type(Plain, serializer=dict, deserializer=Plain.of, type_check=isinstance)
-    return ArgumentParser(exit_on_error=False, **about)
+    return ArgumentParser(exit_on_error=False)
 
 
-def check(class_: type, values: Any, *, where: str, skip: set[str] | None = None) -> tuple[ArgumentParser, Namespace]:
-    """``values`` as constructor arguments of ``class_``: typed, with defaults filled in.
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """What may be given under one name.
+
+    Arguments:
+        hint: its type.
+        default: ``REQUIRED`` where it has to be given.
+        help: its entry in the docstring.
+    """
+
+    name: str
+    hint: Any
+    default: Any = REQUIRED
+    help: str = ""
+
+    @cached_property
+    def block(self) -> type | None:
+        """The dataclass of a setting that has settings of its own."""
+        found = (kind for kind in kinds_of(self.hint) if isinstance(kind, type) and dataclasses.is_dataclass(kind))
+        return next(found, None)
+
+    @cached_property
+    def _parser(self) -> ArgumentParser:
+        parser = new_parser()
+        parser.add_argument(f"--{_KEY}", type=self.hint)
+        return parser
+
+    def read(self, value: Any, where: str) -> Any:
+        """The value with its type; a block is built, a class that it names is not made.
+
+        Raises:
+            InputError: it is of another type; ``where`` is the place that the line names.
+        """
+        if value is None and type(None) not in kinds_of(self.hint):
+            raise InputError(f"{where}: expected {in_words(self.hint)}, got null")
+        if self.block is not None and value is not None:
+            return build(self.block, value, where=where)
+        if type(value) is self.hint:
+            return value
+        read = self._by_parser(value, where)
+        for number in _numbers(read):  # 1e20 is a text to YAML, and a whole number to jsonargparse
+            check_plain(number, where=where)
+        return read
+
+    def make(self, value: Any, where: str) -> Any:
+        """The value as ``read`` gives it, with objects where it names classes: these are imported and made."""
+        return self._by_parser(value, where, self._parser.instantiate)
+
+    def _by_parser(self, value: Any, where: str, then: Callable[[Namespace], Namespace] = lambda read: read) -> Any:
+        try:  # jsonargparse puts what it parsed into the lists that it is given
+            return then(self._parser.parse_object({_KEY: copy.deepcopy(value)}))[_KEY]
+        except REFUSED as error:
+            raise InputError(f"{where}: {self._refusal(value, str(error))}") from error
+
+    def _refusal(self, value: Any, said: str) -> str:
+        """Why: of a list because of the first that does not fit, of a class by what is wrong with it."""
+        kinds, parts = kinds_of(self.hint), []
+        if isinstance(value, list | tuple) and (inner := element_of(self.hint)) is not None:
+            parts = [(inner, one) for one in value]
+        elif len(kinds) > 1 and isinstance(value, Mapping):
+            parts = [(kind, value) for kind in kinds if isinstance(kind, type) and kind not in WORDS]
+        for hint, one in parts:
+            part = Setting(self.name, hint)
+            try:
+                part._parser.parse_object({_KEY: copy.deepcopy(one)})
+            except REFUSED as error:
+                return part._refusal(one, str(error))
+        plain = (Literal, list, tuple, dict, Sequence)
+        if not isinstance(value, Mapping) or all(kind in WORDS or get_origin(kind) in plain for kind in kinds):
+            return f"expected {in_words(self.hint)}, got {_short(value)}"
+        return _short(said.replace(f'Parser key "{_KEY}":', ""), 400)
+
+
+def _short(value: Any, most: int = 150) -> str:
+    return " ".join(str("null" if value is None else value).split())[:most] or "''"
+
+
+def kinds_of(hint: Any) -> tuple[Any, ...]:
+    """The members of a union, or the one type."""
+    return get_args(hint) if get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
+
+
+def element_of(hint: Any) -> Any:
+    """The type of what a list holds; None where there is no list."""
+    lists = (kind for kind in kinds_of(hint) if get_origin(kind) in (list, tuple, Sequence, Iterable))
+    return next((get_args(kind)[0] for kind in lists), None)
+
+
+def in_words(hint: Any) -> str:
+    """A type for a reader: ``a whole number or null``."""
+    if (kinds := kinds_of(hint)) != (hint,):
+        return " or ".join(dict.fromkeys(map(in_words, kinds)))
+    match get_origin(hint):
+        case typing.Literal:
+            return f"one of {', '.join(map(str, get_args(hint)))}"
+        case None:
+            return WORDS.get(hint, "names with values" if dataclasses.is_dataclass(hint) else hint.__name__)
+    inner = [in_words(one) for one in get_args(hint) if one is not ...]
+    return f"names, each with {inner[-1]}" if get_origin(hint) is dict else f"a list, each {inner[0]}"
+
+
+def _numbers(value: Any) -> Iterator[int | float]:
+    """Every number among typed values."""
+    if isinstance(value, int | float):
+        yield value
+    elif isinstance(value, Mapping | Namespace | list | tuple):
+        inside = value.values() if isinstance(value, Mapping | Namespace) else value
+        for one in inside:
+            yield from _numbers(one)
+
+
+@functools.cache
+def settings_of(made: Callable[..., Any]) -> dict[str, Setting]:
+    """The arguments of a class or a function, by name."""
+    is_block = dataclasses.is_dataclass(made)
+    text = inspect.getdoc(made) or ""
+    if isinstance(made, type) and not is_block:
+        text += "\n\n" + (inspect.getdoc(made.__init__) or "")
+    helps = {one.arg_name: one.description or "" for one in docstring_parser.parse(text).params}
+    factories = {f.name: f.default_factory for f in dataclasses.fields(made)} if is_block else {}
+    settings = {}
+    for name, parameter in inspect.signature(made).parameters.items():
+        factory = factories.get(name, dataclasses.MISSING)
+        default = REQUIRED if parameter.default is parameter.empty else parameter.default
+        if factory is not dataclasses.MISSING:
+            default = factory()
+        said = " ".join(helps.get(name, "").replace("``", "").split())
+        hint = Any if isinstance(parameter.annotation, str) or not parameter.annotation else parameter.annotation
+        settings[name] = Setting(name, hint, default, said)
+    return settings
+
+
+def check(made: Callable[..., Any], values: Any, *, where: str, skip: Collection[str] = ()) -> dict[str, Any]:
+    """The arguments of a class or a function that ``values`` names, typed.
+
+    Arguments:
+        skip: arguments that nobody may name here.
 
     Raises:
-        InputError: an argument that the class does not have, a missing one, a value of the wrong type; ``where`` is
-            the place in the config that the message names.
+        InputError: an argument that there is not, a missing one, a value of the wrong type; ``where`` is the place in
+            the config that the line names.
     """
     if not isinstance(values, Mapping):
         raise InputError(f"{where}: expected names with values, got {values!r}")
-    _check_shape(class_, values, where)
-    parser = new_parser()
-    parser.add_class_arguments(class_, _ROOT, skip={*(skip or ())})
-    try:
-        # jsonargparse puts what it parsed into the lists that it is given.
-        namespace = parser.parse_object({_ROOT: copy.deepcopy(dict(values))})
-    except (ArgumentError, TypeError, ValueError, KeyError, OverflowError) as error:
-        raise InputError(_one_line(str(error), where, parser)) from error
-    for path, value in _numbers(namespace[_ROOT], where):
-        check_plain(value, where=path)  # 1e20 is a text to YAML, and a whole number to jsonargparse
-    return parser, namespace
+    settings = {name: one for name, one in settings_of(made).items() if name not in skip}
+    refuse_unknown(values, settings, where)
+    if missing := [name for name, one in settings.items() if one.default is REQUIRED and name not in values]:
+        raise InputError(f"{where}.{missing[0]}: has to be given ({in_words(settings[missing[0]].hint)})")
+    return {name: settings[name].read(value, f"{where}.{name}") for name, value in values.items()}
 
 
-def build(class_: type[Built], values: Any, *, where: str) -> Built:
-    """An object of ``class_`` made from plain values.
+def build(made: type[Built], values: Any, *, where: str) -> Built:
+    """An object of a class made from plain values.
 
     Raises:
         InputError: as ``check``, or what the class itself refuses, with the place in front.
     """
-    parser, namespace = check(class_, values, where=where)
+    given = check(made, values, where=where)
     try:
-        return parser.instantiate(namespace)[_ROOT]
-    except (InputError, ValueError, TypeError) as error:
-        raise InputError(_one_line(str(error), where, parser)) from error
+        return made(**given)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{where}: {_short(error, 1000)}") from error
 
 
-def _check_shape(class_: type, values: Mapping[str, Any], where: str) -> None:
-    """See that blocks are mappings, not texts (which jsonargparse would read as YAML), and null only where it may be.
+def instantiate_arguments(made: Callable[..., Any], values: Mapping[str, Any], *, where: str) -> dict[str, Any]:
+    """Only the arguments that ``values`` names, typed, and objects made where it names a ``class_path``."""
+    check(made, values, where=where)
+    return {name: settings_of(made)[name].make(value, f"{where}.{name}") for name, value in values.items()}
+
+
+def refuse_unknown(names: Iterable[Any], settings: Mapping[str, Setting], where: str) -> None:
+    """See that each name is one of the settings.
 
     Raises:
-        InputError: one that is not.
+        InputError: one that is not, with the name that comes closest, here or further in.
     """
-    if not dataclasses.is_dataclass(class_):
-        return
-    for name, hint in typing.get_type_hints(class_).items():
-        kinds = _kinds(hint)
-        if name not in values or (values[name] is None and type(None) in kinds):
+    for name in names:
+        if name in settings:
             continue
-        block = next((kind for kind in kinds if dataclasses.is_dataclass(kind)), None)
-        if block is not None and not isinstance(values[name], Mapping):
-            raise InputError(f"{where}.{name}: expected names with values, got {values[name]!r}")
-        if values[name] is None:
-            raise InputError(f"{where}.{name}: expected {_hint_in_words(hint)}, got null")
-        if isinstance(block, type):
-            _check_shape(block, values[name], f"{where}.{name}")
+        deeper = [dotted for dotted, _ in walk(settings) if dotted.endswith(f".{name}")]
+        close = difflib.get_close_matches(str(name), settings, n=1) or deeper[:1]
+        hint = f"; did you mean {close[0]}?" if close else ""
+        place = f"{where}.{name}" if where else name
+        raise InputError(f"{place}: there is no such setting{hint} (there are: {', '.join(sorted(settings))})")
 
 
-def _kinds(hint: Any) -> tuple[Any, ...]:
-    """The members of a union, or the one type."""
-    return typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-
-
-def _hint_in_words(hint: Any) -> str:
-    return _in_words(str(hint)) if typing.get_origin(hint) is not None else _in_words(f"<class '{hint.__name__}'>")
-
-
-def _numbers(value: Any, path: str) -> Iterator[tuple[str, int | float]]:
-    """Every number among typed values, with its place."""
-    if isinstance(value, int | float):
-        yield path, value
-    elif isinstance(value, Mapping | Namespace):
-        items = value.items() if isinstance(value, Mapping) else vars(value).items()
-        for name, inside in items:
-            yield from _numbers(inside, f"{path}.{name}")
-    elif isinstance(value, list | tuple):
-        for inside in value:
-            yield from _numbers(inside, path)
-
-
-def _one_line(text: str, where: str, parser: ArgumentParser) -> str:
-    """jsonargparse's message, in one line and in the words of the config."""
-    unknown = re.search(r"does not accept option '([^']+)'", text)
-    if unknown:
-        return _unknown(unknown.group(1), where, parser)
-    keys = [key.removeprefix(_ROOT).strip(".") for key in re.findall(r'Parser key "([^"]*)"', text)]
-    place = ".".join(part for part in [where, *keys] if part)
-    body = re.sub(r'\s*Parser key "[^"]*":\s*', " ", text)
-    expected = list(dict.fromkeys(re.findall(r"Expected an? (.+?)(?:\. Got value|\n|$)", body)))
-    got = re.search(r"(?:Got|Given) value: (.*)", body)
-    if expected and got:
-        return f"{place}: expected {' or '.join(map(_in_words, expected))}, got {got.group(1).strip()}"
-    return f"{place}: {' '.join(body.split())}"
-
-
-def _in_words(type_: str) -> str:
-    names = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text", "list": "a list"}
-    if choice := re.fullmatch(r"typing\.Literal\[(.*)\]", type_):
-        return "one of " + choice.group(1).replace("'", "")
-    if class_ := re.fullmatch(r"<class '(?:.*\.)?(\w+)'>", type_):
-        return names.get(class_.group(1), "null" if class_.group(1) == "NoneType" else class_.group(1))
-    return type_
-
-
-def _unknown(key: str, where: str, parser: ArgumentParser) -> str:
-    known = [name.removeprefix(f"{_ROOT}.") for name in parser.get_defaults().keys()]  # noqa: SIM118 (no mapping)
-    group = key.rpartition(".")[0]
-    here = sorted({name.removeprefix(f"{group}.").split(".")[0] for name in known if name.startswith(group)})
-    close = difflib.get_close_matches(key, known, n=1) or difflib.get_close_matches(key.rpartition(".")[2], here, n=1)
-    hint = f"; did you mean {close[0]}?" if close else ""
-    return f"{where}.{key}: there is no such setting{hint} (there are: {', '.join(here)})"
-
-
-def instantiate_arguments(class_: type, values: Any, *, where: str) -> dict[str, Any]:
-    """Only the arguments that ``values`` names, typed, and objects made where it names a ``class_path``."""
-    parser, namespace = check(class_, values, where=where)
-    try:
-        made = _arguments_only(class_).instantiate(namespace)[_ROOT]
-    except (ValueError, TypeError, ImportError) as error:
-        raise InputError(_one_line(str(error), where, parser)) from error
-    return {name: made[name] for name in values}
-
-
-def _arguments_only(class_: type) -> ArgumentParser:
-    """A parser that makes the arguments and leaves the class itself alone."""
-    parser = new_parser()
-    parser.add_class_arguments(class_, _ROOT, instantiate=False)
-    return parser
+def walk(settings: Mapping[str, Setting], prefix: str = "") -> Iterator[tuple[str, Setting]]:
+    """Every setting that has no settings of its own, by its dotted name."""
+    for name, setting in settings.items():
+        if setting.block is None:
+            yield f"{prefix}{name}", setting
+        else:
+            yield from walk(settings_of(setting.block), f"{prefix}{name}.")

@@ -33,7 +33,7 @@ def read_contender(values: Any, protocol: Protocol, *, where: str) -> Contender:
         at_size(contender, over, where=f"{where}.by_size.{size}")
     for name, space in read_spaces(search, where=f"{where}.search").items():
         for value in space.ends:  # of the right type, and allowed
-            with_values(contender, {name: value}, where=f"{where}.search.{name}")
+            with_values(contender, {name: value}, where=f"{where}.search")
     if protocol.trials is not None and not search:
         raise InputError(f"{where}.search: protocol.trials is {protocol.trials}, so every contender needs one")
     return dataclasses.replace(contender, by_size=Plain(by_size), search=Plain(search))

@@ -5,10 +5,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from vit_vs_cnn.data.augmentation import Augmentation
-from vit_vs_cnn.data.cifar import CifarOptions
-from vit_vs_cnn.data.folder_layout import FolderOptions
-from vit_vs_cnn.data.objects import ObjectsOptions
+from vit_vs_cnn.data.options import Augmentation, CifarOptions, FolderOptions, ObjectsOptions
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.plain import Plain
 from vit_vs_cnn.training.optimizers import Optimizer

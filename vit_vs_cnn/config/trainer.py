@@ -63,15 +63,22 @@ def read_trainer(values: Any, watchers: Any = None, *, trusted: bool) -> dict[st
     for name, instead in DECIDED_BY_PROTOCOL.items():
         if name in values:
             raise InputError(f"trainer.{name} is decided by {instead}; set that instead")
-    if not trusted:
+    if not trusted or not (values or watchers):
         return dict(values)
     from lightning import Trainer
 
-    _, checked = typed.check(Trainer, values, where="trainer")
+    checked = typed.check(Trainer, values, where="trainer")
     if watchers:
-        typed.check(Trainer, {"callbacks": watchers}, where="execution.watchers")
-    named = {name: _in_full(values[name], checked.it[name]) for name in _OF_CLASSES if name in values}
+        typed.settings_of(Trainer)["callbacks"].read(watchers, "execution.watchers")
+    named = {name: _in_full(values[name], checked[name]) for name in _OF_CLASSES if name in values}
     return {**values, **named}
+
+
+def trainer_settings() -> dict[str, typed.Setting]:
+    """What of Lightning's Trainer may be set."""
+    from lightning import Trainer
+
+    return {name: one for name, one in typed.settings_of(Trainer).items() if name not in DECIDED_BY_PROTOCOL}
 
 
 def listed(given: Any) -> list[Any]:

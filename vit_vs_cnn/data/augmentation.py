@@ -6,10 +6,7 @@ made on the CPU (offsets, boxes, entries of the policy's table: whole numbers, f
 one transfer and carried out there without waiting for it. Each image has its own parameters.
 """
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float, Float32, Int64, UInt8
@@ -18,72 +15,9 @@ from torch import Tensor
 from vit_vs_cnn.data.boxes import cutout_boxes, erasing_boxes, inside
 from vit_vs_cnn.data.geometry import shifted
 from vit_vs_cnn.data.mixing import mixed_images, mixed_labels, mixing_plan
-from vit_vs_cnn.data.policy import NUM_BINS, OPERATIONS, PolicyTable, apply_round, sorted_moves, tabulated
+from vit_vs_cnn.data.options import NUM_BINS, Augmentation
+from vit_vs_cnn.data.policy import OPERATIONS, PolicyTable, apply_round, sorted_moves, tabulated
 from vit_vs_cnn.errors import InputError
-
-Policy = Literal["none", "randaugment", "trivialaugment"]
-
-
-@dataclass(frozen=True)
-class Augmentation:
-    """Random changes of training images.
-
-    Args:
-        crop_padding: black pixels added on every side before a random crop of the old size; 0 = no crop.
-        flip: mirror left and right with probability 1/2.
-        policy: random operations on geometry and colour: none, randaugment or trivialaugment (the wide space).
-        num_ops: operations on each image (randaugment; trivialaugment has one).
-        magnitude: strength of the operations, 0 to 30 (randaugment; trivialaugment draws it).
-        erasing: probability that a random rectangle (2% to 33% of the area) is set to the mean colour.
-        cutout: side in pixels of a square set to the mean colour in every image; may hang over the border; 0 = none.
-        mixup: alpha of mixup's Beta(alpha, alpha); 0 = none.
-        cutmix: alpha of CutMix's Beta(alpha, alpha); 0 = none. With mixup and cutmix, each image takes one of them.
-        mix_probability: probability that an image is mixed at all.
-    """
-
-    crop_padding: int = 4
-    flip: bool = True
-    policy: Policy = "none"
-    num_ops: int = 2
-    magnitude: float = 9.0
-    erasing: float = 0.0
-    cutout: int = 0
-    mixup: float = 0.0
-    cutmix: float = 0.0
-    mix_probability: float = 1.0
-
-    def __post_init__(self) -> None:
-        if self.policy not in get_args(Policy):
-            raise InputError(f"augmentation.policy = {self.policy!r}: must be one of {', '.join(get_args(Policy))}")
-        for name, most in (("crop_padding", 4096), ("num_ops", 64), ("cutout", 4096)):
-            self._check(name, whole=True, highest=most)
-        self._check("magnitude", highest=NUM_BINS - 1)
-        for name in ("erasing", "mix_probability"):
-            self._check(name, highest=1)
-        for name in ("mixup", "cutmix"):
-            self._check(name)
-
-    def _check(self, name: str, *, highest: int | None = None, whole: bool = False) -> None:
-        value = getattr(self, name)
-        # A bool is an int to Python, not to the reader of a config.
-        fits = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-        if not fits or not (0 <= value < math.inf) or (highest is not None and value > highest):
-            kind = "a whole number" if whole else "a number"
-            rule = f"{kind} of at least 0" if highest is None else f"{kind} from 0 to {highest}"
-            raise InputError(f"augmentation.{name} = {value!r}: must be {rule}")
-        if not whole:  # 1 and 1.0 are one config, and have one hash
-            object.__setattr__(self, name, float(value))
-
-    @property
-    def mixes(self) -> bool:
-        """Whether targets are soft labels."""
-        return (self.mixup > 0 or self.cutmix > 0) and self.mix_probability > 0
-
-    @property
-    def rounds(self) -> int:
-        """Operations of the policy on each image."""
-        return {"none": 0, "randaugment": self.num_ops, "trivialaugment": 1}[self.policy]
-
 
 DRAWS = {
     "crop": 2,  # row, column

@@ -8,7 +8,6 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, cast
 
@@ -16,8 +15,9 @@ import numpy as np
 import torch
 from filelock import FileLock
 
-from vit_vs_cnn.data.download import check_url, download, md5_of
+from vit_vs_cnn.data.download import download, md5_of
 from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.data.options import CifarOptions
 from vit_vs_cnn.data.plain_pickle import parse_plain_pickle
 from vit_vs_cnn.errors import InputError
 
@@ -33,26 +33,6 @@ PER_IMAGE = PIXELS + 128  # bytes; the published files have 3,106 with the label
 MOST_MEMBERS = 1_000  # the published archives have nine at most
 ARCHIVE = 200_000_000  # bytes; the published ones have 170,498,071 and 169,001,437
 UNVERIFIED = "--data.cifar.verify_checksum false"
-
-
-@dataclass(frozen=True)
-class CifarOptions:
-    """How CIFAR is obtained.
-
-    Args:
-        download: fetch the archive where the data is missing.
-        mirror: where to fetch it from instead of the authors' site: the URL of the archive, or of the folder it is in
-            (https, http, ftp or file).
-        verify_checksum: refuse an archive or a batch file that differs from the published one.
-    """
-
-    download: bool = True
-    mirror: str | None = None
-    verify_checksum: bool = True
-
-    def __post_init__(self) -> None:
-        if self.mirror is not None:
-            check_url(self.mirror)
 
 
 class CifarSource:

@@ -4,16 +4,15 @@ import errno
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from jaxtyping import UInt8
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from vit_vs_cnn.data.options import Resize
 from vit_vs_cnn.data.pixel_budget import PixelBudget
 from vit_vs_cnn.errors import InputError
 
-Resize = Literal["crop", "squash", "pad"]
 #: The only readers that Pillow is let use: others start programs (EPS) or are rare enough to be a mistake.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 STRIP = 1 << 20  # pixels that are converted at a time

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vit_vs_cnn.data.decoding import SUFFIXES, Resize
+from vit_vs_cnn.data.decoding import SUFFIXES
 from vit_vs_cnn.data.folder_faults import Fault
+from vit_vs_cnn.data.options import FolderOptions
 from vit_vs_cnn.errors import InputError
 
 VALIDATION_FOLDERS = ("val", "valid", "validation")
@@ -19,37 +20,6 @@ SPLIT_LIKE = {"train", "training", "test", "testing", *VALIDATION_FOLDERS}
 #: Folders that systems and programs leave behind, in lower case; whatever begins with a dot is passed over, too.
 LEFT_BEHIND = {"__macosx", "@eadir", "$recycle.bin", "system volume information", "lost+found", "__pycache__"}
 ENDINGS = " ".join(sorted(SUFFIXES))
-
-
-@dataclass(frozen=True)
-class FolderOptions:
-    """How a folder of images is read.
-
-    Args:
-        image_size: rows and columns that every image is brought to, in pixels.
-        resize: crop keeps proportions and the middle square, squash keeps the whole but not the proportions, pad keeps
-            both and adds black bars.
-        test_fraction: part of each class that is set apart for the test where the folder has no test/.
-        split_seed: which images these are.
-        skip_unreadable: leave out files that cannot be used, with a warning and a list, instead of stopping.
-        cache: folder for decoded images and for lists of what cannot be used (default: vit_vs_cnn in $XDG_CACHE_HOME or
-            ~/.cache).
-    """
-
-    image_size: int = 64
-    resize: Resize = "crop"
-    test_fraction: float = 0.2
-    split_seed: int = 0
-    skip_unreadable: bool = False
-    cache: Path | None = None
-
-    def __post_init__(self) -> None:
-        if self.image_size < 1:
-            raise InputError(f"data.folder.image_size: {self.image_size} pixels; it must be at least 1")
-        if self.resize not in ("crop", "squash", "pad"):
-            raise InputError(f"data.folder.resize: {self.resize!r} is not known; it must be one of crop, squash, pad")
-        if not 0 < self.test_fraction < 1:
-            raise InputError(f"data.folder.test_fraction: {self.test_fraction}; it must lie between 0 and 1")
 
 
 class ImageFile(NamedTuple):

@@ -1,7 +1,7 @@
 """Embedded images of shapes on clutter: drawn from a seed, bit-identical on every machine, with masks and two cues."""
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,84 +10,14 @@ from torch import Tensor
 
 from vit_vs_cnn.data.counter_random import balanced_labels, counter_key, split_keys, to_integers
 from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.data.options import ObjectsOptions, Split, check_count, check_fraction, check_size
 from vit_vs_cnn.data.relations import draw_relations
 from vit_vs_cnn.data.scenes import Purpose, Words, paint_in_chunks, paint_scenes, purpose_words
 from vit_vs_cnn.data.shapes import SHAPE_NAMES
 from vit_vs_cnn.data.textures import TEXTURE_NAMES
 from vit_vs_cnn.errors import InputError
 
-Split = Literal["train", "test"]
-Task = Literal["shape", "texture", "same_different"]
-
 _SPLITS: tuple[Split, ...] = ("train", "test")
-_SMALLEST, _LARGEST = 8, 1024
-#: They are held in memory.
-MOST_IMAGES = 2_000_000
-
-
-@dataclass(frozen=True)
-class ObjectsOptions:
-    """What the embedded images are, and how many.
-
-    Arguments:
-        train_images: images that may be trained on.
-        test_images: images that only evaluation sees, of streams that no training image uses.
-        image_size: pixels along the side of the square images, 8 to 1024.
-        shape_agreement: probability that the shape drawn is that of the label; otherwise it is another, uniformly.
-            0.1 makes shape uninformative.
-        texture_agreement: probability that the object's texture is that of the label; otherwise it is another,
-            uniformly. 0.1 makes texture uninformative; 0 with a shape agreement of 1 is a conflict of the two cues.
-        test_texture_agreement: the same for the test images alone; null for the one above. 1 in training and 0 here
-            makes the cues conflict: it finds out who has learned shapes.
-        difficulty: from 0 to 1: more clutter and noise, weaker contrast, smaller, displaced and turned objects, and a
-            growing share (0.11 at 0.5, 0.22 at 1) of objects camouflaged in the background's colours, few of which
-            can be told.
-        seed: the family of images; every image is a pure function of seed, split and its number.
-        task: what the label is. shape: that of the object. texture: that of its surface, which is seen locally; the
-            shape tells nothing. same_different: whether the shapes in two opposite corners are the same, which no part
-            of the image tells by itself. The agreements belong to the task shape.
-
-    Raises:
-        InputError: a value is outside its range, or an agreement is set for a task that has none.
-    """
-
-    train_images: int = 4000
-    test_images: int = 2000
-    image_size: int = 32
-    shape_agreement: float = 1.0
-    texture_agreement: float = 0.1
-    difficulty: float = 0.5
-    seed: int = 0
-    task: Task = "shape"
-    test_texture_agreement: float | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("train_images", "test_images"):
-            _check_count(name, getattr(self, name), least=1)
-            if getattr(self, name) > MOST_IMAGES:
-                raise InputError(f"{name} is {getattr(self, name)}; allowed: up to {MOST_IMAGES}")
-        _check_size(self.image_size)
-        for name in ("shape_agreement", "texture_agreement", "difficulty"):
-            _check_fraction(name, getattr(self, name))
-        if self.test_texture_agreement is not None:
-            _check_fraction("test_texture_agreement", self.test_texture_agreement)
-        if self.task not in get_args(Task):
-            raise InputError(f"task is {self.task!r}; allowed: {', '.join(get_args(Task))}")
-        if self.task != "shape" and not self._has_default_agreements:
-            raise InputError(f"task {self.task} has no agreements; they belong to the task shape")
-
-    @property
-    def _has_default_agreements(self) -> bool:
-        return (self.shape_agreement, self.texture_agreement, self.test_texture_agreement) == (1.0, 0.1, None)
-
-    def agreements(self, split: Split) -> tuple[float, float]:
-        """Of shape and of texture with the label, in a split of the task shape or texture."""
-        if self.task == "texture":
-            return 0.1, 1.0
-        is_apart = split == "test" and self.test_texture_agreement is not None
-        texture = self.test_texture_agreement if is_apart else self.texture_agreement
-        assert texture is not None
-        return self.shape_agreement, texture
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,11 +111,11 @@ def draw_objects(
         InputError: a value is outside its range.
     """
     rows, cols = (image_size, image_size) if isinstance(image_size, int) else image_size
-    _check_count("count", count, least=1)
-    _check_count("start", start, least=0)
-    _check_size(rows)
-    _check_size(cols)
-    _check_fraction("difficulty", difficulty)
+    check_count("count", count, least=1)
+    check_count("start", start, least=0)
+    check_size(rows)
+    check_size(cols)
+    check_fraction("difficulty", difficulty)
     if split not in _SPLITS:
         raise InputError(f"split is {split!r}; allowed: {', '.join(_SPLITS)}")
 
@@ -214,23 +144,8 @@ def _agreeing(
     words: Words, labels: Int64[np.ndarray, "count"], name: str, probability: float
 ) -> Int64[np.ndarray, "count"]:
     """The label with the given probability, otherwise one of the nine others."""
-    _check_fraction(name, probability)
+    check_fraction(name, probability)
     classes = len(SHAPE_NAMES)
     # A product with a power of two is exact, so the threshold is the same everywhere.
     agrees = (words[:, 0] >> np.uint64(32)).astype(np.int64) < int(probability * 2**32)
     return np.where(agrees, labels, (labels + to_integers(words[:, 1], 1, classes - 1)) % classes)
-
-
-def _check_count(name: str, value: int, *, least: int) -> None:
-    if value < least:
-        raise InputError(f"{name} is {value}; allowed: whole numbers of at least {least}")
-
-
-def _check_size(value: int) -> None:
-    if not _SMALLEST <= value <= _LARGEST:
-        raise InputError(f"image_size is {value}; allowed: {_SMALLEST} to {_LARGEST} pixels")
-
-
-def _check_fraction(name: str, value: float) -> None:
-    if not 0 <= value <= 1:
-        raise InputError(f"{name} is {value}; allowed: 0 to 1")

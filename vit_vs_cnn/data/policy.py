@@ -19,6 +19,7 @@ from torch import Tensor
 
 from vit_vs_cnn.data import photometry
 from vit_vs_cnn.data.geometry import affine, affine_coefficients
+from vit_vs_cnn.data.options import NUM_BINS
 
 GEOMETRIC = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
 PHOTOMETRIC: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -33,9 +34,6 @@ PHOTOMETRIC: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 OPERATIONS = ("Identity", *GEOMETRIC, *PHOTOMETRIC)
 """In the order in which a sorted batch holds them: geometric operations stand together, one look-up does them all."""
-
-NUM_BINS = 31
-"""Strengths of an operation, from 0 (leaves the image) to 30 (the full range)."""
 
 
 class Ranges(NamedTuple):

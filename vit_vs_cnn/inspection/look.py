@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from jaxtyping import Float, Int64
@@ -11,10 +12,12 @@ from torch import Tensor
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.attention_weights import AttentionMaps, attention_maps, joined
 from vit_vs_cnn.inspection.class_activation import feature_layer
+from vit_vs_cnn.inspection.faithfulness import score_methods
 from vit_vs_cnn.inspection.layout import layout_of
 from vit_vs_cnn.inspection.perturbation import area_under, deletion_curves
-from vit_vs_cnn.inspection.runs import InspectedRun, ShownImages
+from vit_vs_cnn.inspection.runs import InspectedRun, ShownImages, images_to_score
 from vit_vs_cnn.inspection.saliency import list_methods, method_named, noise_of, saliency_maps
+from vit_vs_cnn.inspection.scores import MethodScore
 from vit_vs_cnn.runs.evaluation import check_finite
 
 #: What is shown where nothing is asked for: attention through all layers, attention for the class; Grad-CAM, or where
@@ -23,6 +26,8 @@ OF_ATTENTION, OF_CONVOLUTION, OF_ANY = ("rollout", "relevance"), ("grad_cam",), 
 #: Random maps that a picture's score is held against; one alone is a noisy yardstick for a single image.
 RANDOM_MAPS = 4
 FILL, STEPS, BATCH = "mean", 16, 32
+#: As many lines of attention flow take longer than everything else together: it is scored where it is asked for.
+SLOW = {"attention_flow"}
 #: Images whose weights are kept for the figures: they are many numbers.
 ATTENDED = 64
 
@@ -210,3 +215,29 @@ def _areas(
     parts = zip(pixels.split(BATCH), maps.split(BATCH), classes.split(BATCH), strict=True)
     curves = [deletion_curves(run.network, *part, fill=FILL, grid_size=grid_size, steps=steps) for part in parts]
     return area_under(torch.cat(curves), tokens)
+
+
+def score_run(
+    run: InspectedRun, methods: Sequence[str], *, grid_size: tuple[int, int], count: int, seed: int, root: Path | None
+) -> tuple[list[MethodScore], dict[str, str]]:
+    """The scores of a network's methods on images of their own draw, and by name why others have none.
+
+    Arguments:
+        run: the network.
+        methods: names; all that it can answer, but for the slow ones, if there are none.
+        grid_size: (rows, cols) of what deletion takes away.
+        count, seed, root: see ``images_to_score``.
+    """
+    shown, refused = images_to_score(run, count=count, seed=seed, root=root), {}
+    names = methods_for(run, methods)
+    if not methods:
+        names, refused = answerable(run, [name for name in list_methods(run.network) if name not in SLOW], shown)
+    how = {"normalise": run.normalise, "grid_size": grid_size, "seed": seed}
+    return score_methods(run.network, shown.data, names, **how), refused
+
+
+def default_folder(path: Path, checkpoint: Path) -> Path:
+    """Where to write: in the experiment's report, in the cell's folder, or beside a checkpoint that lies elsewhere."""
+    if (path / "grid.json").exists():
+        return path / "report" / "inspection"
+    return (checkpoint.parents[1] if checkpoint.parent.name == "checkpoints" else checkpoint.parent) / "inspection"

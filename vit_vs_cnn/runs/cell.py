@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -15,7 +15,9 @@ from vit_vs_cnn.config.experiment import Contender, Experiment, experiment_from_
 from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.plain import check_plain
-from vit_vs_cnn.runs.images import Pool
+
+if TYPE_CHECKING:
+    from vit_vs_cnn.runs.images import Pool
 
 #: What every result has; a file that lacks one of these is not a result.
 RESULT_KEYS = ("cell", "contender", "train_size", "seed", "scored_on", "scored_images", "accuracy", "data")
@@ -186,7 +188,7 @@ def read_result(path: Path) -> dict[str, Any]:
     return result
 
 
-def grid(experiment: Experiment, pool: Pool, *, world_size: int) -> list[Cell]:
+def grid(experiment: Experiment, pool: "Pool", *, world_size: int) -> list[Cell]:
     """All cells, the contenders of one size and seed side by side, each behind the one that it starts from.
 
     Raises:

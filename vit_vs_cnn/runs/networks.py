@@ -102,17 +102,17 @@ def _typed_options(name: str, options: dict[str, Any], where: str) -> dict[str, 
     if name.startswith(ATTENTION_PREFIX):
         own = inspect.signature(AttentionNetwork).parameters.keys() - {"network", "image_size"}
         compiling = {key: value for key, value in options.items() if key in own}
-        _, checked = typed.check(AttentionNetwork, compiling, where=where, skip={"network", "image_size"})
+        checked = typed.check(AttentionNetwork, compiling, where=where, skip={"network", "image_size"})
         rest = {key: value for key, value in options.items() if key not in own}
         try:
             rest = _typed_options(name.removeprefix(ATTENTION_PREFIX), rest, where)
         except InputError as error:
             besides = f"; attention has {', '.join(sorted(own))} besides" if "no such setting" in str(error) else ""
             raise InputError(f"{error}{besides}") from error
-        return {**rest, **{key: checked.it[key] for key in compiling}}
+        return {**rest, **{key: checked[key] for key in compiling}}
     if preset := PRESETS.get(name):
-        _, checked = typed.check(preset.constructor, options, where=where, skip=GIVEN_BY_THE_DATA)
-        return {key: checked.it[key] for key in options}
+        checked = typed.check(preset.constructor, options, where=where, skip=GIVEN_BY_THE_DATA)
+        return {key: checked[key] for key in options}
     return options
 
 

@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from vit_vs_cnn.config.experiment import read_config
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.files import read_rows
 from vit_vs_cnn.runs.cell import read_result
 from vit_vs_cnn.runs.failures import is_being_run, read_failure
 from vit_vs_cnn.runs.grid import read_grid
-from vit_vs_cnn.training.metrics_csv import read_rows
 
 STATES = ("running", "failed", "waiting", "done")
 

@@ -8,7 +8,7 @@ from typing import Any
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 from lightning.pytorch.loggers.logger import Logger
 
-from vit_vs_cnn.files import naming, written_whole
+from vit_vs_cnn.files import naming, read_rows, written_whole
 
 HEADER = ("step", "metric", "value")
 
@@ -57,7 +57,7 @@ class MetricsCsv(Logger):
             step: that the run goes on from.
             last: what the step before it logged. A run that is killed behind a checkpoint has not written it yet.
         """
-        rows = read_rows(self.path)
+        rows = read_rows(self.path, columns=len(HEADER))
         if not rows and not self.path.exists():
             return
         kept = [row for row in rows if int(row[0]) < step]
@@ -65,16 +65,3 @@ class MetricsCsv(Logger):
         kept += [[str(step - 1), name, str(value)] for name, value in (last or {}).items() if name not in there]
         with written_whole(self.path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([HEADER, *kept])
-
-
-def read_rows(path: Path) -> list[list[str]]:
-    """The whole rows of a metrics.csv, without its header; none where there is no file.
-
-    Whatever befell the file, what can be read of it is given: a run does not depend on what it logged.
-    """
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace").replace("\0", "")
-    except OSError:
-        return []
-    rows = (next(csv.reader([line]), []) for line in text.splitlines())
-    return [row for row in rows if len(row) == len(HEADER) and row[0].isascii() and row[0].isdigit()]

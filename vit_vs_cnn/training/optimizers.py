@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.plain import Plain
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Optimizer:
         """The optimizer of plain values."""
         return cls(**{**values, "options": Plain(values.get("options", {}))})
 
-    def build(self, network: nn.Module) -> torch.optim.Optimizer:
+    def build(self, network: "nn.Module") -> "torch.optim.Optimizer":
         """The optimizer over the network's parameters, in a decayed and an undecayed group.
 
         Raises:

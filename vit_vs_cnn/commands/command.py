@@ -1,0 +1,219 @@
+"""A command: the function that it calls, which of its arguments are options, and what its words say."""
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from vit_vs_cnn.config.experiment import settings_of_a_config
+from vit_vs_cnn.config.parsing import Setting, element_of, kinds_of, settings_of
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.plain import read_yaml
+
+JSON = Setting("json", bool, False, "Print the result as JSON, and nothing else.")
+PRINT_CONFIG = Setting("print_config", bool, False, "Print the config with every default, and stop.")
+
+
+@dataclass
+class Given:
+    """What the words of a command line say.
+
+    Arguments:
+        paths: what stands without an option.
+        options: of the function and of the command line, typed.
+        overrides: settings of a config by their dotted names.
+    """
+
+    paths: list[str] = field(default_factory=list)
+    options: dict[str, Any] = field(default_factory=dict)
+    overrides: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Command:
+    """One command.
+
+    Arguments:
+        name: as the user types it.
+        example: command lines, for its help.
+        daily: the options that its help shows before all others are asked for; all of them if none is named.
+        besides: options of the command line alone.
+        also: older names of options.
+        home: the module of the function, which has the command's name.
+    """
+
+    name: str
+    example: tuple[str, ...] = ()
+    daily: tuple[str, ...] = ()
+    besides: tuple[Setting, ...] = (JSON,)
+    also: dict[str, str] = field(default_factory=dict)
+    home: str = "vit_vs_cnn.api"
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """What does the work."""
+        return getattr(importlib.import_module(self.home), self.name.replace("-", "_"))
+
+    @cached_property
+    def configured(self) -> dict[str, Setting]:
+        """The settings of a config, where the command takes one."""
+        return settings_of_a_config() if "overrides" in settings_of(self.function) else {}
+
+    @cached_property
+    def path(self) -> inspect.Parameter | None:
+        """The argument that stands without an option."""
+        first = next(iter(inspect.signature(self.function).parameters.values()))
+        return None if self.configured or first.kind is first.KEYWORD_ONLY else first
+
+    @cached_property
+    def settings(self) -> dict[str, Setting]:
+        """The options but for those of a config, by name."""
+        left_out = {"overrides", self.path.name if self.path else ""}
+        own = {name: one for name, one in settings_of(self.function).items() if name not in left_out}
+        return own | {one.name: one for one in self.besides}
+
+    def read(self, words: list[str]) -> Given:
+        """What the words say.
+
+        Raises:
+            InputError: an option that there is not, a value that it cannot have, a path too few or too many.
+        """
+        given, rest = Given(), list(words)
+        while rest:
+            word = rest.pop(0)
+            if not word.startswith("--") or word == "--":
+                if self.path is None:
+                    raise InputError(f"argument {word!r}: expected --setting value (see --help)")
+                given.paths.append(word)
+                continue
+            name, equals, text = word[2:].partition("=")
+            if self._is_configured(name):
+                value = text if equals else _taken(rest, 1, name)[0]
+                given.overrides.pop(name, None)  # what is named last is laid over the rest
+                given.overrides[name] = _from_yaml(value, name)
+            else:
+                self._take(name, [text] if equals else None, rest, given.options)
+        self._check_paths(given.paths)
+        return given
+
+    def _is_configured(self, name: str) -> bool:
+        return bool(self.configured) and ("." in name or (name in self.configured and name not in self.settings))
+
+    def _take(self, word: str, texts: list[str] | None, rest: list[str], options: dict[str, Any]) -> None:
+        """The value of one option, from behind the equals sign or from the words that follow."""
+        name = self.also.get(key := word.replace("-", "_"), key)
+        if name not in self.settings:
+            known = [spelt(one) for one in (*self.settings, *self.configured)]
+            close = difflib.get_close_matches(f"--{word}", known, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise InputError(f"vit-vs-cnn {self.name}: there is no option --{word}{hint} (see --help)")
+        setting = self.settings[name]
+        inner, is_text = element_of(setting.hint), str in kinds_of(setting.hint)
+        if texts is None and setting.hint is bool:
+            options[name] = True
+            return
+        if texts is None:
+            texts = _taken(rest, len(rest) if inner else 1, name)
+        if inner is not None:
+            several = [part for text in texts for part in (text.split(",") if inner is str else [text])]
+            options[name] = [*options.get(name, ()), *(part.strip() for part in several if part.strip())]
+        else:
+            options[name] = texts[0] if is_text else setting.read(texts[0], spelt(name))
+
+    def _check_paths(self, paths: list[str]) -> None:
+        if self.path is None:
+            return
+        if not paths and self.path.default is self.path.empty:
+            raise InputError(f"vit-vs-cnn {self.name}: {self.path_word} is missing (see --help)")
+        if len(paths) > 1 and self.path.kind is not self.path.VAR_POSITIONAL:
+            raise InputError(f"vit-vs-cnn {self.name}: {paths[1]!r} is one too many (see --help)")
+
+    @property
+    def path_word(self) -> str:
+        """``PATH``, ``FOLDER``, ..."""
+        return "" if self.path is None else self.path.name.removesuffix("s").upper()
+
+    def call(self, given: Given) -> Any:
+        """What the function gives."""
+        besides = {one.name for one in self.besides}
+        options = {name: value for name, value in given.options.items() if name not in besides}
+        if self.configured:
+            return self.function(options.pop("config", None), given.overrides, **options)
+        return self.function(*given.paths, **options)
+
+
+def spelt(name: str) -> str:
+    """An option as it is typed; what a config names is spelt as there."""
+    return f"--{name if '.' in name else name.replace('_', '-')}"
+
+
+def _taken(rest: list[str], most: int, name: str) -> list[str]:
+    """The values of an option, taken off the words that are left."""
+    there = next((i for i, word in enumerate(rest) if word.startswith("--")), len(rest))
+    texts, rest[:] = rest[: min(most, there)], rest[min(most, there) :]
+    if not texts:
+        raise InputError(f"argument {spelt(name)} needs a value")
+    return texts
+
+
+def _from_yaml(text: str, name: str) -> Any:
+    try:
+        return read_yaml(text, where=f"argument --{name}: {text[:80]!r}")
+    except InputError as error:
+        raise InputError(str(error).replace(" is not YAML: ", " is not a YAML value: ")) from error
+
+
+TRAINED = (
+    *("config", "name", "output", "minutes", "data.source", "data.root", "protocol.train_sizes", "protocol.seeds"),
+    *("protocol.budget.steps", "contenders.NAME.model", "contenders.NAME.optimizer.lr"),
+    *("executor.name", "print_config", "json", "quiet"),
+)
+COMMANDS = {
+    one.name: one
+    for one in (
+        Command(
+            "train",
+            example=("train", "train --config decide --data.root photos --minutes 60"),
+            daily=TRAINED,
+            besides=(PRINT_CONFIG, JSON),
+        ),
+        Command(
+            "tune",
+            example=(
+                "tune --config mine.yaml --protocol.trials 12 \\\n"
+                "    --contenders.vit.search '{optimizer.lr: {low: 1e-3, high: 3e-2, log: true}}'",
+            ),
+            daily=("config", "protocol.trials", "contenders.NAME.search", "tuning.pruner", "tuning.seeds", "json"),
+        ),
+        Command("status", example=("status runs/duel",)),
+        Command("report", example=("report runs/duel",)),
+        Command(
+            "compare",
+            example=("compare runs/duel --quick", "compare runs/duel timm/resnet18=weights.safetensors --parts cost"),
+            daily=("parts", "skip", "quick", "count", "train_size", "output", "root", "device", "json", "quiet"),
+            also={"only": "parts", "size": "train_size", "images": "count"},
+        ),
+        Command(
+            "inspect",
+            example=("inspect runs/duel --score --explorer", "inspect CHECKPOINT --images photos --methods rollout"),
+            daily=("images", "count", "methods", "class_name", "score", "explorer", "output", "root", "json", "quiet"),
+            also={"class": "class_name"},
+        ),
+        Command(
+            "to-attention", example=("to-attention runs/duel/cells/resnet-n2000-s0-4c1f",), also={"images": "count"}
+        ),
+        Command("locality", example=("locality runs/locality",), also={"images": "count"}),
+        Command("export", example=("export runs/duel/cells/vit-n2000-s0-0d3a --format onnx",)),
+        Command("models", example=("models 'vit*'",)),
+        Command("cell", besides=(), home="vit_vs_cnn.commands.cell"),
+    )
+}
+#: What ``train`` starts by itself; not for users.
+INTERNAL = {"cell"}
+#: Names that commands had until version 0.1.
+RENAMED = {"compile": "to-attention"}
+#: Commands of before: what has taken their place.
+GONE = {"figures": "the figures of the lesson are drawn by notebooks/figures.py: python notebooks/figures.py FOLDER"}

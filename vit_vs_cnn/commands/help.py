@@ -1,0 +1,154 @@
+"""What a command's help says, and what a shell completes: from the same settings that its words are read by."""
+
+import inspect
+import os
+import textwrap
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, get_args, get_origin
+
+from vit_vs_cnn.commands.command import COMMANDS, INTERNAL, Command, spelt
+from vit_vs_cnn.config.experiment import find_config
+from vit_vs_cnn.config.parsing import Setting, element_of, kinds_of, settings_of, walk
+from vit_vs_cnn.config.schema import Contender
+from vit_vs_cnn.config.trainer import trainer_settings
+from vit_vs_cnn.errors import InputError
+
+WIDTH, COLUMN = 100, 32
+KINDS = {int: "N", float: "X", str: "TEXT", bool: "true|false"}
+SHELLS = ("bash", "zsh", "fish", "tcsh")
+
+
+def usage() -> str:
+    """What there is to do."""
+    entries = [(name, _summary(command)) for name, command in COMMANDS.items() if name not in INTERNAL]
+    lines = [
+        "usage: vit-vs-cnn COMMAND ...   (or: python -m vit_vs_cnn COMMAND ...)",
+        "",
+        "Train a Vision Transformer and a CNN under one protocol and see which serves your images better.",
+        "",
+        *_entries(entries),
+        "",
+        "vit-vs-cnn COMMAND --help tells what one sets every day, --help=all everything.",
+        "vit-vs-cnn --version tells versions, --print-completion bash|zsh|fish|tcsh what a shell completes.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def help_page(command: Command, *, everything: bool = False) -> str:
+    """One screen with what one sets every day, or everything that can be set."""
+    path = command.path
+    several = path is not None and path.kind is path.VAR_POSITIONAL
+    word = command.path_word if path is None or path.default is path.empty else f"[{command.path_word}]"
+    words = [f"vit-vs-cnn {command.name}", word, f"[{word} ...]" * several, "[--option value ...]"]
+    lines = [f"usage: {' '.join(filter(None, words))}", ""]
+    for paragraph in _about(command):
+        lines += [*textwrap.wrap(paragraph, WIDTH), ""]
+    options = all_options(command) if everything or not command.daily else _daily(command)
+    entries = [(f"{spelt(name)} {_kind(name, one)}", _help(one)) for name, one in options]
+    if path is not None:
+        entries.insert(0, (command.path_word, settings_of(command.function)[path.name].help))
+    lines += _entries(entries)
+    lines += ["", *(f"  vit-vs-cnn {example}" for example in command.example)]
+    if command.daily and not everything:
+        more = ", each setting of a config by its dotted name among them" if command.configured else ""
+        lines += ["", f"--help=all has every option{more}."]
+    return "\n".join(lines) + "\n"
+
+
+def _about(command: Command) -> list[str]:
+    text = (inspect.getdoc(command.function) or "").partition("\n\nArguments:")[0].replace("``", "")
+    return text.split("\n\n")
+
+
+def _summary(command: Command) -> str:
+    return " ".join(_about(command)[0].split())
+
+
+def _daily(command: Command) -> Iterator[tuple[str, Setting]]:
+    known = command.settings | dict(_of_config(command, with_trainer=False))
+    return ((name, known[name]) for name in command.daily)
+
+
+def all_options(command: Command) -> Iterator[tuple[str, Setting]]:
+    """Every option by its name; ``contenders.NAME`` stands for each of the contenders."""
+    yield from command.settings.items()
+    yield from _of_config(command, with_trainer=True)
+
+
+def _of_config(command: Command, *, with_trainer: bool) -> Iterator[tuple[str, Setting]]:
+    for name, setting in walk(command.configured):
+        if name == "contenders":
+            yield from walk(settings_of(Contender), "contenders.NAME.")
+        elif name != "trainer":
+            yield name, setting
+        elif with_trainer:
+            yield from walk(trainer_settings(), "trainer.")
+
+
+def _kind(name: str, setting: Setting) -> str:
+    if setting.hint is bool and setting.default is False and "." not in name:
+        return ""
+    kinds = [kind for kind in kinds_of(setting.hint) if kind is not type(None)]
+    if element_of(setting.hint) is not None:
+        return "LIST" if "." in name else "A B ..."
+    if any(get_origin(kind) is Literal for kind in kinds):
+        return "|".join(str(one) for kind in kinds if get_origin(kind) is Literal for one in get_args(kind))
+    if any(kind is os.PathLike or get_origin(kind) is os.PathLike for kind in kinds):
+        return "PATH"
+    return next((KINDS[kind] for kind in kinds if kind in KINDS), "VALUE")
+
+
+def _help(setting: Setting) -> str:
+    text, default = setting.help[:1].upper() + setting.help[1:], setting.default
+    if isinstance(default, list | tuple) and default:
+        return f"{text} (default {', '.join(map(str, default))})"
+    is_told = isinstance(default, bool | str | int | float) and default is not False and default != ""
+    return f"{text} (default {str(default).lower() if default is True else default})" if is_told else text
+
+
+def _entries(entries: list[tuple[str, str]]) -> Iterator[str]:
+    """Names, and beside each of them what it means; below it, where it is long."""
+    column = min(COLUMN, 4 + max(len(name) for name, _ in entries))
+    for name, text in entries:
+        head, gap = f"  {name.strip()}", " " * column
+        body = textwrap.fill(text, WIDTH, initial_indent=gap, subsequent_indent=gap, break_on_hyphens=False)
+        yield f"{head}\n{body}" if len(head) > column - 2 else head + body[len(head) :]
+
+
+def completion(shell: str) -> str:
+    """The script that makes a shell complete commands and options.
+
+    Raises:
+        InputError: a shell that is not known.
+    """
+    if shell not in SHELLS:
+        raise InputError(f"--print-completion: expected one of {', '.join(SHELLS)}, got {shell or 'nothing'}")
+    shown = {name: command for name, command in COMMANDS.items() if name not in INTERNAL}
+    options = {name: ["--help", *_spelt(all_options(command))] for name, command in shown.items()}
+    names = " ".join(options)
+    if shell == "fish":
+        seen = "__fish_seen_subcommand_from"
+        lines = [f"complete -c vit-vs-cnn -n __fish_use_subcommand -f -a '{names}'"]
+        lines += [f"complete -c vit-vs-cnn -n '{seen} {one}' -a '{' '.join(words)}'" for one, words in options.items()]
+        return "\n".join(lines) + "\n"
+    if shell == "tcsh":
+        every = " ".join(dict.fromkeys(word[2:] for words in options.values() for word in words))
+        return f"complete vit-vs-cnn 'p/1/({names})/' 'c/--/({every})/' 'p/*/f/'\n"
+    cases = "\n".join(f'    {one}) words="{" ".join(words)}" ;;' for one, words in options.items())
+    configs = " ".join(sorted(path.stem for path in find_config().parent.glob("*.yaml")))
+    zsh = "autoload -U +X bashcompinit && bashcompinit\n" if shell == "zsh" else ""
+    return f"""{zsh}_vit_vs_cnn() {{
+  local words=""
+  case "${{COMP_WORDS[1]}}" in
+{cases}
+  esac
+  [ "$COMP_CWORD" = 1 ] && words="{names}"
+  [ "${{COMP_WORDS[COMP_CWORD-1]}}" = --config ] && words="{configs}"
+  COMPREPLY=($(compgen -W "$words" -- "${{COMP_WORDS[COMP_CWORD]}}"))
+}}
+complete -o default -F _vit_vs_cnn vit-vs-cnn
+"""
+
+
+def _spelt(options: Iterable[tuple[str, Any]]) -> list[str]:
+    return [spelt(name) for name, _ in options if "NAME" not in name]

@@ -1,0 +1,154 @@
+"""What the commands print of their results: tables, sentences and the paths of what was written."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vit_vs_cnn.config.experiment import Experiment
+    from vit_vs_cnn.conversion.export import Exported
+    from vit_vs_cnn.conversion.to_attention import Compilation
+    from vit_vs_cnn.regimes import Analysis
+    from vit_vs_cnn.results import Compared, Findings, Inspected, Locality
+    from vit_vs_cnn.runs.status import ExperimentStatus
+
+
+def as_json(found: Any) -> str:
+    """A result as JSON."""
+    return json.dumps(_plain(found), indent=1, allow_nan=False, default=str) + "\n"
+
+
+def _plain(found: Any) -> Any:
+    if isinstance(found, list):
+        return [_plain(one) for one in found]
+    if hasattr(found, "to_dict"):
+        return found.to_dict()
+    return dataclasses.asdict(found) if dataclasses.is_dataclass(found) and not isinstance(found, type) else found
+
+
+def train(found: "Findings") -> None:
+    _table(found.results, found.analysis, found.folder)
+    if found.page is not None:
+        print(f"The report is {found.page}")
+    print(f"Everything is in {found.folder}")
+
+
+def report(found: "Findings") -> None:
+    _table(found.results, found.analysis, found.folder)
+    _wrote(found.written)
+
+
+def recorded(path: Path, *, in_json: bool) -> None:
+    """The same table and lines from accuracies alone."""
+    from vit_vs_cnn.regimes import analyse
+    from vit_vs_cnn.regimes.findings import recorded_results
+
+    results = recorded_results(path)
+    if in_json:
+        print(as_json(results), end="")
+        return
+    _table(results, analyse(results), path.parent)
+    _say(
+        "note: from accuracies alone: which images were right is not in this table, so the test images' part of an "
+        "interval is that of two test sets, and too wide"
+    )
+
+
+def _table(results: list[dict[str, Any]], analysis: "Analysis", folder: Path) -> None:
+    """The cells, and what may be said of them."""
+    from rich.console import Console
+
+    from vit_vs_cnn.reporting.tables import comparison_lines, print_table
+
+    print_table(results, analysis, title=folder.resolve().name, console=Console())
+    _say(*comparison_lines(analysis))
+
+
+def tune(found: "Experiment") -> None:
+    _say(f"Every trial is in {found.folder / 'tuning.csv'}")
+    _say(f"vit-vs-cnn train --config {found.folder / 'tuned.yaml'}")
+
+
+def status(found: "ExperimentStatus") -> None:
+    from rich.console import Console
+
+    from vit_vs_cnn.runs.status_view import status_line, status_table
+
+    Console().print(status_table(found))
+    _say(f"{found.name}: {status_line(found)}")
+
+
+def compare(found: "Compared") -> None:
+    from rich.console import Console
+
+    from vit_vs_cnn.reporting.comparison_report import print_comparison
+
+    print_comparison(found.comparison, found.notes, Console())
+    if found.page is not None:
+        _say(f"wrote {found.page} and {len(found.written) - 1} more files beside it")
+
+
+def inspect(found: "Inspected") -> None:
+    from rich.console import Console
+
+    from vit_vs_cnn.reporting.inspection_report import print_scores
+
+    if found.scores:
+        print_scores(found.scores, Console())
+    _say(*found.lines)
+    if found.explorer is not None:
+        _say(f"wrote {found.explorer}")
+    _say(f"wrote {found.page} and {len(found.written) - 1} more files beside it")
+
+
+def locality(found: "Locality") -> None:
+    from rich.console import Console
+
+    from vit_vs_cnn.reporting.locality_report import print_locality
+
+    if found.report is not None:
+        print_locality(found.report, title=found.title.removeprefix("Locality of "), console=Console())
+    elif found.findings is not None:
+        _table(found.findings.results, found.findings.analysis, found.findings.folder)
+    _wrote(found.written)
+
+
+def to_attention(found: "Compilation") -> None:
+    from vit_vs_cnn.conversion.to_attention import EXACT_IMAGES
+    from vit_vs_cnn.reporting.tables import in_millions
+
+    exact = min(EXACT_IMAGES, found.images)
+    _wrote([found.path])
+    _say(
+        f"largest difference of a logit  {found.difference:.1e} in float32 on {found.images:,} images",
+        f"                               {found.exact_difference:.1e} in float64 on {exact:,} of them",
+        f"same class                     {100 * found.agreement:.2f} % of {found.images:,} images",
+    )
+    for what, (before, after) in {"parameters": found.parameters, "MACs": found.macs}.items():
+        _say(f"{what:<30} {in_millions(before)} before, {in_millions(after)} after")
+
+
+def export(found: "list[Exported]") -> None:
+    for one in found:
+        _say(f"wrote {one.path}  (largest difference of a logit {one.difference:.1e})")
+    _say(f"wrote {found[0].path.parent / 'config.json'}  (classes, image size, normalisation)")
+
+
+def models(found: list[dict[str, Any]]) -> None:
+    from vit_vs_cnn.reporting.tables import in_millions
+
+    for one in found:
+        parameters, macs = in_millions(one["parameters"]), in_millions(one["macs"])
+        _say(f"{one['name']:<16} {parameters:>7} parameters  {macs:>7} MACs")
+    _say("timm/<name>      any model of timm")
+
+
+def _say(*lines: str) -> None:
+    for line in lines:
+        print(line)
+
+
+def _wrote(paths: Sequence[Path]) -> None:
+    _say(*(f"wrote {path}" for path in paths))

@@ -1,0 +1,212 @@
+"""The settings of the sources and of the augmentation, by themselves: reading a config takes no PyTorch."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from vit_vs_cnn.data.download import check_url
+from vit_vs_cnn.errors import InputError
+
+Resize = Literal["crop", "squash", "pad"]
+Split = Literal["train", "test"]
+Task = Literal["shape", "texture", "same_different"]
+Policy = Literal["none", "randaugment", "trivialaugment"]
+#: Strengths of an operation, from 0 (leaves the image) to 30 (the full range).
+NUM_BINS = 31
+#: Pixels along the side of a drawn image.
+_SMALLEST, _LARGEST = 8, 1024
+#: They are held in memory.
+MOST_IMAGES = 2_000_000
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Random changes of training images.
+
+    Args:
+        crop_padding: black pixels added on every side before a random crop of the old size; 0 = no crop.
+        flip: mirror left and right with probability 1/2.
+        policy: random operations on geometry and colour: none, randaugment or trivialaugment (the wide space).
+        num_ops: operations on each image (randaugment; trivialaugment has one).
+        magnitude: strength of the operations, 0 to 30 (randaugment; trivialaugment draws it).
+        erasing: probability that a random rectangle (2% to 33% of the area) is set to the mean colour.
+        cutout: side in pixels of a square set to the mean colour in every image; may hang over the border; 0 = none.
+        mixup: alpha of mixup's Beta(alpha, alpha); 0 = none.
+        cutmix: alpha of CutMix's Beta(alpha, alpha); 0 = none. With mixup and cutmix, each image takes one of them.
+        mix_probability: probability that an image is mixed at all.
+    """
+
+    crop_padding: int = 4
+    flip: bool = True
+    policy: Policy = "none"
+    num_ops: int = 2
+    magnitude: float = 9.0
+    erasing: float = 0.0
+    cutout: int = 0
+    mixup: float = 0.0
+    cutmix: float = 0.0
+    mix_probability: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.policy not in get_args(Policy):
+            raise InputError(f"augmentation.policy = {self.policy!r}: must be one of {', '.join(get_args(Policy))}")
+        for name, most in (("crop_padding", 4096), ("num_ops", 64), ("cutout", 4096)):
+            self._check(name, whole=True, highest=most)
+        self._check("magnitude", highest=NUM_BINS - 1)
+        for name in ("erasing", "mix_probability"):
+            self._check(name, highest=1)
+        for name in ("mixup", "cutmix"):
+            self._check(name)
+
+    def _check(self, name: str, *, highest: int | None = None, whole: bool = False) -> None:
+        value = getattr(self, name)
+        # A bool is an int to Python, not to the reader of a config.
+        fits = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+        if not fits or not (0 <= value < math.inf) or (highest is not None and value > highest):
+            kind = "a whole number" if whole else "a number"
+            rule = f"{kind} of at least 0" if highest is None else f"{kind} from 0 to {highest}"
+            raise InputError(f"augmentation.{name} = {value!r}: must be {rule}")
+        if not whole:  # 1 and 1.0 are one config, and have one hash
+            object.__setattr__(self, name, float(value))
+
+    @property
+    def mixes(self) -> bool:
+        """Whether targets are soft labels."""
+        return (self.mixup > 0 or self.cutmix > 0) and self.mix_probability > 0
+
+    @property
+    def rounds(self) -> int:
+        """Operations of the policy on each image."""
+        return {"none": 0, "randaugment": self.num_ops, "trivialaugment": 1}[self.policy]
+
+
+@dataclass(frozen=True)
+class ObjectsOptions:
+    """What the embedded images are, and how many.
+
+    Arguments:
+        train_images: images that may be trained on.
+        test_images: images that only evaluation sees, of streams that no training image uses.
+        image_size: pixels along the side of the square images, 8 to 1024.
+        shape_agreement: probability that the shape drawn is that of the label; otherwise it is another, uniformly.
+            0.1 makes shape uninformative.
+        texture_agreement: probability that the object's texture is that of the label; otherwise it is another,
+            uniformly. 0.1 makes texture uninformative; 0 with a shape agreement of 1 is a conflict of the two cues.
+        test_texture_agreement: the same for the test images alone; null for the one above. 1 in training and 0 here
+            makes the cues conflict: it finds out who has learned shapes.
+        difficulty: from 0 to 1: more clutter and noise, weaker contrast, smaller, displaced and turned objects, and a
+            growing share (0.11 at 0.5, 0.22 at 1) of objects camouflaged in the background's colours, few of which
+            can be told.
+        seed: the family of images; every image is a pure function of seed, split and its number.
+        task: what the label is. shape: that of the object. texture: that of its surface, which is seen locally; the
+            shape tells nothing. same_different: whether the shapes in two opposite corners are the same, which no part
+            of the image tells by itself. The agreements belong to the task shape.
+
+    Raises:
+        InputError: a value is outside its range, or an agreement is set for a task that has none.
+    """
+
+    train_images: int = 4000
+    test_images: int = 2000
+    image_size: int = 32
+    shape_agreement: float = 1.0
+    texture_agreement: float = 0.1
+    difficulty: float = 0.5
+    seed: int = 0
+    task: Task = "shape"
+    test_texture_agreement: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("train_images", "test_images"):
+            check_count(name, getattr(self, name), least=1)
+            if getattr(self, name) > MOST_IMAGES:
+                raise InputError(f"{name} is {getattr(self, name)}; allowed: up to {MOST_IMAGES}")
+        check_size(self.image_size)
+        for name in ("shape_agreement", "texture_agreement", "difficulty"):
+            check_fraction(name, getattr(self, name))
+        if self.test_texture_agreement is not None:
+            check_fraction("test_texture_agreement", self.test_texture_agreement)
+        if self.task not in get_args(Task):
+            raise InputError(f"task is {self.task!r}; allowed: {', '.join(get_args(Task))}")
+        if self.task != "shape" and not self._has_default_agreements:
+            raise InputError(f"task {self.task} has no agreements; they belong to the task shape")
+
+    @property
+    def _has_default_agreements(self) -> bool:
+        return (self.shape_agreement, self.texture_agreement, self.test_texture_agreement) == (1.0, 0.1, None)
+
+    def agreements(self, split: Split) -> tuple[float, float]:
+        """Of shape and of texture with the label, in a split of the task shape or texture."""
+        if self.task == "texture":
+            return 0.1, 1.0
+        is_apart = split == "test" and self.test_texture_agreement is not None
+        texture = self.test_texture_agreement if is_apart else self.texture_agreement
+        assert texture is not None
+        return self.shape_agreement, texture
+
+
+@dataclass(frozen=True)
+class CifarOptions:
+    """How CIFAR is obtained.
+
+    Args:
+        download: fetch the archive where the data is missing.
+        mirror: where to fetch it from instead of the authors' site: the URL of the archive, or of the folder it is in
+            (https, http, ftp or file).
+        verify_checksum: refuse an archive or a batch file that differs from the published one.
+    """
+
+    download: bool = True
+    mirror: str | None = None
+    verify_checksum: bool = True
+
+    def __post_init__(self) -> None:
+        if self.mirror is not None:
+            check_url(self.mirror)
+
+
+@dataclass(frozen=True)
+class FolderOptions:
+    """How a folder of images is read.
+
+    Args:
+        image_size: rows and columns that every image is brought to, in pixels.
+        resize: crop keeps proportions and the middle square, squash keeps the whole but not the proportions, pad keeps
+            both and adds black bars.
+        test_fraction: part of each class that is set apart for the test where the folder has no test/.
+        split_seed: which images these are.
+        skip_unreadable: leave out files that cannot be used, with a warning and a list, instead of stopping.
+        cache: folder for decoded images and for lists of what cannot be used (default: vit_vs_cnn in $XDG_CACHE_HOME or
+            ~/.cache).
+    """
+
+    image_size: int = 64
+    resize: Resize = "crop"
+    test_fraction: float = 0.2
+    split_seed: int = 0
+    skip_unreadable: bool = False
+    cache: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.image_size < 1:
+            raise InputError(f"data.folder.image_size: {self.image_size} pixels; it must be at least 1")
+        if self.resize not in ("crop", "squash", "pad"):
+            raise InputError(f"data.folder.resize: {self.resize!r} is not known; it must be one of crop, squash, pad")
+        if not 0 < self.test_fraction < 1:
+            raise InputError(f"data.folder.test_fraction: {self.test_fraction}; it must lie between 0 and 1")
+
+
+def check_count(name: str, value: int, *, least: int) -> None:
+    if value < least:
+        raise InputError(f"{name} is {value}; allowed: whole numbers of at least {least}")
+
+
+def check_size(value: int) -> None:
+    if not _SMALLEST <= value <= _LARGEST:
+        raise InputError(f"image_size is {value}; allowed: {_SMALLEST} to {_LARGEST} pixels")
+
+
+def check_fraction(name: str, value: float) -> None:
+    if not 0 <= value <= 1:
+        raise InputError(f"{name} is {value}; allowed: 0 to 1")

@@ -1,0 +1,347 @@
+"""What the functions of the API give: each says itself, draws itself in a notebook, and is a table or plain values."""
+
+import base64
+import dataclasses
+import html
+import io
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vit_vs_cnn import regimes
+from vit_vs_cnn.comparison.compare import Comparison, Network
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection.locality.report import LocalityReport
+from vit_vs_cnn.inspection.locality.study import StudiedLayer
+from vit_vs_cnn.inspection.look import NetworkMaps
+from vit_vs_cnn.inspection.scores import MethodScore
+from vit_vs_cnn.runs.trained import TrainedNetwork
+from vit_vs_cnn.statistics.estimate import wilson_interval
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+    import pandas
+
+
+class Written:
+    """What was written of a result.
+
+    ``page`` is what to open in a browser; None where none was to be written, or could be.
+    """
+
+    written: tuple[Path, ...]
+
+    @property
+    def page(self) -> Path | None:
+        return next((path for path in self.written if path.name == "index.html"), None)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Findings(regimes.Findings, Written):
+    """What the finished cells of an experiment say, and the report that was written of it.
+
+    ``answer`` says it in two sentences, ``frame()`` has one row for each cell, ``plot()`` draws the learning curves.
+
+    Arguments:
+        results, analysis, correct, notes, folder: see the base class.
+        written: the files of the report.
+    """
+
+    written: tuple[Path, ...]
+
+    def plot(self) -> "matplotlib.figure.Figure":
+        """Accuracy over labelled images: means with 95 % intervals, and single seeds as dots."""
+        from vit_vs_cnn.reporting.regime_figures import learning_curves
+
+        return learning_curves(self.analysis)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"answer": self.answer, "cells": records(self.frame()), "written": self.written}
+
+    def __repr__(self) -> str:
+        return self.answer
+
+    def _repr_html_(self) -> str:
+        from vit_vs_cnn.reporting.page import fragment_of
+        from vit_vs_cnn.reporting.regime_report import summary
+
+        return fragment_of(summary(self))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Compared(Written):
+    """Networks compared on the same test images.
+
+    Arguments:
+        comparison: all that was measured and judged.
+        notes: what was chosen on the user's behalf.
+        sizes: parameters and multiply-accumulates of one image, by group; None where these cannot be counted.
+        written: files, where an output folder was named.
+    """
+
+    comparison: Comparison
+    notes: tuple[str, ...]
+    sizes: Mapping[str, tuple[int, int | None]]
+    written: tuple[Path, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The short tables and what they say, as ``compare`` prints them."""
+        from rich.console import Console
+
+        from vit_vs_cnn.reporting.comparison_report import print_comparison
+
+        file = io.StringIO()
+        print_comparison(self.comparison, self.notes, Console(file=file, width=120))
+        return file.getvalue()
+
+    def frame(self) -> "pandas.DataFrame":
+        """One row for each network: ``network``, ``group``, ``seed``, ``parameters``, ``macs`` (of one image), and of
+        the parts that were asked for:
+
+        - accuracy: ``accuracy`` with its 95 % interval ``low`` to ``high``, Wilson's, of this network on these images;
+        - confidence: ``ece``, ``nll`` and ``brier``, as it is;
+        - cost: ``latency_ms`` of one image (median) and ``images_per_second``, measured on one network of the group.
+        """
+        import pandas
+
+        return pandas.DataFrame([self._row(network) for network in self.comparison.networks])
+
+    def _row(self, network: Network) -> dict[str, Any]:
+        said, name, group = self.comparison, network.name, network.group
+        row: dict[str, Any] = {"network": name, "group": group, "seed": network.seed}
+        if said.accuracy is not None:
+            accuracy = next(one.by_network[name] for one in said.accuracy.groups if one.name == group)
+            interval = wilson_interval(round(accuracy * said.images), said.images)
+            row |= {"accuracy": accuracy, "low": interval.low, "high": interval.high}
+        row["parameters"], row["macs"] = self.sizes[group]
+        if said.confidence is not None:
+            before = said.confidence[name].before
+            row |= {"ece": before.ece, "nll": before.nll, "brier": before.brier}
+        if said.cost is not None:
+            cost = said.cost[group]
+            row |= {"latency_ms": 1000 * cost.latency_p50, "images_per_second": cost.throughput[cost.best_batch]}
+        return row
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values: all that was measured and judged."""
+        return {**self.comparison.to_dict(), "notes": self.notes}
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        from vit_vs_cnn.reporting.comparison_report import comparison_document
+        from vit_vs_cnn.reporting.page import fragment_of
+
+        return fragment_of(comparison_document(self.comparison, self.notes))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Inspected(Written):
+    """Where networks look.
+
+    Arguments:
+        looked: what each network says and its maps.
+        scores: how far each method's maps can be trusted, by network; empty unless it was asked for.
+        refused: by network and method, why it was not scored.
+        images: how many images were looked at.
+        explorer: what is said of the explorer; None where there is none.
+        written: the files, the page last.
+    """
+
+    looked: tuple[NetworkMaps, ...]
+    scores: Mapping[str, list[MethodScore]]
+    refused: Mapping[tuple[str, str], str]
+    images: int
+    explorer: str | None
+    written: tuple[Path, ...]
+
+    @property
+    def lines(self) -> list[str]:
+        """What was seen, a sentence each."""
+        said = [f"{name}: {method} is not scored: {why}" for (name, method), why in self.refused.items()]
+        for one in self.looked:
+            if one.unseen is not None:
+                said.append(f"{one.run.name}: no figures of attention: {one.unseen}")
+            for maps in one.methods:
+                better = sum(maps.faster(index) > 0 for index in range(self.images))
+                beaten = f"beats random maps in deletion on {better} of {self.images} images"
+                said.append(f"{one.run.name}: {maps.label} {beaten}")
+        return said
+
+    def frame(self) -> "pandas.DataFrame":
+        """One row for each network and method: its scores with their intervals where these were asked for, and else
+        the mean area under deletion, ``deletion``, and that of random maps, ``chance``.
+        """
+        import pandas
+
+        rows = [{"network": name, **row.row()} for name, rows in self.scores.items() for row in rows]
+        if not rows:
+            rows = [
+                {"network": one.run.name, "method": maps.method}
+                | {name: float(getattr(maps, name).mean()) for name in ("deletion", "chance")}
+                for one in self.looked
+                for maps in one.methods
+            ]
+        return pandas.DataFrame(rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"lines": self.lines, "methods": records(self.frame()), "written": self.written}
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines)
+
+    def _repr_html_(self) -> str:
+        said = "".join(f"<p>{html.escape(line)}</p>" for line in self.lines)
+        return said + self.frame().round(3).to_html(index=False, na_rep="")
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """Where a network looks on one image.
+
+    Arguments:
+        image: as the network takes it, as bytes.
+        map: the larger, the more a place counts; on the method's own grid.
+        method: whose map.
+        class_name: of the class that the map is for; methods that know no class give the same one for all.
+        probability: that the network gives to this class.
+    """
+
+    image: np.ndarray
+    map: np.ndarray
+    method: str
+    class_name: str
+    probability: float
+
+    def plot(self) -> "matplotlib.figure.Figure":
+        """The image, and the map over it."""
+        from vit_vs_cnn.reporting.drawing import Drawing
+        from vit_vs_cnn.reporting.style import COLOUR_MAP
+
+        figure = Drawing(figsize=(6.0, 3.3), layout="constrained")
+        rows, cols = self.image.shape[:2]
+        titles = (f"{self.class_name} {self.probability:.0%}", self.method)
+        for axis, title in zip(figure.subplots(1, 2), titles, strict=True):
+            axis.imshow(self.image, cmap="gray", extent=(0, cols, rows, 0))
+            axis.set_axis_off()
+            axis.set_title(title, fontsize=10, parse_math=False)
+        figure.axes[1].imshow(self.map, cmap=COLOUR_MAP, alpha=0.6, interpolation="bilinear", extent=(0, cols, rows, 0))
+        return figure
+
+    def show(self) -> None:
+        """Draw it: below the cell of a notebook, elsewhere with the program that shows images."""
+        shell = sys.modules.get("IPython")
+        if shell is not None and shell.get_ipython() is not None:
+            shell.display.display(self)
+            return
+        from PIL import Image
+
+        Image.open(io.BytesIO(self._repr_png_())).show()
+
+    def _repr_png_(self) -> bytes:
+        file = io.BytesIO()
+        self.plot().savefig(file, format="png", dpi=100, facecolor="white")
+        return file.getvalue()
+
+    def _repr_html_(self) -> str:
+        said = f"{self.method}: {self.class_name} {self.probability:.0%}"
+        return f'<img alt="{said}" src="data:image/png;base64,{base64.b64encode(self._repr_png_()).decode()}">'
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedNetwork(TrainedNetwork):
+    """A trained network that says of an image what it is, and where it looks for that."""
+
+    @classmethod
+    def of(cls, network: TrainedNetwork) -> "LoadedNetwork":
+        return cls(**{field.name: getattr(network, field.name) for field in dataclasses.fields(TrainedNetwork)})
+
+    def explain(self, image: Any, method: str = "relevance", class_name: str | None = None) -> Explanation:
+        """Where the network looks on an image.
+
+        Arguments:
+            image: one, as ``predict`` takes it.
+            method: rollout, relevance, gradient_rollout, attention_flow, ... of a network with attention; grad_cam, ...
+                of a CNN; integrated_gradients of any.
+            class_name: of the class that is asked for; the one that the network says if None.
+
+        Raises:
+            InputError: not one image, no such class, or a method that the network cannot answer.
+        """
+        from vit_vs_cnn.data.pictures import pictures_of
+        from vit_vs_cnn.inspection.saliency import saliency_maps
+
+        pictures = pictures_of(image, channels=self.image_shape[0])
+        if len(pictures) != 1:
+            raise InputError(f"explain takes one image, got {len(pictures)}")
+        decoded = self.decoded(pictures)
+        probabilities = self.predict(decoded).probabilities[0]
+        index = int(probabilities.argmax()) if class_name is None else class_index(class_name, self.class_names)
+        pixels = self.normalise(decoded)
+        found = saliency_maps(self.network, pixels, method, classes=pixels.new_full((1,), index).long())[0]
+        shown = decoded[0].permute(1, 2, 0).numpy()
+        name, share = self.class_names[index], float(probabilities[index])
+        return Explanation(shown, found.detach().cpu().numpy(), method, name, share)
+
+
+def class_index(name: str, class_names: Sequence[str]) -> int:
+    """The number of a class.
+
+    Raises:
+        InputError: there is none of that name.
+    """
+    if name not in class_names:
+        raise InputError(f"class {name}: no such class; there are {', '.join(class_names)}")
+    return list(class_names).index(name)
+
+
+@dataclass(frozen=True, eq=False)
+class Locality:
+    """How convolution-like a network's attention is, or that of every network of an experiment.
+
+    Arguments:
+        title: of what was measured.
+        report: of one network; None of an experiment.
+        findings: of the experiment; None of one network.
+        layers: every layer of every network of the experiment, before and after training.
+        written: the files.
+    """
+
+    title: str
+    report: LocalityReport | None
+    findings: regimes.Findings | None
+    layers: tuple[StudiedLayer, ...]
+    written: tuple[Path, ...]
+
+    def frame(self) -> "pandas.DataFrame":
+        """One row for each layer; of an experiment with its cell, and each measure before and after training."""
+        import pandas
+
+        if self.report is not None:
+            return pandas.DataFrame(self.report.layer_rows())
+        rows = [dataclasses.asdict(layer) for layer in self.layers]
+        return pandas.DataFrame(
+            [
+                {name: value for name, value in row.items() if name not in ("before", "after")}
+                | {f"{name}_{when}": value for when in ("before", "after") for name, value in row[when].items()}
+                for row in rows
+            ]
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"title": self.title, "layers": records(self.frame()), "written": self.written}
+
+
+def records(frame: "pandas.DataFrame") -> list[dict[str, Any]]:
+    """The rows of a table as plain values: a number that there is not is None."""
+    return json.loads(str(frame.to_json(orient="records")))
