@@ -115,7 +115,7 @@ def test_an_explanation_is_the_map_of_the_method_and_draws_itself(vit, stored):
     image = stored[0].images[7]
     said = vit.predict(image)
     found = vit.explain(image, method="relevance")
-    pixels = vit.augmenter.normalise(image[None])
+    pixels = vit.normalise(image[None])
     expected = saliency_maps(vit.network, pixels, "relevance", classes=torch.tensor([said.probabilities[0].argmax()]))
     np.testing.assert_allclose(found.map, expected[0].detach().numpy())
     assert (found.class_name, found.probability) == (said.classes[0], said.probabilities[0].max())

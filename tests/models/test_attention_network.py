@@ -273,12 +273,12 @@ def test_narrow_heads_are_the_network_of_the_nearest_kernels():
 def test_options_in_a_config_are_checked_as_those_of_other_models(options, says):
     model = {"name": "attention/resnet8", **options}
     with pytest.raises(InputError, match=says):
-        build_network(model, num_classes=3, image_size=(8, 9), in_channels=3, where="contenders.it.model")
+        build_network(model, num_classes=3, image_shape=(3, 8, 9), where="contenders.it.model")
 
 
 def test_a_whole_number_will_do_for_the_sharpness_in_a_config():
     model = {"name": "attention/resnet8", "sharpness": 5, "width": 2}
-    network = build_network(model, num_classes=3, image_size=(8, 9), in_channels=3, where="contenders.it.model")
+    network = build_network(model, num_classes=3, image_shape=(3, 8, 9), where="contenders.it.model")
     assert {m.sharpness for m in network.modules() if isinstance(m, ConvolutionalAttention)} == {5.0}
 
 

@@ -180,8 +180,7 @@ class Executor:
     """Who runs the cells; nothing here changes a result beyond rounding, so nothing here renames a cell.
 
     Args:
-        name: local (this process, one cell after the other), processes (several on this machine), ray (a cluster), or
-            slurm (a job array).
+        name: this process (local), several of them (processes), a Ray cluster (ray) or a job array (slurm).
         workers: Workers at a time; null for as many as there are cells, and for the executor processes for one for each
             GPU, or else for each core.
         threads: Threads of PyTorch in a cell; null for what there is, shared out evenly. With as many threads as before
