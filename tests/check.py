@@ -14,7 +14,15 @@ ROOT = Path(__file__).parents[1]
 #: Tests are many small pieces of work: a process for each core is nearly so many times as fast.
 PROCESSES = min(os.cpu_count() or 1, 8)
 #: What takes longest comes first, so that no process is left alone with it in the end.
-LONG_FIRST = {"experiments", "test_inspect.py", "test_compare.py", "test_untrusted_files.py", "test_notebooks.py"}
+LONG_FIRST = {
+    "workers",
+    "test_cli.py",
+    "test_api.py",
+    "test_inspect.py",
+    "test_compare.py",
+    "test_untrusted_files.py",
+    "test_notebooks.py",
+}
 
 
 def checks(everything: bool) -> dict[str, list[str]]:

@@ -1,5 +1,6 @@
 """Shapes are checked in every test: jaxtyping's hook wraps the package with beartype before anything imports it."""
 
+import base64
 import functools
 import gc
 import os
@@ -11,6 +12,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # one of several processes: each takes 
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jaxtyping import install_import_hook
@@ -42,6 +44,46 @@ def drawn_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ObjectsSource, "_draw", lambda source, count, split: kept(source.options, count, split))
         yield
+
+
+#: The smallest files that are what their names say.
+BLANK = {
+    "png": base64.b64decode(
+        "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
+    ),
+    "svg": b'<svg xmlns="http://www.w3.org/2000/svg" width="1" height="1" viewBox="0 0 1 1"/>\n',
+}
+_BLANKS = [True]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def blank_figures() -> Iterator[None]:
+    """Figures are composed in every test, and rendered in those that ask for ``real_figures``: it takes a third of all
+    time, and most tests look at what stands beside them.
+    """
+    from matplotlib.figure import Figure
+
+    render = Figure.savefig
+
+    def savefig(figure: Figure, place: Any, **options: Any) -> None:
+        if not _BLANKS[0]:
+            render(figure, place, **options)
+        elif hasattr(place, "write"):
+            place.write(BLANK[options["format"]])
+        else:
+            Path(place).write_bytes(BLANK[options.get("format") or Path(place).suffix[1:]])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", savefig)
+        yield
+
+
+@pytest.fixture(scope="module")
+def real_figures() -> Iterator[None]:
+    """From here to the end of the module figures are rendered."""
+    _BLANKS[0] = False
+    yield
+    _BLANKS[0] = True
 
 
 @pytest.fixture(scope="session")

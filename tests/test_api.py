@@ -85,6 +85,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error_and_models_are_listed_by
     assert vc.list_models("*") == vc.list_models() != vc.list_models("[")
 
 
+@pytest.mark.usefixtures("real_figures")
 def test_the_readmes_examples_run_as_written(config, found, tmp_path, monkeypatch, capsys):
     """With the tiny experiment where they name theirs, and a picture and weights where they name some."""
     timm, safetensors = pytest.importorskip("timm"), pytest.importorskip("safetensors.torch")

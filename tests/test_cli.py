@@ -271,9 +271,9 @@ def test_channels_last_bf16_and_tensorboard_change_nothing_in_kind(tmp_path):
     "trainer",
     [
         {"precision": "bf16-true"},
-        {"precision": "64-true"},
-        {"enable_progress_bar": False},
-        {"callbacks": {"class_path": "lightning.pytorch.callbacks.Timer"}},
+        pytest.param({"precision": "64-true"}, marks=pytest.mark.slow),
+        pytest.param({"enable_progress_bar": False}, marks=pytest.mark.slow),
+        pytest.param({"callbacks": {"class_path": "lightning.pytorch.callbacks.Timer"}}, marks=pytest.mark.slow),
         {"logger": {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": "csv"}}},
     ],
     ids=lambda trainer: next(iter(trainer)) + str(next(iter(trainer.values())))[:12],
@@ -316,7 +316,7 @@ def test_nothing_is_tested_while_recipes_are_chosen(tmp_path):
         assert result["accuracy"] == result["validation_accuracy"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_a_stop_saves_and_the_same_command_goes_on(tmp_path, capsys, number):
     """Two batches make a step here, so that the signal may well fall between them."""
     values = tiny_config(tmp_path)

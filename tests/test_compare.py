@@ -40,7 +40,9 @@ def _compare(*words) -> int:
         return main(["compare", *map(str, words)])
 
 
-def test_two_cells_give_every_part_a_page_and_tables(experiment, tmp_path, capsys):
+@pytest.mark.parametrize("figures", ["blank_figures", pytest.param("real_figures", marks=pytest.mark.slow)])
+def test_two_cells_give_every_part_a_page_and_tables(request, figures, experiment, tmp_path, capsys):
+    request.getfixturevalue(figures)
     cells = [_cell(experiment, "vit-n120-s3"), _cell(experiment, "resnet-n120-s3")]
     assert _compare(*cells, "--quick", "--images", 10, "--output", tmp_path / "out") == 0
     printed = capsys.readouterr().out

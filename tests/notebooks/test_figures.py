@@ -9,13 +9,16 @@ from PIL import Image
 from notebooks import figures
 from notebooks.figures import FIGURES, draw_figures, transformer_heads
 
+pytestmark = pytest.mark.usefixtures("real_figures")
 
-def test_every_figure_of_the_registry_is_drawn_with_a_title(tmp_path, monkeypatch):
+
+@pytest.mark.parametrize("names", [["masks", "windows"], pytest.param([*FIGURES], marks=pytest.mark.slow)], ids=len)
+def test_figures_of_the_lesson_fill_their_canvas_and_leave_its_edge(tmp_path, monkeypatch, names):
     quick = {"transformer_heads": partial(transformer_heads, steps=2)}
     monkeypatch.setattr(figures, "FIGURES", FIGURES | quick)
     monkeypatch.setattr(figures, "FEATURE_COUNTS", (16, 32))
-    paths = draw_figures(tmp_path, formats=["png"])
-    assert [path.stem for path in paths] == list(FIGURES)
+    paths = draw_figures(tmp_path, names, ["png"])
+    assert [path.stem for path in paths] == names
     for path in paths:
         image = np.asarray(Image.open(path).convert("L"))
         assert image.std() > 10, path

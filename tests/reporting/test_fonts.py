@@ -16,6 +16,8 @@ from vit_vs_cnn.reporting.fonts import make_readable, readable
 from vit_vs_cnn.reporting.inspection_pictures import card, overlay_sheet
 from vit_vs_cnn.reporting.page import page_of
 
+pytestmark = pytest.mark.usefixtures("real_figures")
+
 NAMES = [
     "猫",
     "狗 (图)",

@@ -10,6 +10,8 @@ from PIL import Image
 from vit_vs_cnn.reporting.drawing import save_figure
 from vit_vs_cnn.reporting.heatmaps import attention_heatmaps
 
+pytestmark = pytest.mark.usefixtures("real_figures")
+
 LAYERS, HEADS, QUERIES, KEYS = 2, 3, 5, 7
 
 

@@ -20,6 +20,8 @@ from vit_vs_cnn.reporting.locality_figures import (
     variance_shares,
 )
 
+pytestmark = pytest.mark.usefixtures("real_figures")
+
 
 @pytest.fixture(scope="module")
 def report():

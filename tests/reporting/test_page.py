@@ -26,6 +26,8 @@ from vit_vs_cnn.reporting.page import fragment_of, page_of, write_document
 from vit_vs_cnn.reporting.style import looks
 from vit_vs_cnn.reporting.terminal import print_document
 
+pytestmark = pytest.mark.usefixtures("real_figures")
+
 NASTY = "<script>alert('x')</script> & \"n\""
 
 

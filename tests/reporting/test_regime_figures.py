@@ -16,6 +16,8 @@ from vit_vs_cnn.reporting.regime_figures import (
     residuals,
 )
 
+pytestmark = pytest.mark.usefixtures("real_figures")
+
 SIZES = (500, 1000, 4000, 10000)
 CROSSING = {"resnet": (0.5, 0.15, 0.0), "vit": (0.5 + 0.15 * 7.313, 0.3, 0.0)}  # at 1,500
 COSTS = {"resnet": {"flops": 3e12, "parameters": 75_000}, "vit": {"flops": 4e12, "parameters": 138_000}}

@@ -19,6 +19,7 @@ from vit_vs_cnn.runs.answers import MAJORITY
 from vit_vs_cnn.runs.contamination import Contamination
 from vit_vs_cnn.runs.evaluation import Predictions
 
+
 SIZES, SEEDS, IMAGES = (50, 110, 230, 470), (0, 1, 2), 307
 CURVES = {"vit": (0.9, 0.20), "resnet": (0.8, 0.25), "a<b>": (0.95, 0.15)}
 
@@ -83,6 +84,7 @@ def reported(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.usefixtures("real_figures")
 def test_the_report_is_the_same_bytes_when_it_is_written_again(reported):
     before = _bytes(reported / "report")
     shutil.rmtree(reported / "report")

@@ -274,6 +274,7 @@ def test_an_executor_by_name_is_short_for_a_block(tmp_path):
     assert experiment_from_dict({**tiny_config(tmp_path), "executor": "ray"}).executor.name == "ray"
 
 
+@pytest.mark.slow
 def test_a_failure_in_another_process_is_reported_here(tmp_path):
     values = _values(tmp_path, name="processes", workers=1)
     model = {"class_path": "tests.workers.killer.Fragile", "init_args": {"mended": str(tmp_path / "no")}}
