@@ -19,7 +19,6 @@ from vit_vs_cnn.runs.answers import MAJORITY
 from vit_vs_cnn.runs.contamination import Contamination
 from vit_vs_cnn.runs.evaluation import Predictions
 
-
 SIZES, SEEDS, IMAGES = (50, 110, 230, 470), (0, 1, 2), 307
 CURVES = {"vit": (0.9, 0.20), "resnet": (0.8, 0.25), "a<b>": (0.95, 0.15)}
 

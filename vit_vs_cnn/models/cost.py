@@ -22,9 +22,17 @@ def count_macs(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
     Arguments:
         image_shape: (channels, rows, cols).
     """
+    return shadow_pass(model, (1, *image_shape))[1]
+
+
+def shadow_pass(model: nn.Module, shape: tuple[int, int, int, int]) -> tuple[tuple[int, ...], int]:
+    """The shape of what a model gives for images, and the multiply-accumulates of it; see ``count_macs``.
+
+    Arguments:
+        shape: (images, channels, rows, cols).
+    """
     shadow = copy.deepcopy(model).to(device="meta", dtype=torch.float32).eval()
-    images = torch.empty(1, *image_shape, device="meta")
     # The fused attention kernels are opaque to the counter; the math one is made of products that it sees.
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        shadow(images)
-    return counter.get_total_flops() // 2
+        logits = shadow(torch.empty(shape, device="meta"))
+    return tuple(logits.shape), counter.get_total_flops() // 2

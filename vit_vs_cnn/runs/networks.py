@@ -15,6 +15,7 @@ from vit_vs_cnn.config import parsing as typed
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models import create_model
 from vit_vs_cnn.models.attention_network import AttentionNetwork
+from vit_vs_cnn.models.cost import shadow_pass
 from vit_vs_cnn.models.presets import PRESETS
 from vit_vs_cnn.models.registry import ATTENTION_PREFIX
 from vit_vs_cnn.training.checkpoints import About, read_about
@@ -116,20 +117,22 @@ def _typed_options(name: str, options: dict[str, Any], where: str) -> dict[str, 
     return options
 
 
-def check_logits(network: nn.Module, image_shape: tuple[int, int, int], *, num_classes: int, where: str) -> None:
-    """Send one image of no content through a shadow of the network, on the meta device, where nothing is computed.
+def check_logits(network: nn.Module, image_shape: tuple[int, int, int], *, num_classes: int, where: str) -> int:
+    """Send two images of no content through a shadow of the network, on the meta device, where nothing is computed.
+
+    Returns:
+        the multiply-accumulates of one image.
 
     Raises:
         InputError: the network fails on images of that shape, or does not give one logit for each class.
     """
-    shadow = copy.deepcopy(network).to("meta").eval()
     try:
-        with torch.no_grad():
-            shape = tuple(shadow(torch.empty(2, *image_shape, device="meta")).shape)
+        shape, macs = shadow_pass(network, (2, *image_shape))
     except Exception as error:  # whatever a network of the user's own may raise
         raise InputError(f"{where}: fails on images of shape {image_shape}: {' '.join(str(error).split())}") from error
     if shape != (2, num_classes):
         raise InputError(f"{where}: gives logits of shape {shape} for 2 images of {num_classes} classes")
+    return macs // 2
 
 
 def start_from(network: nn.Module, trained: nn.Module, *, where: str) -> None:

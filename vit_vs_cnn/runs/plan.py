@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.models.cost import count_macs, count_parameters
+from vit_vs_cnn.models.cost import count_parameters
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.images import CellImages
 from vit_vs_cnn.runs.networks import build_network, check_logits, network_of
@@ -40,8 +40,7 @@ def make_plan(cell: Cell, images: CellImages) -> Plan:
         contender.optimizer.build(network)  # before anything trains, not after the first contender has
     except InputError as error:
         raise InputError(f"contenders.{cell.contender}.{error}") from error
-    check_logits(network, shape, num_classes=num_classes, where=place)
-    macs = count_macs(network, shape)
+    macs = check_logits(network, shape, num_classes=num_classes, where=place)
     protocol = cell.experiment.protocol
     steps = protocol.budget.to_steps(batch_size=protocol.batch_size, train_images=len(images.training), macs=macs)
     return Plan(network, count_parameters(network), macs, steps)

@@ -87,9 +87,6 @@ def take_cells(order: Order, pool: Pool, *, console: Console, patient: bool = Fa
 @contextlib.contextmanager
 def _old_objects_frozen() -> Iterator[None]:
     """A block in which the collections behind each cell pass over what was there before: a third of a second each."""
-    if gc.get_freeze_count():  # somebody else has frozen, and would be thawed
-        yield
-        return
     gc.freeze()
     try:
         yield
