@@ -26,6 +26,7 @@ def _hash(values, size, contender="vit"):
 
 def test_the_cells_of_configs_without_sizes_and_searches_keep_their_names(tmp_path):
     values = tiny_config(tmp_path)
+    values["contenders"]["resnet"]["model"] = {"name": "resnet8"}
     assert [_hash(values, 120, name) for name in ("vit", "resnet")] == ["448d947fa6", "24bee62761"]
 
 
@@ -142,6 +143,7 @@ def test_each_size_trains_with_its_own_recipe(tmp_path):
 def test_every_budget_holds_cell_by_cell(tmp_path, budget):
     values = _values(tmp_path, {})
     values["contenders"].pop("vit")
+    values["contenders"]["resnet"]["model"] = {"name": "resnet8"}
     values["protocol"]["budget"] = budget
     for result in run_quietly(experiment_from_dict(values)):
         if "epochs" in budget:  # one of four in a class is for validation, rounded down

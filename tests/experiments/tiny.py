@@ -35,7 +35,7 @@ def tiny_config(output: Path, **changes: Any) -> dict[str, Any]:
                 "ema_half_life": 0.2,
                 "label_smoothing": 0.1,
             },
-            "resnet": {"model": {"name": "resnet8"}, "optimizer": {"name": "sgd", "lr": 0.05}},
+            "resnet": {"model": {"name": "resnet8", "width": 4}, "optimizer": {"name": "sgd", "lr": 0.05}},
         },
         "trainer": {
             "logger": False,

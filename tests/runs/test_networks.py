@@ -52,5 +52,5 @@ def test_a_checkpoint_of_a_registered_model_opens_where_it_is_registered(trained
     torch.save(contents, tmp_path / "mine.ckpt")
     with pytest.raises(InputError, match=r'mine.ckpt: there is no model "mine"; .*register_model\(name, factory\)'):
         open_network(tmp_path / "mine.ckpt")
-    register_model("mine", lambda num_classes, in_channels: ResNet(8, num_classes=num_classes, in_channels=in_channels))
+    register_model("mine", lambda num_classes, in_channels: ResNet(8, 4, num_classes, in_channels))
     assert hash_weights(open_network(tmp_path / "mine.ckpt").network) == hash_weights(open_network(original).network)
