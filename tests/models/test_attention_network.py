@@ -148,8 +148,12 @@ def test_released_it_starts_as_the_same_function_and_learns(window_size):
         ("resnet8", {"width": 5, "released": True, "window_size": 5, "sharpness": 5}),
         ("resnet18_w16", {"width": 5, "form": "quadratic"}),
         ("timm/resnet10t", {}),
-        ("timm/resnet10t", {"released": True, "window_size": 5}),
-        ("timm/mobilenetv3_small_050", {"released": True, "form": "quadratic", "sharpness": 46.0}),
+        pytest.param("timm/resnet10t", {"released": True, "window_size": 5}, marks=pytest.mark.slow),
+        pytest.param(
+            "timm/mobilenetv3_small_050",
+            {"released": True, "form": "quadratic", "sharpness": 46.0},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_its_checkpoint_fits_the_model_of_its_name(name, options):
