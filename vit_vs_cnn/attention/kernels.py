@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from vit_vs_cnn.attention.checks import check_choice
 from vit_vs_cnn.attention.functional import masked_softmax
 from vit_vs_cnn.attention.tracing import is_tracing
 
@@ -206,7 +207,6 @@ def log_bandwidth_parameter(bandwidth: float | Sequence[float], learned: bool) -
 
 def check_kernel(kernel: str, learn_bandwidth: bool = False) -> None:
     """Refuse a kernel that is unknown, or that cannot learn its bandwidth."""
-    if kernel not in KERNELS:
-        raise ValueError(f'kernel must be one of {", ".join(KERNELS)}, but is "{kernel}"')
+    check_choice("kernel", kernel, KERNELS)
     if learn_bandwidth and kernel == "box":
         raise ValueError('learn_bandwidth must be False for kernel="box": the gradient of a box is zero')

@@ -33,7 +33,7 @@ class RelativePosition(GridLayer):
         extra = self.extra_bias()
         extra = by_offset.new_zeros(len(by_offset), 3) if extra is None else extra
         # A window that reaches from any token to any other has a place for every offset; none is outside.
-        around = neighbourhood(self.grid_size, (2 * rows - 1, 2 * cols - 1), 1, "mask", self.extra_tokens)
+        around = neighbourhood(self.grid_size, (2 * rows - 1, 2 * cols - 1), extra_tokens=self.extra_tokens)
         slots = slot_matrix(around, by_offset.device)
         table = torch.cat([by_offset.flatten(1), torch.zeros_like(extra[:, :1]), extra], dim=1)
         return table.index_select(1, slots.flatten()).unflatten(1, slots.shape)

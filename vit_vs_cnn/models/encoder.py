@@ -7,8 +7,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torchvision.ops import StochasticDepth
 
-from vit_vs_cnn.attention.functional import Bias
 from vit_vs_cnn.attention.multihead import NORM_EPS, MultiHeadAttention
+from vit_vs_cnn.attention.shapes import Bias
 from vit_vs_cnn.models.mlp import Mlp
 
 

@@ -1,12 +1,8 @@
 """Windows as layers: what ``MultiHeadAttention`` calls in place of attention of all tokens to all."""
 
-from collections.abc import Sequence
-
-from jaxtyping import Float
-from torch import Tensor
-
 from vit_vs_cnn.attention.grid import GridLayer
 from vit_vs_cnn.attention.relative import RelativePosition
+from vit_vs_cnn.attention.shapes import AttendedHeads, Heads, HeadValues, Sizes
 from vit_vs_cnn.attention.windows.blocks import block_attention
 from vit_vs_cnn.attention.windows.neighbourhood import neighbourhood
 from vit_vs_cnn.attention.windows.sliding import local_attention
@@ -26,11 +22,7 @@ class SlidingWindow(GridLayer):
     """
 
     def __init__(
-        self,
-        grid_size: tuple[int, int],
-        window_size: int | Sequence[int],
-        boundary: str = "mask",
-        extra_tokens: int = 0,
+        self, grid_size: tuple[int, int], window_size: Sizes, boundary: str = "mask", extra_tokens: int = 0
     ) -> None:
         super().__init__(grid_size, extra_tokens)
         self.window_size = neighbourhood(grid_size, window_size, 1, boundary, extra_tokens).window_size
@@ -38,13 +30,13 @@ class SlidingWindow(GridLayer):
 
     def forward(
         self,
-        queries: Float[Tensor, "batch heads tokens head_dim"],
-        keys: Float[Tensor, "batch heads tokens head_dim"],
-        values: Float[Tensor, "batch heads tokens head_dim"],
+        queries: Heads,
+        keys: Heads,
+        values: HeadValues,
         *,
         relative: RelativePosition | None = None,
         return_weights: bool = False,
-    ) -> Tensor | tuple[Tensor, Tensor]:
+    ) -> AttendedHeads:
         """What each token gathers; with ``return_weights`` also the weights ``(batch, heads, tokens, tokens)``."""
         return local_attention(
             queries,
@@ -89,25 +81,21 @@ class BlockWindow(GridLayer):
     """
 
     def __init__(
-        self,
-        grid_size: tuple[int, int],
-        window_size: int | Sequence[int],
-        shifted: bool = False,
-        extra_tokens: int = 0,
+        self, grid_size: tuple[int, int], window_size: Sizes, shifted: bool = False, extra_tokens: int = 0
     ) -> None:
         super().__init__(grid_size, extra_tokens)
-        self.window_size = neighbourhood(grid_size, window_size, 1, "mask", extra_tokens).window_size
+        self.window_size = neighbourhood(grid_size, window_size, extra_tokens=extra_tokens).window_size
         self.shifted = shifted
 
     def forward(
         self,
-        queries: Float[Tensor, "batch heads tokens head_dim"],
-        keys: Float[Tensor, "batch heads tokens head_dim"],
-        values: Float[Tensor, "batch heads tokens head_dim"],
+        queries: Heads,
+        keys: Heads,
+        values: HeadValues,
         *,
         relative: RelativePosition | None = None,
         return_weights: bool = False,
-    ) -> Tensor | tuple[Tensor, Tensor]:
+    ) -> AttendedHeads:
         """What each token gathers; with ``return_weights`` also the weights ``(batch, heads, tokens, tokens)``."""
         pairs = zip(self.window_size, self.grid_size, strict=True)
         window = tuple(min(pair) for pair in pairs)
