@@ -2,10 +2,10 @@
 
 import torch
 from einops import rearrange
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from vit_vs_cnn.attention.grid import GridLayer
+from vit_vs_cnn.attention.shapes import Tokens
 
 
 class ConditionalPosition(GridLayer):
@@ -26,7 +26,7 @@ class ConditionalPosition(GridLayer):
         super().__init__(grid_size, extra_tokens)
         self.convolution = nn.Conv2d(embed_dim, embed_dim, 3, padding=1, groups=embed_dim)
 
-    def forward(self, tokens: Float[Tensor, "batch tokens embed_dim"]) -> Float[Tensor, "batch tokens embed_dim"]:
+    def forward(self, tokens: Tokens) -> Tokens:
         extra, patches = tokens[:, : self.extra_tokens], tokens[:, self.extra_tokens :]
         image = rearrange(patches, "b (rows cols) d -> b d rows cols", rows=self.grid_size[0])
         patches = patches + rearrange(self.convolution(image), "b d rows cols -> b (rows cols) d")

@@ -7,17 +7,17 @@ from typing import NamedTuple, TypeAlias
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.checks import check_positive
 from vit_vs_cnn.attention.functional import scaled_dot_product_attention
-from vit_vs_cnn.attention.shapes import Attended, Gathered, Keys, Queries, Values, Weights
+from vit_vs_cnn.attention.shapes import AnyMask, Attended, Gathered, Keys, Queries, Values, Weights
 
 #: From ``(..., tokens, head_dim)`` to ``(..., tokens, features)``, not negative.
 FeatureMap: TypeAlias = Callable[[Tensor], Tensor]
 #: Over the keys alone, one row for all queries: ``(..., 1, keys)``.
-KeyMask: TypeAlias = Bool[Tensor, "..."]
+KeyMask: TypeAlias = AnyMask
 
 
 def elu_features(tokens: Float[Tensor, "*batch head_dim"]) -> Float[Tensor, "*batch head_dim"]:

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.grid import GridLayer
+from vit_vs_cnn.attention.shapes import Tokens
 
 
 def sinusoidal_encoding(
@@ -146,7 +147,7 @@ class LearnedPosition(GridLayer):
         self.encoding = nn.Parameter(torch.empty(extra_tokens + grid_size[0] * grid_size[1], embed_dim))
         nn.init.trunc_normal_(self.encoding, std=0.02)
 
-    def forward(self, tokens: Float[Tensor, "batch tokens embed_dim"]) -> Float[Tensor, "batch tokens embed_dim"]:
+    def forward(self, tokens: Tokens) -> Tokens:
         return tokens + self.encoding
 
     @torch.no_grad()
@@ -181,7 +182,7 @@ class SinusoidalPosition(GridLayer):
         encoding = F.pad(sincos_2d_encoding(grid_size, embed_dim), (0, 0, extra_tokens, 0))
         self.register_buffer("encoding", encoding, persistent=False)
 
-    def forward(self, tokens: Float[Tensor, "batch tokens embed_dim"]) -> Float[Tensor, "batch tokens embed_dim"]:
+    def forward(self, tokens: Tokens) -> Tokens:
         return tokens + self.encoding
 
     def resize(self, grid_size: tuple[int, int]) -> None:

@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vit_vs_cnn.attention.grid import GridLayer
+from vit_vs_cnn.attention.shapes import Heads
 
 
 class RotaryPosition(GridLayer):
@@ -40,9 +41,7 @@ class RotaryPosition(GridLayer):
         self.register_buffer("cosines", cosines, persistent=False)
         self.register_buffer("sines", sines, persistent=False)
 
-    def forward(
-        self, queries: Float[Tensor, "batch heads tokens head_dim"], keys: Float[Tensor, "batch heads tokens head_dim"]
-    ) -> tuple[Float[Tensor, "batch heads tokens head_dim"], Float[Tensor, "batch heads tokens head_dim"]]:
+    def forward(self, queries: Heads, keys: Heads) -> tuple[Heads, Heads]:
         """Both, each token rotated to its place."""
         return self._rotate(queries), self._rotate(keys)
 

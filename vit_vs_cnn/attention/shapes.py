@@ -11,6 +11,7 @@ Sizes: TypeAlias = int | Sequence[int]
 
 Images = Float[Tensor, "batch channels rows cols"]
 Tokens = Float[Tensor, "batch tokens embed_dim"]
+Logits = Float[Tensor, "batch classes"]
 
 Queries = Float[Tensor, "batch heads queries head_dim"]
 Keys = Float[Tensor, "batch heads keys head_dim"]

@@ -15,9 +15,7 @@ FRACTION_BITS = 16
 
 
 def shifted(
-    images: UInt8[Tensor, "batch channels rows cols"],
-    offsets: Int64[Tensor, "2 batch"],
-    flips: Bool[Tensor, "batch"],
+    images: UInt8[Tensor, "batch channels rows cols"], offsets: Int64[Tensor, "2 batch"], flips: Bool[Tensor, "batch"]
 ) -> UInt8[Tensor, "batch channels rows cols"]:
     """Crop of the zero-padded image, then horizontal flip, in one look-up.
 

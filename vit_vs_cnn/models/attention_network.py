@@ -1,14 +1,13 @@
 """A convolutional network compiled to attention, as a model by name."""
 
 import copy
-from collections.abc import Sequence
 from functools import partial
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.convolution import ConvolutionalAttention, network_to_attention
+from vit_vs_cnn.attention.shapes import Images, Sizes
 
 
 class AttentionNetwork(nn.Module):
@@ -36,7 +35,7 @@ class AttentionNetwork(nn.Module):
         self,
         network: nn.Module,
         *,
-        image_size: int | Sequence[int],
+        image_size: Sizes,
         form: str = "window",
         sharpness: float | None = None,
         head_dim: int | None = None,
@@ -82,9 +81,7 @@ class AttentionNetwork(nn.Module):
                 kept |= {f"{name}.{position}" for position in positions}
         return kept
 
-    def forward(
-        self, images: Float[Tensor, "batch channels rows cols"], *, return_attention: bool = False
-    ) -> Tensor | tuple[Tensor, list[Tensor]]:
+    def forward(self, images: Images, *, return_attention: bool = False) -> Tensor | tuple[Tensor, list[Tensor]]:
         """Logits; with ``return_attention`` also the weights of every layer in the order of the forward pass.
 
         Each is ``(batch, heads, queries, tokens)``, the tokens being the places of the layer's own input.

@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torchvision.ops import StochasticDepth
 
 from vit_vs_cnn.attention.multihead import NORM_EPS, MultiHeadAttention
-from vit_vs_cnn.attention.shapes import Bias
+from vit_vs_cnn.attention.shapes import AnyMask, Bias, Tokens, TokenWeights
 from vit_vs_cnn.models.mlp import Mlp
 
 
@@ -51,16 +50,8 @@ class EncoderBlock(nn.Module):
         self.drop_path = StochasticDepth(drop_path, mode="row") if drop_path != 0.0 else None
 
     def forward(
-        self,
-        tokens: Float[Tensor, "batch tokens embed_dim"],
-        *,
-        mask: Bool[Tensor, "..."] | None = None,
-        bias: Bias | None = None,
-        return_weights: bool = False,
-    ) -> (
-        Float[Tensor, "batch tokens embed_dim"]
-        | tuple[Float[Tensor, "batch tokens embed_dim"], Float[Tensor, "batch heads tokens tokens"]]
-    ):
+        self, tokens: Tokens, *, mask: AnyMask | None = None, bias: Bias | None = None, return_weights: bool = False
+    ) -> Tokens | tuple[Tokens, TokenWeights]:
         """The tokens after the block; with ``return_weights`` also the attention weights."""
         attended = self.attention(self.attention_norm(tokens), mask=mask, bias=bias, return_weights=return_weights)
         attended, weights = attended if return_weights else (attended, None)
@@ -122,16 +113,8 @@ class Encoder(nn.Module):
         self.conditional = conditional
 
     def forward(
-        self,
-        tokens: Float[Tensor, "batch tokens embed_dim"],
-        *,
-        mask: Bool[Tensor, "..."] | None = None,
-        bias: Bias | None = None,
-        return_weights: bool = False,
-    ) -> (
-        Float[Tensor, "batch tokens embed_dim"]
-        | tuple[Float[Tensor, "batch tokens embed_dim"], list[Float[Tensor, "batch heads tokens tokens"]]]
-    ):
+        self, tokens: Tokens, *, mask: AnyMask | None = None, bias: Bias | None = None, return_weights: bool = False
+    ) -> Tokens | tuple[Tokens, list[TokenWeights]]:
         """The tokens after the last block; with ``return_weights`` also the attention weights, first layer first."""
         weights = []
         for layer, block in enumerate(self.blocks):

@@ -2,11 +2,12 @@
 
 from typing import NamedTuple
 
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.masks import causal_mask, combine_masks
 from vit_vs_cnn.attention.multihead import NORM_EPS, MultiHeadAttention
+from vit_vs_cnn.attention.shapes import AnyMask, Tokens
 from vit_vs_cnn.models.mlp import Mlp
 
 
@@ -41,7 +42,7 @@ class ResidualAttention(nn.Module):
         tokens: Float[Tensor, "batch queries embed_dim"],
         memory: Float[Tensor, "batch keys embed_dim"] | None = None,
         *,
-        mask: Bool[Tensor, "..."] | None = None,
+        mask: AnyMask | None = None,
         return_weights: bool = False,
     ) -> tuple[Float[Tensor, "batch queries embed_dim"], Float[Tensor, "batch heads queries keys"] | None]:
         queries = self.norm(tokens) if self.norm_first else tokens
@@ -71,7 +72,7 @@ class ResidualMlp(nn.Module):
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
 
-    def forward(self, tokens: Float[Tensor, "batch tokens embed_dim"]) -> Float[Tensor, "batch tokens embed_dim"]:
+    def forward(self, tokens: Tokens) -> Tokens:
         if self.norm_first:
             return tokens + self.mlp(self.norm(tokens))
         return self.norm(tokens + self.mlp(tokens))
@@ -107,13 +108,13 @@ class TransformerBlock(nn.Module):
 
     def forward(
         self,
-        tokens: Float[Tensor, "batch tokens embed_dim"],
+        tokens: Tokens,
         memory: Float[Tensor, "batch memory_tokens embed_dim"] | None = None,
         *,
-        mask: Bool[Tensor, "..."] | None = None,
-        memory_mask: Bool[Tensor, "..."] | None = None,
+        mask: AnyMask | None = None,
+        memory_mask: AnyMask | None = None,
         return_weights: bool = False,
-    ) -> tuple[Float[Tensor, "batch tokens embed_dim"], Tensor | None, Tensor | None]:
+    ) -> tuple[Tokens, Tensor | None, Tensor | None]:
         """The tokens, and on request the weights of the self-attention and of the cross-attention."""
         tokens, weights = self.self_attention(tokens, mask=mask, return_weights=return_weights)
         cross_weights = None
@@ -190,7 +191,7 @@ class EncoderDecoder(nn.Module):
         self,
         source: Float[Tensor, "batch source_tokens embed_dim"],
         *,
-        mask: Bool[Tensor, "..."] | None = None,
+        mask: AnyMask | None = None,
         return_weights: bool = False,
     ) -> tuple[Float[Tensor, "batch source_tokens embed_dim"], list[Tensor]]:
         """The memory, and the weights of every block (none unless asked for)."""
@@ -205,8 +206,8 @@ class EncoderDecoder(nn.Module):
         target: Float[Tensor, "batch target_tokens embed_dim"],
         memory: Float[Tensor, "batch source_tokens embed_dim"],
         *,
-        mask: Bool[Tensor, "..."] | None = None,
-        memory_mask: Bool[Tensor, "..."] | None = None,
+        mask: AnyMask | None = None,
+        memory_mask: AnyMask | None = None,
         return_weights: bool = False,
     ) -> tuple[Float[Tensor, "batch target_tokens embed_dim"], list[Tensor], list[Tensor]]:
         """The target's tokens, and the weights of self- and cross-attention (none unless asked for).
@@ -229,9 +230,9 @@ class EncoderDecoder(nn.Module):
         source: Float[Tensor, "batch source_tokens embed_dim"],
         target: Float[Tensor, "batch target_tokens embed_dim"],
         *,
-        source_mask: Bool[Tensor, "..."] | None = None,
-        target_mask: Bool[Tensor, "..."] | None = None,
-        memory_mask: Bool[Tensor, "..."] | None = None,
+        source_mask: AnyMask | None = None,
+        target_mask: AnyMask | None = None,
+        memory_mask: AnyMask | None = None,
         return_weights: bool = False,
     ) -> (
         Float[Tensor, "batch target_tokens embed_dim"]

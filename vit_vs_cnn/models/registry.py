@@ -2,12 +2,13 @@
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from typing import Any
 
 from torch import nn
 
+from vit_vs_cnn.attention.shapes import Sizes
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.attention_network import AttentionNetwork
 from vit_vs_cnn.models.presets import PRESETS
@@ -46,9 +47,7 @@ def list_models(pattern: str = "*") -> list[str]:
     return [name for name in (*PRESETS, *_REGISTERED) if fnmatchcase(name, pattern)]
 
 
-def create_model(
-    name: str, *, num_classes: int, image_size: int | Sequence[int], in_channels: int = 3, **options: Any
-) -> nn.Module:
+def create_model(name: str, *, num_classes: int, image_size: Sizes, in_channels: int = 3, **options: Any) -> nn.Module:
     """The model of that name, freshly initialised.
 
     Arguments:
@@ -89,7 +88,7 @@ def create_model(
 
 
 def _create_attention_network(
-    name: str, num_classes: int, image_size: int | Sequence[int], in_channels: int, options: dict[str, Any]
+    name: str, num_classes: int, image_size: Sizes, in_channels: int, options: dict[str, Any]
 ) -> nn.Module:
     own = [
         option for option in inspect.signature(AttentionNetwork).parameters if option not in ("network", "image_size")
@@ -114,7 +113,7 @@ def _create_attention_network(
 
 
 def _create_timm_model(
-    name: str, num_classes: int, image_size: int | Sequence[int], in_channels: int, options: dict[str, Any]
+    name: str, num_classes: int, image_size: Sizes, in_channels: int, options: dict[str, Any]
 ) -> nn.Module:
     import timm
 

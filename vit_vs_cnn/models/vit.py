@@ -1,12 +1,10 @@
 """The Vision Transformer."""
 
 import copy
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from vit_vs_cnn.attention.conditional import ConditionalPosition
 from vit_vs_cnn.attention.gated import GatedAttention
@@ -14,6 +12,7 @@ from vit_vs_cnn.attention.grid import GridLayer
 from vit_vs_cnn.attention.initialisation import initialise_gated, initialise_impulse, initialise_mimetic
 from vit_vs_cnn.attention.multihead import NORM_EPS, MultiHeadAttention
 from vit_vs_cnn.attention.positions import LearnedPosition, SinusoidalPosition, sincos_2d_encoding
+from vit_vs_cnn.attention.shapes import Images, Logits, Sizes, Tokens, TokenWeights
 from vit_vs_cnn.models.encoder import Encoder
 from vit_vs_cnn.models.patch_embedding import PatchEmbedding
 from vit_vs_cnn.models.timm.weights import read_timm
@@ -90,8 +89,8 @@ class VisionTransformer(nn.Module):
 
     def __init__(
         self,
-        image_size: int | Sequence[int] = 32,
-        patch_size: int | Sequence[int] = 4,
+        image_size: Sizes = 32,
+        patch_size: Sizes = 4,
         in_channels: int = 3,
         num_classes: int = 10,
         embed_dim: int = 192,
@@ -230,7 +229,7 @@ class VisionTransformer(nn.Module):
         """Names of the parameters that stand for a place or a token, not for a map: these must not decay."""
         return {name for name, _ in self.named_parameters() if name.endswith(PLACES_AND_TOKENS)}
 
-    def resize(self, image_size: int | Sequence[int]) -> "VisionTransformer":
+    def resize(self, image_size: Sizes) -> "VisionTransformer":
         """A copy for images of another size, its position moved to the new grid; the model itself is left as it was.
 
         Raises:
@@ -244,11 +243,8 @@ class VisionTransformer(nn.Module):
         return resized
 
     def forward_features(
-        self, images: Float[Tensor, "batch channels rows cols"], return_attention: bool = False
-    ) -> (
-        Float[Tensor, "batch tokens embed_dim"]
-        | tuple[Float[Tensor, "batch tokens embed_dim"], list[Float[Tensor, "batch heads tokens tokens"]]]
-    ):
+        self, images: Images, return_attention: bool = False
+    ) -> Tokens | tuple[Tokens, list[TokenWeights]]:
         """The tokens after the encoder, before pool and norm, the class token first; see ``forward`` for the rest."""
         tokens = self.patch_embedding(images)
         if self.class_token is not None:
@@ -259,19 +255,14 @@ class VisionTransformer(nn.Module):
             tokens = self.dropout(tokens)
         return self.encoder(tokens, return_weights=return_attention)
 
-    def forward_head(self, tokens: Float[Tensor, "batch tokens embed_dim"]) -> Float[Tensor, "batch classes"]:
+    def forward_head(self, tokens: Tokens) -> Logits:
         """Pool, norm and classify."""
         if self.pool == "class":
             return self.head(self.norm(tokens[:, 0]))
         patches = tokens[:, self.extra_tokens :] if self.extra_tokens else tokens
         return self.head(self.norm(patches.mean(dim=1)))
 
-    def forward(
-        self, images: Float[Tensor, "batch channels rows cols"], return_attention: bool = False
-    ) -> (
-        Float[Tensor, "batch classes"]
-        | tuple[Float[Tensor, "batch classes"], list[Float[Tensor, "batch heads tokens tokens"]]]
-    ):
+    def forward(self, images: Images, return_attention: bool = False) -> Logits | tuple[Logits, list[TokenWeights]]:
         """Logits; with ``return_attention`` also the attention weights of every layer, the first layer first.
 
         Arguments:

@@ -9,6 +9,7 @@ from vit_vs_cnn.attention.positions import LearnedPosition, SinusoidalPosition
 from vit_vs_cnn.attention.relative import QuadraticBias, RelativeBias
 from vit_vs_cnn.attention.rotary import RotaryPosition
 from vit_vs_cnn.attention.scores import AdditiveScore, KernelScore, ScoredAttention
+from vit_vs_cnn.attention.shapes import Sizes
 from vit_vs_cnn.attention.windows.layers import BlockWindow, SlidingWindow
 
 POSITIONS = ("learned", "sincos", "relative", "quadratic", "rotary", "conditional", "none")
@@ -17,7 +18,7 @@ WINDOW_KINDS = ("sliding", "block")
 INITIALISATIONS = ("default", "mimetic", "impulse")
 
 #: One window for all layers (None for global attention), or one for each layer.
-WindowSize = int | Sequence[int | Sequence[int] | None] | None
+WindowSize = int | Sequence[Sizes | None] | None
 
 
 def additive_position(

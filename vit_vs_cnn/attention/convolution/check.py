@@ -6,22 +6,17 @@ from itertools import zip_longest
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.convolution.folding import tensors_in
+from vit_vs_cnn.attention.shapes import Images
 
 #: Images that the two are compared on.
 CHECKED_IMAGES = 2
 
 
 @torch.no_grad()
-def check_same_function(
-    model: nn.Module,
-    attention: nn.Module,
-    images: Float[Tensor, "batch channels rows cols"],
-    folded: Mapping[str, str],
-) -> None:
+def check_same_function(model: nn.Module, attention: nn.Module, images: Images, folded: Mapping[str, str]) -> None:
     """Compare the outputs of two networks in evaluation mode, and where they differ look for the layer that does.
 
     Arguments:

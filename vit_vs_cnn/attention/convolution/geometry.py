@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from vit_vs_cnn.attention.shapes import Sizes
+
 PADDING_MODES = ("zeros", "replicate", "circular", "reflect")
 
 
@@ -176,12 +178,12 @@ def windows_of(geometry: Geometry, padded: Tensor) -> Tensor:
 
 def read_geometry(
     *,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int],
-    padding: int | Sequence[int] | Sequence[Sequence[int]],
-    dilation: int | Sequence[int],
+    kernel_size: Sizes,
+    stride: Sizes,
+    padding: Sizes | Sequence[Sequence[int]],
+    dilation: Sizes,
     padding_mode: str,
-    window_size: int | Sequence[int] | None,
+    window_size: Sizes | None,
 ) -> Geometry:
     """Read and check what the user gave.
 
@@ -205,7 +207,7 @@ def read_geometry(
     return Geometry(rows, cols)
 
 
-def _pair(name: str, given: int | Sequence[int], *, least: int) -> tuple[int, int]:
+def _pair(name: str, given: Sizes, *, least: int) -> tuple[int, int]:
     numbers = (given, given) if isinstance(given, int) else tuple(given)
     if len(numbers) != 2 or min(numbers) < least:
         raise ValueError(f"{name} must be one number or two, at least {least}, but is {given}")

@@ -17,6 +17,7 @@ from vit_vs_cnn.attention.convolution.windows import (
     shared_window_attention_reference,
     tiles_to_grid,
 )
+from vit_vs_cnn.attention.shapes import Images, Sizes
 
 FORMS = ("window", "quadratic")
 #: How sharp the heads are if nothing is said. At 46 the softmax of the quadratic code is one-hot in every dtype.
@@ -89,17 +90,17 @@ class ConvolutionalAttention(nn.Module):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: int | Sequence[int],
+        kernel_size: Sizes,
         *,
-        stride: int | Sequence[int] = 1,
-        padding: int | Sequence[int] | Sequence[Sequence[int]] = 0,
-        dilation: int | Sequence[int] = 1,
+        stride: Sizes = 1,
+        padding: Sizes | Sequence[Sequence[int]] = 0,
+        dilation: Sizes = 1,
         groups: int = 1,
         bias: bool = True,
         padding_mode: str = "zeros",
         form: str = "window",
         sharpness: float | None = None,
-        window_size: int | Sequence[int] | None = None,
+        window_size: Sizes | None = None,
         head_dim: int | None = None,
         released: bool = False,
         key_dim: int = 8,
@@ -208,7 +209,7 @@ class ConvolutionalAttention(nn.Module):
         return torch.cat([bias, bias.new_zeros(self.num_heads - len(bias), self.geometry.places)])
 
     def forward(
-        self, images: Float[Tensor, "batch channels rows cols"], *, return_weights: bool = False
+        self, images: Images, *, return_weights: bool = False
     ) -> (
         Float[Tensor, "batch out_channels out_rows out_cols"]
         | tuple[Float[Tensor, "batch out_channels out_rows out_cols"], Float[Tensor, "batch heads queries tokens"]]

@@ -176,13 +176,7 @@ def _between_tokens(
 
 
 def _dense(
-    around: Neighbourhood,
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    table: Tensor | None,
-    *,
-    return_weights: bool,
+    around: Neighbourhood, queries: Tensor, keys: Tensor, values: Tensor, table: Tensor | None, *, return_weights: bool
 ) -> Tensor | tuple[Tensor, Tensor]:
     """All tokens with all, what lies outside masked. ``table`` None: nothing is added within the windows.
 
