@@ -17,9 +17,8 @@ class ConditionalPosition(GridLayer):
     Differs: none; tokens that stand for no patch pass unchanged.
 
     Arguments:
-        grid_size: (rows, cols) of the patches.
+        grid_size, extra_tokens: see ``GridLayer``.
         embed_dim: width of a token.
-        extra_tokens: tokens before the patches that stand for none, such as the class token.
     """
 
     def __init__(self, grid_size: tuple[int, int], embed_dim: int, extra_tokens: int = 0) -> None:

@@ -23,9 +23,8 @@ class OffsetProjection(RelativePosition):
     the number of heads need not be a square.
 
     Arguments:
-        grid_size: (rows, cols) of the patches; only their number matters.
+        grid_size, extra_tokens: see ``GridLayer``.
         num_heads: attention heads.
-        extra_tokens: tokens before the patches that stand for none, such as the class token.
         locality: alpha, how sharply a head first prefers its offset.
 
     Raises:
@@ -63,9 +62,8 @@ class GatedAttention(GridLayer):
     ConViT it enters after the last gated layer, and the last two are plain.
 
     Arguments:
-        grid_size: (rows, cols) of the patches.
+        grid_size, extra_tokens: see ``GridLayer``.
         num_heads: attention heads.
-        extra_tokens: tokens before the patches that stand for none.
         locality: alpha, how sharply a head first prefers its offset; see ``OffsetProjection``.
 
     Raises:

@@ -194,11 +194,7 @@ class KernelRegression(nn.Module):
 
 
 def log_bandwidth_parameter(bandwidth: float | Sequence[float], learned: bool) -> nn.Parameter:
-    """The logarithm of a bandwidth, so that what is learned stays positive.
-
-    Raises:
-        ValueError: if a bandwidth is not positive.
-    """
+    """The logarithm of a bandwidth, so that what is learned stays positive."""
     bandwidths = torch.as_tensor(bandwidth, dtype=torch.get_default_dtype())
     if not (bandwidths > 0).all():
         raise ValueError(f"bandwidth must be positive, but is {bandwidth}")

@@ -137,9 +137,8 @@ class LearnedPosition(GridLayer):
     Differs: none.
 
     Arguments:
-        grid_size: (rows, cols) of the patches.
+        grid_size, extra_tokens: see ``GridLayer``.
         embed_dim: width of a token.
-        extra_tokens: tokens before the patches that stand for none, such as the class token.
     """
 
     def __init__(self, grid_size: tuple[int, int], embed_dim: int, extra_tokens: int = 0) -> None:
@@ -167,9 +166,8 @@ class SinusoidalPosition(GridLayer):
     Differs: see ``sincos_2d_encoding``.
 
     Arguments:
-        grid_size: (rows, cols) of the patches.
+        grid_size, extra_tokens: see ``GridLayer``.
         embed_dim: width of a token, a multiple of four.
-        extra_tokens: tokens before the patches that stand for none, such as the class token.
 
     Raises:
         ValueError: if ``embed_dim`` is not a multiple of four.

@@ -49,9 +49,8 @@ class RelativeBias(RelativePosition):
     Differs: over the whole grid, or any window of it.
 
     Arguments:
-        grid_size: (rows, cols) of the patches.
+        grid_size, extra_tokens: see ``GridLayer``.
         num_heads: attention heads.
-        extra_tokens: tokens before the patches that stand for none, such as the class token.
     """
 
     def __init__(self, grid_size: tuple[int, int], num_heads: int, extra_tokens: int = 0) -> None:
@@ -94,9 +93,8 @@ class QuadraticBias(RelativePosition):
     square kernel that has one for each head, nearest first, instead of at random. Extra tokens get zero.
 
     Arguments:
-        grid_size: (rows, cols) of the patches; only their number matters.
+        grid_size, extra_tokens: see ``GridLayer``.
         num_heads: attention heads.
-        extra_tokens: tokens before the patches that stand for none, such as the class token.
     """
 
     def __init__(self, grid_size: tuple[int, int], num_heads: int, extra_tokens: int = 0) -> None:

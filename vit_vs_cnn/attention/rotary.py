@@ -19,9 +19,8 @@ class RotaryPosition(GridLayer):
     Differs: none; tokens that stand for no patch are not rotated.
 
     Arguments:
-        grid_size: (rows, cols) of the patches.
+        grid_size, extra_tokens: see ``GridLayer``.
         head_dim: width of a head, a multiple of four.
-        extra_tokens: tokens before the patches that stand for none, such as the class token.
         base: ratio of the longest wavelength to the shortest, nearly; 100 suits a grid, 10000 a text.
 
     Raises:

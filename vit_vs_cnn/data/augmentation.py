@@ -37,10 +37,7 @@ class Augmenter:
     Order: crop and flip, policy, ``(x / 255 - mean) / std``, erasing and cutout, mixing.
 
     Arguments:
-        config: what to do.
         mean: of each channel, in units where white is 1.
-        std: of each channel, in the same units.
-        num_classes: width of the soft labels.
 
     Raises:
         InputError: mean and std do not fit each other, or the policy is not defined for that many channels.

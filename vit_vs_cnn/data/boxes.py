@@ -22,8 +22,6 @@ def erasing_boxes(draws: Float64[Tensor, "5 batch"], probability: float, grid_si
 
     Arguments:
         draws: whether, area, aspect ratio, row and column.
-        probability: how often an image is erased.
-        grid_size: rows and columns of the images.
     """
     rows, cols = grid_size
     area = rows * cols * (ERASED_AREA[0] + (ERASED_AREA[1] - ERASED_AREA[0]) * draws[1])

@@ -41,10 +41,8 @@ class CifarSource:
     Reference: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009.
 
     Arguments:
-        name: ``cifar10`` or ``cifar100``.
         root: the folder that holds (or gets) ``cifar-10-batches-py`` or ``cifar-100-python``, or the archive of it; the
             path of that inner folder will do as well.
-        options: how the data is obtained.
 
     Raises:
         InputError: for an unknown name. ``train`` and ``test`` raise it if the data is missing and cannot be had, is
@@ -245,13 +243,7 @@ def extract_members(archive: Path, members: Mapping[str, int], folder: Path) -> 
     is unpacked is bounded, whatever the archive declares: each member, their sum, the headers and their number.
 
     Arguments:
-        archive: the file.
         members: for each name the bytes that it may have.
-        folder: where to write.
-
-    Raises:
-        InputError: if the archive is damaged, lacks a member, or unpacks to more.
-        OSError: if the files cannot be written.
     """
     wanted = dict(members)
     try:

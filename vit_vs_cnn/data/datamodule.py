@@ -35,7 +35,6 @@ class TrainingData(lightning.LightningDataModule):
     Arguments:
         training: what is trained on; the normalisation is measured on these images alone.
         validation: what is measured on the way, possibly nothing.
-        augmentation: how training images are varied.
         batch_size: images of one optimizer step, over all devices and accumulated batches together.
         steps: optimizer steps of the whole run.
         accumulate: batches that make one step.

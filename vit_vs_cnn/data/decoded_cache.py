@@ -104,11 +104,6 @@ def _digest(parts: list[Any]) -> str:
 def decode_all(root: Path, files: list[ImageFile], options: FolderOptions) -> tuple[np.ndarray, list[Fault]]:
     """Decode files in threads (Pillow lets others run meanwhile), as many at a time as ``PIXELS_IN_FLIGHT`` allows.
 
-    Arguments:
-        root: the folder that the names are relative to.
-        files: what to decode.
-        options: its ``image_size`` and ``resize`` matter here.
-
     Returns:
         The images that can be read, ``(count, 3, image_size, image_size)``, and why the others cannot.
     """

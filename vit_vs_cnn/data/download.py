@@ -27,11 +27,7 @@ class TransferStopped(Exception):
 
 
 def check_url(url: str) -> None:
-    """See that a URL is one that can be fetched, as far as it tells by itself.
-
-    Raises:
-        InputError: another scheme, no host where one is needed, or no URL at all.
-    """
+    """See that a URL is one that can be fetched, as far as it tells by itself."""
     try:
         parts = urllib.parse.urlsplit(url)
         is_whole = parts.scheme == "file" or (bool(parts.hostname) and parts.port != 0)
@@ -64,12 +60,10 @@ def download(
     server can send ranges. One process at a time: the caller holds a lock.
 
     Arguments:
-        url: of a file, by https, http, ftp or file.
         destination: the file to write; its folder exists.
         md5: the MD5 sum that the file must have, in hex; None: not verified.
         most_bytes: a transfer that is longer is stopped; None: not bounded.
         attempts: how often a transfer that stops is taken up again.
-        pause: seconds between attempts.
 
     Raises:
         InputError: if the URL is none or answers with an error, the transfer stops for good, it is too long or the

@@ -22,7 +22,6 @@ class FolderSource:
     Arguments:
         root: ``<class>/...`` (then a test set is split off), or ``train/<class>/...`` with optional ``val/`` and
             ``test/``. The classes are the names of the folders, sorted; sub-folders in them are allowed.
-        options: how it is read.
 
     Raises:
         InputError: from the methods, for what ``find_layout`` refuses, and for whatever cannot be used. All of that, in

@@ -45,11 +45,7 @@ def describe(faults: Sequence[Fault]) -> str:
 
 
 def write_faults(faults: Sequence[Fault], path: Path) -> None:
-    """Every fault as a line of a CSV file, with kind, file and reason.
-
-    Raises:
-        OSError: if it cannot be written.
-    """
+    """Every fault as a line of a CSV file, with kind, file and reason."""
     with (
         written_whole(path, contested=True) as partial,
         partial.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,

@@ -67,10 +67,6 @@ def find_layout(root: Path, options: FolderOptions) -> Layout:
     Each class gives ``test_fraction`` of its images to the test (at least one), if there is no ``test/``: those whose
     paths come first in the order of SHA-256(seed, path), so that a file added later moves at most few others.
 
-    Arguments:
-        root: the folder.
-        options: its ``test_fraction`` and ``split_seed`` matter here.
-
     Returns:
         The layout. Its ``faults`` are links that would mix classes, folders that cannot be listed, classes with too few
         images, those that only validation or test has, and those that the test lacks.
@@ -142,9 +138,6 @@ class Search:
 
     A link that leads to a folder of the root or above it would put the images of one class into another, or go in a
     circle; it becomes one of the ``faults``.
-
-    Arguments:
-        root: the folder of all.
     """
 
     def __init__(self, root: Path) -> None:

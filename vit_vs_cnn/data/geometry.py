@@ -23,9 +23,7 @@ def shifted(
     offset_col]``; black outside. An offset of ``-p`` to ``p`` is a crop of the image padded by ``p``.
 
     Arguments:
-        images: pixel values.
         offsets: first row and first column of each crop, in pixels of the unpadded image.
-        flips: which images are mirrored.
     """
     num_rows, num_cols = images.shape[-2:]
     rows = torch.arange(num_rows, device=images.device) + offsets[0][:, None]
@@ -73,8 +71,6 @@ def affine_coefficients(operation: str, magnitude: float, grid_size: tuple[int, 
         operation: ``ShearX``, ``ShearY`` (about the upper left corner; magnitude: pixels per pixel), ``TranslateX``,
             ``TranslateY`` (whole pixels, the fraction is dropped), ``Rotate`` (degrees, counterclockwise, about the
             centre); every other name is the identity.
-        magnitude: how far, with its sign.
-        grid_size: rows and columns of the image.
     """
     rows, cols = grid_size
     # In pixel centres about the image's centre: source = [[a, b], [d, e]] (col, row) + (t, f).

@@ -36,11 +36,7 @@ class ObjectsDraw:
 
 
 class ObjectsSource:
-    """The embedded images as a source: ten shapes on clutter, nothing downloaded.
-
-    Arguments:
-        options: how many images, and which.
-    """
+    """The embedded images as a source: ten shapes on clutter, nothing downloaded."""
 
     def __init__(self, options: ObjectsOptions | None = None) -> None:
         self.options = options or ObjectsOptions()
@@ -99,16 +95,11 @@ def draw_objects(
     ten holds each class once. The dials of shape and texture change no pixel outside the object.
 
     Arguments:
-        count: images to draw.
         seed, split: the family of images, and which of its two independent streams.
-        start: number of the first image.
         image_size: side in pixels, or (rows, cols); each 8 to 1024.
         shape_agreement: probability that the shape is that of the label; otherwise another, uniformly.
         texture_agreement: probability that the texture is that of the label; otherwise another, uniformly.
         difficulty: 0 to 1, see ``ObjectsOptions``.
-
-    Raises:
-        InputError: a value is outside its range.
     """
     rows, cols = (image_size, image_size) if isinstance(image_size, int) else image_size
     check_count("count", count, least=1)

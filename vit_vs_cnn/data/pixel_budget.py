@@ -6,11 +6,7 @@ from threading import Condition
 
 
 class PixelBudget:
-    """Lets threads hold ``limit`` pixels together; one that wants more than that waits until it is alone.
-
-    Arguments:
-        limit: pixels.
-    """
+    """Lets threads hold ``limit`` pixels together; one that wants more than that waits until it is alone."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

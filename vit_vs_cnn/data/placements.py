@@ -93,7 +93,6 @@ class Placement:
         Arguments:
             tables: one square table of cells per kind, its side a power of two.
             kinds: which table each image samples.
-            image_size: (rows, cols) of the images.
             samples: points along a pixel's side; a divisor of 32.
             periodic: beyond the table it repeats (True), or its border cells go on (False).
         """

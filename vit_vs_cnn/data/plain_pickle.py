@@ -68,11 +68,7 @@ class EmptyArray:
 
 
 class Machine:
-    """The stack machine: ``run`` follows the instructions of a pickle and returns the value that it describes.
-
-    Arguments:
-        content: the bytes of the pickle.
-    """
+    """The stack machine: ``run`` follows the instructions of a pickle and returns the value that it describes."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content
@@ -286,10 +282,6 @@ def parse_plain_pickle(content: bytes, where: Path | str) -> Any:
     """The dicts, lists, tuples, strings, numbers and (read-only) numpy arrays that a pickle of plain data describes.
 
     Strings of Python 2 are read as Latin-1. The keys of dicts are strings. At most a million instructions are followed.
-
-    Arguments:
-        content: the bytes of the pickle.
-        where: the file that they come from, for the message.
 
     Raises:
         InputError: if the pickle is damaged, or asks for anything but plain data; that thing is named, and not run.

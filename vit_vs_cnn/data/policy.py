@@ -82,7 +82,6 @@ def tabulated(policy: str, bins: list[float], grid_size: tuple[int, int]) -> Pol
     Arguments:
         policy: a key of `RANGES`.
         bins: the strengths that occur, 0 to 30; a fraction lies between its neighbours.
-        grid_size: rows and columns of the images.
     """
     entries = [
         (affine_coefficients(name, sign * magnitude, grid_size), _level(name, sign * magnitude))
@@ -144,9 +143,7 @@ def apply_round(
 
     Arguments:
         images: sorted by operation.
-        entries: row of the table for each image.
         counts: how many images each of `OPERATIONS` has.
-        table: on the device of the images.
     """
     bounds = dict(zip(OPERATIONS, pairwise(accumulate(counts, initial=0)), strict=True))
     first, last = bounds[GEOMETRIC[0]][0], bounds[GEOMETRIC[-1]][1]

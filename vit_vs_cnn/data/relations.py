@@ -43,10 +43,6 @@ def draw_relations(
     Image i is a pure function of the key, i and the dials, in whole numbers alone.
 
     Arguments:
-        count: images to draw.
-        key: of the stream of random numbers.
-        prefix: of the images' names.
-        image_size: side in pixels.
         difficulty: 0 to 1: contrast of the background, light, noise and how far the objects stray.
     """
     numbers = np.arange(count, dtype=np.int64)

@@ -80,10 +80,8 @@ def paint_scenes(
     """Background, fragments, object, light and noise, in that order; and the object's mask.
 
     Arguments:
-        keys: the stream of random words of each image, ``(count,)``.
         shapes: the shape of each object, an index in ``SHAPE_NAMES``.
         textures: the texture that fills it, an index in ``TEXTURE_NAMES``.
-        image_size: (rows, cols) in pixels.
         dial: the difficulty in 1/256.
     """
     colours = _Colours(purpose_words(keys, Purpose.COLOUR, 18), dial)

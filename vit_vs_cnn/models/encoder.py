@@ -21,7 +21,6 @@ class EncoderBlock(nn.Module):
         2016, equation 2, but scaled in training).
 
     Arguments:
-        attention: of tokens of its ``embed_dim``.
         mlp_ratio: width of the MLP over that of a token.
         dropout: probability of dropping a value of either branch in training.
         drop_path: probability of dropping a branch for an image in training.

@@ -241,12 +241,9 @@ class EncoderDecoder(nn.Module):
         """The decoder's output; with ``return_weights`` also the weights of all attention.
 
         Arguments:
-            source: ``(batch, source_tokens, embed_dim)``.
-            target: ``(batch, target_tokens, embed_dim)``.
             source_mask: which source tokens attend to which; as the mask of ``MultiHeadAttention``.
             target_mask: the same for the target, on top of the causal mask.
             memory_mask: which target tokens attend to which source tokens.
-            return_weights: compute the attention explicitly and return its weights.
         """
         memory, encoder = self.encode(source, mask=source_mask, return_weights=return_weights)
         output, decoder, cross = self.decode(

@@ -12,11 +12,6 @@ class Mlp(nn.Module):
 
     Reference: Dosovitskiy et al. 2021, section 3.1.
     Differs: none.
-
-    Arguments:
-        embed_dim: width of a token.
-        hidden_dim: width between the maps.
-        dropout: probability that a hidden or an output value is dropped in training.
     """
 
     def __init__(self, embed_dim: int, hidden_dim: int, dropout: float = 0.0) -> None:

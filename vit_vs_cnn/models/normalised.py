@@ -12,7 +12,6 @@ class Normalised(nn.Module):
     ``logits = f((images - mean) / std)``.
 
     Arguments:
-        network: normalised images to logits.
         mean: of each channel, in units where white is 1.
     """
 

@@ -28,7 +28,6 @@ def recorded_calls(
     """Within this context every call of the modules is noted as it ends; the hooks are gone after it, come what may.
 
     Arguments:
-        modules: by the names that the calls get.
         keep: what is kept of an output: a copy, where later modules may write into it.
     """
     calls: list[Call] = []

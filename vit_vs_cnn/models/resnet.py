@@ -16,8 +16,6 @@ class BasicBlock(nn.Module):
     Differs: none.
 
     Arguments:
-        in_channels: channels of x.
-        out_channels: channels of y.
         stride: of the first convolution and the shortcut.
         projection: where the shapes differ, the shortcut is a 1x1 convolution with batch norm (B); else every
             ``stride``-th pixel, with channels of zeros on both sides (A).

@@ -91,11 +91,8 @@ class Transformer(nn.Module):
         """Logits of the symbol after each symbol of the target (teacher forcing).
 
         Arguments:
-            source: ``(batch, source_tokens)``.
             target: ``(batch, target_tokens)``, the start symbol first; its symbol t sees those up to t.
             source_lengths: number of real symbols of each source, what follows is padding; None if all are real.
-            target_lengths: the same for the target.
-            return_weights: also return the weights of all attention.
 
         Raises:
             ValueError: if a sequence is longer than ``max_tokens``.
@@ -126,11 +123,9 @@ class Transformer(nn.Module):
         The source is read once. Call it in eval mode if there is dropout.
 
         Arguments:
-            source: ``(batch, source_tokens)``.
             start_token: what the target begins with; it is not returned.
             stop_token: the symbol that ends a target; all that follows it is this symbol.
             max_tokens: most symbols to write, the stop included; at most that of the model.
-            source_lengths: as in ``forward``.
         """
         source_mask = _padding_mask(source, source_lengths)
         memory, _ = self.encoder_decoder.encode(self._embed(source, self.source_embedding), mask=source_mask)

@@ -54,13 +54,8 @@ def attention_layers(
     """The attention of every layer, the first layer first.
 
     Arguments:
-        grid_size: (rows, cols) of the patches.
-        extra_tokens: tokens before them that stand for no patch.
         read_by_class: whether the last layer is read by the class token alone.
         embed_dim, num_heads, ...: as of ``VisionTransformer``.
-
-    Raises:
-        ValueError: an option is unknown, or two exclude each other.
     """
     _check_gated(score, position=position, window_size=window_size, attention_dropout=dropout)
     head_dim = embed_dim // max(num_heads, 1)
@@ -136,11 +131,7 @@ def _windows(
 
 
 def _check_gated(score: str, *, position: str, window_size: WindowSize, attention_dropout: float) -> None:
-    """Refuses what gated attention has no place for; what the other scores exclude ``MultiHeadAttention`` refuses.
-
-    Raises:
-        ValueError: if it meets a window, a position on the scores or attention dropout.
-    """
+    """Refuses what gated attention has no place for; what the other scores exclude ``MultiHeadAttention`` refuses."""
     if score != "gated":
         return
     if window_size is not None:
@@ -154,11 +145,7 @@ def _check_gated(score: str, *, position: str, window_size: WindowSize, attentio
 def check_initialisation(
     initialisation: str, *, score: str, qk_norm: bool, position: str, window_size: WindowSize, class_token: bool
 ) -> None:
-    """Refuses a start that the other options would undo.
-
-    Raises:
-        ValueError: if it is unknown, or does not go with another option.
-    """
+    """Refuses a start that the other options would undo."""
     if initialisation not in INITIALISATIONS:
         raise ValueError(f'initialisation must be one of {", ".join(INITIALISATIONS)}, but is "{initialisation}"')
     if initialisation == "default":

@@ -26,7 +26,6 @@ class LastCheckpoint(Checkpoint):
     in the middle of writing.
 
     Arguments:
-        path: where the checkpoint belongs.
         interval: optimizer steps from one to the next; what a kill can lose at most.
         contents: what a reader needs to rebuild the network, plain values only; stored under ``"vit_vs_cnn"``.
     """

@@ -43,7 +43,6 @@ class About:
 
     Arguments:
         model: the ``model`` block that it was built from, without options that fetch weights from elsewhere.
-        class_names: the classes, in the order of the logits.
         image_shape: channels, rows, cols.
         mean: of each channel, in units where white is 1.
         std: of each channel, in the same units.
@@ -110,11 +109,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def _ours(contents: Any, path: Path) -> dict[str, Any]:
-    """The contents, if they are those of a checkpoint of this package.
-
-    Raises:
-        InputError: they are not, or not whole.
-    """
+    """The contents, if they are those of a checkpoint of this package."""
     if not isinstance(contents, dict) or "vit_vs_cnn" not in contents:
         raise InputError(f"checkpoint {path} was not written by vit_vs_cnn")
     state = contents.get("state_dict")

@@ -14,12 +14,7 @@ from vit_vs_cnn.files import write_text
 
 
 class Heartbeat(Callback):
-    """Writes step, steps and steps per second every few seconds, and at an exception.
-
-    Arguments:
-        path: the file, in JSON.
-        interval: seconds from one writing to the next.
-    """
+    """Writes step, steps and steps per second every few seconds, and at an exception."""
 
     def __init__(self, path: Path, *, interval: float = 2.0) -> None:
         self.path = path

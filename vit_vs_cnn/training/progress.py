@@ -13,9 +13,6 @@ class RunProgress(ProgressBar):
     """Steps done, loss, validation accuracy, images per second and time left.
 
     Arguments:
-        title: which run, for the reader.
-        batch_size: images of one step.
-        console: where to write.
         lines: how many lines a run prints where the console is no terminal.
     """
 

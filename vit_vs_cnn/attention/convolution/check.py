@@ -20,9 +20,6 @@ def check_same_function(model: nn.Module, attention: nn.Module, images: Images, 
     """Compare the outputs of two networks in evaluation mode, and where they differ look for the layer that does.
 
     Arguments:
-        model: of convolutions.
-        attention: the same, its convolutions replaced.
-        images: to send through both.
         folded: by the name of a convolution that of the batch norm that was put into its kernel.
 
     Raises:

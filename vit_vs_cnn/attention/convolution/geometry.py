@@ -17,10 +17,7 @@ class Axis(NamedTuple):
     """A convolution along the rows, or along the columns, and the window of the attention that computes it.
 
     Arguments:
-        kernel: places of the kernel.
         window: places of the window, no fewer; the kernel lies in its middle, as near to the start as it can.
-        stride: from one query to the next.
-        dilation: from one place to the next.
         before: tokens of padding before the first.
         after: tokens of padding behind the last.
         mode: what the padding holds; one of ``PADDING_MODES``.
@@ -185,11 +182,7 @@ def read_geometry(
     padding_mode: str,
     window_size: Sizes | None,
 ) -> Geometry:
-    """Read and check what the user gave.
-
-    Raises:
-        ValueError: if a number does not fit, or the padding mode is unknown.
-    """
+    """Read and check what the user gave."""
     if padding_mode not in PADDING_MODES:
         raise ValueError(f'padding_mode must be one of {", ".join(PADDING_MODES)}, but is "{padding_mode}"')
     kernel = _pair("kernel_size", kernel_size, least=1)

@@ -22,8 +22,6 @@ class Blocks(NamedTuple):
     """How a grid is cut into windows.
 
     Arguments:
-        grid_size: (rows, cols) of the tokens that have a place.
-        window_size: (rows, cols) of a window.
         shift: (rows, cols) by which the cuts are moved.
         extra_tokens: tokens without a place, first in the sequence.
     """

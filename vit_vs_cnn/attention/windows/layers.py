@@ -12,10 +12,9 @@ class SlidingWindow(GridLayer):
     """``local_attention`` with a fixed window, the bias read from a relative position.
 
     Arguments:
-        grid_size: (rows, cols) of the patches.
+        grid_size, extra_tokens: see ``GridLayer``.
         window_size: (rows, cols) of the window, or one number for both.
         boundary: see ``local_attention``.
-        extra_tokens: tokens before the patches that stand for none, such as the class token.
 
     Raises:
         ValueError: if a size is not positive or the boundary is unknown.
@@ -71,10 +70,9 @@ class BlockWindow(GridLayer):
     code, where the shorter axis decides for both).
 
     Arguments:
-        grid_size: (rows, cols) of the patches.
+        grid_size, extra_tokens: see ``GridLayer``.
         window_size: (rows, cols) of a window, or one number for both.
         shifted: whether the cuts are moved by half a window.
-        extra_tokens: tokens before the patches that stand for none, such as the class token.
 
     Raises:
         ValueError: if a size is not positive.

@@ -19,10 +19,6 @@ class Neighbourhood(NamedTuple):
     """Which keys every query of a grid sees.
 
     Arguments:
-        grid_size: (rows, cols) of the tokens that have a place.
-        window_size: (rows, cols) of the window.
-        dilation: (rows, cols) between two keys of a window.
-        boundary: what a window does at the edge of the grid.
         extra_tokens: tokens without a place, first in the sequence.
         by_offset: see ``Windows``.
     """

@@ -65,9 +65,6 @@ def register_with_timm() -> list[str]:
 
     Call it once before; calling it again changes nothing. The models take timm's ``num_classes``, ``in_chans`` and
     ``img_size``, and any option of ours.
-
-    Returns:
-        the names.
     """
     import timm
     from timm.models import register_model

@@ -26,9 +26,6 @@ BLOCK_NAMES = {
 def read_timm(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """timm's Vision Transformer in our words: the arguments of ours that computes the same, and its weights.
 
-    Arguments:
-        model: timm's.
-
     Raises:
         ValueError: if ``model`` is no timm ``VisionTransformer``, or has a feature that ours lacks; it is named.
     """
