@@ -41,7 +41,6 @@ class RotaryPosition(GridLayer):
         self.register_buffer("sines", sines, persistent=False)
 
     def forward(self, queries: Heads, keys: Heads) -> tuple[Heads, Heads]:
-        """Both, each token rotated to its place."""
         return self._rotate(queries), self._rotate(keys)
 
     def resize(self, grid_size: tuple[int, int]) -> None:

@@ -60,7 +60,6 @@ class CifarSource:
         self._is_read = False
 
     def train(self) -> LabelledImages:
-        """The 50,000 training images."""
         return self._load("train")
 
     def validation(self) -> None:
@@ -68,7 +67,6 @@ class CifarSource:
         return None
 
     def test(self) -> LabelledImages:
-        """The 10,000 test images."""
         return self._load("test")
 
     def provenance(self) -> dict[str, Any]:
@@ -141,7 +139,6 @@ class CifarSource:
         return parse_plain_pickle(content, path)
 
     def _found(self) -> Path | None:
-        """The folder that holds every file of the data, if there is one."""
         names = self._file_names()
         for folder in (self.root / self._published.base_folder, self.root):
             if all((folder / name).is_file() for name in names):
@@ -157,7 +154,6 @@ class CifarSource:
         return SMALL + (0 if name == self._published.meta["filename"] else IMAGES.get(name, 10_000) * PER_IMAGE)
 
     def _obtain(self) -> Path:
-        """The folder of the data, which is unpacked or downloaded first where it is missing."""
         folder = self._found()
         if folder is not None:
             return folder
@@ -208,7 +204,6 @@ class CifarSource:
 
 
 def _integers(values: Any) -> np.ndarray | None:
-    """``values`` as int64, or None if they are not integers."""
     if isinstance(values, list):
         return np.array(values, np.int64) if all(type(value) is int for value in values) else None
     is_integers = isinstance(values, np.ndarray) and np.issubdtype(values.dtype, np.integer)

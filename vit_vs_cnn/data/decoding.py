@@ -88,7 +88,6 @@ def _kind_and_reason(path: Path, error: Exception) -> tuple[str, str]:
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """The image turned as its EXIF orientation says."""
     image.load()
     try:
         ImageOps.exif_transpose(image, in_place=True)
@@ -135,7 +134,6 @@ def _grey(values: np.ndarray, black: float, white: float) -> Image.Image:
 
 
 def _on_white(image: Image.Image) -> Image.Image:
-    """RGB, with white behind what is transparent."""
     if not image.has_transparency_data:
         return image if image.mode == "RGB" else image.convert("RGB")
     result = Image.new("RGB", image.size)

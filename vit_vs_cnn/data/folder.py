@@ -81,7 +81,6 @@ class FolderSource:
         return [file for file in self.layout.splits[split] if file.name not in lost]
 
     def _report(self) -> None:
-        """Raise, or warn of, all that is wrong with any split."""
         faults = list(self.layout.faults)
         for split in self.layout.splits:
             failures = self._cache(split).load()[1]

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Bool, Int64, UInt8
 from torch import Tensor
 
+Bytes = UInt8[Tensor, "batch channels rows cols"]
+
 
 @dataclass(frozen=True, eq=False)
 class LabelledImages:

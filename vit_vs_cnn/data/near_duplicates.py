@@ -94,8 +94,6 @@ def near_duplicates(test: Images, train: Images) -> Duplicates:
 
 
 class _Prepared(NamedTuple):
-    """Images as candidates are looked for among them."""
-
     hashes: Float32[Tensor, "_ 63"]
     grey: Grey
 
@@ -162,7 +160,6 @@ def _compared(first: Images, second: Images) -> tuple[Int64[Tensor, "kept"], Flo
 
 
 def _planes(images: Images) -> Planes:
-    """Three channels at 32 x 32."""
     return _scaled(images.float(), _SIDE).expand(-1, 3, -1, -1)
 
 
@@ -207,13 +204,11 @@ def _best_place(
 
 
 def _means(planes: Float32[Tensor, "n rows cols"], side: int) -> Float32[Tensor, "n shifts shifts"]:
-    """The mean of every square of that side."""
     band = torch.ones(_SIDE - side + 1, _SIDE).triu().tril(side - 1) / side  # a product is faster than pooling
     return band @ planes @ band.T
 
 
 def _windows(ground: Planes, place: Int64[Tensor, "n"], side: int) -> Planes:
-    """The part of each image of that side at its place, counted row by row."""
     shifts = _SIDE - side + 1
     steps = torch.arange(side)
     rows = (place // shifts)[:, None] + steps
@@ -256,8 +251,6 @@ def _correlation(one: Planes, other: Planes) -> Float32[Tensor, "_"]:
 
 
 def _least_structure(one: Planes, other: Planes) -> Float32[Tensor, "_"]:
-    """The structure term of SSIM in the square where the two agree least."""
-
     def mean(planes: Planes) -> Planes:
         return F.avg_pool2d(planes, _BLOCK, _STEP)
 

@@ -42,15 +42,12 @@ class ObjectsSource:
         self.options = options or ObjectsOptions()
 
     def train(self) -> LabelledImages:
-        """The images that may be trained on."""
         return self._draw(self.options.train_images, "train")
 
     def validation(self) -> None:
-        """None: validation images are held out of ``train``."""
         return None
 
     def test(self) -> LabelledImages:
-        """The images that only evaluation may see."""
         return self._draw(self.options.test_images, "test")
 
     def provenance(self) -> dict[str, Any]:

@@ -82,7 +82,6 @@ def image_files(folder: Path) -> list[Path]:
 
 
 def _contents(given: Any, channels: int) -> list[tuple[str, Path | Image.Image | Tensor]]:
-    """Names, empty where there is none, and contents."""
     match given:
         case str() | os.PathLike():
             path = Path(given)

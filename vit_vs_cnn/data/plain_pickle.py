@@ -171,7 +171,6 @@ def _never(_machine: Machine, *_arguments: Any) -> Any:
 
 
 def _dotted(argument: Any) -> str:
-    """The name that an instruction writes as ``module name``."""
     return str(argument).replace(" ", ".")
 
 
@@ -197,29 +196,11 @@ CALLS: dict[str, Callable[..., Any]] = {
         "numeric._frombuffer": Machine.array,
     }.items()
 }
-LITERALS = frozenset(
-    [
-        "INT",
-        "BININT",
-        "BININT1",
-        "BININT2",
-        "LONG",
-        "LONG1",
-        "LONG4",
-        "FLOAT",
-        "BINFLOAT",
-        "STRING",
-        "BINSTRING",
-        "SHORT_BINSTRING",
-        "UNICODE",
-        "BINUNICODE",
-        "SHORT_BINUNICODE",
-        "BINUNICODE8",
-        "BINBYTES",
-        "SHORT_BINBYTES",
-        "BINBYTES8",
-    ]
-)
+LITERALS = {
+    *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT"),
+    *("BINFLOAT", "STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE"),
+    *("SHORT_BINUNICODE", "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
+}
 STEPS: dict[str, Callable[[Machine, Any], Any]] = {
     "PROTO": _protocol,
     "FRAME": lambda m, _: None,

@@ -14,11 +14,12 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float32, Int32, Int64, UInt8
+from jaxtyping import Float32, Int32, Int64
 from torch import Tensor
 
 from vit_vs_cnn.data import photometry
 from vit_vs_cnn.data.geometry import affine, affine_coefficients
+from vit_vs_cnn.data.images import Bytes
 from vit_vs_cnn.data.options import NUM_BINS
 
 GEOMETRIC = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
@@ -94,7 +95,6 @@ def tabulated(policy: str, bins: list[float], grid_size: tuple[int, int]) -> Pol
 
 
 def _magnitude(name: str, ranges: Ranges, position: float, grid_size: tuple[int, int]) -> float:
-    """Strength at a bin, without its sign."""
     if name == "Posterize":
         return float(round(8 - position * ranges.posterize / (NUM_BINS - 1)))
     if name in ("Identity", "AutoContrast", "Equalize"):
@@ -133,12 +133,7 @@ def sorted_moves(operations: Int64[Tensor, "rounds batch"]) -> Int64[Tensor, "ro
     return torch.stack(moves)
 
 
-def apply_round(
-    images: UInt8[Tensor, "batch channels rows cols"],
-    entries: Int64[Tensor, "batch"],
-    counts: list[int],
-    table: PolicyTable,
-) -> None:
+def apply_round(images: Bytes, entries: Int64[Tensor, "batch"], counts: list[int], table: PolicyTable) -> None:
     """One operation for each image, in place.
 
     Arguments:

@@ -169,7 +169,6 @@ class _Colours:
 
 
 def _blend(pair: Int64[np.ndarray, "count 2 3"], surface: Surface) -> Canvas:
-    """From the first colour where the surface is 0 to the second where it is 255."""
     low, high = pair[:, 0, :, None, None].astype(np.int32), pair[:, 1, :, None, None].astype(np.int32)
     return low + ((high - low) * surface[:, None] >> 8)
 

@@ -61,7 +61,6 @@ class EncoderBlock(nn.Module):
         return tokens if weights is None else (tokens, weights)
 
     def _shrunk(self, branch: Tensor, scale: Tensor | None) -> Tensor:
-        """A branch after LayerScale and stochastic depth."""
         branch = branch if scale is None else branch * scale
         return branch if self.drop_path is None else self.drop_path(branch)
 

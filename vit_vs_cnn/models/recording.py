@@ -81,7 +81,6 @@ class AttentionRecorder(TorchFunctionMode):
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Tensor:
-        """The arguments are torch's."""
         if query.ndim != 4 or enable_gqa:
             raise InputError(
                 "the network attends with grouped queries or without heads; such weights can't be inspected"

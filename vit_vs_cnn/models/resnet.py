@@ -139,6 +139,5 @@ class ResNet(nn.Module):
 
 
 def _stage(in_channels: int, out_channels: int, blocks: int, stride: int, projection: bool) -> nn.Sequential:
-    """Blocks on one grid; the first one changes the grid and the channels."""
     first = BasicBlock(in_channels, out_channels, stride, projection)
     return nn.Sequential(first, *(BasicBlock(out_channels, out_channels, 1, projection) for _ in range(blocks - 1)))

@@ -211,7 +211,6 @@ class VisionTransformer(nn.Module):
 
     @torch.no_grad()
     def _init_attention(self) -> None:
-        """The starts of attention that are not the default."""
         if self.initialisation == "impulse" and isinstance(self.position, LearnedPosition):
             self.position.encoding.copy_(sincos_2d_encoding(self.grid_size, self.position.encoding.shape[1]))
         for attention in self.encoder.modules():

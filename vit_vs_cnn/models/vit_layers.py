@@ -85,7 +85,6 @@ def attention_layers(
 def _relative(
     position: str, grid_size: tuple[int, int], extra_tokens: int, num_heads: int
 ) -> RelativeBias | QuadraticBias | None:
-    """What is added to the scores of a layer."""
     if position == "relative":
         return RelativeBias(grid_size, num_heads, extra_tokens)
     if position == "quadratic":

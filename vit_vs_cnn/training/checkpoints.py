@@ -109,7 +109,6 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def _ours(contents: Any, path: Path) -> dict[str, Any]:
-    """The contents, if they are those of a checkpoint of this package."""
     if not isinstance(contents, dict) or "vit_vs_cnn" not in contents:
         raise InputError(f"checkpoint {path} was not written by vit_vs_cnn")
     state = contents.get("state_dict")

@@ -73,7 +73,6 @@ class RunProgress(ProgressBar):
             self._bar = None
 
     def _rate(self, trainer: lightning.Trainer) -> float:
-        """Steps per second since this process began."""
         step, since = self._began
         return (trainer.global_step - step) / max(time.perf_counter() - since, 1e-9)
 

@@ -47,7 +47,6 @@ def check_same_function(model: nn.Module, attention: nn.Module, images: Images, 
 
 
 def _named(model: nn.Module, name: str, folded: Mapping[str, str]) -> str:
-    """The line that names the first layer whose output differs."""
     layers = [convolution for convolution, norm in folded.items() if norm == name]
     kind = type(model.get_submodule(name)).__qualname__
     within = f"{layers[0]} (Conv2d) with {name} ({kind}) folded into it" if layers else f"{name} ({kind})"

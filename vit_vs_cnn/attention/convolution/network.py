@@ -220,7 +220,6 @@ def _compiled(conv: nn.Conv2d, kernel: Tensor, bias: Tensor | None, **options: A
 
 
 def _padding(conv: nn.Conv2d) -> list[tuple[int, int]]:
-    """(before, after) along the rows and along the columns."""
     if conv.padding == "valid":
         return [(0, 0), (0, 0)]
     if conv.padding == "same":

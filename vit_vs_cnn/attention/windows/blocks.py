@@ -125,7 +125,6 @@ def block_attention_reference(
 
 
 def _cut(blocks: Blocks, patches: Tensor) -> Shaped[Tensor, "batch head_windows places dim"]:
-    """The grid in windows: padded, rolled, cut."""
     rows, cols = blocks.margins
     grid = F.pad(patches.unflatten(2, blocks.grid_size), (0, 0, 0, cols, 0, rows))
     grid = grid.roll((-blocks.shift[0], -blocks.shift[1]), dims=(2, 3)) if any(blocks.shift) else grid
@@ -143,13 +142,11 @@ def _join(blocks: Blocks, tiles: Tensor) -> Float[Tensor, "batch heads patches d
 
 
 def _with_extra(extra: Tensor, tiles: Tensor) -> Tensor:
-    """The keys of every window, the extra tokens first."""
     repeated = repeat(extra, "b heads n d -> b (heads windows) n d", windows=tiles.shape[1] // extra.shape[1])
     return torch.cat([repeated, tiles], dim=2)
 
 
 def _between_tokens(blocks: Blocks, weights: Tensor) -> Float[Tensor, "batch heads patches tokens"]:
-    """Weights within windows as weights between tokens."""
     extra, patches = blocks.extra_tokens, blocks.grid_size[0] * blocks.grid_size[1]
     tokens, _ = _layout(blocks, weights.device)
     weights = weights.unflatten(1, (-1, len(tokens)))
@@ -195,7 +192,6 @@ def _scores_bias(
 
 
 def _pair_bias(blocks: Blocks, bias: Tensor) -> Float[Tensor, "heads places places"]:
-    """The bias for every pair of places of a window."""
     rows, cols = blocks.window_size
     heads, places = len(bias), rows * cols
     if bias.shape == (heads, places, places):
@@ -213,7 +209,6 @@ def _pair_bias(blocks: Blocks, bias: Tensor) -> Float[Tensor, "heads places plac
 
 
 def _given(queries: Tensor, grid_size: Sizes, window_size: Sizes, shift: Sizes, extra_tokens: int) -> Blocks:
-    """The arguments, read and checked against the shapes."""
     around = neighbourhood(grid_size, window_size, extra_tokens=extra_tokens)
     moved = (shift,) * 2 if isinstance(shift, int) else tuple(shift)
     if isinstance(grid_size, int) or len(grid_size) == 1:

@@ -116,7 +116,6 @@ def _last_drop_path(model: VisionTransformer) -> float:
 
 
 def _translate(model: VisionTransformer) -> dict[str, Tensor]:
-    """Our weights under timm's names."""
     ours = model.state_dict()
     rows, cols = model.patch_embedding.patch_size
     norm = "fc_norm" if model.pool == "mean" else "norm"

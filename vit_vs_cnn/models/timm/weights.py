@@ -131,7 +131,6 @@ def _drop_path(block: Any) -> float:
 
 
 def _translate(model: Any) -> dict[str, Tensor]:
-    """timm's weights under our names."""
     theirs = model.state_dict()
     ours = {
         # A convolution with stride = kernel is a product with its kernel flattened.
