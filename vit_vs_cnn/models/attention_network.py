@@ -19,13 +19,7 @@ class AttentionNetwork(nn.Module):
     Arguments:
         network: the convolutional network; a compiled copy of it becomes ``self.network``.
         image_size: of an image to send through it once, one number or (rows, cols).
-        form: "window" or "quadratic".
-        sharpness: beta of the window, alpha of the quadratic form; infinity and 46 if None, 5 where released.
-        head_dim: None for the same function; fewer than the rank for the best approximation of every kernel.
-        window_size: of the windows, if larger than the kernels.
-        released: whether positions and content are learned from here on.
-        key_dim: width of the queries and keys of the content.
-        compensate: whether heads that are not sharp compute the convolution all the same; where released if None.
+        form, sharpness, head_dim, window_size, released, key_dim, compensate: as of ``conv2d_to_attention``.
 
     Raises:
         ValueError: as ``network_to_attention``.

@@ -3,12 +3,36 @@
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor, nn
 from torchvision.ops import StochasticDepth
 
+from vit_vs_cnn.attention.checks import check_probability
 from vit_vs_cnn.attention.multihead import NORM_EPS, MultiHeadAttention
 from vit_vs_cnn.attention.shapes import AnyMask, Bias, Tokens, TokenWeights
-from vit_vs_cnn.models.mlp import Mlp
+
+
+class Mlp(nn.Module):
+    """Two linear maps with a GELU between.
+
+    ``MLP(x) = W_2 GELU(W_1 x + b_1) + b_2``.
+
+    Reference: Dosovitskiy et al. 2021, section 3.1.
+    Differs: none.
+    """
+
+    def __init__(self, embed_dim: int, hidden_dim: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.expand = nn.Linear(embed_dim, hidden_dim)
+        self.contract = nn.Linear(hidden_dim, embed_dim)
+        self.dropout = nn.Dropout(dropout) if dropout > 0.0 else None
+
+    def forward(self, tokens: Float[Tensor, "*batch embed_dim"]) -> Float[Tensor, "*batch embed_dim"]:
+        hidden = F.gelu(self.expand(tokens))
+        if self.dropout is None:
+            return self.contract(hidden)
+        return self.dropout(self.contract(self.dropout(hidden)))
 
 
 class EncoderBlock(nn.Module):
@@ -98,9 +122,7 @@ class Encoder(nn.Module):
             raise ValueError("depth must be at least 1, but is 0")
         if int(attentions[0].embed_dim * mlp_ratio) < 1:
             raise ValueError(f"mlp_ratio must give the MLP at least one channel, but is {mlp_ratio}")
-        for name, probability in {"dropout": dropout, "drop_path": drop_path}.items():
-            if not 0.0 <= probability < 1.0:
-                raise ValueError(f"{name} must be in [0, 1), but is {probability}")
+        check_probability(dropout=dropout, drop_path=drop_path)
         last = max(len(attentions) - 1, 1)
         self.blocks = nn.ModuleList(
             EncoderBlock(

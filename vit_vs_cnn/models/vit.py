@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from vit_vs_cnn.attention.checks import check_positive
 from vit_vs_cnn.attention.conditional import ConditionalPosition
 from vit_vs_cnn.attention.gated import GatedAttention
 from vit_vs_cnn.attention.grid import GridLayer
@@ -115,7 +116,7 @@ class VisionTransformer(nn.Module):
         initialisation: str = "default",
     ) -> None:
         super().__init__()
-        _check_positive(in_channels=in_channels, num_classes=num_classes, embed_dim=embed_dim)
+        check_positive(in_channels=in_channels, num_classes=num_classes, embed_dim=embed_dim)
         if pool not in ("mean", "class"):
             raise ValueError(f'pool must be "mean" or "class", but is "{pool}"')
         if pool == "class" and class_token is False:
@@ -286,9 +287,3 @@ class VisionTransformer(nn.Module):
         ours = cls(**arguments).to(weights["head.weight"])
         ours.load_state_dict(weights)
         return ours.train(timm_vit.training)
-
-
-def _check_positive(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} must be at least 1, but is {size}")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from vit_vs_cnn.attention.checks import check_choice
 from vit_vs_cnn.attention.gated import GatedAttention
 from vit_vs_cnn.attention.linear import LinearAttention
 from vit_vs_cnn.attention.multihead import MultiHeadAttention
@@ -25,8 +26,7 @@ def additive_position(
     position: str, grid_size: tuple[int, int], extra_tokens: int, embed_dim: int
 ) -> LearnedPosition | SinusoidalPosition | None:
     """What is added to the tokens; a position that acts within the encoder adds nothing here."""
-    if position not in POSITIONS:
-        raise ValueError(f'position must be one of {", ".join(POSITIONS)}, but is "{position}"')
+    check_choice("position", position, POSITIONS)
     if position == "learned":
         return LearnedPosition(grid_size, embed_dim, extra_tokens)
     if position == "sincos":
@@ -114,8 +114,7 @@ def _windows(
     window_size: WindowSize, grid_size: tuple[int, int], extra_tokens: int, *, kind: str, boundary: str, depth: int
 ) -> list[SlidingWindow | BlockWindow | None]:
     """The window of each layer, None where attention is global."""
-    if kind not in WINDOW_KINDS:
-        raise ValueError(f'window_kind must be one of {", ".join(WINDOW_KINDS)}, but is "{kind}"')
+    check_choice("window_kind", kind, WINDOW_KINDS)
     sizes = [window_size] * depth if window_size is None or isinstance(window_size, int) else list(window_size)
     if len(sizes) != depth:
         raise ValueError(f"window_size must be one number or one for each of {depth} layers, but has {len(sizes)}")
@@ -145,8 +144,7 @@ def check_initialisation(
     initialisation: str, *, score: str, qk_norm: bool, position: str, window_size: WindowSize, class_token: bool
 ) -> None:
     """Refuses a start that the other options would undo."""
-    if initialisation not in INITIALISATIONS:
-        raise ValueError(f'initialisation must be one of {", ".join(INITIALISATIONS)}, but is "{initialisation}"')
+    check_choice("initialisation", initialisation, INITIALISATIONS)
     if initialisation == "default":
         return
     start = f'initialisation="{initialisation}"'

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from vit_vs_cnn.attention.checks import check_choice
 from vit_vs_cnn.attention.shapes import Sizes
 
 PADDING_MODES = ("zeros", "replicate", "circular", "reflect")
@@ -183,8 +184,7 @@ def read_geometry(
     window_size: Sizes | None,
 ) -> Geometry:
     """Read and check what the user gave."""
-    if padding_mode not in PADDING_MODES:
-        raise ValueError(f'padding_mode must be one of {", ".join(PADDING_MODES)}, but is "{padding_mode}"')
+    check_choice("padding_mode", padding_mode, PADDING_MODES)
     kernel = _pair("kernel_size", kernel_size, least=1)
     window = kernel if window_size is None else _pair("window_size", window_size, least=1)
     if kernel == (1, 1):

@@ -8,6 +8,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from vit_vs_cnn.attention.checks import check_choice, check_positive
 from vit_vs_cnn.attention.convolution.geometry import fold_copies, read_geometry, windows_of
 from vit_vs_cnn.attention.convolution.global_attention import QuadraticScores, axis_weights, global_attention
 from vit_vs_cnn.attention.convolution.windows import (
@@ -108,8 +109,7 @@ class ConvolutionalAttention(nn.Module):
     ) -> None:
         super().__init__()
         self.form, self.padding_mode = form, padding_mode
-        if form not in FORMS:
-            raise ValueError(f'form must be one of {", ".join(FORMS)}, but is "{form}"')
+        check_choice("form", form, FORMS)
         if window_size is not None and form == "quadratic":
             raise ValueError(f'window_size goes with form="window" alone, but is {window_size}')
         if groups < 1 or in_channels % groups or out_channels % groups or min(in_channels, out_channels) < 1:
@@ -141,8 +141,7 @@ class ConvolutionalAttention(nn.Module):
         self.output_weight = nn.Parameter(torch.empty(groups, widths[1], heads, inner))
         self.output_bias = nn.Parameter(torch.empty(out_channels)) if bias else None
         if self.released:
-            if key_dim < 1:
-                raise ValueError(f"key_dim must be at least 1, but is {key_dim}")
+            check_positive(key_dim=key_dim)
             self.query_weight = nn.Parameter(torch.empty(heads, key_dim, in_channels))
             self.key_weight = nn.Parameter(torch.empty(key_dim, in_channels))
             if form == "window":

@@ -31,33 +31,18 @@ def conv2d_to_attention(
 
     Arguments:
         conv: of any kernel size, stride, dilation, padding, padding mode and number of groups.
-        form: "window" or "quadratic".
-        sharpness: beta of the window, alpha of the quadratic form; infinity and 46 if None, 5 where released.
+        form, sharpness, window_size, released, key_dim, compensate: as of ``ConvolutionalAttention``.
         head_dim: None for the same function; fewer than the rank for the best approximation (the singular values
             that are left out are its error, ``unexplained_energy``).
-        window_size: of the window, if larger than the kernel.
-        released: whether positions and content are learned from here on.
-        key_dim: width of the queries and keys of the content.
-        compensate: whether heads that are not sharp compute the convolution all the same; where released if None.
 
     Raises:
         ValueError: if the module is no plain ``nn.Conv2d``, or as ``ConvolutionalAttention``.
     """
     if not _is_plain(conv):
         raise ValueError(f"conv must be a torch.nn.Conv2d that convolves as such, but is {type(conv).__qualname__}")
-    kernel, bias = folded_kernel(conv, None)
-    return _compiled(
-        conv,
-        kernel,
-        bias,
-        form=form,
-        sharpness=sharpness,
-        head_dim=head_dim,
-        window_size=window_size,
-        released=released,
-        key_dim=key_dim,
-        compensate=compensate,
-    )
+    options = {"form": form, "sharpness": sharpness, "head_dim": head_dim, "window_size": window_size}
+    options |= {"released": released, "key_dim": key_dim, "compensate": compensate}
+    return _compiled(conv, *folded_kernel(conv, None), **options)
 
 
 def network_to_attention(
