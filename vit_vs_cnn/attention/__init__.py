@@ -1,6 +1,5 @@
 """The mathematics of attention: no data, no training, no model."""
 
-from vit_vs_cnn.attention.conditional import ConditionalPosition
 from vit_vs_cnn.attention.convolution import ConvolutionalAttention, conv2d_to_attention, network_to_attention
 from vit_vs_cnn.attention.functional import masked_softmax, scaled_dot_product_attention
 from vit_vs_cnn.attention.gated import GatedAttention
@@ -22,6 +21,7 @@ from vit_vs_cnn.attention.linear import (
 from vit_vs_cnn.attention.masks import causal_mask, combine_masks, valid_length_mask
 from vit_vs_cnn.attention.multihead import MultiHeadAttention
 from vit_vs_cnn.attention.positions import (
+    ConditionalPosition,
     LearnedPosition,
     SinusoidalPosition,
     position_similarity,

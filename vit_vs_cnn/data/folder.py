@@ -10,8 +10,17 @@ from typing import Any
 import torch
 
 from vit_vs_cnn.data.decoded_cache import DecodedCache
-from vit_vs_cnn.data.folder_faults import Fault, count_by_kind, describe, write_faults
-from vit_vs_cnn.data.folder_layout import FolderOptions, ImageFile, Layout, count_by_class, find_layout
+from vit_vs_cnn.data.folder_layout import (
+    Fault,
+    FolderOptions,
+    ImageFile,
+    Layout,
+    count_by_class,
+    count_by_kind,
+    describe,
+    find_layout,
+    write_faults,
+)
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 

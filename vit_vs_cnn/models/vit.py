@@ -7,12 +7,11 @@ import torch
 from torch import nn
 
 from vit_vs_cnn.attention.checks import check_positive
-from vit_vs_cnn.attention.conditional import ConditionalPosition
 from vit_vs_cnn.attention.gated import GatedAttention
 from vit_vs_cnn.attention.grid import GridLayer
 from vit_vs_cnn.attention.initialisation import initialise_gated, initialise_impulse, initialise_mimetic
 from vit_vs_cnn.attention.multihead import NORM_EPS, MultiHeadAttention
-from vit_vs_cnn.attention.positions import LearnedPosition, SinusoidalPosition, sincos_2d_encoding
+from vit_vs_cnn.attention.positions import ConditionalPosition, LearnedPosition, SinusoidalPosition, sincos_2d_encoding
 from vit_vs_cnn.attention.shapes import Images, Logits, Sizes, Tokens, TokenWeights
 from vit_vs_cnn.models.encoder import Encoder
 from vit_vs_cnn.models.patch_embedding import PatchEmbedding
