@@ -52,8 +52,7 @@ def sincos_2d_encoding(
     Arguments:
         grid_size: (rows, cols).
         dim: width of the encoding, a multiple of four.
-        base: as in ``sinusoidal_encoding``.
-        dtype: as in ``sinusoidal_encoding``.
+        base, dtype: as in ``sinusoidal_encoding``.
 
     Raises:
         ValueError: if ``dim`` is not a positive multiple of four.

@@ -138,7 +138,11 @@ def _copy(
     response: HTTPResponse | addinfourl, file: BinaryIO, offset: int, total: int | None, most: int | None
 ) -> bool:
     """Whether the end was reached before ``most`` bytes were exceeded."""
-    with _progress() as progress:
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(
+        *columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal, transient=True
+    ) as progress:
         task = progress.add_task(Path(file.name).name.removesuffix(".part"), total=total, completed=offset)
         while chunk := _read(response):
             file.write(chunk)
@@ -153,12 +157,6 @@ def _read(response: HTTPResponse | addinfourl) -> bytes:
         return response.read(CHUNK)
     except (http.client.HTTPException, OSError) as error:
         raise TransferStopped(f"{type(error).__name__}: {error}") from None
-
-
-def _progress() -> Progress:
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    return Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal, transient=True)
 
 
 def _verify(url: str, part: Path, md5: str | None) -> None:

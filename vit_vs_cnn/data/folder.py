@@ -75,12 +75,8 @@ class FolderSource:
         if (failures or self.layout.faults) and not self._skipped:
             self._report()
         kept = self._kept(split, failures)
-        return LabelledImages(
-            images=torch.from_numpy(images),
-            labels=torch.tensor([file.label for file in kept], dtype=torch.int64),
-            class_names=self.layout.class_names,
-            sample_ids=[file.name for file in kept],
-        )
+        labels = torch.tensor([file.label for file in kept], dtype=torch.int64)
+        return LabelledImages(torch.from_numpy(images), labels, self.layout.class_names, [file.name for file in kept])
 
     def _cache(self, split: str) -> DecodedCache:
         return DecodedCache(self.root, split, self.layout.splits[split], self.options)

@@ -135,16 +135,16 @@ def find_layout(root: Path, options: FolderOptions) -> Layout:
     for split in [split for split in found if split != "train"]:
         faults += _faults_of_classes(folders[split].name, split, found[split], class_names)
     splits = {
-        split: [ImageFile(name, label) for label, own in enumerate(class_names) for name in _images(classes, own)]
+        split: [
+            ImageFile(name, label)
+            for label, own in enumerate(class_names)
+            for name in classes.get(own, ClassFolder()).images
+        ]
         for split, classes in found.items()
     }
     if "test" not in splits:
         splits |= _stratified_split(splits["train"], len(class_names), options, spare=1 + ("validation" not in splits))
     return Layout("class folders" if folders["train"] == root else "split folders", class_names, splits, faults)
-
-
-def _images(classes: dict[str, ClassFolder], class_name: str) -> list[str]:
-    return classes[class_name].images if class_name in classes else []
 
 
 def _split_folders(root: Path) -> dict[str, Path]:
@@ -276,16 +276,10 @@ def _faults_of_classes(
     train = f"train/, which has {', '.join(class_names[:20])}" + ", ..." * (len(class_names) > 20)
     unknown = [name for name in filled if name not in class_names]
     missing = [name for name in class_names if name not in filled] if split == "test" else []
-    return [
-        *(
-            Fault("class that is not in train/", f"{folder}/{name}", f"class {name!r} is not in {train}")
-            for name in unknown
-        ),
-        *(
-            Fault("class with too few images", f"{folder}/{name}", f"class {name!r} of train/ has no images here")
-            for name in missing
-        ),
-    ]
+    kind, reason = "class that is not in train/", f"is not in {train}"
+    faults = [Fault(kind, f"{folder}/{name}", f"class {name!r} {reason}") for name in unknown]
+    kind, reason = "class with too few images", "of train/ has no images here"
+    return faults + [Fault(kind, f"{folder}/{name}", f"class {name!r} {reason}") for name in missing]
 
 
 def _stratified_split(

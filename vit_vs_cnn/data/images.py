@@ -45,13 +45,9 @@ class LabelledImages:
 
     def subset(self, indices: Int64[Tensor, "chosen"]) -> "LabelledImages":
         """The images at ``indices``, in that order."""
-        return LabelledImages(
-            images=self.images[indices],
-            labels=self.labels[indices],
-            class_names=self.class_names,
-            sample_ids=[str(self.sample_ids[i]) for i in indices.tolist()],
-            masks=None if self.masks is None else self.masks[indices],
-        )
+        ids = [str(self.sample_ids[i]) for i in indices.tolist()]
+        masks = None if self.masks is None else self.masks[indices]
+        return LabelledImages(self.images[indices], self.labels[indices], self.class_names, ids, masks)
 
     def fingerprint(self) -> str:
         """SHA-256 (first 16 hex digits) of shape, pixels, labels and class names: two sets that differ, differ here."""
@@ -66,13 +62,8 @@ def concatenate(first: LabelledImages, second: LabelledImages) -> LabelledImages
     masks = None
     if first.masks is not None and second.masks is not None:
         masks = torch.cat([first.masks, second.masks])
-    return LabelledImages(
-        images=torch.cat([first.images, second.images]),
-        labels=torch.cat([first.labels, second.labels]),
-        class_names=first.class_names,
-        sample_ids=[*first.sample_ids, *second.sample_ids],
-        masks=masks,
-    )
+    images, labels = torch.cat([first.images, second.images]), torch.cat([first.labels, second.labels])
+    return LabelledImages(images, labels, first.class_names, [*first.sample_ids, *second.sample_ids], masks)
 
 
 @runtime_checkable

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float32, Int64, UInt8
@@ -82,24 +81,16 @@ def near_duplicates(test: Images, train: Images) -> Duplicates:
         test: images that are tested on.
         train: images that are trained on; sizes may differ from those of ``test``.
     """
-    theirs, found = _prepared(_grey(train)), []
+    theirs, found = _grey(train), []
+    hashes = _hashes(theirs)
     for shown in (test, test.flip(-1)):
-        queries = _prepared(_grey(shown))
-        for at, by in _candidates(queries.hashes, theirs.hashes):
+        grey = _grey(shown)
+        for at, by in _candidates(_hashes(grey), hashes):
             for pairs in zip(at.split(_CHUNK), by.split(_CHUNK), strict=True):
-                at_alike, by_alike = _alike(queries, theirs, *pairs)
+                at_alike, by_alike = _alike(grey, theirs, *pairs)
                 kept, detail = _compared(shown[at_alike], train[by_alike])
                 found.append((at_alike[kept], by_alike[kept], detail))
     return _unique(*(torch.cat(parts) for parts in zip(*found, strict=True)))
-
-
-class _Prepared(NamedTuple):
-    hashes: Float32[Tensor, "_ 63"]
-    grey: Grey
-
-
-def _prepared(grey: Grey) -> _Prepared:
-    return _Prepared(_hashes(grey), grey)
 
 
 def _grey(images: Images) -> Grey:
@@ -135,11 +126,11 @@ def _candidates(
 
 
 def _alike(
-    queries: _Prepared, theirs: _Prepared, at: Int64[Tensor, "pairs"], by: Int64[Tensor, "pairs"]
+    queries: Grey, theirs: Grey, at: Int64[Tensor, "pairs"], by: Int64[Tensor, "pairs"]
 ) -> tuple[Int64[Tensor, "kept"], Int64[Tensor, "kept"]]:
     """The pairs whose grey pixels correlate at some shift, nearly as much as those of a crop do."""
-    template = queries.grey[at][:, _REACH:-_REACH, _REACH:-_REACH]
-    alike = _best_place(template, theirs.grey[by])[0] > _LIKELY
+    template = queries[at][:, _REACH:-_REACH, _REACH:-_REACH]
+    alike = _best_place(template, theirs[by])[0] > _LIKELY
     return at[alike], by[alike]
 
 

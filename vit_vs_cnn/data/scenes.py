@@ -15,6 +15,7 @@ from vit_vs_cnn.data.textures import TEXTURE_NAMES, TILE_PERIODS, texture_tables
 _CHUNK_PIXELS = 1 << 16  # pixels drawn at a time: bounds the memory, and keeps the work within a processor's cache
 _OBJECT_SAMPLES, _OTHER_SAMPLES = 4, 2  # points along a pixel's side: edges in 16 steps, clutter and surfaces in 4
 
+Keys = UInt64[np.ndarray, "count"]
 Words = UInt64[np.ndarray, "count words"]
 Canvas = Int32[np.ndarray, "count 3 rows cols"]
 Surface = Int32[np.ndarray, "count rows cols"]
@@ -40,7 +41,7 @@ class Purpose(IntEnum):
     PAIR = 10
 
 
-def purpose_words(keys: UInt64[np.ndarray, "count"], purpose: Purpose, number: int) -> Words:
+def purpose_words(keys: Keys, purpose: Purpose, number: int) -> Words:
     """``number`` random words of each image for one purpose, ``(count, number)``."""
     return split_keys(split_keys(keys, np.array([purpose]))[:, 0], np.arange(number))
 
@@ -71,12 +72,12 @@ def _slow(dial: int) -> int:
 
 
 def paint_scenes(
-    keys: UInt64[np.ndarray, "count"],
+    keys: Keys,
     shapes: Int64[np.ndarray, "count"],
     textures: Int64[np.ndarray, "count"],
     image_size: tuple[int, int],
     dial: int,
-) -> tuple[UInt8[np.ndarray, "count 3 rows cols"], Bool[np.ndarray, "count rows cols"]]:
+) -> Painted:
     """Background, fragments, object, light and noise, in that order; and the object's mask.
 
     Arguments:
@@ -92,14 +93,10 @@ def paint_scenes(
     )
     surface = _surface(purpose_words(keys, Purpose.SURFACE, 4), textures, image_size, periods=(5, 8))
     _cover(canvas, _blend(colours.object_pair, surface), coverage, _OBJECT_SAMPLES)
-    _light(canvas, purpose_words(keys, Purpose.LIGHT, 4), dial)
-    _noise(canvas, keys, dial)
-    return np.clip(canvas, 0, 255).astype(np.uint8), 2 * coverage >= _OBJECT_SAMPLES**2
+    return _finished(canvas, keys, dial), 2 * coverage >= _OBJECT_SAMPLES**2
 
 
-def paint_pairs(
-    keys: UInt64[np.ndarray, "count"], shapes: Int64[np.ndarray, "count 2"], image_size: tuple[int, int], dial: int
-) -> tuple[UInt8[np.ndarray, "count 3 rows cols"], Bool[np.ndarray, "count rows cols"]]:
+def paint_pairs(keys: Keys, shapes: Int64[np.ndarray, "count 2"], image_size: tuple[int, int], dial: int) -> Painted:
     """Two upright objects of one colour each in opposite quarters of a background; and the mask of both.
 
     The arguments are those of ``paint_scenes``, with two shapes for each image.
@@ -126,9 +123,13 @@ def paint_pairs(
         paint = colours.fragment(own[:, 2:])[:, 0, :, None, None].astype(np.int32)
         _cover(canvas, paint, coverage, _OBJECT_SAMPLES)
         mask |= 2 * coverage >= _OBJECT_SAMPLES**2
+    return _finished(canvas, keys, dial), mask
+
+
+def _finished(canvas: Canvas, keys: Keys, dial: int) -> UInt8[np.ndarray, "count 3 rows cols"]:
     _light(canvas, purpose_words(keys, Purpose.LIGHT, 4), dial)
     _noise(canvas, keys, dial)
-    return np.clip(canvas, 0, 255).astype(np.uint8), mask
+    return np.clip(canvas, 0, 255).astype(np.uint8)
 
 
 class _Colours:
@@ -194,7 +195,7 @@ def _surface(
     return total // _OTHER_SAMPLES**2
 
 
-def _background(keys: UInt64[np.ndarray, "count"], colours: _Colours, image_size: tuple[int, int], dial: int) -> Canvas:
+def _background(keys: Keys, colours: _Colours, image_size: tuple[int, int], dial: int) -> Canvas:
     """Value noise between two colours, with a texture of any kind mixed in by a random share."""
     words = purpose_words(keys, Purpose.BACKGROUND, 6)
     noise = value_noise(split_keys(keys, np.array([Purpose.BACKGROUND_NOISE]))[:, 0], image_size)
@@ -205,7 +206,7 @@ def _background(keys: UInt64[np.ndarray, "count"], colours: _Colours, image_size
     return _blend(colours.background_pair, noise + ((texture - noise) * share >> 8))
 
 
-def _add_fragments(canvas: Canvas, keys: UInt64[np.ndarray, "count"], colours: _Colours, dial: int) -> None:
+def _add_fragments(canvas: Canvas, keys: Keys, colours: _Colours, dial: int) -> None:
     """Pieces that belong to no class, of the object's contrast; each is there in three images of four."""
     rows, cols = canvas.shape[2:]
     stream = split_keys(keys, np.array([Purpose.FRAGMENTS]))[:, 0]
@@ -225,7 +226,7 @@ def _add_fragments(canvas: Canvas, keys: UInt64[np.ndarray, "count"], colours: _
         _cover(canvas, paint, coverage, _OTHER_SAMPLES)
 
 
-def _object_place(keys: UInt64[np.ndarray, "count"], image_size: tuple[int, int], dial: int) -> Placement:
+def _object_place(keys: Keys, image_size: tuple[int, int], dial: int) -> Placement:
     """Large, central and upright where it is easy; where it is hard, of any angle, at any place that holds it whole."""
     words = purpose_words(keys, Purpose.PLACE, 4)
     rows, cols = image_size
@@ -258,7 +259,7 @@ def _light(canvas: Canvas, words: Words, dial: int) -> None:
     canvas += 128 + shade[:, None]
 
 
-def _noise(canvas: Canvas, keys: UInt64[np.ndarray, "count"], dial: int) -> None:
+def _noise(canvas: Canvas, keys: Keys, dial: int) -> None:
     """Triangular noise, independent in every pixel and channel, of standard deviation ``amplitude / sqrt 6``; in place.
 
     One word gives the six bytes of a pixel.

@@ -24,14 +24,8 @@ if TYPE_CHECKING:
 
 #: Parameters that stand for a place or a token, by the end of their names.
 PLACES_AND_TOKENS = (
-    "class_token",
-    "position.encoding",
-    "relative.table",
-    "relative.extra",
-    "relative.centres",
-    "relative.sharpness",
-    "attend.gate",
-    "attend.position.projection",
+    *("class_token", "position.encoding", "relative.table", "relative.extra", "relative.centres"),
+    *("relative.sharpness", "attend.gate", "attend.position.projection"),
 )
 
 

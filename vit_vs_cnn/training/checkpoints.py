@@ -16,19 +16,8 @@ from vit_vs_cnn.plain import check_plain, refuse_classes
 
 #: What torch raises on bytes that are no checkpoint; its restricted unpickler trips over any of the last four.
 _UNREADABLE = (
-    OSError,
-    RuntimeError,
-    EOFError,
-    ValueError,
-    KeyError,
-    zipfile.BadZipFile,
-    IndexError,
-    AttributeError,
-    TypeError,
-    AssertionError,
-    OverflowError,
-    RecursionError,
-    MemoryError,
+    *(OSError, RuntimeError, EOFError, ValueError, KeyError, zipfile.BadZipFile),
+    *(IndexError, AttributeError, TypeError, AssertionError, OverflowError, MemoryError),
 )
 
 #: What a checkpoint may say of its images: channels, and rows or columns.

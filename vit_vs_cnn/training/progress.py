@@ -61,16 +61,12 @@ class RunProgress(ProgressBar):
                 f"{self.title}  step {step}/{steps}  {self._note(trainer)}  {left:.0f} s left", soft_wrap=True
             )
 
-    def on_train_end(self, *_: Any) -> None:
-        self._stop()
-
-    def on_exception(self, *_: Any) -> None:
-        self._stop()
-
-    def _stop(self) -> None:
+    def on_train_end(self, *_: Any, **__: Any) -> None:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
+
+    on_exception = on_train_end
 
     def _rate(self, trainer: lightning.Trainer) -> float:
         step, since = self._began

@@ -25,13 +25,8 @@ class Folding(NamedTuple):
 
 #: All that torch has of the kind; those of two dimensions are layers' own where a layer computed them.
 CONVOLUTIONS = (
-    torch.conv1d,
-    torch.conv2d,
-    torch.conv3d,
-    torch.conv_transpose1d,
-    torch.conv_transpose2d,
-    torch.conv_transpose3d,
-    torch.convolution,
+    *(torch.conv1d, torch.conv2d, torch.conv3d, torch.convolution),
+    *(torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d),
 )
 
 
