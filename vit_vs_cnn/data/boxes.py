@@ -41,9 +41,8 @@ def cutout_boxes(draws: Float64[Tensor, "2 batch"], side: int, grid_size: tuple[
     Reference: DeVries and Taylor, Improved Regularization of CNNs with Cutout (2017).
     """
     rows, cols = grid_size
-    return _clipped(
-        (draws[0] * rows).floor_() - side // 2, (draws[1] * cols).floor_() - side // 2, side, side, grid_size
-    )
+    tops, lefts = (draws[0] * rows).floor_() - side // 2, (draws[1] * cols).floor_() - side // 2
+    return _clipped(tops, lefts, side, side, grid_size)
 
 
 def cutmix_boxes(

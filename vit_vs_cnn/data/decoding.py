@@ -18,9 +18,7 @@ from vit_vs_cnn.errors import InputError
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 STRIP = 1 << 20  # pixels that are converted at a time
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
-REDUCING_GAP = (
-    3.0  # Pillow: whole-number reduction first, then the filter; from 3.0 on hardly told from the filter alone
-)
+REDUCING_GAP = 3.0  # whole-number reduction first, then the filter; from 3.0 on hardly told from the filter alone
 
 
 class PixelBudget:

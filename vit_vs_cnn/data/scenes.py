@@ -185,12 +185,8 @@ def _surface(
     """A texture at random place, angle and scale: as many periods as lie between the two along the shorter side."""
     side = min(image_size) * PIXEL
     tiles = (side * TILE_PERIODS) // periods[1], (side * TILE_PERIODS) // periods[0]
-    placement = Placement(
-        row=to_integers(words[:, 0], 0, tiles[1]),
-        col=to_integers(words[:, 1], 0, tiles[1]),
-        reach=to_integers(words[:, 2], *tiles),
-        angle=to_integers(words[:, 3], 0, TURN - 1),
-    )
+    row, col = (to_integers(words[:, place], 0, tiles[1]) for place in (0, 1))
+    placement = Placement(row, col, to_integers(words[:, 2], *tiles), to_integers(words[:, 3], 0, TURN - 1))
     total = placement.sample(texture_tables(), kinds, image_size, samples=_OTHER_SAMPLES, periodic=True)
     return total // _OTHER_SAMPLES**2
 
@@ -213,12 +209,9 @@ def _add_fragments(canvas: Canvas, keys: Keys, colours: _Colours, dial: int) -> 
     side = min(rows, cols) * PIXEL
     for number in range(_between(0, 5, dial)):
         words = split_keys(split_keys(stream, np.array([number]))[:, 0], np.arange(10))
-        placement = Placement(
-            row=to_integers(words[:, 0], 0, rows * PIXEL),
-            col=to_integers(words[:, 1], 0, cols * PIXEL),
-            reach=to_integers(words[:, 2], side * 16 // 256, side * 40 // 256),
-            angle=to_integers(words[:, 3], 0, TURN - 1),
-        )
+        row, col = to_integers(words[:, 0], 0, rows * PIXEL), to_integers(words[:, 1], 0, cols * PIXEL)
+        reach = to_integers(words[:, 2], side * 16 // 256, side * 40 // 256)
+        placement = Placement(row, col, reach, to_integers(words[:, 3], 0, TURN - 1))
         kinds = to_integers(words[:, 4], 0, len(FRAGMENT_NAMES) - 1)
         coverage = placement.sample(fragment_tables(), kinds, (rows, cols), samples=_OTHER_SAMPLES, periodic=False)
         coverage *= (to_integers(words[:, 5], 0, 3) > 0).astype(np.int32)[:, None, None]
@@ -235,12 +228,9 @@ def _object_place(keys: Keys, image_size: tuple[int, int], dial: int) -> Placeme
     dial = _slow(dial)
     share, turn = _between(64, 256, dial), _between(8, TURN // 2, dial)
     room = [np.maximum(size * PIXEL // 2 - PIXEL - reach, 0) * share >> 8 for size in (rows, cols)]
-    return Placement(
-        row=rows * PIXEL // 2 + to_integers(words[:, 1], -room[0], room[0]),
-        col=cols * PIXEL // 2 + to_integers(words[:, 2], -room[1], room[1]),
-        reach=reach,
-        angle=to_integers(words[:, 3], -turn, turn),
-    )
+    row = rows * PIXEL // 2 + to_integers(words[:, 1], -room[0], room[0])
+    col = cols * PIXEL // 2 + to_integers(words[:, 2], -room[1], room[1])
+    return Placement(row, col, reach, to_integers(words[:, 3], -turn, turn))
 
 
 def _light(canvas: Canvas, words: Words, dial: int) -> None:

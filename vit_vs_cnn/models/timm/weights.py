@@ -76,10 +76,8 @@ def _features(model: Any) -> Iterator[tuple[str, bool]]:
     yield "pre_norm", not isinstance(model.norm_pre, nn.Identity)
     yield "a final norm that is not a LayerNorm of eps 1e-6", not _is_layer_norm(norm)
     yield "two final norms", not isinstance(model.norm, nn.Identity) and not isinstance(model.fc_norm, nn.Identity)
-    yield (
-        'global_pool="avg" with fc_norm=False (the norm before the mean)',
-        model.global_pool == "avg" and isinstance(model.fc_norm, nn.Identity),
-    )
+    norm_first = model.global_pool == "avg" and isinstance(model.fc_norm, nn.Identity)
+    yield 'global_pool="avg" with fc_norm=False (the norm before the mean)', norm_first
     yield "embed_layer", type(patches) is not PatchEmbed
     yield "embed_norm_layer", not isinstance(patches.norm, nn.Identity)
     yield "dynamic_img_pad", bool(patches.dynamic_img_pad)
