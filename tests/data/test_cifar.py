@@ -337,11 +337,11 @@ def test_a_batch_file_that_is_larger_than_any_is_not_read(tmp_path):
     ("name", "size"), [("data_batch_3", 31_035_999), ("test_batch", 31_035_526), ("batches.meta", 158)]
 )
 def test_the_published_files_of_cifar10_are_within_the_bounds(tmp_path, name, size):
-    most = CifarSource("cifar10", tmp_path)._most_bytes(name)
+    most = CifarSource("cifar10", tmp_path)._files[name]
     assert size <= most <= 1.04 * size + (1 << 16)
 
 
 @pytest.mark.parametrize(("name", "size"), [("train", 155_249_918), ("test", 31_049_707), ("meta", 1_473)])
 def test_the_published_files_of_cifar100_are_within_the_bounds(tmp_path, name, size):
-    most = CifarSource("cifar100", tmp_path)._most_bytes(name)
+    most = CifarSource("cifar100", tmp_path)._files[name]
     assert size <= most <= 1.04 * size + (1 << 16)

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from vit_vs_cnn.data.counter_random import counter_key, permutation, split_keys, to_integers
+from vit_vs_cnn.data.images import Source
 from vit_vs_cnn.data.objects import ObjectsOptions, ObjectsSource, draw_objects
 from vit_vs_cnn.data.placements import QUARTER_SINES, Placement, sines
 from vit_vs_cnn.data.shapes import SHAPE_NAMES, TABLE_SIDE, shape_tables
-from vit_vs_cnn.data.sources import Source
 from vit_vs_cnn.data.textures import TEXTURE_NAMES, texture_tables, value_noise
 from vit_vs_cnn.errors import InputError
 

@@ -11,8 +11,8 @@ from PIL import Image
 
 from vit_vs_cnn.data import decoded_cache, decoding
 from vit_vs_cnn.data.decoded_cache import decode_all
+from vit_vs_cnn.data.decoding import PixelBudget
 from vit_vs_cnn.data.folder_layout import FolderOptions, ImageFile
-from vit_vs_cnn.data.pixel_budget import PixelBudget
 
 
 class Held:

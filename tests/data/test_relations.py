@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from vit_vs_cnn.data.counter_random import counter_key
-from vit_vs_cnn.data.objects import ObjectsOptions, ObjectsSource
-from vit_vs_cnn.data.relations import KINDS, RELATIONS, draw_relations
+from vit_vs_cnn.data.objects import KINDS, RELATIONS, ObjectsOptions, ObjectsSource, draw_relations
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """The mathematics of attention: no data, no training, no model."""
 
-from vit_vs_cnn.attention.conditional import ConditionalPosition
 from vit_vs_cnn.attention.convolution import ConvolutionalAttention, conv2d_to_attention, network_to_attention
 from vit_vs_cnn.attention.functional import masked_softmax, scaled_dot_product_attention
 from vit_vs_cnn.attention.gated import GatedAttention
@@ -22,6 +21,7 @@ from vit_vs_cnn.attention.linear import (
 from vit_vs_cnn.attention.masks import causal_mask, combine_masks, valid_length_mask
 from vit_vs_cnn.attention.multihead import MultiHeadAttention
 from vit_vs_cnn.attention.positions import (
+    ConditionalPosition,
     LearnedPosition,
     SinusoidalPosition,
     position_similarity,
@@ -43,48 +43,13 @@ from vit_vs_cnn.attention.scores import (
 from vit_vs_cnn.attention.windows.blocks import block_attention, block_attention_reference
 from vit_vs_cnn.attention.windows.sliding import local_attention, local_attention_reference
 
-__all__ = [
-    "AdditiveScore",
-    "ConditionalPosition",
-    "ConvolutionalAttention",
-    "DotProductScore",
-    "GatedAttention",
-    "KernelRegression",
-    "KernelScore",
-    "LearnedPosition",
-    "LinearAttention",
-    "MultiHeadAttention",
-    "QuadraticBias",
-    "RandomFeatures",
-    "RelativeBias",
-    "RotaryPosition",
-    "ScoredAttention",
-    "SinusoidalPosition",
-    "attention_from_scores",
-    "block_attention",
-    "block_attention_reference",
-    "causal_mask",
-    "combine_masks",
-    "conv2d_to_attention",
-    "elu_features",
-    "impulse_targets",
-    "initialise_gated",
-    "initialise_impulse",
-    "initialise_mimetic",
-    "linear_attention",
-    "linear_attention_reference",
-    "local_attention",
-    "local_attention_reference",
-    "log_kernel",
-    "masked_softmax",
-    "network_to_attention",
-    "position_similarity",
-    "random_feature_error",
-    "resize_position",
-    "scaled_dot_product_attention",
-    "score_statistics",
-    "sincos_2d_encoding",
-    "sinusoidal_encoding",
-    "softmax_jacobian_norm",
-    "valid_length_mask",
-]
+__all__ = ["AdditiveScore", "ConditionalPosition", "ConvolutionalAttention", "DotProductScore"]
+__all__ += ["GatedAttention", "KernelRegression", "KernelScore", "LearnedPosition", "LinearAttention"]
+__all__ += ["MultiHeadAttention", "QuadraticBias", "RandomFeatures", "RelativeBias", "RotaryPosition"]
+__all__ += ["ScoredAttention", "SinusoidalPosition", "attention_from_scores", "block_attention"]
+__all__ += ["block_attention_reference", "causal_mask", "combine_masks", "conv2d_to_attention", "elu_features"]
+__all__ += ["impulse_targets", "initialise_gated", "initialise_impulse", "initialise_mimetic"]
+__all__ += ["linear_attention", "linear_attention_reference", "local_attention", "local_attention_reference"]
+__all__ += ["log_kernel", "masked_softmax", "network_to_attention", "position_similarity"]
+__all__ += ["random_feature_error", "resize_position", "scaled_dot_product_attention", "score_statistics"]
+__all__ += ["sincos_2d_encoding", "sinusoidal_encoding", "softmax_jacobian_norm", "valid_length_mask"]

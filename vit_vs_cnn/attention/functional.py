@@ -1,29 +1,16 @@
 """Attention as two pure functions: the softmax that knows what is masked, and the weighted mean that it makes."""
 
-from typing import Literal, TypeAlias, overload
+from typing import Literal, TypedDict, Unpack, overload
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
-#: What attends to what: broadcast against (batch, heads, queries, keys) from the right.
-Mask: TypeAlias = (
-    Bool[Tensor, "#batch #heads #queries #keys"]
-    | Bool[Tensor, "#heads #queries #keys"]
-    | Bool[Tensor, "#queries #keys"]
-)
-#: What is added to the scores: broadcast like a mask.
-Bias: TypeAlias = (
-    Float[Tensor, "#batch #heads #queries #keys"]
-    | Float[Tensor, "#heads #queries #keys"]
-    | Float[Tensor, "#queries #keys"]
-)
+from vit_vs_cnn.attention.shapes import AnyMask, Attended, Bias, Keys, Mask, Queries, Values
 
 
-def masked_softmax(
-    scores: Float[Tensor, "*rows keys"], mask: Bool[Tensor, "..."] | None
-) -> Float[Tensor, "*rows keys"]:
+def masked_softmax(scores: Float[Tensor, "*rows keys"], mask: AnyMask | None) -> Float[Tensor, "*rows keys"]:
     """Softmax over the keys that the mask allows; a row that may attend to nothing is zero.
 
     ``weights[i, j] = mask[i, j] exp(scores[i, j]) / sum_k mask[i, k] exp(scores[i, k])``, and 0 where the sum is empty.
@@ -43,62 +30,38 @@ def masked_softmax(
     return scores.softmax(dim=-1).masked_fill(empty, 0.0)
 
 
+class Options(TypedDict, total=False):
+    """What ``scaled_dot_product_attention`` takes by name, for type checkers."""
+
+    mask: Tensor | None
+    bias: Tensor | None
+    dropout: float
+    scale: float | None
+
+
 @overload
 def scaled_dot_product_attention(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    *,
-    mask: Tensor | None = None,
-    bias: Tensor | None = None,
-    dropout: float = 0.0,
-    scale: float | None = None,
-    return_weights: Literal[False] = False,
+    queries: Tensor, keys: Tensor, values: Tensor, *, return_weights: Literal[False] = False, **options: Unpack[Options]
 ) -> Tensor: ...
 
 
 @overload
 def scaled_dot_product_attention(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    *,
-    mask: Tensor | None = None,
-    bias: Tensor | None = None,
-    dropout: float = 0.0,
-    scale: float | None = None,
-    return_weights: Literal[True],
+    queries: Tensor, keys: Tensor, values: Tensor, *, return_weights: Literal[True], **options: Unpack[Options]
 ) -> tuple[Tensor, Tensor]: ...
 
 
-@overload
 def scaled_dot_product_attention(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    *,
-    mask: Tensor | None = None,
-    bias: Tensor | None = None,
-    dropout: float = 0.0,
-    scale: float | None = None,
-    return_weights: bool,
-) -> Tensor | tuple[Tensor, Tensor]: ...
-
-
-def scaled_dot_product_attention(
-    queries: Float[Tensor, "batch heads queries head_dim"],
-    keys: Float[Tensor, "batch heads keys head_dim"],
-    values: Float[Tensor, "batch heads keys value_head_dim"],
+    queries: Queries,
+    keys: Keys,
+    values: Values,
     *,
     mask: Mask | None = None,
     bias: Bias | None = None,
     dropout: float = 0.0,
     scale: float | None = None,
     return_weights: bool = False,
-) -> (
-    Float[Tensor, "batch heads queries value_head_dim"]
-    | tuple[Float[Tensor, "batch heads queries value_head_dim"], Float[Tensor, "batch heads queries keys"]]
-):
+) -> Attended:
     """Weighted mean of the values, weighted by how well each key answers the query.
 
     ``Attention(Q, K, V) = softmax(scale Q K^T + bias) V``, ``scale = 1 / sqrt(head_dim)``.
@@ -128,22 +91,11 @@ def scaled_dot_product_attention(
         mask = (bias != -torch.inf) if mask is None else mask & (bias != -torch.inf)
         bias = bias.to(queries.dtype)
     if return_weights:
-        return _explicit(queries, keys, values, mask=mask, bias=bias, dropout=dropout, scale=scale)
+        scores = (queries * (queries.shape[-1] ** -0.5 if scale is None else scale)) @ keys.transpose(-2, -1)
+        weights = masked_softmax(scores if bias is None else scores + bias, mask)
+        return dropped(weights, dropout) @ values, weights
     assert mask is not None
-    return _fused(queries, keys, values, mask=mask, bias=bias, dropout=dropout, scale=scale)
-
-
-def _fused(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    *,
-    mask: Tensor,
-    bias: Tensor | None,
-    dropout: float,
-    scale: float | None,
-) -> Tensor:
-    """Torch's kernel. It must not see an empty row, on which kernels and versions differ: opened before, zero after."""
+    # Torch's kernel must not see an empty row, on which kernels and versions differ: opened before, zero after.
     empty = ~mask.any(dim=-1, keepdim=True)
     attn_mask = mask | empty if bias is None else bias.masked_fill(~mask, -torch.inf).masked_fill(empty, 0.0)
     if attn_mask.shape[-1] != keys.shape[-2]:  # kernels broadcast over batch and heads, not all of them over keys
@@ -152,21 +104,14 @@ def _fused(
     return output.masked_fill(empty, 0.0)
 
 
-def _explicit(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    *,
-    mask: Tensor | None,
-    bias: Tensor | None,
-    dropout: float,
-    scale: float | None,
-) -> tuple[Tensor, Tensor]:
-    """The equation, step by step: the same outputs as the fused kernel, and the weights."""
-    factor = queries.shape[-1] ** -0.5 if scale is None else scale
-    scores = (queries * factor) @ keys.transpose(-2, -1)
-    if bias is not None:
-        scores = scores + bias
-    weights = masked_softmax(scores, mask)
-    kept = F.dropout(weights, dropout) if dropout > 0.0 else weights
-    return kept @ values, weights
+def attended(
+    queries: Tensor, keys: Tensor, values: Tensor, *, return_weights: bool, **options: Unpack[Options]
+) -> tuple[Tensor, Tensor | None]:
+    """``scaled_dot_product_attention`` for callers that pass ``return_weights`` on; without it there are no weights."""
+    if return_weights:
+        return scaled_dot_product_attention(queries, keys, values, return_weights=True, **options)
+    return scaled_dot_product_attention(queries, keys, values, **options), None
+
+
+def dropped(weights: Tensor, dropout: float) -> Tensor:
+    return F.dropout(weights, dropout) if dropout > 0.0 else weights

@@ -2,12 +2,14 @@
 
 import torch
 from einops import rearrange
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
+from vit_vs_cnn.attention.checks import check_positive
 from vit_vs_cnn.attention.functional import masked_softmax, scaled_dot_product_attention
 from vit_vs_cnn.attention.grid import GridLayer
 from vit_vs_cnn.attention.relative import RelativePosition, kernel_offsets
+from vit_vs_cnn.attention.shapes import AnyMask, AttendedHeads, Heads, HeadValues
 
 
 class OffsetProjection(RelativePosition):
@@ -21,9 +23,8 @@ class OffsetProjection(RelativePosition):
     the number of heads need not be a square.
 
     Arguments:
-        grid_size: (rows, cols) of the patches; only their number matters.
+        grid_size, extra_tokens: see ``GridLayer``.
         num_heads: attention heads.
-        extra_tokens: tokens before the patches that stand for none, such as the class token.
         locality: alpha, how sharply a head first prefers its offset.
 
     Raises:
@@ -34,8 +35,7 @@ class OffsetProjection(RelativePosition):
         self, grid_size: tuple[int, int], num_heads: int, extra_tokens: int = 0, locality: float = 1.0
     ) -> None:
         super().__init__(grid_size, extra_tokens)
-        if num_heads < 1:
-            raise ValueError(f"num_heads must be at least 1, but is {num_heads}")
+        check_positive(num_heads=num_heads)
         if locality <= 0.0:
             raise ValueError(f"locality must be positive, but is {locality}")
         centres = torch.tensor(kernel_offsets(num_heads), dtype=torch.get_default_dtype())
@@ -62,9 +62,8 @@ class GatedAttention(GridLayer):
     ConViT it enters after the last gated layer, and the last two are plain.
 
     Arguments:
-        grid_size: (rows, cols) of the patches.
+        grid_size, extra_tokens: see ``GridLayer``.
         num_heads: attention heads.
-        extra_tokens: tokens before the patches that stand for none.
         locality: alpha, how sharply a head first prefers its offset; see ``OffsetProjection``.
 
     Raises:
@@ -84,16 +83,13 @@ class GatedAttention(GridLayer):
 
     def forward(
         self,
-        queries: Float[Tensor, "batch heads tokens head_dim"],
-        keys: Float[Tensor, "batch heads tokens head_dim"],
-        values: Float[Tensor, "batch heads tokens value_dim"],
+        queries: Heads,
+        keys: Heads,
+        values: HeadValues,
         *,
-        mask: Bool[Tensor, "..."] | None = None,
+        mask: AnyMask | None = None,
         return_weights: bool = False,
-    ) -> (
-        Float[Tensor, "batch heads tokens value_dim"]
-        | tuple[Float[Tensor, "batch heads tokens value_dim"], Float[Tensor, "batch heads tokens tokens"]]
-    ):
+    ) -> AttendedHeads:
         """What each token gathers; with ``return_weights`` also the weights.
 
         Arguments:

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from vit_vs_cnn.attention.checks import check_choice
 from vit_vs_cnn.attention.functional import masked_softmax
 from vit_vs_cnn.attention.tracing import is_tracing
 
@@ -193,11 +194,7 @@ class KernelRegression(nn.Module):
 
 
 def log_bandwidth_parameter(bandwidth: float | Sequence[float], learned: bool) -> nn.Parameter:
-    """The logarithm of a bandwidth, so that what is learned stays positive.
-
-    Raises:
-        ValueError: if a bandwidth is not positive.
-    """
+    """The logarithm of a bandwidth, so that what is learned stays positive."""
     bandwidths = torch.as_tensor(bandwidth, dtype=torch.get_default_dtype())
     if not (bandwidths > 0).all():
         raise ValueError(f"bandwidth must be positive, but is {bandwidth}")
@@ -206,7 +203,6 @@ def log_bandwidth_parameter(bandwidth: float | Sequence[float], learned: bool) -
 
 def check_kernel(kernel: str, learn_bandwidth: bool = False) -> None:
     """Refuse a kernel that is unknown, or that cannot learn its bandwidth."""
-    if kernel not in KERNELS:
-        raise ValueError(f'kernel must be one of {", ".join(KERNELS)}, but is "{kernel}"')
+    check_choice("kernel", kernel, KERNELS)
     if learn_bandwidth and kernel == "box":
         raise ValueError('learn_bandwidth must be False for kernel="box": the gradient of a box is zero')

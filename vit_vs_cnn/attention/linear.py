@@ -7,15 +7,17 @@ from typing import NamedTuple, TypeAlias
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
+from vit_vs_cnn.attention.checks import check_positive
 from vit_vs_cnn.attention.functional import scaled_dot_product_attention
+from vit_vs_cnn.attention.shapes import AnyMask, Attended, Gathered, Keys, Queries, Values, Weights
 
 #: From ``(..., tokens, head_dim)`` to ``(..., tokens, features)``, not negative.
 FeatureMap: TypeAlias = Callable[[Tensor], Tensor]
 #: Over the keys alone, one row for all queries: ``(..., 1, keys)``.
-KeyMask: TypeAlias = Bool[Tensor, "..."]
+KeyMask: TypeAlias = AnyMask
 
 
 def elu_features(tokens: Float[Tensor, "*batch head_dim"]) -> Float[Tensor, "*batch head_dim"]:
@@ -28,15 +30,15 @@ def elu_features(tokens: Float[Tensor, "*batch head_dim"]) -> Float[Tensor, "*ba
 
 
 def linear_attention(
-    queries: Float[Tensor, "batch heads queries head_dim"],
-    keys: Float[Tensor, "batch heads keys head_dim"],
-    values: Float[Tensor, "batch heads keys value_head_dim"],
+    queries: Queries,
+    keys: Keys,
+    values: Values,
     *,
     feature_map: FeatureMap = elu_features,
     causal: bool = False,
     mask: KeyMask | None = None,
     chunk_size: int = 64,
-) -> Float[Tensor, "batch heads queries value_head_dim"]:
+) -> Gathered:
     """Attention in O(tokens * features * head_dim), by summing over the keys before the queries come.
 
     ``out_i = phi(q_i) [sum_j phi(k_j) v_j^T] / (phi(q_i) . sum_j phi(k_j))``; causal: j <= i.
@@ -77,14 +79,14 @@ def linear_attention(
 
 
 def linear_attention_reference(
-    queries: Float[Tensor, "batch heads queries head_dim"],
-    keys: Float[Tensor, "batch heads keys head_dim"],
-    values: Float[Tensor, "batch heads keys value_head_dim"],
+    queries: Queries,
+    keys: Keys,
+    values: Values,
     *,
     feature_map: FeatureMap = elu_features,
     causal: bool = False,
     mask: KeyMask | None = None,
-) -> tuple[Float[Tensor, "batch heads queries value_head_dim"], Float[Tensor, "batch heads queries keys"]]:
+) -> tuple[Gathered, Weights]:
     """The same in O(queries * keys), and the weights: ``w_ij = phi(q_i) . phi(k_j) / sum_k phi(q_i) . phi(k_k)``."""
     kernel = feature_map(queries) @ feature_map(keys).transpose(-2, -1)
     if mask is not None:
@@ -112,17 +114,8 @@ class LinearAttention(nn.Module):
         self.causal = causal
 
     def forward(
-        self,
-        queries: Float[Tensor, "batch heads queries head_dim"],
-        keys: Float[Tensor, "batch heads keys head_dim"],
-        values: Float[Tensor, "batch heads keys value_head_dim"],
-        *,
-        mask: KeyMask | None = None,
-        return_weights: bool = False,
-    ) -> (
-        Float[Tensor, "batch heads queries value_head_dim"]
-        | tuple[Float[Tensor, "batch heads queries value_head_dim"], Float[Tensor, "batch heads queries keys"]]
-    ):
+        self, queries: Queries, keys: Keys, values: Values, *, mask: KeyMask | None = None, return_weights: bool = False
+    ) -> Attended:
         """What each query gathers; with ``return_weights`` also the weights. Arguments as ``linear_attention``."""
         attention = linear_attention_reference if return_weights else linear_attention
         return attention(queries, keys, values, feature_map=self.feature_map, causal=self.causal, mask=mask)
@@ -135,8 +128,7 @@ def _causal_sums(query_features: Tensor, key_features: Tensor, values: Tensor, c
         raise ValueError(
             f"causal attention needs as many queries as keys, but there are {tokens} and {key_features.shape[-2]}"
         )
-    if chunk_size < 1:
-        raise ValueError(f"chunk_size must be at least 1, but is {chunk_size}")
+    check_positive(chunk_size=chunk_size)
     chunk_size = min(chunk_size, max(tokens, 1))
     padding = -tokens % chunk_size
     query_features, key_features, values = (
@@ -204,9 +196,7 @@ class RandomFeatures(nn.Module):
         self, head_dim: int, num_features: int, *, orthogonal: bool = True, seed: int = 0, stabilise: bool = True
     ) -> None:
         super().__init__()
-        for name, size in {"head_dim": head_dim, "num_features": num_features}.items():
-            if size < 1:
-                raise ValueError(f"{name} must be at least 1, but is {size}")
+        check_positive(head_dim=head_dim, num_features=num_features)
         generator = torch.Generator().manual_seed(seed)
         frequencies = random_frequencies(num_features, head_dim, orthogonal=orthogonal, generator=generator)
         self.register_buffer("frequencies", frequencies.to(torch.get_default_dtype()))

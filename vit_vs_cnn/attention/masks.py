@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from vit_vs_cnn.attention.shapes import AnyMask
+
 
 def valid_length_mask(
     lengths: Int[Tensor, "batch"] | Int[Tensor, "batch queries"], tokens: int
@@ -38,7 +40,7 @@ def causal_mask(tokens: int, *, device: torch.device | str | None = None) -> Boo
     return torch.ones(tokens, tokens, dtype=torch.bool, device=device).tril()
 
 
-def combine_masks(*masks: Bool[Tensor, "..."] | None) -> Bool[Tensor, "..."] | None:
+def combine_masks(*masks: AnyMask | None) -> AnyMask | None:
     """What every mask allows; None allows all, and only None gives None."""
     combined: Tensor | None = None
     for mask in masks:

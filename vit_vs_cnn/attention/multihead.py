@@ -1,11 +1,13 @@
 """Multi-head attention: project, attend in every head, project back."""
 
 from einops import rearrange
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.functional import Bias, scaled_dot_product_attention
+from vit_vs_cnn.attention.checks import check_positive, check_probability
+from vit_vs_cnn.attention.functional import attended
 from vit_vs_cnn.attention.relative import RelativePosition
+from vit_vs_cnn.attention.shapes import AnyMask, Bias, Weights
 from vit_vs_cnn.attention.windows.layers import BlockWindow, SlidingWindow
 
 #: What every layer norm of the project adds to the variance, as timm's ViT does.
@@ -69,11 +71,10 @@ class MultiHeadAttention(nn.Module):
         super().__init__()
         key_dim = embed_dim if key_dim is None else key_dim
         value_dim = key_dim if value_dim is None else value_dim
-        _check_widths(embed_dim=embed_dim, num_heads=num_heads, key_dim=key_dim, value_dim=value_dim)
+        check_positive(embed_dim=embed_dim, num_heads=num_heads, key_dim=key_dim, value_dim=value_dim)
         if head_dim is None and embed_dim % num_heads:
             raise ValueError(f"num_heads must divide embed_dim, but num_heads={num_heads} and embed_dim={embed_dim}")
-        if not 0.0 <= dropout < 1.0:
-            raise ValueError(f"dropout must be in [0, 1), but is {dropout}")
+        check_probability(dropout=dropout)
         if dropout and window is not None:
             raise ValueError(f"dropout must be 0 with a window, which does not drop weights, but is {dropout}")
         if attend is not None and (dropout or window is not None or relative is not None):
@@ -81,7 +82,7 @@ class MultiHeadAttention(nn.Module):
         self.embed_dim = embed_dim
         self.num_heads = num_heads
         self.head_dim = embed_dim // num_heads if head_dim is None else head_dim
-        _check_widths(head_dim=self.head_dim)
+        check_positive(head_dim=self.head_dim)
         self.dropout = dropout
         inner_dim = self.num_heads * self.head_dim
         self.query_projection = nn.Linear(embed_dim, inner_dim, bias=bias)
@@ -111,13 +112,10 @@ class MultiHeadAttention(nn.Module):
         keys: Float[Tensor, "batch keys key_dim"] | None = None,
         values: Float[Tensor, "batch keys value_dim"] | None = None,
         *,
-        mask: Bool[Tensor, "..."] | None = None,
+        mask: AnyMask | None = None,
         bias: Bias | None = None,
         return_weights: bool = False,
-    ) -> (
-        Float[Tensor, "batch queries output_dim"]
-        | tuple[Float[Tensor, "batch queries output_dim"], Float[Tensor, "batch heads queries keys"]]
-    ):
+    ) -> Float[Tensor, "batch queries output_dim"] | tuple[Float[Tensor, "batch queries output_dim"], Weights]:
         """What each query gathers; with ``return_weights`` also the weights ``(batch, heads, queries, keys)``.
 
         Arguments:
@@ -138,25 +136,21 @@ class MultiHeadAttention(nn.Module):
         if self.window is not None:
             if mask is not None or bias is not None:
                 raise ValueError("attention within a window takes no mask and no bias, but was given one")
-            attended = self.window(*projected, relative=self.relative, return_weights=return_weights)
+            output = self.window(*projected, relative=self.relative, return_weights=return_weights)
             if not return_weights:
-                return self._merge(attended)
+                return self._merge(output)
             # Made of the weights between all tokens, not of each window's own: gradients can then be asked of them.
-            return self._merge(attended[1] @ projected[2]), attended[1]
+            return self._merge(output[1] @ projected[2]), output[1]
         if self.attend is not None:
             if bias is not None:
                 raise ValueError("attend has scores of its own and takes no bias, but was given one")
-            attended = self.attend(*projected, mask=mask, return_weights=return_weights)
-            return (self._merge(attended[0]), attended[1]) if return_weights else self._merge(attended)
+            output = self.attend(*projected, mask=mask, return_weights=return_weights)
+            return (self._merge(output[0]), output[1]) if return_weights else self._merge(output)
         if self.relative is not None:
             bias = self.relative.bias() if bias is None else self.relative.bias() + bias
         dropout = self.dropout if self.training else 0.0
-        if return_weights:
-            heads, weights = scaled_dot_product_attention(
-                *projected, mask=mask, bias=bias, dropout=dropout, return_weights=True
-            )
-            return self._merge(heads), weights
-        return self._merge(scaled_dot_product_attention(*projected, mask=mask, bias=bias, dropout=dropout))
+        heads, weights = attended(*projected, mask=mask, bias=bias, dropout=dropout, return_weights=return_weights)
+        return self._merge(heads) if weights is None else (self._merge(heads), weights)
 
     def _project(self, queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of every head, ``(batch, heads, tokens, head_dim)``.
@@ -179,9 +173,3 @@ class MultiHeadAttention(nn.Module):
     def _merge(self, heads: Tensor) -> Tensor:
         merged = rearrange(heads, "b heads n d -> b n (heads d)")
         return merged if self.output_projection is None else self.output_projection(merged)
-
-
-def _check_widths(**widths: int) -> None:
-    for name, width in widths.items():
-        if width < 1:
-            raise ValueError(f"{name} must be at least 1, but is {width}")

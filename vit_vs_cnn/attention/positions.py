@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.grid import GridLayer
+from vit_vs_cnn.attention.shapes import Tokens
 
 
 def sinusoidal_encoding(
@@ -51,8 +52,7 @@ def sincos_2d_encoding(
     Arguments:
         grid_size: (rows, cols).
         dim: width of the encoding, a multiple of four.
-        base: as in ``sinusoidal_encoding``.
-        dtype: as in ``sinusoidal_encoding``.
+        base, dtype: as in ``sinusoidal_encoding``.
 
     Raises:
         ValueError: if ``dim`` is not a positive multiple of four.
@@ -136,9 +136,8 @@ class LearnedPosition(GridLayer):
     Differs: none.
 
     Arguments:
-        grid_size: (rows, cols) of the patches.
+        grid_size, extra_tokens: see ``GridLayer``.
         embed_dim: width of a token.
-        extra_tokens: tokens before the patches that stand for none, such as the class token.
     """
 
     def __init__(self, grid_size: tuple[int, int], embed_dim: int, extra_tokens: int = 0) -> None:
@@ -146,7 +145,7 @@ class LearnedPosition(GridLayer):
         self.encoding = nn.Parameter(torch.empty(extra_tokens + grid_size[0] * grid_size[1], embed_dim))
         nn.init.trunc_normal_(self.encoding, std=0.02)
 
-    def forward(self, tokens: Float[Tensor, "batch tokens embed_dim"]) -> Float[Tensor, "batch tokens embed_dim"]:
+    def forward(self, tokens: Tokens) -> Tokens:
         return tokens + self.encoding
 
     @torch.no_grad()
@@ -166,9 +165,8 @@ class SinusoidalPosition(GridLayer):
     Differs: see ``sincos_2d_encoding``.
 
     Arguments:
-        grid_size: (rows, cols) of the patches.
+        grid_size, extra_tokens: see ``GridLayer``.
         embed_dim: width of a token, a multiple of four.
-        extra_tokens: tokens before the patches that stand for none, such as the class token.
 
     Raises:
         ValueError: if ``embed_dim`` is not a multiple of four.
@@ -181,7 +179,7 @@ class SinusoidalPosition(GridLayer):
         encoding = F.pad(sincos_2d_encoding(grid_size, embed_dim), (0, 0, extra_tokens, 0))
         self.register_buffer("encoding", encoding, persistent=False)
 
-    def forward(self, tokens: Float[Tensor, "batch tokens embed_dim"]) -> Float[Tensor, "batch tokens embed_dim"]:
+    def forward(self, tokens: Tokens) -> Tokens:
         return tokens + self.encoding
 
     def resize(self, grid_size: tuple[int, int]) -> None:
@@ -189,3 +187,27 @@ class SinusoidalPosition(GridLayer):
         encoding = sincos_2d_encoding(grid_size, self.encoding.shape[-1])
         self.encoding = F.pad(encoding, (0, 0, self.extra_tokens, 0)).to(self.encoding)
         self.grid_size = grid_size
+
+
+class ConditionalPosition(GridLayer):
+    """A depthwise convolution over the grid of tokens, added to them.
+
+    ``Z = X + conv(X)``, 3 x 3, zero padding: the zeros outside tell a token where it is.
+
+    Reference: Chu et al. 2023 (CPVT), section 3.3; it stands after the first block.
+    Differs: none; tokens that stand for no patch pass unchanged.
+
+    Arguments:
+        grid_size, extra_tokens: see ``GridLayer``.
+        embed_dim: width of a token.
+    """
+
+    def __init__(self, grid_size: tuple[int, int], embed_dim: int, extra_tokens: int = 0) -> None:
+        super().__init__(grid_size, extra_tokens)
+        self.convolution = nn.Conv2d(embed_dim, embed_dim, 3, padding=1, groups=embed_dim)
+
+    def forward(self, tokens: Tokens) -> Tokens:
+        extra, patches = tokens[:, : self.extra_tokens], tokens[:, self.extra_tokens :]
+        image = rearrange(patches, "b (rows cols) d -> b d rows cols", rows=self.grid_size[0])
+        patches = patches + rearrange(self.convolution(image), "b d rows cols -> b (rows cols) d")
+        return torch.cat([extra, patches], dim=1) if self.extra_tokens else patches

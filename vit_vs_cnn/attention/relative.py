@@ -33,7 +33,7 @@ class RelativePosition(GridLayer):
         extra = self.extra_bias()
         extra = by_offset.new_zeros(len(by_offset), 3) if extra is None else extra
         # A window that reaches from any token to any other has a place for every offset; none is outside.
-        around = neighbourhood(self.grid_size, (2 * rows - 1, 2 * cols - 1), 1, "mask", self.extra_tokens)
+        around = neighbourhood(self.grid_size, (2 * rows - 1, 2 * cols - 1), extra_tokens=self.extra_tokens)
         slots = slot_matrix(around, by_offset.device)
         table = torch.cat([by_offset.flatten(1), torch.zeros_like(extra[:, :1]), extra], dim=1)
         return table.index_select(1, slots.flatten()).unflatten(1, slots.shape)
@@ -49,9 +49,8 @@ class RelativeBias(RelativePosition):
     Differs: over the whole grid, or any window of it.
 
     Arguments:
-        grid_size: (rows, cols) of the patches.
+        grid_size, extra_tokens: see ``GridLayer``.
         num_heads: attention heads.
-        extra_tokens: tokens before the patches that stand for none, such as the class token.
     """
 
     def __init__(self, grid_size: tuple[int, int], num_heads: int, extra_tokens: int = 0) -> None:
@@ -94,9 +93,8 @@ class QuadraticBias(RelativePosition):
     square kernel that has one for each head, nearest first, instead of at random. Extra tokens get zero.
 
     Arguments:
-        grid_size: (rows, cols) of the patches; only their number matters.
+        grid_size, extra_tokens: see ``GridLayer``.
         num_heads: attention heads.
-        extra_tokens: tokens before the patches that stand for none, such as the class token.
     """
 
     def __init__(self, grid_size: tuple[int, int], num_heads: int, extra_tokens: int = 0) -> None:

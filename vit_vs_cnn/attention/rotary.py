@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vit_vs_cnn.attention.grid import GridLayer
+from vit_vs_cnn.attention.shapes import Heads
 
 
 class RotaryPosition(GridLayer):
@@ -18,9 +19,8 @@ class RotaryPosition(GridLayer):
     Differs: none; tokens that stand for no patch are not rotated.
 
     Arguments:
-        grid_size: (rows, cols) of the patches.
+        grid_size, extra_tokens: see ``GridLayer``.
         head_dim: width of a head, a multiple of four.
-        extra_tokens: tokens before the patches that stand for none, such as the class token.
         base: ratio of the longest wavelength to the shortest, nearly; 100 suits a grid, 10000 a text.
 
     Raises:
@@ -40,10 +40,7 @@ class RotaryPosition(GridLayer):
         self.register_buffer("cosines", cosines, persistent=False)
         self.register_buffer("sines", sines, persistent=False)
 
-    def forward(
-        self, queries: Float[Tensor, "batch heads tokens head_dim"], keys: Float[Tensor, "batch heads tokens head_dim"]
-    ) -> tuple[Float[Tensor, "batch heads tokens head_dim"], Float[Tensor, "batch heads tokens head_dim"]]:
-        """Both, each token rotated to its place."""
+    def forward(self, queries: Heads, keys: Heads) -> tuple[Heads, Heads]:
         return self._rotate(queries), self._rotate(keys)
 
     def resize(self, grid_size: tuple[int, int]) -> None:

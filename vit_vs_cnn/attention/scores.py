@@ -4,21 +4,24 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.functional import masked_softmax
+from vit_vs_cnn.attention.checks import check_positive, check_probability
+from vit_vs_cnn.attention.functional import dropped, masked_softmax
 from vit_vs_cnn.attention.kernels import check_kernel, log_bandwidth_parameter, log_kernel
+from vit_vs_cnn.attention.shapes import AnyMask
+
+Queries = Float[Tensor, "*batch queries dim"]
+Keys = Float[Tensor, "*batch keys dim"]
+Values = Float[Tensor, "*batch keys value_dim"]
+ScoreTable = Float[Tensor, "*batch queries keys"]
+Output = Float[Tensor, "*batch queries value_dim"]
 
 
 def attention_from_scores(
-    scores: Float[Tensor, "*batch queries keys"],
-    values: Float[Tensor, "*batch keys value_dim"],
-    *,
-    mask: Bool[Tensor, "..."] | None = None,
-    dropout: float = 0.0,
-) -> tuple[Float[Tensor, "*batch queries value_dim"], Float[Tensor, "*batch queries keys"]]:
+    scores: ScoreTable, values: Values, *, mask: AnyMask | None = None, dropout: float = 0.0
+) -> tuple[Output, ScoreTable]:
     """Weighted mean of the values by whatever scores, and the weights, those before dropout.
 
     ``Attention(S, V) = softmax(S) V``.
@@ -39,8 +42,7 @@ def attention_from_scores(
         raise ValueError(f"mask must be boolean, True where a query may attend, but has dtype {mask.dtype}")
     reached = scores != -torch.inf
     weights = masked_softmax(scores, reached if mask is None else reached & mask)
-    kept = F.dropout(weights, dropout) if dropout > 0.0 else weights
-    return kept @ values, weights
+    return dropped(weights, dropout) @ values, weights
 
 
 class DotProductScore(nn.Module):
@@ -59,9 +61,7 @@ class DotProductScore(nn.Module):
         super().__init__()
         self.scale = scale
 
-    def forward(
-        self, queries: Float[Tensor, "*batch queries dim"], keys: Float[Tensor, "*batch keys dim"]
-    ) -> Float[Tensor, "*batch queries keys"]:
+    def forward(self, queries: Queries, keys: Keys) -> ScoreTable:
         scale = queries.shape[-1] ** -0.5 if self.scale is None else self.scale
         return (queries * scale) @ keys.transpose(-2, -1)
 
@@ -85,9 +85,7 @@ class AdditiveScore(nn.Module):
 
     def __init__(self, query_dim: int, key_dim: int, hidden_dim: int) -> None:
         super().__init__()
-        for name, width in {"query_dim": query_dim, "key_dim": key_dim, "hidden_dim": hidden_dim}.items():
-            if width < 1:
-                raise ValueError(f"{name} must be at least 1, but is {width}")
+        check_positive(query_dim=query_dim, key_dim=key_dim, hidden_dim=hidden_dim)
         self.query_projection = nn.Linear(query_dim, hidden_dim, bias=False)
         self.key_projection = nn.Linear(key_dim, hidden_dim, bias=False)
         self.score_projection = nn.Linear(hidden_dim, 1, bias=False)
@@ -96,7 +94,7 @@ class AdditiveScore(nn.Module):
 
     def forward(
         self, queries: Float[Tensor, "*batch queries query_dim"], keys: Float[Tensor, "*batch keys key_dim"]
-    ) -> Float[Tensor, "*batch queries keys"]:
+    ) -> ScoreTable:
         hidden = self.query_projection(queries).unsqueeze(-2) + self.key_projection(keys).unsqueeze(-3)
         return self.score_projection(hidden.tanh()).squeeze(-1)
 
@@ -134,9 +132,7 @@ class KernelScore(nn.Module):
         self.kernel = kernel
         self.log_bandwidth = None if bandwidth is None else log_bandwidth_parameter(bandwidth, learn_bandwidth)
 
-    def forward(
-        self, queries: Float[Tensor, "*batch queries dim"], keys: Float[Tensor, "*batch keys dim"]
-    ) -> Float[Tensor, "*batch queries keys"]:
+    def forward(self, queries: Queries, keys: Keys) -> ScoreTable:
         bandwidth = queries.shape[-1] ** 0.25 if self.log_bandwidth is None else self.log_bandwidth.exp()
         return log_kernel(queries, keys, kernel=self.kernel, bandwidth=bandwidth)
 
@@ -159,8 +155,7 @@ class ScoredAttention(nn.Module):
 
     def __init__(self, score: nn.Module, *, dropout: float = 0.0) -> None:
         super().__init__()
-        if not 0.0 <= dropout < 1.0:
-            raise ValueError(f"dropout must be in [0, 1), but is {dropout}")
+        check_probability(dropout=dropout)
         self.score = score
         self.dropout = dropout
 
@@ -168,14 +163,11 @@ class ScoredAttention(nn.Module):
         self,
         queries: Float[Tensor, "*batch queries query_dim"],
         keys: Float[Tensor, "*batch keys key_dim"],
-        values: Float[Tensor, "*batch keys value_dim"],
+        values: Values,
         *,
-        mask: Bool[Tensor, "..."] | None = None,
+        mask: AnyMask | None = None,
         return_weights: bool = False,
-    ) -> (
-        Float[Tensor, "*batch queries value_dim"]
-        | tuple[Float[Tensor, "*batch queries value_dim"], Float[Tensor, "*batch queries keys"]]
-    ):
+    ) -> Output | tuple[Output, ScoreTable]:
         """What each query gathers; with ``return_weights`` also the weights. Arguments as ``attention_from_scores``."""
         dropout = self.dropout if self.training else 0.0
         output, weights = attention_from_scores(self.score(queries, keys), values, mask=mask, dropout=dropout)
@@ -213,9 +205,7 @@ def score_statistics(head_dim: int, *, keys: int = 64, samples: int = 512, seed:
     Raises:
         ValueError: if a size is not positive.
     """
-    for name, size in {"head_dim": head_dim, "keys": keys, "samples": samples}.items():
-        if size < 1:
-            raise ValueError(f"{name} must be at least 1, but is {size}")
+    check_positive(head_dim=head_dim, keys=keys, samples=samples)
     generator = torch.Generator().manual_seed(seed)
     queries = torch.randn(samples, 1, head_dim, dtype=torch.float64, generator=generator)
     drawn_keys = torch.randn(samples, keys, head_dim, dtype=torch.float64, generator=generator)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from vit_vs_cnn.data.boxes import cutout_boxes, erasing_boxes, inside
 from vit_vs_cnn.data.geometry import shifted
+from vit_vs_cnn.data.images import Bytes
 from vit_vs_cnn.data.mixing import mixed_images, mixed_labels, mixing_plan
 from vit_vs_cnn.data.options import NUM_BINS, Augmentation
 from vit_vs_cnn.data.policy import OPERATIONS, PolicyTable, apply_round, sorted_moves, tabulated
@@ -30,6 +31,10 @@ DRAWS = {
 """Columns of the matrix of uniform numbers. All but the policy's are drawn whether they are used or not, so that
 switching one augmentation on leaves the others' decisions as they were."""
 
+Floats = Float32[Tensor, "batch channels rows cols"]
+#: Images, and labels as given, or soft ones where images are mixed.
+Augmented = tuple[Floats, Int64[Tensor, "batch"] | Float32[Tensor, "batch classes"]]
+
 
 class Augmenter:
     """Carries out an `Augmentation` on batches of bytes; gives normalised floats and targets.
@@ -37,10 +42,7 @@ class Augmenter:
     Order: crop and flip, policy, ``(x / 255 - mean) / std``, erasing and cutout, mixing.
 
     Arguments:
-        config: what to do.
         mean: of each channel, in units where white is 1.
-        std: of each channel, in the same units.
-        num_classes: width of the soft labels.
 
     Raises:
         InputError: mean and std do not fit each other, or the policy is not defined for that many channels.
@@ -71,11 +73,8 @@ class Augmenter:
         return torch.rand(self.num_draws, batch_size, generator=generator).T
 
     def __call__(
-        self,
-        images: UInt8[Tensor, "batch channels rows cols"],
-        labels: Int64[Tensor, "batch"],
-        draws: Float32[Tensor, "batch draws"],
-    ) -> tuple[Float32[Tensor, "batch channels rows cols"], Int64[Tensor, "batch"] | Float32[Tensor, "batch classes"]]:
+        self, images: Bytes, labels: Int64[Tensor, "batch"], draws: Float32[Tensor, "batch draws"]
+    ) -> Augmented:
         """The augmented batch and its targets: labels as given, or soft labels where images are mixed.
 
         ``draws`` stay on the CPU, wherever the images are.
@@ -98,15 +97,13 @@ class Augmenter:
         labels: Int64[Tensor, "count"],
         indices: Int64[Tensor, "batch"],
         draws: Float32[Tensor, "batch draws"],
-    ) -> tuple[Float32[Tensor, "batch channels rows cols"], Int64[Tensor, "batch"] | Float32[Tensor, "batch classes"]]:
+    ) -> Augmented:
         """The same for the images at ``indices`` of a whole data set."""
         indices = indices.to(images.device, non_blocking=True)
         # Whole images first: copying them costs a tenth of one look-up of single pixels all over the data set.
         return self(images.index_select(0, indices), labels.index_select(0, indices), draws)
 
-    def normalise(
-        self, images: UInt8[Tensor, "batch channels rows cols"]
-    ) -> Float32[Tensor, "batch channels rows cols"]:
+    def normalise(self, images: Bytes) -> Floats:
         """``(x / 255 - mean) / std``, for evaluation and as the last step before covering and mixing."""
         if self._mean.device != images.device:
             self._mean, self._std = self._mean.to(images.device), self._std.to(images.device)

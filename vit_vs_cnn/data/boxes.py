@@ -22,8 +22,6 @@ def erasing_boxes(draws: Float64[Tensor, "5 batch"], probability: float, grid_si
 
     Arguments:
         draws: whether, area, aspect ratio, row and column.
-        probability: how often an image is erased.
-        grid_size: rows and columns of the images.
     """
     rows, cols = grid_size
     area = rows * cols * (ERASED_AREA[0] + (ERASED_AREA[1] - ERASED_AREA[0]) * draws[1])
@@ -43,9 +41,8 @@ def cutout_boxes(draws: Float64[Tensor, "2 batch"], side: int, grid_size: tuple[
     Reference: DeVries and Taylor, Improved Regularization of CNNs with Cutout (2017).
     """
     rows, cols = grid_size
-    return _clipped(
-        (draws[0] * rows).floor_() - side // 2, (draws[1] * cols).floor_() - side // 2, side, side, grid_size
-    )
+    tops, lefts = (draws[0] * rows).floor_() - side // 2, (draws[1] * cols).floor_() - side // 2
+    return _clipped(tops, lefts, side, side, grid_size)
 
 
 def cutmix_boxes(

@@ -41,10 +41,8 @@ class CifarSource:
     Reference: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009.
 
     Arguments:
-        name: ``cifar10`` or ``cifar100``.
         root: the folder that holds (or gets) ``cifar-10-batches-py`` or ``cifar-100-python``, or the archive of it; the
             path of that inner folder will do as well.
-        options: how the data is obtained.
 
     Raises:
         InputError: for an unknown name. ``train`` and ``test`` raise it if the data is missing and cannot be had, is
@@ -62,7 +60,6 @@ class CifarSource:
         self._is_read = False
 
     def train(self) -> LabelledImages:
-        """The 50,000 training images."""
         return self._load("train")
 
     def validation(self) -> None:
@@ -70,7 +67,6 @@ class CifarSource:
         return None
 
     def test(self) -> LabelledImages:
-        """The 10,000 test images."""
         return self._load("test")
 
     def provenance(self) -> dict[str, Any]:
@@ -95,12 +91,8 @@ class CifarSource:
         images = np.concatenate([pixels for pixels, _ in batches]).reshape(-1, 3, 32, 32)
         labels = np.concatenate([labels for _, labels in batches])
         self._is_read = True
-        return LabelledImages(
-            images=torch.from_numpy(images),
-            labels=torch.from_numpy(labels),
-            class_names=class_names,
-            sample_ids=[f"{split}/{number:05d}" for number in range(len(labels))],
-        )
+        ids = [f"{split}/{number:05d}" for number in range(len(labels))]
+        return LabelledImages(torch.from_numpy(images), torch.from_numpy(labels), class_names, ids)
 
     def _class_names(self, folder: Path) -> tuple[str, ...]:
         meta = self._published.meta
@@ -127,7 +119,7 @@ class CifarSource:
         return pixels, labels
 
     def _read(self, path: Path, md5: str) -> Any:
-        most = self._most_bytes(path.name)
+        most = self._files[path.name]
         try:
             with path.open("rb") as file:
                 content = file.read(most + 1)
@@ -143,23 +135,22 @@ class CifarSource:
         return parse_plain_pickle(content, path)
 
     def _found(self) -> Path | None:
-        """The folder that holds every file of the data, if there is one."""
-        names = self._file_names()
+        names = self._files
         for folder in (self.root / self._published.base_folder, self.root):
             if all((folder / name).is_file() for name in names):
                 return folder
         return None
 
-    def _file_names(self) -> list[str]:
+    @property
+    def _files(self) -> dict[str, int]:
+        """The names of all files, and the bytes that each can have."""
         published = self._published
-        return [name for name, _ in (*published.train_list, *published.test_list)] + [published.meta["filename"]]
-
-    def _most_bytes(self, name: str) -> int:
-        """What a file of this name can have."""
-        return SMALL + (0 if name == self._published.meta["filename"] else IMAGES.get(name, 10_000) * PER_IMAGE)
+        names = [name for name, _ in (*published.train_list, *published.test_list)]
+        return {name: SMALL + IMAGES.get(name, 10_000) * PER_IMAGE for name in names} | {
+            published.meta["filename"]: SMALL
+        }
 
     def _obtain(self) -> Path:
-        """The folder of the data, which is unpacked or downloaded first where it is missing."""
         folder = self._found()
         if folder is not None:
             return folder
@@ -188,10 +179,10 @@ class CifarSource:
             )
         folder = self.root / self._published.base_folder
         with tempfile.TemporaryDirectory(dir=self.root, prefix=f".{archive.name}-") as unpacked:
-            members = {f"{folder.name}/{name}": self._most_bytes(name) for name in self._file_names()}
+            members = {f"{folder.name}/{name}": most for name, most in self._files.items()}
             extract_members(archive, members, Path(unpacked))
             folder.mkdir(exist_ok=True)
-            for name in self._file_names():
+            for name in self._files:
                 os.replace(Path(unpacked) / name, folder / name)
         return folder
 
@@ -210,7 +201,6 @@ class CifarSource:
 
 
 def _integers(values: Any) -> np.ndarray | None:
-    """``values`` as int64, or None if they are not integers."""
     if isinstance(values, list):
         return np.array(values, np.int64) if all(type(value) is int for value in values) else None
     is_integers = isinstance(values, np.ndarray) and np.issubdtype(values.dtype, np.integer)
@@ -245,13 +235,7 @@ def extract_members(archive: Path, members: Mapping[str, int], folder: Path) -> 
     is unpacked is bounded, whatever the archive declares: each member, their sum, the headers and their number.
 
     Arguments:
-        archive: the file.
         members: for each name the bytes that it may have.
-        folder: where to write.
-
-    Raises:
-        InputError: if the archive is damaged, lacks a member, or unpacks to more.
-        OSError: if the files cannot be written.
     """
     wanted = dict(members)
     try:
@@ -261,8 +245,14 @@ def extract_members(archive: Path, members: Mapping[str, int], folder: Path) -> 
                 for number, member in enumerate(tar):
                     if number == MOST_MEMBERS:
                         raise tarfile.ReadError(f"it has more than {MOST_MEMBERS:,} members")
-                    if member.isreg() and member.name in wanted:
-                        _extract(tar, member, wanted.pop(member.name), folder)
+                    if not member.isreg() or member.name not in wanted:
+                        continue
+                    if member.size > (most := wanted.pop(member.name)):
+                        raise tarfile.ReadError(f"{member.name} has {member.size:,} bytes, and may have {most:,}")
+                    content = tar.extractfile(member)
+                    assert content is not None
+                    with (folder / Path(member.name).name).open("wb") as file:
+                        shutil.copyfileobj(content, file, SMALL)
     except Exception as error:  # damaged bytes make tarfile fail in every way there is
         if isinstance(error, OSError) and error.errno is not None:  # the disk's fault, not the archive's
             raise
@@ -270,12 +260,3 @@ def extract_members(archive: Path, members: Mapping[str, int], folder: Path) -> 
         raise InputError(f"{archive}: cannot be unpacked ({reason}); delete it and get it again") from None
     if wanted:
         raise InputError(f"{archive}: does not hold {', '.join(sorted(wanted))}; get the official archive")
-
-
-def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, most: int, folder: Path) -> None:
-    if member.size > most:
-        raise tarfile.ReadError(f"{member.name} has {member.size:,} bytes, and may have {most:,}")
-    content = tar.extractfile(member)
-    assert content is not None
-    with (folder / Path(member.name).name).open("wb") as file:
-        shutil.copyfileobj(content, file, SMALL)

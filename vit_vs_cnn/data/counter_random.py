@@ -43,9 +43,7 @@ def split_keys(
 
 
 def to_integers(
-    words: UInt64[np.ndarray, "*shape"],
-    low: int | Int64[np.ndarray, "..."],
-    high: int | Int64[np.ndarray, "..."],
+    words: UInt64[np.ndarray, "*shape"], low: int | Int64[np.ndarray, "..."], high: int | Int64[np.ndarray, "..."]
 ) -> Int64[np.ndarray, "..."]:
     """Random words as whole numbers from ``low`` to ``high``, both included, by the product of the upper 32 bits.
 

@@ -1,5 +1,7 @@
 """What a training run is given: images to train on and to watch it by."""
 
+from typing import Any
+
 import lightning
 import torch
 from jaxtyping import Float, UInt8
@@ -35,7 +37,6 @@ class TrainingData(lightning.LightningDataModule):
     Arguments:
         training: what is trained on; the normalisation is measured on these images alone.
         validation: what is measured on the way, possibly nothing.
-        augmentation: how training images are varied.
         batch_size: images of one optimizer step, over all devices and accumulated batches together.
         steps: optimizer steps of the whole run.
         accumulate: batches that make one step.
@@ -70,19 +71,15 @@ class TrainingData(lightning.LightningDataModule):
             augmentation, mean=self.mean.tolist(), std=self.std.tolist(), num_classes=training.num_classes
         )
 
-    def train_dataloader(self) -> TrainingBatches:
+    def _place(self) -> dict[str, Any]:
         assert self.trainer is not None
-        return TrainingBatches(
-            self.training,
-            self.augmenter,
-            batch_size=self.batch_size,
-            length=self.batches,
-            seed=self.seed,
-            device=self.trainer.strategy.root_device,
-            rank=self.trainer.global_rank,
-            world_size=self.trainer.world_size,
-            channels_last=self.channels_last,
-        )
+        trainer = self.trainer
+        return {"device": trainer.strategy.root_device, "rank": trainer.global_rank, "world_size": trainer.world_size}
+
+    def train_dataloader(self) -> TrainingBatches:
+        options = {"seed": self.seed, "channels_last": self.channels_last, **self._place()}
+        sizes = {"batch_size": self.batch_size, "length": self.batches}
+        return TrainingBatches(self.training, self.augmenter, **sizes, **options)
 
     def val_dataloader(self) -> EvaluationBatches | list[EvaluationBatches]:
         return self._once_each(self.validation)
@@ -90,18 +87,9 @@ class TrainingData(lightning.LightningDataModule):
     def test_dataloader(self) -> EvaluationBatches | list[EvaluationBatches]:
         return self._once_each(self.test)
 
-    def predict_dataloader(self) -> EvaluationBatches | list[EvaluationBatches]:
-        return self._once_each(self.test)
+    predict_dataloader = test_dataloader
 
     def _once_each(self, images: LabelledImages | None) -> EvaluationBatches | list[EvaluationBatches]:
-        assert self.trainer is not None
         if images is None or not len(images):
             return []
-        return EvaluationBatches(
-            images,
-            self.augmenter,
-            batch_size=max(self.batch_size, 256),
-            device=self.trainer.strategy.root_device,
-            rank=self.trainer.global_rank,
-            world_size=self.trainer.world_size,
-        )
+        return EvaluationBatches(images, self.augmenter, batch_size=max(self.batch_size, 256), **self._place())

@@ -16,10 +16,8 @@ import PIL
 from rich.console import Console
 from rich.progress import track
 
-from vit_vs_cnn.data.decoding import UnreadableImage, decode_image
-from vit_vs_cnn.data.folder_faults import Fault
-from vit_vs_cnn.data.folder_layout import FolderOptions, ImageFile
-from vit_vs_cnn.data.pixel_budget import PixelBudget
+from vit_vs_cnn.data.decoding import PixelBudget, UnreadableImage, decode_image
+from vit_vs_cnn.data.folder_layout import Fault, FolderOptions, ImageFile
 
 CACHE_FORMAT = 2
 #: Pixels that may be decoded at a time: 200 MB for each copy that a reader makes of them. A larger image goes alone.
@@ -103,11 +101,6 @@ def _digest(parts: list[Any]) -> str:
 
 def decode_all(root: Path, files: list[ImageFile], options: FolderOptions) -> tuple[np.ndarray, list[Fault]]:
     """Decode files in threads (Pillow lets others run meanwhile), as many at a time as ``PIXELS_IN_FLIGHT`` allows.
-
-    Arguments:
-        root: the folder that the names are relative to.
-        files: what to decode.
-        options: its ``image_size`` and ``resize`` matter here.
 
     Returns:
         The images that can be read, ``(count, 3, image_size, image_size)``, and why the others cannot.

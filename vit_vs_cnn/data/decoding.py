@@ -3,23 +3,44 @@
 import errno
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Condition
 
 import numpy as np
 from jaxtyping import UInt8
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from vit_vs_cnn.data.options import Resize
-from vit_vs_cnn.data.pixel_budget import PixelBudget
 from vit_vs_cnn.errors import InputError
 
 #: The only readers that Pillow is let use: others start programs (EPS) or are rare enough to be a mistake.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 STRIP = 1 << 20  # pixels that are converted at a time
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
-REDUCING_GAP = (
-    3.0  # Pillow: whole-number reduction first, then the filter; from 3.0 on hardly told from the filter alone
-)
+REDUCING_GAP = 3.0  # whole-number reduction first, then the filter; from 3.0 on hardly told from the filter alone
+
+
+class PixelBudget:
+    """Lets threads hold ``limit`` pixels together; one that wants more than that waits until it is alone."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._held = 0
+        self._changed = Condition()
+
+    @contextmanager
+    def holding(self, pixels: int) -> Iterator[None]:
+        """Wait until there is room for so many pixels, and hold it."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._held or self._held + pixels <= self.limit)
+            self._held += pixels
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._held -= pixels
+                self._changed.notify_all()
 
 
 class UnreadableImage(InputError):
@@ -88,7 +109,6 @@ def _kind_and_reason(path: Path, error: Exception) -> tuple[str, str]:
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """The image turned as its EXIF orientation says."""
     image.load()
     try:
         ImageOps.exif_transpose(image, in_place=True)
@@ -135,7 +155,6 @@ def _grey(values: np.ndarray, black: float, white: float) -> Image.Image:
 
 
 def _on_white(image: Image.Image) -> Image.Image:
-    """RGB, with white behind what is transparent."""
     if not image.has_transparency_data:
         return image if image.mode == "RGB" else image.convert("RGB")
     result = Image.new("RGB", image.size)

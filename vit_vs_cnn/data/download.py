@@ -27,11 +27,7 @@ class TransferStopped(Exception):
 
 
 def check_url(url: str) -> None:
-    """See that a URL is one that can be fetched, as far as it tells by itself.
-
-    Raises:
-        InputError: another scheme, no host where one is needed, or no URL at all.
-    """
+    """See that a URL is one that can be fetched, as far as it tells by itself."""
     try:
         parts = urllib.parse.urlsplit(url)
         is_whole = parts.scheme == "file" or (bool(parts.hostname) and parts.port != 0)
@@ -64,12 +60,10 @@ def download(
     server can send ranges. One process at a time: the caller holds a lock.
 
     Arguments:
-        url: of a file, by https, http, ftp or file.
         destination: the file to write; its folder exists.
         md5: the MD5 sum that the file must have, in hex; None: not verified.
         most_bytes: a transfer that is longer is stopped; None: not bounded.
         attempts: how often a transfer that stops is taken up again.
-        pause: seconds between attempts.
 
     Raises:
         InputError: if the URL is none or answers with an error, the transfer stops for good, it is too long or the
@@ -144,7 +138,11 @@ def _copy(
     response: HTTPResponse | addinfourl, file: BinaryIO, offset: int, total: int | None, most: int | None
 ) -> bool:
     """Whether the end was reached before ``most`` bytes were exceeded."""
-    with _progress() as progress:
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(
+        *columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal, transient=True
+    ) as progress:
         task = progress.add_task(Path(file.name).name.removesuffix(".part"), total=total, completed=offset)
         while chunk := _read(response):
             file.write(chunk)
@@ -159,12 +157,6 @@ def _read(response: HTTPResponse | addinfourl) -> bytes:
         return response.read(CHUNK)
     except (http.client.HTTPException, OSError) as error:
         raise TransferStopped(f"{type(error).__name__}: {error}") from None
-
-
-def _progress() -> Progress:
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    return Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal, transient=True)
 
 
 def _verify(url: str, part: Path, md5: str | None) -> None:

@@ -10,8 +10,17 @@ from typing import Any
 import torch
 
 from vit_vs_cnn.data.decoded_cache import DecodedCache
-from vit_vs_cnn.data.folder_faults import Fault, count_by_kind, describe, write_faults
-from vit_vs_cnn.data.folder_layout import FolderOptions, ImageFile, Layout, count_by_class, find_layout
+from vit_vs_cnn.data.folder_layout import (
+    Fault,
+    FolderOptions,
+    ImageFile,
+    Layout,
+    count_by_class,
+    count_by_kind,
+    describe,
+    find_layout,
+    write_faults,
+)
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 
@@ -22,7 +31,6 @@ class FolderSource:
     Arguments:
         root: ``<class>/...`` (then a test set is split off), or ``train/<class>/...`` with optional ``val/`` and
             ``test/``. The classes are the names of the folders, sorted; sub-folders in them are allowed.
-        options: how it is read.
 
     Raises:
         InputError: from the methods, for what ``find_layout`` refuses, and for whatever cannot be used. All of that, in
@@ -67,12 +75,8 @@ class FolderSource:
         if (failures or self.layout.faults) and not self._skipped:
             self._report()
         kept = self._kept(split, failures)
-        return LabelledImages(
-            images=torch.from_numpy(images),
-            labels=torch.tensor([file.label for file in kept], dtype=torch.int64),
-            class_names=self.layout.class_names,
-            sample_ids=[file.name for file in kept],
-        )
+        labels = torch.tensor([file.label for file in kept], dtype=torch.int64)
+        return LabelledImages(torch.from_numpy(images), labels, self.layout.class_names, [file.name for file in kept])
 
     def _cache(self, split: str) -> DecodedCache:
         return DecodedCache(self.root, split, self.layout.splits[split], self.options)
@@ -82,7 +86,6 @@ class FolderSource:
         return [file for file in self.layout.splits[split] if file.name not in lost]
 
     def _report(self) -> None:
-        """Raise, or warn of, all that is wrong with any split."""
         faults = list(self.layout.faults)
         for split in self.layout.splits:
             failures = self._cache(split).load()[1]

@@ -1,8 +1,11 @@
 """Which file of a folder is of which class and split."""
 
+import csv
 import hashlib
 import os
 import warnings
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -10,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from vit_vs_cnn.data.decoding import SUFFIXES
-from vit_vs_cnn.data.folder_faults import Fault
 from vit_vs_cnn.data.options import FolderOptions
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.files import written_whole
 
 VALIDATION_FOLDERS = ("val", "valid", "validation")
 LAYOUTS = "<class>/<images>, or train/<class>/<images> beside optional val/ and test/"
@@ -20,6 +23,53 @@ SPLIT_LIKE = {"train", "training", "test", "testing", *VALIDATION_FOLDERS}
 #: Folders that systems and programs leave behind, in lower case; whatever begins with a dot is passed over, too.
 LEFT_BEHIND = {"__macosx", "@eadir", "$recycle.bin", "system volume information", "lost+found", "__pycache__"}
 ENDINGS = " ".join(sorted(SUFFIXES))
+
+
+#: Kinds of fault that concern a whole class; leaving files out does not mend these.
+OF_CLASSES = frozenset({"class with too few images", "class that is not in train/", "split without images"})
+_SHOWN = 3
+
+
+class Fault(NamedTuple):
+    """Something that cannot be used: what kind of thing, where under the root, and why."""
+
+    kind: str
+    name: str
+    reason: str
+
+    @property
+    def is_fatal(self) -> bool:
+        """Whether it remains when files are left out."""
+        return self.kind in OF_CLASSES
+
+
+def count_by_kind(faults: Sequence[Fault]) -> dict[str, int]:
+    """How many faults there are of each kind, the most frequent first."""
+    return dict(Counter(fault.kind for fault in faults).most_common())
+
+
+def in_words(counts: dict[str, int]) -> str:
+    """``damaged: 20, empty file: 3``."""
+    return ", ".join(f"{kind}: {count:,}" for kind, count in counts.items())
+
+
+def describe(faults: Sequence[Fault]) -> str:
+    """The number of each kind, and the first few; those of whole classes first."""
+    ordered = sorted(faults, key=lambda fault: not fault.is_fatal)
+    shown = "; ".join(f"{fault.name}: {fault.reason}" for fault in ordered[:_SHOWN])
+    more = f"; and {len(faults) - _SHOWN:,} more" if len(faults) > _SHOWN else ""
+    return f"{in_words(count_by_kind(faults))} ({shown}{more})"
+
+
+def write_faults(faults: Sequence[Fault], path: Path) -> None:
+    """Every fault as a line of a CSV file, with kind, file and reason."""
+    with (
+        written_whole(path, contested=True) as partial,
+        partial.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
+    ):
+        writer = csv.writer(file)
+        writer.writerow(Fault._fields)
+        writer.writerows(faults)
 
 
 class ImageFile(NamedTuple):
@@ -67,10 +117,6 @@ def find_layout(root: Path, options: FolderOptions) -> Layout:
     Each class gives ``test_fraction`` of its images to the test (at least one), if there is no ``test/``: those whose
     paths come first in the order of SHA-256(seed, path), so that a file added later moves at most few others.
 
-    Arguments:
-        root: the folder.
-        options: its ``test_fraction`` and ``split_seed`` matter here.
-
     Returns:
         The layout. Its ``faults`` are links that would mix classes, folders that cannot be listed, classes with too few
         images, those that only validation or test has, and those that the test lacks.
@@ -89,16 +135,16 @@ def find_layout(root: Path, options: FolderOptions) -> Layout:
     for split in [split for split in found if split != "train"]:
         faults += _faults_of_classes(folders[split].name, split, found[split], class_names)
     splits = {
-        split: [ImageFile(name, label) for label, own in enumerate(class_names) for name in _images(classes, own)]
+        split: [
+            ImageFile(name, label)
+            for label, own in enumerate(class_names)
+            for name in classes.get(own, ClassFolder()).images
+        ]
         for split, classes in found.items()
     }
     if "test" not in splits:
         splits |= _stratified_split(splits["train"], len(class_names), options, spare=1 + ("validation" not in splits))
     return Layout("class folders" if folders["train"] == root else "split folders", class_names, splits, faults)
-
-
-def _images(classes: dict[str, ClassFolder], class_name: str) -> list[str]:
-    return classes[class_name].images if class_name in classes else []
 
 
 def _split_folders(root: Path) -> dict[str, Path]:
@@ -142,9 +188,6 @@ class Search:
 
     A link that leads to a folder of the root or above it would put the images of one class into another, or go in a
     circle; it becomes one of the ``faults``.
-
-    Arguments:
-        root: the folder of all.
     """
 
     def __init__(self, root: Path) -> None:
@@ -233,16 +276,10 @@ def _faults_of_classes(
     train = f"train/, which has {', '.join(class_names[:20])}" + ", ..." * (len(class_names) > 20)
     unknown = [name for name in filled if name not in class_names]
     missing = [name for name in class_names if name not in filled] if split == "test" else []
-    return [
-        *(
-            Fault("class that is not in train/", f"{folder}/{name}", f"class {name!r} is not in {train}")
-            for name in unknown
-        ),
-        *(
-            Fault("class with too few images", f"{folder}/{name}", f"class {name!r} of train/ has no images here")
-            for name in missing
-        ),
-    ]
+    kind, reason = "class that is not in train/", f"is not in {train}"
+    faults = [Fault(kind, f"{folder}/{name}", f"class {name!r} {reason}") for name in unknown]
+    kind, reason = "class with too few images", "of train/ has no images here"
+    return faults + [Fault(kind, f"{folder}/{name}", f"class {name!r} {reason}") for name in missing]
 
 
 def _stratified_split(

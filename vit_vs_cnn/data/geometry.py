@@ -7,27 +7,23 @@ are black. Coordinates are integers (affine coefficients in units of 2^-16), so 
 import math
 
 import torch
-from jaxtyping import Bool, Int32, Int64, UInt8
+from jaxtyping import Bool, Int32, Int64
 from torch import Tensor
+
+from vit_vs_cnn.data.images import Bytes
 
 FRACTION_BITS = 16
 """Affine coefficients are integers in units of 2^-16 pixels; 32 bits then hold images of up to 8,000 pixels a side."""
 
 
-def shifted(
-    images: UInt8[Tensor, "batch channels rows cols"],
-    offsets: Int64[Tensor, "2 batch"],
-    flips: Bool[Tensor, "batch"],
-) -> UInt8[Tensor, "batch channels rows cols"]:
+def shifted(images: Bytes, offsets: Int64[Tensor, "2 batch"], flips: Bool[Tensor, "batch"]) -> Bytes:
     """Crop of the zero-padded image, then horizontal flip, in one look-up.
 
     ``out[r, c] = image[r + offset_row, c + offset_col]`` and, where flipped, ``image[r + offset_row, C - 1 - c +
     offset_col]``; black outside. An offset of ``-p`` to ``p`` is a crop of the image padded by ``p``.
 
     Arguments:
-        images: pixel values.
         offsets: first row and first column of each crop, in pixels of the unpadded image.
-        flips: which images are mirrored.
     """
     num_rows, num_cols = images.shape[-2:]
     rows = torch.arange(num_rows, device=images.device) + offsets[0][:, None]
@@ -36,9 +32,7 @@ def shifted(
     return _looked_up(images, rows[:, :, None], cols[:, None, :])
 
 
-def affine(
-    images: UInt8[Tensor, "batch channels rows cols"], coefficients: Int32[Tensor, "batch 6"]
-) -> UInt8[Tensor, "batch channels rows cols"]:
+def affine(images: Bytes, coefficients: Int32[Tensor, "batch 6"]) -> Bytes:
     """Affine maps with nearest-neighbour interpolation, black outside.
 
     ``out[r, c] = image[floor(d c + e r + f), floor(a c + b r + t)]`` for coefficients ``(a, b, t, d, e, f)``, which
@@ -75,8 +69,6 @@ def affine_coefficients(operation: str, magnitude: float, grid_size: tuple[int, 
         operation: ``ShearX``, ``ShearY`` (about the upper left corner; magnitude: pixels per pixel), ``TranslateX``,
             ``TranslateY`` (whole pixels, the fraction is dropped), ``Rotate`` (degrees, counterclockwise, about the
             centre); every other name is the identity.
-        magnitude: how far, with its sign.
-        grid_size: rows and columns of the image.
     """
     rows, cols = grid_size
     # In pixel centres about the image's centre: source = [[a, b], [d, e]] (col, row) + (t, f).

@@ -3,10 +3,13 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Int64, UInt8
 from torch import Tensor
+
+Bytes = UInt8[Tensor, "batch channels rows cols"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,13 +45,9 @@ class LabelledImages:
 
     def subset(self, indices: Int64[Tensor, "chosen"]) -> "LabelledImages":
         """The images at ``indices``, in that order."""
-        return LabelledImages(
-            images=self.images[indices],
-            labels=self.labels[indices],
-            class_names=self.class_names,
-            sample_ids=[str(self.sample_ids[i]) for i in indices.tolist()],
-            masks=None if self.masks is None else self.masks[indices],
-        )
+        ids = [str(self.sample_ids[i]) for i in indices.tolist()]
+        masks = None if self.masks is None else self.masks[indices]
+        return LabelledImages(self.images[indices], self.labels[indices], self.class_names, ids, masks)
 
     def fingerprint(self) -> str:
         """SHA-256 (first 16 hex digits) of shape, pixels, labels and class names: two sets that differ, differ here."""
@@ -63,10 +62,29 @@ def concatenate(first: LabelledImages, second: LabelledImages) -> LabelledImages
     masks = None
     if first.masks is not None and second.masks is not None:
         masks = torch.cat([first.masks, second.masks])
-    return LabelledImages(
-        images=torch.cat([first.images, second.images]),
-        labels=torch.cat([first.labels, second.labels]),
-        class_names=first.class_names,
-        sample_ids=[*first.sample_ids, *second.sample_ids],
-        masks=masks,
-    )
+    images, labels = torch.cat([first.images, second.images]), torch.cat([first.labels, second.labels])
+    return LabelledImages(images, labels, first.class_names, [*first.sample_ids, *second.sample_ids], masks)
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Where images come from. Nothing is read before one of the methods is called.
+
+    Only evaluation calls ``test``; training code is handed ``train`` and ``validation`` alone.
+    """
+
+    def train(self) -> LabelledImages:
+        """The images that may be trained on (and from which validation images are held out)."""
+        ...
+
+    def validation(self) -> LabelledImages | None:
+        """Validation images that the user set apart, or None where they are held out of ``train``."""
+        ...
+
+    def test(self) -> LabelledImages:
+        """The images that only evaluation may see."""
+        ...
+
+    def provenance(self) -> dict[str, Any]:
+        """Which source, and what a reader of the results should know of it, as plain values."""
+        ...

@@ -26,11 +26,8 @@ class TrainingBatches:
 
     Arguments:
         data: what to draw from; moved to ``device`` once.
-        augmenter: cuts, augments and normalises.
         batch_size: images of one step over all processes together.
-        length: number of batches.
         seed: of the order and of the augmentation.
-        device: where the batches are made.
         rank: this process, of ``world_size``.
         channels_last: lay the pixels of the batches out with the channels innermost.
     """

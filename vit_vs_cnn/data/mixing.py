@@ -34,8 +34,6 @@ def mixing_plan(
         draws: whether, which of the two, share, row and column.
         mixup: alpha of mixup; 0 = none.
         cutmix: alpha of CutMix; 0 = none. With both, each image takes one of them with probability 1/2.
-        probability: how often an image is mixed.
-        grid_size: rows and columns of the images.
     """
     whether, which, share, *centre = draws
     mixed = whether < probability

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float32, Int64, UInt8
@@ -82,26 +81,16 @@ def near_duplicates(test: Images, train: Images) -> Duplicates:
         test: images that are tested on.
         train: images that are trained on; sizes may differ from those of ``test``.
     """
-    theirs, found = _prepared(_grey(train)), []
+    theirs, found = _grey(train), []
+    hashes = _hashes(theirs)
     for shown in (test, test.flip(-1)):
-        queries = _prepared(_grey(shown))
-        for at, by in _candidates(queries.hashes, theirs.hashes):
+        grey = _grey(shown)
+        for at, by in _candidates(_hashes(grey), hashes):
             for pairs in zip(at.split(_CHUNK), by.split(_CHUNK), strict=True):
-                at_alike, by_alike = _alike(queries, theirs, *pairs)
+                at_alike, by_alike = _alike(grey, theirs, *pairs)
                 kept, detail = _compared(shown[at_alike], train[by_alike])
                 found.append((at_alike[kept], by_alike[kept], detail))
     return _unique(*(torch.cat(parts) for parts in zip(*found, strict=True)))
-
-
-class _Prepared(NamedTuple):
-    """Images as candidates are looked for among them."""
-
-    hashes: Float32[Tensor, "_ 63"]
-    grey: Grey
-
-
-def _prepared(grey: Grey) -> _Prepared:
-    return _Prepared(_hashes(grey), grey)
 
 
 def _grey(images: Images) -> Grey:
@@ -137,11 +126,11 @@ def _candidates(
 
 
 def _alike(
-    queries: _Prepared, theirs: _Prepared, at: Int64[Tensor, "pairs"], by: Int64[Tensor, "pairs"]
+    queries: Grey, theirs: Grey, at: Int64[Tensor, "pairs"], by: Int64[Tensor, "pairs"]
 ) -> tuple[Int64[Tensor, "kept"], Int64[Tensor, "kept"]]:
     """The pairs whose grey pixels correlate at some shift, nearly as much as those of a crop do."""
-    template = queries.grey[at][:, _REACH:-_REACH, _REACH:-_REACH]
-    alike = _best_place(template, theirs.grey[by])[0] > _LIKELY
+    template = queries[at][:, _REACH:-_REACH, _REACH:-_REACH]
+    alike = _best_place(template, theirs[by])[0] > _LIKELY
     return at[alike], by[alike]
 
 
@@ -162,7 +151,6 @@ def _compared(first: Images, second: Images) -> tuple[Int64[Tensor, "kept"], Flo
 
 
 def _planes(images: Images) -> Planes:
-    """Three channels at 32 x 32."""
     return _scaled(images.float(), _SIDE).expand(-1, 3, -1, -1)
 
 
@@ -207,13 +195,11 @@ def _best_place(
 
 
 def _means(planes: Float32[Tensor, "n rows cols"], side: int) -> Float32[Tensor, "n shifts shifts"]:
-    """The mean of every square of that side."""
     band = torch.ones(_SIDE - side + 1, _SIDE).triu().tril(side - 1) / side  # a product is faster than pooling
     return band @ planes @ band.T
 
 
 def _windows(ground: Planes, place: Int64[Tensor, "n"], side: int) -> Planes:
-    """The part of each image of that side at its place, counted row by row."""
     shifts = _SIDE - side + 1
     steps = torch.arange(side)
     rows = (place // shifts)[:, None] + steps
@@ -256,8 +242,6 @@ def _correlation(one: Planes, other: Planes) -> Float32[Tensor, "_"]:
 
 
 def _least_structure(one: Planes, other: Planes) -> Float32[Tensor, "_"]:
-    """The structure term of SSIM in the square where the two agree least."""
-
     def mean(planes: Planes) -> Planes:
         return F.avg_pool2d(planes, _BLOCK, _STEP)
 

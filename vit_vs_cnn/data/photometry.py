@@ -5,39 +5,34 @@ All have one signature, ``(images, levels)``, so that a policy can pick them fro
 """
 
 import torch
-from jaxtyping import Float32, UInt8
+from jaxtyping import Float32
 from torch import Tensor
+
+from vit_vs_cnn.data.images import Bytes
 
 LUMA = (0.2989, 0.587, 0.114)
 """ITU-R 601 weights of red, green and blue in a grey level."""
+Levels = Float32[Tensor, "batch"]
 
 
-def brightness(
-    images: UInt8[Tensor, "batch channels rows cols"], levels: Float32[Tensor, "batch"]
-) -> UInt8[Tensor, "batch channels rows cols"]:
+def brightness(images: Bytes, levels: Levels) -> Bytes:
     """Blend with black: ``level * x``; 1 leaves the image."""
     return images.mul(levels[:, None, None, None]).clamp_(0, 255).byte()
 
 
-def saturation(
-    images: UInt8[Tensor, "batch channels rows cols"], levels: Float32[Tensor, "batch"]
-) -> UInt8[Tensor, "batch channels rows cols"]:
+def saturation(images: Bytes, levels: Levels) -> Bytes:
     """Blend with the image's own grey version; 1 leaves the image, 0 is grey. Grey images stay as they are."""
     if images.shape[1] == 1:
         return images.clone()
     return _blended(images, _grey(images), levels)
 
 
-def contrast(
-    images: UInt8[Tensor, "batch channels rows cols"], levels: Float32[Tensor, "batch"]
-) -> UInt8[Tensor, "batch channels rows cols"]:
+def contrast(images: Bytes, levels: Levels) -> Bytes:
     """Blend with the mean grey level of the image; 1 leaves the image, 0 is flat."""
     return _blended(images, _grey(images).mean(dim=(1, 2, 3), keepdim=True), levels)
 
 
-def sharpness(
-    images: UInt8[Tensor, "batch channels rows cols"], levels: Float32[Tensor, "batch"]
-) -> UInt8[Tensor, "batch channels rows cols"]:
+def sharpness(images: Bytes, levels: Levels) -> Bytes:
     """Blend with a version smoothed by ``[[1, 1, 1], [1, 5, 1], [1, 1, 1]] / 13``; the border row stays."""
     if min(images.shape[-2:]) <= 2:
         return images.clone()
@@ -51,26 +46,20 @@ def sharpness(
     return values.clamp_(0, 255).byte()
 
 
-def posterize(
-    images: UInt8[Tensor, "batch channels rows cols"], levels: Float32[Tensor, "batch"]
-) -> UInt8[Tensor, "batch channels rows cols"]:
+def posterize(images: Bytes, levels: Levels) -> Bytes:
     """Keep the ``level`` highest bits of each value (0 to 8)."""
     step = torch.exp2(8 - levels).to(torch.int32)
     return images & (256 - step).clamp_(max=255).byte()[:, None, None, None]
 
 
-def solarize(
-    images: UInt8[Tensor, "batch channels rows cols"], levels: Float32[Tensor, "batch"]
-) -> UInt8[Tensor, "batch channels rows cols"]:
+def solarize(images: Bytes, levels: Levels) -> Bytes:
     """Invert the values that reach ``level`` (0 to 255)."""
     # Whole numbers reach a threshold exactly when they reach its ceiling; 256 is never reached.
     threshold = levels.ceil().to(torch.int16)[:, None, None, None]
     return images ^ (images >= threshold).byte().mul_(255)
 
 
-def autocontrast(
-    images: UInt8[Tensor, "batch channels rows cols"], levels: Float32[Tensor, "batch"]
-) -> UInt8[Tensor, "batch channels rows cols"]:
+def autocontrast(images: Bytes, levels: Levels) -> Bytes:
     """Stretch every channel to 0 to 255; a flat channel stays. No level."""
     values = images.float()
     lowest, highest = values.amin(dim=(-2, -1), keepdim=True), values.amax(dim=(-2, -1), keepdim=True)
@@ -80,9 +69,7 @@ def autocontrast(
     return values.sub_(lowest).div_(scale).clamp_(0, 255).byte()
 
 
-def equalize(
-    images: UInt8[Tensor, "batch channels rows cols"], levels: Float32[Tensor, "batch"]
-) -> UInt8[Tensor, "batch channels rows cols"]:
+def equalize(images: Bytes, levels: Levels) -> Bytes:
     """Spread every channel's histogram evenly, by PIL's rule. No level.
 
     With cumulative counts ``H`` and ``s = (pixels - count of the brightest value) // 255``, the value ``v`` becomes

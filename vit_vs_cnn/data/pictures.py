@@ -64,10 +64,6 @@ def pictures_of(given: Any, *, channels: int) -> list[Picture]:
     Of a folder all images, in it and below, by name. An array or a tensor holds one image or several, with the channels
     first or last: where both fit, those of an array stand last and those of a tensor first.
 
-    Arguments:
-        given: see above.
-        channels: of the images that the network takes.
-
     Raises:
         InputError: nothing there, values that are no bytes, or another number of channels.
     """
@@ -78,11 +74,7 @@ def pictures_of(given: Any, *, channels: int) -> list[Picture]:
 
 
 def image_files(folder: Path) -> list[Path]:
-    """The images in a folder and below, by name.
-
-    Raises:
-        InputError: there are none.
-    """
+    """The images in a folder and below, by name."""
     found = sorted(file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES)
     if not found:
         raise InputError(f"{folder} holds no image ({', '.join(sorted(SUFFIXES))})")
@@ -90,7 +82,6 @@ def image_files(folder: Path) -> list[Path]:
 
 
 def _contents(given: Any, channels: int) -> list[tuple[str, Path | Image.Image | Tensor]]:
-    """Names, empty where there is none, and contents."""
     match given:
         case str() | os.PathLike():
             path = Path(given)

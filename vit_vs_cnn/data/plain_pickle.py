@@ -68,11 +68,7 @@ class EmptyArray:
 
 
 class Machine:
-    """The stack machine: ``run`` follows the instructions of a pickle and returns the value that it describes.
-
-    Arguments:
-        content: the bytes of the pickle.
-    """
+    """The stack machine: ``run`` follows the instructions of a pickle and returns the value that it describes."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content
@@ -175,7 +171,6 @@ def _never(_machine: Machine, *_arguments: Any) -> Any:
 
 
 def _dotted(argument: Any) -> str:
-    """The name that an instruction writes as ``module name``."""
     return str(argument).replace(" ", ".")
 
 
@@ -201,29 +196,11 @@ CALLS: dict[str, Callable[..., Any]] = {
         "numeric._frombuffer": Machine.array,
     }.items()
 }
-LITERALS = frozenset(
-    [
-        "INT",
-        "BININT",
-        "BININT1",
-        "BININT2",
-        "LONG",
-        "LONG1",
-        "LONG4",
-        "FLOAT",
-        "BINFLOAT",
-        "STRING",
-        "BINSTRING",
-        "SHORT_BINSTRING",
-        "UNICODE",
-        "BINUNICODE",
-        "SHORT_BINUNICODE",
-        "BINUNICODE8",
-        "BINBYTES",
-        "SHORT_BINBYTES",
-        "BINBYTES8",
-    ]
-)
+LITERALS = {
+    *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT"),
+    *("BINFLOAT", "STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE"),
+    *("SHORT_BINUNICODE", "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
+}
 STEPS: dict[str, Callable[[Machine, Any], Any]] = {
     "PROTO": _protocol,
     "FRAME": lambda m, _: None,
@@ -286,10 +263,6 @@ def parse_plain_pickle(content: bytes, where: Path | str) -> Any:
     """The dicts, lists, tuples, strings, numbers and (read-only) numpy arrays that a pickle of plain data describes.
 
     Strings of Python 2 are read as Latin-1. The keys of dicts are strings. At most a million instructions are followed.
-
-    Arguments:
-        content: the bytes of the pickle.
-        where: the file that they come from, for the message.
 
     Raises:
         InputError: if the pickle is damaged, or asks for anything but plain data; that thing is named, and not run.

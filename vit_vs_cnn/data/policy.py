@@ -14,11 +14,12 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float32, Int32, Int64, UInt8
+from jaxtyping import Float32, Int32, Int64
 from torch import Tensor
 
 from vit_vs_cnn.data import photometry
 from vit_vs_cnn.data.geometry import affine, affine_coefficients
+from vit_vs_cnn.data.images import Bytes
 from vit_vs_cnn.data.options import NUM_BINS
 
 GEOMETRIC = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
@@ -82,7 +83,6 @@ def tabulated(policy: str, bins: list[float], grid_size: tuple[int, int]) -> Pol
     Arguments:
         policy: a key of `RANGES`.
         bins: the strengths that occur, 0 to 30; a fraction lies between its neighbours.
-        grid_size: rows and columns of the images.
     """
     entries = [
         (affine_coefficients(name, sign * magnitude, grid_size), _level(name, sign * magnitude))
@@ -95,7 +95,6 @@ def tabulated(policy: str, bins: list[float], grid_size: tuple[int, int]) -> Pol
 
 
 def _magnitude(name: str, ranges: Ranges, position: float, grid_size: tuple[int, int]) -> float:
-    """Strength at a bin, without its sign."""
     if name == "Posterize":
         return float(round(8 - position * ranges.posterize / (NUM_BINS - 1)))
     if name in ("Identity", "AutoContrast", "Equalize"):
@@ -134,19 +133,12 @@ def sorted_moves(operations: Int64[Tensor, "rounds batch"]) -> Int64[Tensor, "ro
     return torch.stack(moves)
 
 
-def apply_round(
-    images: UInt8[Tensor, "batch channels rows cols"],
-    entries: Int64[Tensor, "batch"],
-    counts: list[int],
-    table: PolicyTable,
-) -> None:
+def apply_round(images: Bytes, entries: Int64[Tensor, "batch"], counts: list[int], table: PolicyTable) -> None:
     """One operation for each image, in place.
 
     Arguments:
         images: sorted by operation.
-        entries: row of the table for each image.
         counts: how many images each of `OPERATIONS` has.
-        table: on the device of the images.
     """
     bounds = dict(zip(OPERATIONS, pairwise(accumulate(counts, initial=0)), strict=True))
     first, last = bounds[GEOMETRIC[0]][0], bounds[GEOMETRIC[-1]][1]

@@ -15,6 +15,7 @@ from vit_vs_cnn.data.textures import TEXTURE_NAMES, TILE_PERIODS, texture_tables
 _CHUNK_PIXELS = 1 << 16  # pixels drawn at a time: bounds the memory, and keeps the work within a processor's cache
 _OBJECT_SAMPLES, _OTHER_SAMPLES = 4, 2  # points along a pixel's side: edges in 16 steps, clutter and surfaces in 4
 
+Keys = UInt64[np.ndarray, "count"]
 Words = UInt64[np.ndarray, "count words"]
 Canvas = Int32[np.ndarray, "count 3 rows cols"]
 Surface = Int32[np.ndarray, "count rows cols"]
@@ -40,7 +41,7 @@ class Purpose(IntEnum):
     PAIR = 10
 
 
-def purpose_words(keys: UInt64[np.ndarray, "count"], purpose: Purpose, number: int) -> Words:
+def purpose_words(keys: Keys, purpose: Purpose, number: int) -> Words:
     """``number`` random words of each image for one purpose, ``(count, number)``."""
     return split_keys(split_keys(keys, np.array([purpose]))[:, 0], np.arange(number))
 
@@ -71,19 +72,17 @@ def _slow(dial: int) -> int:
 
 
 def paint_scenes(
-    keys: UInt64[np.ndarray, "count"],
+    keys: Keys,
     shapes: Int64[np.ndarray, "count"],
     textures: Int64[np.ndarray, "count"],
     image_size: tuple[int, int],
     dial: int,
-) -> tuple[UInt8[np.ndarray, "count 3 rows cols"], Bool[np.ndarray, "count rows cols"]]:
+) -> Painted:
     """Background, fragments, object, light and noise, in that order; and the object's mask.
 
     Arguments:
-        keys: the stream of random words of each image, ``(count,)``.
         shapes: the shape of each object, an index in ``SHAPE_NAMES``.
         textures: the texture that fills it, an index in ``TEXTURE_NAMES``.
-        image_size: (rows, cols) in pixels.
         dial: the difficulty in 1/256.
     """
     colours = _Colours(purpose_words(keys, Purpose.COLOUR, 18), dial)
@@ -94,14 +93,10 @@ def paint_scenes(
     )
     surface = _surface(purpose_words(keys, Purpose.SURFACE, 4), textures, image_size, periods=(5, 8))
     _cover(canvas, _blend(colours.object_pair, surface), coverage, _OBJECT_SAMPLES)
-    _light(canvas, purpose_words(keys, Purpose.LIGHT, 4), dial)
-    _noise(canvas, keys, dial)
-    return np.clip(canvas, 0, 255).astype(np.uint8), 2 * coverage >= _OBJECT_SAMPLES**2
+    return _finished(canvas, keys, dial), 2 * coverage >= _OBJECT_SAMPLES**2
 
 
-def paint_pairs(
-    keys: UInt64[np.ndarray, "count"], shapes: Int64[np.ndarray, "count 2"], image_size: tuple[int, int], dial: int
-) -> tuple[UInt8[np.ndarray, "count 3 rows cols"], Bool[np.ndarray, "count rows cols"]]:
+def paint_pairs(keys: Keys, shapes: Int64[np.ndarray, "count 2"], image_size: tuple[int, int], dial: int) -> Painted:
     """Two upright objects of one colour each in opposite quarters of a background; and the mask of both.
 
     The arguments are those of ``paint_scenes``, with two shapes for each image.
@@ -128,9 +123,13 @@ def paint_pairs(
         paint = colours.fragment(own[:, 2:])[:, 0, :, None, None].astype(np.int32)
         _cover(canvas, paint, coverage, _OBJECT_SAMPLES)
         mask |= 2 * coverage >= _OBJECT_SAMPLES**2
+    return _finished(canvas, keys, dial), mask
+
+
+def _finished(canvas: Canvas, keys: Keys, dial: int) -> UInt8[np.ndarray, "count 3 rows cols"]:
     _light(canvas, purpose_words(keys, Purpose.LIGHT, 4), dial)
     _noise(canvas, keys, dial)
-    return np.clip(canvas, 0, 255).astype(np.uint8), mask
+    return np.clip(canvas, 0, 255).astype(np.uint8)
 
 
 class _Colours:
@@ -171,7 +170,6 @@ class _Colours:
 
 
 def _blend(pair: Int64[np.ndarray, "count 2 3"], surface: Surface) -> Canvas:
-    """From the first colour where the surface is 0 to the second where it is 255."""
     low, high = pair[:, 0, :, None, None].astype(np.int32), pair[:, 1, :, None, None].astype(np.int32)
     return low + ((high - low) * surface[:, None] >> 8)
 
@@ -187,17 +185,13 @@ def _surface(
     """A texture at random place, angle and scale: as many periods as lie between the two along the shorter side."""
     side = min(image_size) * PIXEL
     tiles = (side * TILE_PERIODS) // periods[1], (side * TILE_PERIODS) // periods[0]
-    placement = Placement(
-        row=to_integers(words[:, 0], 0, tiles[1]),
-        col=to_integers(words[:, 1], 0, tiles[1]),
-        reach=to_integers(words[:, 2], *tiles),
-        angle=to_integers(words[:, 3], 0, TURN - 1),
-    )
+    row, col = (to_integers(words[:, place], 0, tiles[1]) for place in (0, 1))
+    placement = Placement(row, col, to_integers(words[:, 2], *tiles), to_integers(words[:, 3], 0, TURN - 1))
     total = placement.sample(texture_tables(), kinds, image_size, samples=_OTHER_SAMPLES, periodic=True)
     return total // _OTHER_SAMPLES**2
 
 
-def _background(keys: UInt64[np.ndarray, "count"], colours: _Colours, image_size: tuple[int, int], dial: int) -> Canvas:
+def _background(keys: Keys, colours: _Colours, image_size: tuple[int, int], dial: int) -> Canvas:
     """Value noise between two colours, with a texture of any kind mixed in by a random share."""
     words = purpose_words(keys, Purpose.BACKGROUND, 6)
     noise = value_noise(split_keys(keys, np.array([Purpose.BACKGROUND_NOISE]))[:, 0], image_size)
@@ -208,19 +202,16 @@ def _background(keys: UInt64[np.ndarray, "count"], colours: _Colours, image_size
     return _blend(colours.background_pair, noise + ((texture - noise) * share >> 8))
 
 
-def _add_fragments(canvas: Canvas, keys: UInt64[np.ndarray, "count"], colours: _Colours, dial: int) -> None:
+def _add_fragments(canvas: Canvas, keys: Keys, colours: _Colours, dial: int) -> None:
     """Pieces that belong to no class, of the object's contrast; each is there in three images of four."""
     rows, cols = canvas.shape[2:]
     stream = split_keys(keys, np.array([Purpose.FRAGMENTS]))[:, 0]
     side = min(rows, cols) * PIXEL
     for number in range(_between(0, 5, dial)):
         words = split_keys(split_keys(stream, np.array([number]))[:, 0], np.arange(10))
-        placement = Placement(
-            row=to_integers(words[:, 0], 0, rows * PIXEL),
-            col=to_integers(words[:, 1], 0, cols * PIXEL),
-            reach=to_integers(words[:, 2], side * 16 // 256, side * 40 // 256),
-            angle=to_integers(words[:, 3], 0, TURN - 1),
-        )
+        row, col = to_integers(words[:, 0], 0, rows * PIXEL), to_integers(words[:, 1], 0, cols * PIXEL)
+        reach = to_integers(words[:, 2], side * 16 // 256, side * 40 // 256)
+        placement = Placement(row, col, reach, to_integers(words[:, 3], 0, TURN - 1))
         kinds = to_integers(words[:, 4], 0, len(FRAGMENT_NAMES) - 1)
         coverage = placement.sample(fragment_tables(), kinds, (rows, cols), samples=_OTHER_SAMPLES, periodic=False)
         coverage *= (to_integers(words[:, 5], 0, 3) > 0).astype(np.int32)[:, None, None]
@@ -228,7 +219,7 @@ def _add_fragments(canvas: Canvas, keys: UInt64[np.ndarray, "count"], colours: _
         _cover(canvas, paint, coverage, _OTHER_SAMPLES)
 
 
-def _object_place(keys: UInt64[np.ndarray, "count"], image_size: tuple[int, int], dial: int) -> Placement:
+def _object_place(keys: Keys, image_size: tuple[int, int], dial: int) -> Placement:
     """Large, central and upright where it is easy; where it is hard, of any angle, at any place that holds it whole."""
     words = purpose_words(keys, Purpose.PLACE, 4)
     rows, cols = image_size
@@ -237,12 +228,9 @@ def _object_place(keys: UInt64[np.ndarray, "count"], image_size: tuple[int, int]
     dial = _slow(dial)
     share, turn = _between(64, 256, dial), _between(8, TURN // 2, dial)
     room = [np.maximum(size * PIXEL // 2 - PIXEL - reach, 0) * share >> 8 for size in (rows, cols)]
-    return Placement(
-        row=rows * PIXEL // 2 + to_integers(words[:, 1], -room[0], room[0]),
-        col=cols * PIXEL // 2 + to_integers(words[:, 2], -room[1], room[1]),
-        reach=reach,
-        angle=to_integers(words[:, 3], -turn, turn),
-    )
+    row = rows * PIXEL // 2 + to_integers(words[:, 1], -room[0], room[0])
+    col = cols * PIXEL // 2 + to_integers(words[:, 2], -room[1], room[1])
+    return Placement(row, col, reach, to_integers(words[:, 3], -turn, turn))
 
 
 def _light(canvas: Canvas, words: Words, dial: int) -> None:
@@ -261,7 +249,7 @@ def _light(canvas: Canvas, words: Words, dial: int) -> None:
     canvas += 128 + shade[:, None]
 
 
-def _noise(canvas: Canvas, keys: UInt64[np.ndarray, "count"], dial: int) -> None:
+def _noise(canvas: Canvas, keys: Keys, dial: int) -> None:
     """Triangular noise, independent in every pixel and channel, of standard deviation ``amplitude / sqrt 6``; in place.
 
     One word gives the six bytes of a pixel.

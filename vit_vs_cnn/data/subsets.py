@@ -22,8 +22,6 @@ def nested_subsets(labels: Int64[Tensor, "count"], sizes: Sequence[int], seed: i
     classes of equal size that divide n). A size that the classes do not divide nests like any other.
 
     Arguments:
-        labels: class index of each image, ``(count,)``.
-        sizes: the sizes wanted, in any order.
         seed: which of the orders; another seed gives other images.
 
     Raises:
@@ -99,11 +97,7 @@ def split_validation(
 
     Arguments:
         subset: indices in nested order, of ``nested_subsets`` or ``nested_order``.
-        labels: class index of each image of the whole set, ``(count,)``.
         fraction: share f of the images held out, from 0 (none) to below 1.
-
-    Raises:
-        InputError: the fraction is outside its range.
     """
     if not 0 <= fraction < 1:
         raise InputError(f"validation_fraction is {fraction}; allowed: 0 (none) to below 1")

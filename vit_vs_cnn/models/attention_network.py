@@ -1,14 +1,13 @@
 """A convolutional network compiled to attention, as a model by name."""
 
 import copy
-from collections.abc import Sequence
 from functools import partial
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.convolution import ConvolutionalAttention, network_to_attention
+from vit_vs_cnn.attention.shapes import Images, Sizes
 
 
 class AttentionNetwork(nn.Module):
@@ -20,13 +19,7 @@ class AttentionNetwork(nn.Module):
     Arguments:
         network: the convolutional network; a compiled copy of it becomes ``self.network``.
         image_size: of an image to send through it once, one number or (rows, cols).
-        form: "window" or "quadratic".
-        sharpness: beta of the window, alpha of the quadratic form; infinity and 46 if None, 5 where released.
-        head_dim: None for the same function; fewer than the rank for the best approximation of every kernel.
-        window_size: of the windows, if larger than the kernels.
-        released: whether positions and content are learned from here on.
-        key_dim: width of the queries and keys of the content.
-        compensate: whether heads that are not sharp compute the convolution all the same; where released if None.
+        form, sharpness, head_dim, window_size, released, key_dim, compensate: as of ``conv2d_to_attention``.
 
     Raises:
         ValueError: as ``network_to_attention``.
@@ -36,7 +29,7 @@ class AttentionNetwork(nn.Module):
         self,
         network: nn.Module,
         *,
-        image_size: int | Sequence[int],
+        image_size: Sizes,
         form: str = "window",
         sharpness: float | None = None,
         head_dim: int | None = None,
@@ -82,9 +75,7 @@ class AttentionNetwork(nn.Module):
                 kept |= {f"{name}.{position}" for position in positions}
         return kept
 
-    def forward(
-        self, images: Float[Tensor, "batch channels rows cols"], *, return_attention: bool = False
-    ) -> Tensor | tuple[Tensor, list[Tensor]]:
+    def forward(self, images: Images, *, return_attention: bool = False) -> Tensor | tuple[Tensor, list[Tensor]]:
         """Logits; with ``return_attention`` also the weights of every layer in the order of the forward pass.
 
         Each is ``(batch, heads, queries, tokens)``, the tokens being the places of the layer's own input.

@@ -3,13 +3,36 @@
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Bool, Float
+import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor, nn
 from torchvision.ops import StochasticDepth
 
-from vit_vs_cnn.attention.functional import Bias
+from vit_vs_cnn.attention.checks import check_probability
 from vit_vs_cnn.attention.multihead import NORM_EPS, MultiHeadAttention
-from vit_vs_cnn.models.mlp import Mlp
+from vit_vs_cnn.attention.shapes import AnyMask, Bias, Tokens, TokenWeights
+
+
+class Mlp(nn.Module):
+    """Two linear maps with a GELU between.
+
+    ``MLP(x) = W_2 GELU(W_1 x + b_1) + b_2``.
+
+    Reference: Dosovitskiy et al. 2021, section 3.1.
+    Differs: none.
+    """
+
+    def __init__(self, embed_dim: int, hidden_dim: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.expand = nn.Linear(embed_dim, hidden_dim)
+        self.contract = nn.Linear(hidden_dim, embed_dim)
+        self.dropout = nn.Dropout(dropout) if dropout > 0.0 else None
+
+    def forward(self, tokens: Float[Tensor, "*batch embed_dim"]) -> Float[Tensor, "*batch embed_dim"]:
+        hidden = F.gelu(self.expand(tokens))
+        if self.dropout is None:
+            return self.contract(hidden)
+        return self.dropout(self.contract(self.dropout(hidden)))
 
 
 class EncoderBlock(nn.Module):
@@ -22,7 +45,6 @@ class EncoderBlock(nn.Module):
         2016, equation 2, but scaled in training).
 
     Arguments:
-        attention: of tokens of its ``embed_dim``.
         mlp_ratio: width of the MLP over that of a token.
         dropout: probability of dropping a value of either branch in training.
         drop_path: probability of dropping a branch for an image in training.
@@ -51,16 +73,8 @@ class EncoderBlock(nn.Module):
         self.drop_path = StochasticDepth(drop_path, mode="row") if drop_path != 0.0 else None
 
     def forward(
-        self,
-        tokens: Float[Tensor, "batch tokens embed_dim"],
-        *,
-        mask: Bool[Tensor, "..."] | None = None,
-        bias: Bias | None = None,
-        return_weights: bool = False,
-    ) -> (
-        Float[Tensor, "batch tokens embed_dim"]
-        | tuple[Float[Tensor, "batch tokens embed_dim"], Float[Tensor, "batch heads tokens tokens"]]
-    ):
+        self, tokens: Tokens, *, mask: AnyMask | None = None, bias: Bias | None = None, return_weights: bool = False
+    ) -> Tokens | tuple[Tokens, TokenWeights]:
         """The tokens after the block; with ``return_weights`` also the attention weights."""
         attended = self.attention(self.attention_norm(tokens), mask=mask, bias=bias, return_weights=return_weights)
         attended, weights = attended if return_weights else (attended, None)
@@ -71,7 +85,6 @@ class EncoderBlock(nn.Module):
         return tokens if weights is None else (tokens, weights)
 
     def _shrunk(self, branch: Tensor, scale: Tensor | None) -> Tensor:
-        """A branch after LayerScale and stochastic depth."""
         branch = branch if scale is None else branch * scale
         return branch if self.drop_path is None else self.drop_path(branch)
 
@@ -109,9 +122,7 @@ class Encoder(nn.Module):
             raise ValueError("depth must be at least 1, but is 0")
         if int(attentions[0].embed_dim * mlp_ratio) < 1:
             raise ValueError(f"mlp_ratio must give the MLP at least one channel, but is {mlp_ratio}")
-        for name, probability in {"dropout": dropout, "drop_path": drop_path}.items():
-            if not 0.0 <= probability < 1.0:
-                raise ValueError(f"{name} must be in [0, 1), but is {probability}")
+        check_probability(dropout=dropout, drop_path=drop_path)
         last = max(len(attentions) - 1, 1)
         self.blocks = nn.ModuleList(
             EncoderBlock(
@@ -122,16 +133,8 @@ class Encoder(nn.Module):
         self.conditional = conditional
 
     def forward(
-        self,
-        tokens: Float[Tensor, "batch tokens embed_dim"],
-        *,
-        mask: Bool[Tensor, "..."] | None = None,
-        bias: Bias | None = None,
-        return_weights: bool = False,
-    ) -> (
-        Float[Tensor, "batch tokens embed_dim"]
-        | tuple[Float[Tensor, "batch tokens embed_dim"], list[Float[Tensor, "batch heads tokens tokens"]]]
-    ):
+        self, tokens: Tokens, *, mask: AnyMask | None = None, bias: Bias | None = None, return_weights: bool = False
+    ) -> Tokens | tuple[Tokens, list[TokenWeights]]:
         """The tokens after the last block; with ``return_weights`` also the attention weights, first layer first."""
         weights = []
         for layer, block in enumerate(self.blocks):

@@ -1,8 +1,9 @@
 """A network that reads pixel values as they are: what is exported, and what is attacked."""
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
+
+from vit_vs_cnn.attention.shapes import Images, Logits
 
 
 class Normalised(nn.Module):
@@ -11,7 +12,6 @@ class Normalised(nn.Module):
     ``logits = f((images - mean) / std)``.
 
     Arguments:
-        network: normalised images to logits.
         mean: of each channel, in units where white is 1.
     """
 
@@ -24,6 +24,6 @@ class Normalised(nn.Module):
         self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1))
         self.register_buffer("std", torch.tensor(std).view(-1, 1, 1))
 
-    def forward(self, images: Float[Tensor, "batch channels rows cols"]) -> Float[Tensor, "batch classes"]:
+    def forward(self, images: Images) -> Logits:
         """Logits of images whose pixels run from 0 (black) to 1 (white)."""
         return self.network((images - self.mean) / self.std)

@@ -1,11 +1,11 @@
 """From an image to a grid of tokens."""
 
-from collections.abc import Sequence
 from itertools import pairwise
 
 from einops import rearrange
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
+
+from vit_vs_cnn.attention.shapes import Images, Sizes, Tokens
 
 
 class PatchEmbedding(nn.Module):
@@ -30,12 +30,7 @@ class PatchEmbedding(nn.Module):
     """
 
     def __init__(
-        self,
-        image_size: int | Sequence[int],
-        patch_size: int | Sequence[int],
-        in_channels: int,
-        embed_dim: int,
-        stem: str = "patch",
+        self, image_size: Sizes, patch_size: Sizes, in_channels: int, embed_dim: int, stem: str = "patch"
     ) -> None:
         super().__init__()
         self.patch_size = rows_and_cols("patch_size", patch_size)
@@ -51,7 +46,7 @@ class PatchEmbedding(nn.Module):
             self.stem = _conv_stem(self.patch_size, in_channels, embed_dim)
             self.projection = nn.Linear(embed_dim, embed_dim)
 
-    def resize(self, image_size: int | Sequence[int]) -> None:
+    def resize(self, image_size: Sizes) -> None:
         """Expect images of another size from now on; the weights do not depend on it."""
         size = rows_and_cols("image_size", image_size)
         if size[0] % self.patch_size[0] or size[1] % self.patch_size[1]:
@@ -62,7 +57,7 @@ class PatchEmbedding(nn.Module):
         self.image_size = size
         self.grid_size = (size[0] // self.patch_size[0], size[1] // self.patch_size[1])
 
-    def forward(self, images: Float[Tensor, "batch channels rows cols"]) -> Float[Tensor, "batch tokens embed_dim"]:
+    def forward(self, images: Images) -> Tokens:
         expected = (self.in_channels, *self.image_size)
         if images.shape[1:] != expected:
             raise ValueError(
@@ -76,7 +71,7 @@ class PatchEmbedding(nn.Module):
         return self.projection(patches)
 
 
-def rows_and_cols(name: str, size: int | Sequence[int]) -> tuple[int, int]:
+def rows_and_cols(name: str, size: Sizes) -> tuple[int, int]:
     """A size as (rows, cols), given as one number for both or as two."""
     pair = (size, size) if isinstance(size, int) else tuple(size)
     if len(pair) != 2 or min(pair) < 1:

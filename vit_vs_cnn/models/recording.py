@@ -28,7 +28,6 @@ def recorded_calls(
     """Within this context every call of the modules is noted as it ends; the hooks are gone after it, come what may.
 
     Arguments:
-        modules: by the names that the calls get.
         keep: what is kept of an output: a copy, where later modules may write into it.
     """
     calls: list[Call] = []
@@ -82,7 +81,6 @@ class AttentionRecorder(TorchFunctionMode):
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Tensor:
-        """The arguments are torch's."""
         if query.ndim != 4 or enable_gqa:
             raise InputError(
                 "the network attends with grouped queries or without heads; such weights can't be inspected"

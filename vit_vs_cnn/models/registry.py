@@ -2,12 +2,13 @@
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from typing import Any
 
 from torch import nn
 
+from vit_vs_cnn.attention.shapes import Sizes
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.attention_network import AttentionNetwork
 from vit_vs_cnn.models.presets import PRESETS
@@ -46,9 +47,7 @@ def list_models(pattern: str = "*") -> list[str]:
     return [name for name in (*PRESETS, *_REGISTERED) if fnmatchcase(name, pattern)]
 
 
-def create_model(
-    name: str, *, num_classes: int, image_size: int | Sequence[int], in_channels: int = 3, **options: Any
-) -> nn.Module:
+def create_model(name: str, *, num_classes: int, image_size: Sizes, in_channels: int = 3, **options: Any) -> nn.Module:
     """The model of that name, freshly initialised.
 
     Arguments:
@@ -64,10 +63,11 @@ def create_model(
         ValueError: if there is no such model or option (the close or allowed ones are named), or the constructor
             refuses a value.
     """
+    given = {"num_classes": num_classes, "image_size": image_size, "in_channels": in_channels}
     if name.startswith(ATTENTION_PREFIX):
-        return _create_attention_network(name, num_classes, image_size, in_channels, options)
+        return _create_attention_network(name, given, options)
     if name.startswith(TIMM_PREFIX):
-        return _create_timm_model(name.removeprefix(TIMM_PREFIX), num_classes, image_size, in_channels, options)
+        return _create_timm_model(name.removeprefix(TIMM_PREFIX), options, **given)
     if name in PRESETS:
         constructor, arguments = PRESETS[name].constructor, PRESETS[name].arguments
     elif name in _REGISTERED:
@@ -77,7 +77,6 @@ def create_model(
             f'there is no model "{name}"; {_suggestions(name, list_models())}, timm/<name of a timm model>, or one of '
             "your own after register_model(name, factory)"
         )
-    given = {"num_classes": num_classes, "image_size": image_size, "in_channels": in_channels}
     signature = inspect.signature(constructor).parameters
     takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in signature.values())
     allowed = [option for option in signature if option not in given]
@@ -88,25 +87,15 @@ def create_model(
     return constructor(**{**arguments, **given, **options})
 
 
-def _create_attention_network(
-    name: str, num_classes: int, image_size: int | Sequence[int], in_channels: int, options: dict[str, Any]
-) -> nn.Module:
-    own = [
-        option for option in inspect.signature(AttentionNetwork).parameters if option not in ("network", "image_size")
-    ]
+def _create_attention_network(name: str, given: dict[str, Any], options: dict[str, Any]) -> nn.Module:
+    own = [name for name in inspect.signature(AttentionNetwork).parameters if name not in ("network", "image_size")]
     inner = {option: value for option, value in options.items() if option not in own}
     compiling = {option: value for option, value in options.items() if option in own}
     if isinstance(compiling.get("sharpness"), int):
         compiling["sharpness"] = float(compiling["sharpness"])
     try:
-        network = create_model(
-            name.removeprefix(ATTENTION_PREFIX),
-            num_classes=num_classes,
-            image_size=image_size,
-            in_channels=in_channels,
-            **inner,
-        )
-        return AttentionNetwork(network, image_size=image_size, **compiling)
+        network = create_model(name.removeprefix(ATTENTION_PREFIX), **given, **inner)
+        return AttentionNetwork(network, image_size=given["image_size"], **compiling)
     except ValueError as error:
         raise ValueError(f'model "{name}" ({", ".join(own)} besides): {error}') from error
     except TypeError as error:
@@ -114,7 +103,7 @@ def _create_attention_network(
 
 
 def _create_timm_model(
-    name: str, num_classes: int, image_size: int | Sequence[int], in_channels: int, options: dict[str, Any]
+    name: str, options: dict[str, Any], *, num_classes: int, image_size: Sizes, in_channels: int
 ) -> nn.Module:
     import timm
 

@@ -4,6 +4,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from vit_vs_cnn.attention.shapes import Images, Logits
+
 
 class BasicBlock(nn.Module):
     """Two 3x3 convolutions, added to what they read.
@@ -14,8 +16,6 @@ class BasicBlock(nn.Module):
     Differs: none.
 
     Arguments:
-        in_channels: channels of x.
-        out_channels: channels of y.
         stride: of the first convolution and the shortcut.
         projection: where the shapes differ, the shortcut is a 1x1 convolution with batch norm (B); else every
             ``stride``-th pixel, with channels of zeros on both sides (A).
@@ -35,9 +35,7 @@ class BasicBlock(nn.Module):
                 else PaddingShortcut(in_channels, out_channels, stride)
             )
 
-    def forward(
-        self, images: Float[Tensor, "batch channels rows cols"]
-    ) -> Float[Tensor, "batch out_channels out_rows out_cols"]:
+    def forward(self, images: Images) -> Float[Tensor, "batch out_channels out_rows out_cols"]:
         branch = F.relu(self.norm1(self.conv1(images)), inplace=True)
         branch = self.norm2(self.conv2(branch))
         branch += images if self.shortcut is None else self.shortcut(images)
@@ -62,9 +60,7 @@ class PaddingShortcut(nn.Module):
         missing = out_channels - in_channels
         self.padding = (missing // 2, missing - missing // 2)
 
-    def forward(
-        self, images: Float[Tensor, "batch channels rows cols"]
-    ) -> Float[Tensor, "batch out_channels out_rows out_cols"]:
+    def forward(self, images: Images) -> Float[Tensor, "batch out_channels out_rows out_cols"]:
         return F.pad(images[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, *self.padding))
 
 
@@ -134,17 +130,14 @@ class ResNet(nn.Module):
         """No parameter by name: biases and norms are known by their one dimension."""
         return set()
 
-    def forward_features(
-        self, images: Float[Tensor, "batch channels rows cols"]
-    ) -> Float[Tensor, "batch features feature_rows feature_cols"]:
+    def forward_features(self, images: Images) -> Float[Tensor, "batch features feature_rows feature_cols"]:
         """The feature maps after the last stage, before the mean."""
         return self.stages(self.stem(images))
 
-    def forward(self, images: Float[Tensor, "batch channels rows cols"]) -> Float[Tensor, "batch classes"]:
+    def forward(self, images: Images) -> Logits:
         return self.head(self.forward_features(images).mean(dim=(2, 3)))
 
 
 def _stage(in_channels: int, out_channels: int, blocks: int, stride: int, projection: bool) -> nn.Sequential:
-    """Blocks on one grid; the first one changes the grid and the channels."""
     first = BasicBlock(in_channels, out_channels, stride, projection)
     return nn.Sequential(first, *(BasicBlock(out_channels, out_channels, 1, projection) for _ in range(blocks - 1)))

@@ -4,9 +4,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from vit_vs_cnn.attention.checks import check_positive
 from vit_vs_cnn.attention.masks import valid_length_mask
 from vit_vs_cnn.attention.positions import sinusoidal_encoding
 from vit_vs_cnn.models.encoder_decoder import EncoderDecoder, TransformerWeights
+
+TargetLogits = Float[Tensor, "batch target_tokens target_vocabulary"]
 
 
 class Transformer(nn.Module):
@@ -21,13 +24,8 @@ class Transformer(nn.Module):
         source_vocabulary: number of symbols of the source.
         target_vocabulary: number of symbols of the target, those of start and stop included.
         embed_dim: width D of a token, even.
-        num_heads: attention heads.
-        encoder_depth: blocks of the encoder.
-        decoder_depth: blocks of the decoder.
-        mlp_ratio: width of the MLPs over that of a token.
-        norm: "pre" or "post".
+        num_heads, encoder_depth, decoder_depth, mlp_ratio, norm, attention_dropout: see ``EncoderDecoder``.
         dropout: probability of dropping a value after the position or of a branch, in training.
-        attention_dropout: probability of dropping an attention weight in training.
         max_tokens: the longest source or target.
 
     Raises:
@@ -52,10 +50,7 @@ class Transformer(nn.Module):
         max_tokens: int = 128,
     ) -> None:
         super().__init__()
-        sizes = {"source_vocabulary": source_vocabulary, "target_vocabulary": target_vocabulary}
-        for name, size in sizes.items():
-            if size < 1:
-                raise ValueError(f"{name} must be at least 1, but is {size}")
+        check_positive(source_vocabulary=source_vocabulary, target_vocabulary=target_vocabulary)
         self.register_buffer("positions", sinusoidal_encoding(max_tokens, embed_dim), persistent=False)
         self.source_embedding = nn.Embedding(source_vocabulary, embed_dim)
         self.target_embedding = nn.Embedding(target_vocabulary, embed_dim)
@@ -84,18 +79,12 @@ class Transformer(nn.Module):
         source_lengths: Int[Tensor, "batch"] | None = None,
         target_lengths: Int[Tensor, "batch"] | None = None,
         return_weights: bool = False,
-    ) -> (
-        Float[Tensor, "batch target_tokens target_vocabulary"]
-        | tuple[Float[Tensor, "batch target_tokens target_vocabulary"], TransformerWeights]
-    ):
+    ) -> TargetLogits | tuple[TargetLogits, TransformerWeights]:
         """Logits of the symbol after each symbol of the target (teacher forcing).
 
         Arguments:
-            source: ``(batch, source_tokens)``.
             target: ``(batch, target_tokens)``, the start symbol first; its symbol t sees those up to t.
             source_lengths: number of real symbols of each source, what follows is padding; None if all are real.
-            target_lengths: the same for the target.
-            return_weights: also return the weights of all attention.
 
         Raises:
             ValueError: if a sequence is longer than ``max_tokens``.
@@ -126,11 +115,9 @@ class Transformer(nn.Module):
         The source is read once. Call it in eval mode if there is dropout.
 
         Arguments:
-            source: ``(batch, source_tokens)``.
             start_token: what the target begins with; it is not returned.
             stop_token: the symbol that ends a target; all that follows it is this symbol.
             max_tokens: most symbols to write, the stop included; at most that of the model.
-            source_lengths: as in ``forward``.
         """
         source_mask = _padding_mask(source, source_lengths)
         memory, _ = self.encoder_decoder.encode(self._embed(source, self.source_embedding), mask=source_mask)

@@ -1,19 +1,18 @@
 """The Vision Transformer."""
 
 import copy
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
-from vit_vs_cnn.attention.conditional import ConditionalPosition
+from vit_vs_cnn.attention.checks import check_positive
 from vit_vs_cnn.attention.gated import GatedAttention
 from vit_vs_cnn.attention.grid import GridLayer
 from vit_vs_cnn.attention.initialisation import initialise_gated, initialise_impulse, initialise_mimetic
 from vit_vs_cnn.attention.multihead import NORM_EPS, MultiHeadAttention
-from vit_vs_cnn.attention.positions import LearnedPosition, SinusoidalPosition, sincos_2d_encoding
+from vit_vs_cnn.attention.positions import ConditionalPosition, LearnedPosition, SinusoidalPosition, sincos_2d_encoding
+from vit_vs_cnn.attention.shapes import Images, Logits, Sizes, Tokens, TokenWeights
 from vit_vs_cnn.models.encoder import Encoder
 from vit_vs_cnn.models.patch_embedding import PatchEmbedding
 from vit_vs_cnn.models.timm.weights import read_timm
@@ -25,14 +24,8 @@ if TYPE_CHECKING:
 
 #: Parameters that stand for a place or a token, by the end of their names.
 PLACES_AND_TOKENS = (
-    "class_token",
-    "position.encoding",
-    "relative.table",
-    "relative.extra",
-    "relative.centres",
-    "relative.sharpness",
-    "attend.gate",
-    "attend.position.projection",
+    *("class_token", "position.encoding", "relative.table", "relative.extra", "relative.centres"),
+    *("relative.sharpness", "attend.gate", "attend.position.projection"),
 )
 
 
@@ -90,8 +83,8 @@ class VisionTransformer(nn.Module):
 
     def __init__(
         self,
-        image_size: int | Sequence[int] = 32,
-        patch_size: int | Sequence[int] = 4,
+        image_size: Sizes = 32,
+        patch_size: Sizes = 4,
         in_channels: int = 3,
         num_classes: int = 10,
         embed_dim: int = 192,
@@ -116,7 +109,7 @@ class VisionTransformer(nn.Module):
         initialisation: str = "default",
     ) -> None:
         super().__init__()
-        _check_positive(in_channels=in_channels, num_classes=num_classes, embed_dim=embed_dim)
+        check_positive(in_channels=in_channels, num_classes=num_classes, embed_dim=embed_dim)
         if pool not in ("mean", "class"):
             raise ValueError(f'pool must be "mean" or "class", but is "{pool}"')
         if pool == "class" and class_token is False:
@@ -212,7 +205,6 @@ class VisionTransformer(nn.Module):
 
     @torch.no_grad()
     def _init_attention(self) -> None:
-        """The starts of attention that are not the default."""
         if self.initialisation == "impulse" and isinstance(self.position, LearnedPosition):
             self.position.encoding.copy_(sincos_2d_encoding(self.grid_size, self.position.encoding.shape[1]))
         for attention in self.encoder.modules():
@@ -230,7 +222,7 @@ class VisionTransformer(nn.Module):
         """Names of the parameters that stand for a place or a token, not for a map: these must not decay."""
         return {name for name, _ in self.named_parameters() if name.endswith(PLACES_AND_TOKENS)}
 
-    def resize(self, image_size: int | Sequence[int]) -> "VisionTransformer":
+    def resize(self, image_size: Sizes) -> "VisionTransformer":
         """A copy for images of another size, its position moved to the new grid; the model itself is left as it was.
 
         Raises:
@@ -244,11 +236,8 @@ class VisionTransformer(nn.Module):
         return resized
 
     def forward_features(
-        self, images: Float[Tensor, "batch channels rows cols"], return_attention: bool = False
-    ) -> (
-        Float[Tensor, "batch tokens embed_dim"]
-        | tuple[Float[Tensor, "batch tokens embed_dim"], list[Float[Tensor, "batch heads tokens tokens"]]]
-    ):
+        self, images: Images, return_attention: bool = False
+    ) -> Tokens | tuple[Tokens, list[TokenWeights]]:
         """The tokens after the encoder, before pool and norm, the class token first; see ``forward`` for the rest."""
         tokens = self.patch_embedding(images)
         if self.class_token is not None:
@@ -259,19 +248,14 @@ class VisionTransformer(nn.Module):
             tokens = self.dropout(tokens)
         return self.encoder(tokens, return_weights=return_attention)
 
-    def forward_head(self, tokens: Float[Tensor, "batch tokens embed_dim"]) -> Float[Tensor, "batch classes"]:
+    def forward_head(self, tokens: Tokens) -> Logits:
         """Pool, norm and classify."""
         if self.pool == "class":
             return self.head(self.norm(tokens[:, 0]))
         patches = tokens[:, self.extra_tokens :] if self.extra_tokens else tokens
         return self.head(self.norm(patches.mean(dim=1)))
 
-    def forward(
-        self, images: Float[Tensor, "batch channels rows cols"], return_attention: bool = False
-    ) -> (
-        Float[Tensor, "batch classes"]
-        | tuple[Float[Tensor, "batch classes"], list[Float[Tensor, "batch heads tokens tokens"]]]
-    ):
+    def forward(self, images: Images, return_attention: bool = False) -> Logits | tuple[Logits, list[TokenWeights]]:
         """Logits; with ``return_attention`` also the attention weights of every layer, the first layer first.
 
         Arguments:
@@ -296,9 +280,3 @@ class VisionTransformer(nn.Module):
         ours = cls(**arguments).to(weights["head.weight"])
         ours.load_state_dict(weights)
         return ours.train(timm_vit.training)
-
-
-def _check_positive(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} must be at least 1, but is {size}")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from vit_vs_cnn.attention.checks import check_choice
 from vit_vs_cnn.attention.gated import GatedAttention
 from vit_vs_cnn.attention.linear import LinearAttention
 from vit_vs_cnn.attention.multihead import MultiHeadAttention
@@ -9,6 +10,7 @@ from vit_vs_cnn.attention.positions import LearnedPosition, SinusoidalPosition
 from vit_vs_cnn.attention.relative import QuadraticBias, RelativeBias
 from vit_vs_cnn.attention.rotary import RotaryPosition
 from vit_vs_cnn.attention.scores import AdditiveScore, KernelScore, ScoredAttention
+from vit_vs_cnn.attention.shapes import Sizes
 from vit_vs_cnn.attention.windows.layers import BlockWindow, SlidingWindow
 
 POSITIONS = ("learned", "sincos", "relative", "quadratic", "rotary", "conditional", "none")
@@ -17,15 +19,14 @@ WINDOW_KINDS = ("sliding", "block")
 INITIALISATIONS = ("default", "mimetic", "impulse")
 
 #: One window for all layers (None for global attention), or one for each layer.
-WindowSize = int | Sequence[int | Sequence[int] | None] | None
+WindowSize = int | Sequence[Sizes | None] | None
 
 
 def additive_position(
     position: str, grid_size: tuple[int, int], extra_tokens: int, embed_dim: int
 ) -> LearnedPosition | SinusoidalPosition | None:
     """What is added to the tokens; a position that acts within the encoder adds nothing here."""
-    if position not in POSITIONS:
-        raise ValueError(f'position must be one of {", ".join(POSITIONS)}, but is "{position}"')
+    check_choice("position", position, POSITIONS)
     if position == "learned":
         return LearnedPosition(grid_size, embed_dim, extra_tokens)
     if position == "sincos":
@@ -53,13 +54,8 @@ def attention_layers(
     """The attention of every layer, the first layer first.
 
     Arguments:
-        grid_size: (rows, cols) of the patches.
-        extra_tokens: tokens before them that stand for no patch.
         read_by_class: whether the last layer is read by the class token alone.
         embed_dim, num_heads, ...: as of ``VisionTransformer``.
-
-    Raises:
-        ValueError: an option is unknown, or two exclude each other.
     """
     _check_gated(score, position=position, window_size=window_size, attention_dropout=dropout)
     head_dim = embed_dim // max(num_heads, 1)
@@ -89,7 +85,6 @@ def attention_layers(
 def _relative(
     position: str, grid_size: tuple[int, int], extra_tokens: int, num_heads: int
 ) -> RelativeBias | QuadraticBias | None:
-    """What is added to the scores of a layer."""
     if position == "relative":
         return RelativeBias(grid_size, num_heads, extra_tokens)
     if position == "quadratic":
@@ -119,8 +114,7 @@ def _windows(
     window_size: WindowSize, grid_size: tuple[int, int], extra_tokens: int, *, kind: str, boundary: str, depth: int
 ) -> list[SlidingWindow | BlockWindow | None]:
     """The window of each layer, None where attention is global."""
-    if kind not in WINDOW_KINDS:
-        raise ValueError(f'window_kind must be one of {", ".join(WINDOW_KINDS)}, but is "{kind}"')
+    check_choice("window_kind", kind, WINDOW_KINDS)
     sizes = [window_size] * depth if window_size is None or isinstance(window_size, int) else list(window_size)
     if len(sizes) != depth:
         raise ValueError(f"window_size must be one number or one for each of {depth} layers, but has {len(sizes)}")
@@ -135,11 +129,7 @@ def _windows(
 
 
 def _check_gated(score: str, *, position: str, window_size: WindowSize, attention_dropout: float) -> None:
-    """Refuses what gated attention has no place for; what the other scores exclude ``MultiHeadAttention`` refuses.
-
-    Raises:
-        ValueError: if it meets a window, a position on the scores or attention dropout.
-    """
+    """Refuses what gated attention has no place for; what the other scores exclude ``MultiHeadAttention`` refuses."""
     if score != "gated":
         return
     if window_size is not None:
@@ -153,13 +143,8 @@ def _check_gated(score: str, *, position: str, window_size: WindowSize, attentio
 def check_initialisation(
     initialisation: str, *, score: str, qk_norm: bool, position: str, window_size: WindowSize, class_token: bool
 ) -> None:
-    """Refuses a start that the other options would undo.
-
-    Raises:
-        ValueError: if it is unknown, or does not go with another option.
-    """
-    if initialisation not in INITIALISATIONS:
-        raise ValueError(f'initialisation must be one of {", ".join(INITIALISATIONS)}, but is "{initialisation}"')
+    """Refuses a start that the other options would undo."""
+    check_choice("initialisation", initialisation, INITIALISATIONS)
     if initialisation == "default":
         return
     start = f'initialisation="{initialisation}"'

@@ -10,7 +10,7 @@ import yaml
 
 from vit_vs_cnn.comparison.opening import LEDGER
 from vit_vs_cnn.config.experiment import read_config
-from vit_vs_cnn.data.folder_faults import in_words
+from vit_vs_cnn.data.folder_layout import in_words
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.regimes import Findings, display_name, findings_of

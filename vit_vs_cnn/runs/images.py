@@ -12,9 +12,8 @@ from torch import Tensor
 from vit_vs_cnn.config.experiment import Data
 from vit_vs_cnn.data.cifar import CifarSource
 from vit_vs_cnn.data.folder import FolderSource
-from vit_vs_cnn.data.images import LabelledImages, concatenate
+from vit_vs_cnn.data.images import LabelledImages, Source, concatenate
 from vit_vs_cnn.data.objects import ObjectsSource
-from vit_vs_cnn.data.sources import Source
 from vit_vs_cnn.data.subsets import nested_subsets, split_validation, subset_hash
 from vit_vs_cnn.errors import InputError
 

@@ -26,7 +26,6 @@ class LastCheckpoint(Checkpoint):
     in the middle of writing.
 
     Arguments:
-        path: where the checkpoint belongs.
         interval: optimizer steps from one to the next; what a kill can lose at most.
         contents: what a reader needs to rebuild the network, plain values only; stored under ``"vit_vs_cnn"``.
     """
@@ -106,16 +105,12 @@ class StopOnSignal(Callback):
             self.checkpoint.save(trainer)
             raise Interrupted(f"stopped at step {trainer.global_step}")
 
-    def on_train_end(self, *_: Any) -> None:
-        self._give_back()
-
-    def on_exception(self, *_: Any) -> None:
-        self._give_back()
-
-    def _give_back(self) -> None:
+    def on_train_end(self, *_: Any, **__: Any) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         self._previous = {}
+
+    on_exception = on_train_end
 
 
 class Stopwatch(Callback):
@@ -125,26 +120,16 @@ class Stopwatch(Callback):
         self.seconds = 0.0
         self._since: float | None = None
 
-    def on_train_start(self, trainer: lightning.Trainer, *_: Any) -> None:
-        self._go_on(trainer)
-
-    def on_validation_start(self, trainer: lightning.Trainer, *_: Any) -> None:
-        self._pause(trainer)
-
-    def on_validation_end(self, trainer: lightning.Trainer, *_: Any) -> None:
-        self._go_on(trainer)
-
-    def on_train_end(self, trainer: lightning.Trainer, *_: Any) -> None:
-        self._pause(trainer)
-
-    def _go_on(self, trainer: lightning.Trainer) -> None:
+    def on_train_start(self, trainer: lightning.Trainer, *_: Any, **__: Any) -> None:
         wait_for(trainer.strategy.root_device)
         self._since = time.perf_counter()
 
-    def _pause(self, trainer: lightning.Trainer) -> None:
+    def on_train_end(self, trainer: lightning.Trainer, *_: Any, **__: Any) -> None:
         wait_for(trainer.strategy.root_device)
         self.seconds = self.read()
         self._since = None
+
+    on_validation_start, on_validation_end = on_train_end, on_train_start
 
     def read(self) -> float:
         """Seconds until now."""

@@ -16,19 +16,8 @@ from vit_vs_cnn.plain import check_plain, refuse_classes
 
 #: What torch raises on bytes that are no checkpoint; its restricted unpickler trips over any of the last four.
 _UNREADABLE = (
-    OSError,
-    RuntimeError,
-    EOFError,
-    ValueError,
-    KeyError,
-    zipfile.BadZipFile,
-    IndexError,
-    AttributeError,
-    TypeError,
-    AssertionError,
-    OverflowError,
-    RecursionError,
-    MemoryError,
+    *(OSError, RuntimeError, EOFError, ValueError, KeyError, zipfile.BadZipFile),
+    *(IndexError, AttributeError, TypeError, AssertionError, OverflowError, MemoryError),
 )
 
 #: What a checkpoint may say of its images: channels, and rows or columns.
@@ -43,7 +32,6 @@ class About:
 
     Arguments:
         model: the ``model`` block that it was built from, without options that fetch weights from elsewhere.
-        class_names: the classes, in the order of the logits.
         image_shape: channels, rows, cols.
         mean: of each channel, in units where white is 1.
         std: of each channel, in the same units.
@@ -110,11 +98,6 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def _ours(contents: Any, path: Path) -> dict[str, Any]:
-    """The contents, if they are those of a checkpoint of this package.
-
-    Raises:
-        InputError: they are not, or not whole.
-    """
     if not isinstance(contents, dict) or "vit_vs_cnn" not in contents:
         raise InputError(f"checkpoint {path} was not written by vit_vs_cnn")
     state = contents.get("state_dict")

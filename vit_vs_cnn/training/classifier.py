@@ -92,11 +92,6 @@ class Classifier(lightning.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def _planned_steps(self) -> int:
-        """Optimizer steps of the run.
-
-        Raises:
-            InputError: nobody says how many.
-        """
         planned = self.trainer.estimated_stepping_batches if self.steps is None else self.steps
         if not math.isfinite(planned):
             raise InputError("the schedule needs the number of steps: give Classifier steps, or the Trainer max_steps")

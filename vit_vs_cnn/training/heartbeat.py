@@ -14,12 +14,7 @@ from vit_vs_cnn.files import write_text
 
 
 class Heartbeat(Callback):
-    """Writes step, steps and steps per second every few seconds, and at an exception.
-
-    Arguments:
-        path: the file, in JSON.
-        interval: seconds from one writing to the next.
-    """
+    """Writes step, steps and steps per second every few seconds, and at an exception."""
 
     def __init__(self, path: Path, *, interval: float = 2.0) -> None:
         self.path = path
@@ -29,19 +24,13 @@ class Heartbeat(Callback):
 
     def on_train_start(self, trainer: lightning.Trainer, *_: Any) -> None:
         self._began = (trainer.global_step, time.perf_counter())
-        self._write(trainer)
+        self.on_train_end(trainer)
 
     def on_train_batch_end(self, trainer: lightning.Trainer, *_: Any) -> None:
         if time.perf_counter() - self._written > self.interval:
-            self._write(trainer)
+            self.on_train_end(trainer)
 
-    def on_train_end(self, trainer: lightning.Trainer, *_: Any) -> None:
-        self._write(trainer)
-
-    def on_exception(self, trainer: lightning.Trainer, *_: Any) -> None:
-        self._write(trainer)
-
-    def _write(self, trainer: lightning.Trainer) -> None:
+    def on_train_end(self, trainer: lightning.Trainer, *_: Any, **__: Any) -> None:
         if not trainer.is_global_zero:
             return
         self._written = time.perf_counter()
@@ -55,3 +44,5 @@ class Heartbeat(Callback):
             "process": os.getpid(),
         }
         write_text(self.path, json.dumps(state) + "\n")
+
+    on_exception = on_train_end

@@ -18,9 +18,6 @@ class MetricsCsv(Logger):
 
     Rows are appended as they come. When a run is resumed from a step, ``resume`` first drops the rows behind it, so the
     file reads as if the run had never been interrupted. (Lightning's own CSV logger starts an empty file instead.)
-
-    Arguments:
-        path: the file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -54,7 +51,6 @@ class MetricsCsv(Logger):
         """Drop what was logged at or behind optimizer step ``step`` and what is damaged; 0 starts anew.
 
         Arguments:
-            step: that the run goes on from.
             last: what the step before it logged. A run that is killed behind a checkpoint has not written it yet.
         """
         rows = read_rows(self.path, columns=len(HEADER))

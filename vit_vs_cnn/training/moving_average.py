@@ -13,7 +13,6 @@ class MovingAverage(nn.Module):
     ``torch.optim.swa_utils.AveragedModel`` it keeps no count on the device, which a GPU would have to wait for.
 
     Arguments:
-        network: what is averaged; a copy is kept.
         half_life: in updates.
     """
 

@@ -13,9 +13,6 @@ class RunProgress(ProgressBar):
     """Steps done, loss, validation accuracy, images per second and time left.
 
     Arguments:
-        title: which run, for the reader.
-        batch_size: images of one step.
-        console: where to write.
         lines: how many lines a run prints where the console is no terminal.
     """
 
@@ -64,19 +61,14 @@ class RunProgress(ProgressBar):
                 f"{self.title}  step {step}/{steps}  {self._note(trainer)}  {left:.0f} s left", soft_wrap=True
             )
 
-    def on_train_end(self, *_: Any) -> None:
-        self._stop()
-
-    def on_exception(self, *_: Any) -> None:
-        self._stop()
-
-    def _stop(self) -> None:
+    def on_train_end(self, *_: Any, **__: Any) -> None:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
 
+    on_exception = on_train_end
+
     def _rate(self, trainer: lightning.Trainer) -> float:
-        """Steps per second since this process began."""
         step, since = self._began
         return (trainer.global_step - step) / max(time.perf_counter() - since, 1e-9)
 

@@ -6,28 +6,20 @@ from itertools import zip_longest
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.convolution.folding import tensors_in
+from vit_vs_cnn.attention.shapes import Images
 
 #: Images that the two are compared on.
 CHECKED_IMAGES = 2
 
 
 @torch.no_grad()
-def check_same_function(
-    model: nn.Module,
-    attention: nn.Module,
-    images: Float[Tensor, "batch channels rows cols"],
-    folded: Mapping[str, str],
-) -> None:
+def check_same_function(model: nn.Module, attention: nn.Module, images: Images, folded: Mapping[str, str]) -> None:
     """Compare the outputs of two networks in evaluation mode, and where they differ look for the layer that does.
 
     Arguments:
-        model: of convolutions.
-        attention: the same, its convolutions replaced.
-        images: to send through both.
         folded: by the name of a convolution that of the batch norm that was put into its kernel.
 
     Raises:
@@ -55,7 +47,6 @@ def check_same_function(
 
 
 def _named(model: nn.Module, name: str, folded: Mapping[str, str]) -> str:
-    """The line that names the first layer whose output differs."""
     layers = [convolution for convolution, norm in folded.items() if norm == name]
     kind = type(model.get_submodule(name)).__qualname__
     within = f"{layers[0]} (Conv2d) with {name} ({kind}) folded into it" if layers else f"{name} ({kind})"

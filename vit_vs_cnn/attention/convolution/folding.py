@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+
+from vit_vs_cnn.attention.shapes import Images
 
 
 class Folding(NamedTuple):
@@ -24,13 +25,8 @@ class Folding(NamedTuple):
 
 #: All that torch has of the kind; those of two dimensions are layers' own where a layer computed them.
 CONVOLUTIONS = (
-    torch.conv1d,
-    torch.conv2d,
-    torch.conv3d,
-    torch.conv_transpose1d,
-    torch.conv_transpose2d,
-    torch.conv_transpose3d,
-    torch.convolution,
+    *(torch.conv1d, torch.conv2d, torch.conv3d, torch.convolution),
+    *(torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d),
 )
 
 
@@ -72,7 +68,7 @@ def tensors_in(given: Any) -> list[Tensor]:
 
 
 @torch.no_grad()
-def trace_foldings(model: nn.Module, example: Float[Tensor, "batch channels rows cols"]) -> Folding:
+def trace_foldings(model: nn.Module, example: Images) -> Folding:
     """Send an example through a network in evaluation mode and watch where the outputs of its convolutions go.
 
     A pair is one if the batch norm's input is the very output of the convolution, both run once, and nothing else reads

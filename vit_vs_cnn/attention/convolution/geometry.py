@@ -8,6 +8,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from vit_vs_cnn.attention.checks import check_choice
+from vit_vs_cnn.attention.shapes import Sizes
+
 PADDING_MODES = ("zeros", "replicate", "circular", "reflect")
 
 
@@ -15,10 +18,7 @@ class Axis(NamedTuple):
     """A convolution along the rows, or along the columns, and the window of the attention that computes it.
 
     Arguments:
-        kernel: places of the kernel.
         window: places of the window, no fewer; the kernel lies in its middle, as near to the start as it can.
-        stride: from one query to the next.
-        dilation: from one place to the next.
         before: tokens of padding before the first.
         after: tokens of padding behind the last.
         mode: what the padding holds; one of ``PADDING_MODES``.
@@ -176,20 +176,15 @@ def windows_of(geometry: Geometry, padded: Tensor) -> Tensor:
 
 def read_geometry(
     *,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int],
-    padding: int | Sequence[int] | Sequence[Sequence[int]],
-    dilation: int | Sequence[int],
+    kernel_size: Sizes,
+    stride: Sizes,
+    padding: Sizes | Sequence[Sequence[int]],
+    dilation: Sizes,
     padding_mode: str,
-    window_size: int | Sequence[int] | None,
+    window_size: Sizes | None,
 ) -> Geometry:
-    """Read and check what the user gave.
-
-    Raises:
-        ValueError: if a number does not fit, or the padding mode is unknown.
-    """
-    if padding_mode not in PADDING_MODES:
-        raise ValueError(f'padding_mode must be one of {", ".join(PADDING_MODES)}, but is "{padding_mode}"')
+    """Read and check what the user gave."""
+    check_choice("padding_mode", padding_mode, PADDING_MODES)
     kernel = _pair("kernel_size", kernel_size, least=1)
     window = kernel if window_size is None else _pair("window_size", window_size, least=1)
     if kernel == (1, 1):
@@ -205,7 +200,7 @@ def read_geometry(
     return Geometry(rows, cols)
 
 
-def _pair(name: str, given: int | Sequence[int], *, least: int) -> tuple[int, int]:
+def _pair(name: str, given: Sizes, *, least: int) -> tuple[int, int]:
     numbers = (given, given) if isinstance(given, int) else tuple(given)
     if len(numbers) != 2 or min(numbers) < least:
         raise ValueError(f"{name} must be one number or two, at least {least}, but is {given}")

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from vit_vs_cnn.attention.convolution.geometry import Axis, Geometry, fold_copies
 from vit_vs_cnn.attention.functional import scaled_dot_product_attention
+from vit_vs_cnn.attention.shapes import Images
 
 
 class QuadraticScores(NamedTuple):
@@ -55,7 +56,7 @@ def axis_weights(
 
 
 def global_attention(
-    images: Float[Tensor, "batch channels rows cols"], scores: QuadraticScores, geometry: Geometry
+    images: Images, scores: QuadraticScores, geometry: Geometry
 ) -> tuple[Float[Tensor, "batch heads queries channels"], Float[Tensor, "batch heads queries tokens"]]:
     """What every head gathers at every query, the tokens themselves being the values, and the weights."""
     size = (images.shape[2], images.shape[3])

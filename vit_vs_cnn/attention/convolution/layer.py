@@ -8,6 +8,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from vit_vs_cnn.attention.checks import check_choice, check_positive
 from vit_vs_cnn.attention.convolution.geometry import fold_copies, read_geometry, windows_of
 from vit_vs_cnn.attention.convolution.global_attention import QuadraticScores, axis_weights, global_attention
 from vit_vs_cnn.attention.convolution.windows import (
@@ -17,6 +18,7 @@ from vit_vs_cnn.attention.convolution.windows import (
     shared_window_attention_reference,
     tiles_to_grid,
 )
+from vit_vs_cnn.attention.shapes import Images, Sizes
 
 FORMS = ("window", "quadratic")
 #: How sharp the heads are if nothing is said. At 46 the softmax of the quadratic code is one-hot in every dtype.
@@ -89,17 +91,17 @@ class ConvolutionalAttention(nn.Module):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: int | Sequence[int],
+        kernel_size: Sizes,
         *,
-        stride: int | Sequence[int] = 1,
-        padding: int | Sequence[int] | Sequence[Sequence[int]] = 0,
-        dilation: int | Sequence[int] = 1,
+        stride: Sizes = 1,
+        padding: Sizes | Sequence[Sequence[int]] = 0,
+        dilation: Sizes = 1,
         groups: int = 1,
         bias: bool = True,
         padding_mode: str = "zeros",
         form: str = "window",
         sharpness: float | None = None,
-        window_size: int | Sequence[int] | None = None,
+        window_size: Sizes | None = None,
         head_dim: int | None = None,
         released: bool = False,
         key_dim: int = 8,
@@ -107,8 +109,7 @@ class ConvolutionalAttention(nn.Module):
     ) -> None:
         super().__init__()
         self.form, self.padding_mode = form, padding_mode
-        if form not in FORMS:
-            raise ValueError(f'form must be one of {", ".join(FORMS)}, but is "{form}"')
+        check_choice("form", form, FORMS)
         if window_size is not None and form == "quadratic":
             raise ValueError(f'window_size goes with form="window" alone, but is {window_size}')
         if groups < 1 or in_channels % groups or out_channels % groups or min(in_channels, out_channels) < 1:
@@ -140,8 +141,7 @@ class ConvolutionalAttention(nn.Module):
         self.output_weight = nn.Parameter(torch.empty(groups, widths[1], heads, inner))
         self.output_bias = nn.Parameter(torch.empty(out_channels)) if bias else None
         if self.released:
-            if key_dim < 1:
-                raise ValueError(f"key_dim must be at least 1, but is {key_dim}")
+            check_positive(key_dim=key_dim)
             self.query_weight = nn.Parameter(torch.empty(heads, key_dim, in_channels))
             self.key_weight = nn.Parameter(torch.empty(key_dim, in_channels))
             if form == "window":
@@ -208,7 +208,7 @@ class ConvolutionalAttention(nn.Module):
         return torch.cat([bias, bias.new_zeros(self.num_heads - len(bias), self.geometry.places)])
 
     def forward(
-        self, images: Float[Tensor, "batch channels rows cols"], *, return_weights: bool = False
+        self, images: Images, *, return_weights: bool = False
     ) -> (
         Float[Tensor, "batch out_channels out_rows out_cols"]
         | tuple[Float[Tensor, "batch out_channels out_rows out_cols"], Float[Tensor, "batch heads queries tokens"]]

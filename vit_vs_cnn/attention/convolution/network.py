@@ -1,7 +1,6 @@
 """Attention that is a convolution: compile one, or a whole network of them, and let it grow from there."""
 
 import copy
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 from vit_vs_cnn.attention.convolution.check import CHECKED_IMAGES, check_same_function
 from vit_vs_cnn.attention.convolution.folding import folded_kernel, trace_foldings, what_is_left
 from vit_vs_cnn.attention.convolution.layer import ConvolutionalAttention
+from vit_vs_cnn.attention.shapes import Images, Sizes
 
 
 def conv2d_to_attention(
@@ -19,7 +19,7 @@ def conv2d_to_attention(
     form: str = "window",
     sharpness: float | None = None,
     head_dim: int | None = None,
-    window_size: int | Sequence[int] | None = None,
+    window_size: Sizes | None = None,
     released: bool = False,
     key_dim: int = 8,
     compensate: bool | None = None,
@@ -31,40 +31,25 @@ def conv2d_to_attention(
 
     Arguments:
         conv: of any kernel size, stride, dilation, padding, padding mode and number of groups.
-        form: "window" or "quadratic".
-        sharpness: beta of the window, alpha of the quadratic form; infinity and 46 if None, 5 where released.
+        form, sharpness, window_size, released, key_dim, compensate: as of ``ConvolutionalAttention``.
         head_dim: None for the same function; fewer than the rank for the best approximation (the singular values
             that are left out are its error, ``unexplained_energy``).
-        window_size: of the window, if larger than the kernel.
-        released: whether positions and content are learned from here on.
-        key_dim: width of the queries and keys of the content.
-        compensate: whether heads that are not sharp compute the convolution all the same; where released if None.
 
     Raises:
         ValueError: if the module is no plain ``nn.Conv2d``, or as ``ConvolutionalAttention``.
     """
     if not _is_plain(conv):
         raise ValueError(f"conv must be a torch.nn.Conv2d that convolves as such, but is {type(conv).__qualname__}")
-    kernel, bias = folded_kernel(conv, None)
-    return _compiled(
-        conv,
-        kernel,
-        bias,
-        form=form,
-        sharpness=sharpness,
-        head_dim=head_dim,
-        window_size=window_size,
-        released=released,
-        key_dim=key_dim,
-        compensate=compensate,
-    )
+    options = {"form": form, "sharpness": sharpness, "head_dim": head_dim, "window_size": window_size}
+    options |= {"released": released, "key_dim": key_dim, "compensate": compensate}
+    return _compiled(conv, *folded_kernel(conv, None), **options)
 
 
 def network_to_attention(
     model: nn.Module,
     *,
-    example: Float[Tensor, "batch channels rows cols"] | None = None,
-    image_size: int | Sequence[int] | None = None,
+    example: Images | None = None,
+    image_size: Sizes | None = None,
     form: str = "window",
     sharpness: float | None = None,
     head_dim: int | None = None,
@@ -179,7 +164,7 @@ def _is_plain(module: nn.Module) -> bool:
     return kind.forward is nn.Conv2d.forward and kind._conv_forward is nn.Conv2d._conv_forward
 
 
-def _example(first: nn.Conv2d, image_size: int | Sequence[int] | None) -> Tensor:
+def _example(first: nn.Conv2d, image_size: Sizes | None) -> Tensor:
     if image_size is None:
         raise ValueError("an example image or an image_size must be given, to see which batch norm follows which layer")
     rows, cols = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
@@ -198,12 +183,7 @@ def _window(conv: nn.Conv2d, window_size: int | None) -> tuple[int, int] | None:
     return max(rows, window_size), max(cols, window_size)
 
 
-def _compiled(
-    conv: nn.Conv2d,
-    kernel: Tensor,
-    bias: Tensor | None,
-    **options: Any,
-) -> ConvolutionalAttention:
+def _compiled(conv: nn.Conv2d, kernel: Tensor, bias: Tensor | None, **options: Any) -> ConvolutionalAttention:
     """Attention of a convolution's shape, with a kernel and a bias of its own."""
     attention = ConvolutionalAttention(
         conv.in_channels,
@@ -225,7 +205,6 @@ def _compiled(
 
 
 def _padding(conv: nn.Conv2d) -> list[tuple[int, int]]:
-    """(before, after) along the rows and along the columns."""
     if conv.padding == "valid":
         return [(0, 0), (0, 0)]
     if conv.padding == "same":

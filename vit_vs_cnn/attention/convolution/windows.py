@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from vit_vs_cnn.attention.convolution.geometry import Axis, Geometry, windows_of
+from vit_vs_cnn.attention.shapes import Images
 from vit_vs_cnn.attention.tracing import is_tracing
 
 #: Queries in a tile, per axis: larger tiles score more keys in vain, smaller ones make small matrix products.
@@ -50,7 +51,7 @@ def in_chunks(
 
 
 def shared_window_attention(
-    images: Float[Tensor, "batch channels rows cols"], scores: Scores, geometry: Geometry
+    images: Images, scores: Scores, geometry: Geometry
 ) -> Float[Tensor, "queries heads channels"]:
     """What every head gathers at every query, the tokens themselves being the values; the queries tile by tile.
 
@@ -87,24 +88,17 @@ def _in_tiles(images: Tensor, geometry: Geometry, tiles: tuple[int, int]) -> tup
     return queries, rearrange(tokens, "b r c d y x -> (b r c) (y x) d")
 
 
-def tiles_to_grid(
-    rows: Float[Tensor, "queries channels"], images: Tensor, geometry: Geometry
-) -> Float[Tensor, "batch channels rows cols"]:
+def tiles_to_grid(rows: Float[Tensor, "queries channels"], images: Tensor, geometry: Geometry) -> Images:
     """Rows of ``shared_window_attention`` on the grid of queries, those beyond it left out."""
     tiles, counts = tile_sizes(geometry), geometry.counts(images)
     grid = rearrange(
-        rows,
-        "(b r c y x) d -> b d (r y) (c x)",
-        b=images.shape[0],
-        r=-(-counts[0] // tiles[0]),
-        y=tiles[0],
-        x=tiles[1],
+        rows, "(b r c y x) d -> b d (r y) (c x)", b=images.shape[0], r=-(-counts[0] // tiles[0]), y=tiles[0], x=tiles[1]
     )
     return grid[:, :, : counts[0], : counts[1]]
 
 
 def shared_window_attention_reference(
-    images: Float[Tensor, "batch channels rows cols"], scores: Scores, geometry: Geometry
+    images: Images, scores: Scores, geometry: Geometry
 ) -> tuple[Float[Tensor, "batch queries heads channels"], Float[Tensor, "batch queries heads places"]]:
     """The same as its equation reads, the queries row by row, and the weights; no product is computed in vain."""
     padded = geometry.padded(images, geometry.counts(images))

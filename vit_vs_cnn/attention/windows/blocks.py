@@ -1,6 +1,5 @@
 """Attention within blocks: the grid is cut into windows that do not overlap, and the cuts may be shifted."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -9,7 +8,8 @@ from einops import rearrange, repeat
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from vit_vs_cnn.attention.functional import scaled_dot_product_attention
+from vit_vs_cnn.attention.functional import attended, scaled_dot_product_attention
+from vit_vs_cnn.attention.shapes import AttendedHeads, Heads, HeadValues, Sizes, TokenWeights
 from vit_vs_cnn.attention.tracing import kept
 from vit_vs_cnn.attention.windows.neighbourhood import neighbourhood
 from vit_vs_cnn.attention.windows.sliding import extra_queries_bias
@@ -22,8 +22,6 @@ class Blocks(NamedTuple):
     """How a grid is cut into windows.
 
     Arguments:
-        grid_size: (rows, cols) of the tokens that have a place.
-        window_size: (rows, cols) of a window.
         shift: (rows, cols) by which the cuts are moved.
         extra_tokens: tokens without a place, first in the sequence.
     """
@@ -47,21 +45,18 @@ class Blocks(NamedTuple):
 
 
 def block_attention(
-    queries: Float[Tensor, "batch heads tokens head_dim"],
-    keys: Float[Tensor, "batch heads tokens head_dim"],
-    values: Float[Tensor, "batch heads tokens value_head_dim"],
+    queries: Heads,
+    keys: Heads,
+    values: HeadValues,
     *,
-    grid_size: int | Sequence[int],
-    window_size: int | Sequence[int],
-    shift: int | Sequence[int] = 0,
+    grid_size: Sizes,
+    window_size: Sizes,
+    shift: Sizes = 0,
     bias: BlockBias | None = None,
     extra_tokens: int = 0,
     extra_bias: Float[Tensor, "heads 3"] | None = None,
     return_weights: bool = False,
-) -> (
-    Float[Tensor, "batch heads tokens value_head_dim"]
-    | tuple[Float[Tensor, "batch heads tokens value_head_dim"], Float[Tensor, "batch heads tokens tokens"]]
-):
+) -> AttendedHeads:
     """Attention of each token to those of its window, the windows tiling the grid.
 
     Two tokens see each other where ``floor((p - shift) / window)`` agrees for their rows and for their columns.
@@ -90,32 +85,28 @@ def block_attention(
     if extra_tokens:
         cut[1:] = (_with_extra(x[:, :, :extra_tokens], tiles) for x, tiles in zip((keys, values), cut[1:], strict=True))
     of_extra = extra_queries_bias(extra_bias, extra_tokens, queries.shape[2] - extra_tokens)
-    if return_weights:
-        output, weights = scaled_dot_product_attention(*cut, bias=added, return_weights=True)
-        output, weights = _join(blocks, output), _between_tokens(blocks, weights)
-        if not extra_tokens:
-            return output, weights
-        first = scaled_dot_product_attention(
-            queries[:, :, :extra_tokens], keys, values, bias=of_extra, return_weights=True
-        )
-        return torch.cat([first[0], output], dim=2), torch.cat([first[1], weights], dim=2)
-    output = _join(blocks, scaled_dot_product_attention(*cut, bias=added))
-    if not extra_tokens:
-        return output
-    first = scaled_dot_product_attention(queries[:, :, :extra_tokens], keys, values, bias=of_extra)
-    return torch.cat([first, output], dim=2)
+    output, weights = attended(*cut, bias=added, return_weights=return_weights)
+    output = _join(blocks, output)
+    weights = None if weights is None else _between_tokens(blocks, weights)
+    if extra_tokens:
+        extra = queries[:, :, :extra_tokens]
+        first, first_weights = attended(extra, keys, values, bias=of_extra, return_weights=return_weights)
+        output = torch.cat([first, output], dim=2)
+        if weights is not None and first_weights is not None:
+            weights = torch.cat([first_weights, weights], dim=2)
+    return output if weights is None else (output, weights)
 
 
 def block_attention_reference(
-    queries: Float[Tensor, "batch heads tokens head_dim"],
-    keys: Float[Tensor, "batch heads tokens head_dim"],
-    values: Float[Tensor, "batch heads tokens value_head_dim"],
+    queries: Heads,
+    keys: Heads,
+    values: HeadValues,
     *,
-    grid_size: int | Sequence[int],
-    window_size: int | Sequence[int],
-    shift: int | Sequence[int] = 0,
+    grid_size: Sizes,
+    window_size: Sizes,
+    shift: Sizes = 0,
     bias: BlockBias | None = None,
-) -> tuple[Float[Tensor, "batch heads tokens value_head_dim"], Float[Tensor, "batch heads tokens tokens"]]:
+) -> tuple[HeadValues, TokenWeights]:
     """``block_attention`` as one masked product of all tokens with all; outputs and weights, no extra tokens."""
     blocks = _given(queries, grid_size, window_size, shift, 0)
     axes = zip(blocks.grid_size, blocks.window_size, blocks.shift, strict=True)
@@ -134,7 +125,6 @@ def block_attention_reference(
 
 
 def _cut(blocks: Blocks, patches: Tensor) -> Shaped[Tensor, "batch head_windows places dim"]:
-    """The grid in windows: padded, rolled, cut."""
     rows, cols = blocks.margins
     grid = F.pad(patches.unflatten(2, blocks.grid_size), (0, 0, 0, cols, 0, rows))
     grid = grid.roll((-blocks.shift[0], -blocks.shift[1]), dims=(2, 3)) if any(blocks.shift) else grid
@@ -152,13 +142,11 @@ def _join(blocks: Blocks, tiles: Tensor) -> Float[Tensor, "batch heads patches d
 
 
 def _with_extra(extra: Tensor, tiles: Tensor) -> Tensor:
-    """The keys of every window, the extra tokens first."""
     repeated = repeat(extra, "b heads n d -> b (heads windows) n d", windows=tiles.shape[1] // extra.shape[1])
     return torch.cat([repeated, tiles], dim=2)
 
 
 def _between_tokens(blocks: Blocks, weights: Tensor) -> Float[Tensor, "batch heads patches tokens"]:
-    """Weights within windows as weights between tokens."""
     extra, patches = blocks.extra_tokens, blocks.grid_size[0] * blocks.grid_size[1]
     tokens, _ = _layout(blocks, weights.device)
     weights = weights.unflatten(1, (-1, len(tokens)))
@@ -204,7 +192,6 @@ def _scores_bias(
 
 
 def _pair_bias(blocks: Blocks, bias: Tensor) -> Float[Tensor, "heads places places"]:
-    """The bias for every pair of places of a window."""
     rows, cols = blocks.window_size
     heads, places = len(bias), rows * cols
     if bias.shape == (heads, places, places):
@@ -221,24 +208,13 @@ def _pair_bias(blocks: Blocks, bias: Tensor) -> Float[Tensor, "heads places plac
     return rearrange(bias[:, row_offsets, col_offsets], "heads r c y x -> heads (r c) (y x)")
 
 
-def _given(
-    queries: Tensor,
-    grid_size: int | Sequence[int],
-    window_size: int | Sequence[int],
-    shift: int | Sequence[int],
-    extra_tokens: int,
-) -> Blocks:
-    """The arguments, read and checked against the shapes."""
-    around = neighbourhood(grid_size, window_size, 1, "mask", extra_tokens)
+def _given(queries: Tensor, grid_size: Sizes, window_size: Sizes, shift: Sizes, extra_tokens: int) -> Blocks:
+    around = neighbourhood(grid_size, window_size, extra_tokens=extra_tokens)
     moved = (shift,) * 2 if isinstance(shift, int) else tuple(shift)
     if isinstance(grid_size, int) or len(grid_size) == 1:
         moved = (moved[0], 0)
     pairs = list(zip(moved, around.window_size, strict=False))
     if len(moved) != 2 or any(not 0 <= move < window for move, window in pairs):
         raise ValueError(f"shift must be in [0, window_size) = [0, {around.window_size}), but is {shift}")
-    if queries.shape[2] != extra_tokens + around.patches:
-        raise ValueError(
-            f"queries must have extra_tokens + rows * cols = {extra_tokens + around.patches} tokens for "
-            f"grid_size={around.grid_size}, but have {queries.shape[2]}"
-        )
+    around.of(queries)
     return Blocks(around.grid_size, around.window_size, moved, extra_tokens)

@@ -1,77 +1,71 @@
 """Windows as layers: what ``MultiHeadAttention`` calls in place of attention of all tokens to all."""
 
-from collections.abc import Sequence
-
-from jaxtyping import Float
-from torch import Tensor
+from collections.abc import Callable
+from typing import Any
 
 from vit_vs_cnn.attention.grid import GridLayer
 from vit_vs_cnn.attention.relative import RelativePosition
+from vit_vs_cnn.attention.shapes import AttendedHeads, Heads, HeadValues, Sizes
 from vit_vs_cnn.attention.windows.blocks import block_attention
 from vit_vs_cnn.attention.windows.neighbourhood import neighbourhood
 from vit_vs_cnn.attention.windows.sliding import local_attention
 
 
-class SlidingWindow(GridLayer):
+class Window(GridLayer):
+    """Attention of each token to its window, the bias read from a relative position; a subclass says to which."""
+
+    def forward(
+        self,
+        queries: Heads,
+        keys: Heads,
+        values: HeadValues,
+        *,
+        relative: RelativePosition | None = None,
+        return_weights: bool = False,
+    ) -> AttendedHeads:
+        """What each token gathers; with ``return_weights`` also the weights ``(batch, heads, tokens, tokens)``."""
+        attention, window, offsets = self.attended()
+        if relative is not None:
+            window |= {"bias": relative.at_offsets(*offsets), "extra_bias": relative.extra_bias()}
+        window |= {"grid_size": self.grid_size, "extra_tokens": self.extra_tokens}
+        return attention(queries, keys, values, return_weights=return_weights, **window)
+
+    def attended(self) -> tuple[Callable[..., Any], dict[str, Any], list[range]]:
+        """The function, its options, and the offsets from a query to its keys, by rows and by cols."""
+        raise NotImplementedError
+
+
+class SlidingWindow(Window):
     """``local_attention`` with a fixed window, the bias read from a relative position.
 
     Arguments:
-        grid_size: (rows, cols) of the patches.
+        grid_size, extra_tokens: see ``GridLayer``.
         window_size: (rows, cols) of the window, or one number for both.
         boundary: see ``local_attention``.
-        extra_tokens: tokens before the patches that stand for none, such as the class token.
 
     Raises:
         ValueError: if a size is not positive or the boundary is unknown.
     """
 
     def __init__(
-        self,
-        grid_size: tuple[int, int],
-        window_size: int | Sequence[int],
-        boundary: str = "mask",
-        extra_tokens: int = 0,
+        self, grid_size: tuple[int, int], window_size: Sizes, boundary: str = "mask", extra_tokens: int = 0
     ) -> None:
         super().__init__(grid_size, extra_tokens)
         self.window_size = neighbourhood(grid_size, window_size, 1, boundary, extra_tokens).window_size
         self.boundary = boundary
 
-    def forward(
-        self,
-        queries: Float[Tensor, "batch heads tokens head_dim"],
-        keys: Float[Tensor, "batch heads tokens head_dim"],
-        values: Float[Tensor, "batch heads tokens head_dim"],
-        *,
-        relative: RelativePosition | None = None,
-        return_weights: bool = False,
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        """What each token gathers; with ``return_weights`` also the weights ``(batch, heads, tokens, tokens)``."""
-        return local_attention(
-            queries,
-            keys,
-            values,
-            grid_size=self.grid_size,
-            window_size=self.window_size,
-            boundary=self.boundary,
-            bias=None if relative is None else relative.at_offsets(*self._offsets()),
-            extra_tokens=self.extra_tokens,
-            extra_bias=None if relative is None else relative.extra_bias(),
-            return_weights=return_weights,
-        )
+    def attended(self) -> tuple[Callable[..., Any], dict[str, Any], list[range]]:
+        if self.boundary == "shift":  # the window may lie on either side
+            offsets = [range(1 - size, size) for size in self.window_size]
+        else:
+            offsets = [range(-((size - 1) // 2), size // 2 + 1) for size in self.window_size]
+        return local_attention, {"window_size": self.window_size, "boundary": self.boundary}, offsets
 
     def extra_repr(self) -> str:
         return f'window_size={self.window_size}, boundary="{self.boundary}"'
 
-    def _offsets(self) -> tuple[range, range]:
-        """From a query to its keys, by rows and by cols; a window that is shifted may lie on either side."""
-        if self.boundary == "shift":
-            rows, cols = (range(1 - size, size) for size in self.window_size)
-        else:
-            rows, cols = (range(-((size - 1) // 2), size // 2 + 1) for size in self.window_size)
-        return rows, cols
 
-
-class BlockWindow(GridLayer):
+class BlockWindow(Window):
     """``block_attention`` with a fixed window and shift, the bias read from a relative position.
 
     Reference: Liu et al. 2021 (Swin), section 3.2.
@@ -79,52 +73,26 @@ class BlockWindow(GridLayer):
     code, where the shorter axis decides for both).
 
     Arguments:
-        grid_size: (rows, cols) of the patches.
+        grid_size, extra_tokens: see ``GridLayer``.
         window_size: (rows, cols) of a window, or one number for both.
         shifted: whether the cuts are moved by half a window.
-        extra_tokens: tokens before the patches that stand for none, such as the class token.
 
     Raises:
         ValueError: if a size is not positive.
     """
 
     def __init__(
-        self,
-        grid_size: tuple[int, int],
-        window_size: int | Sequence[int],
-        shifted: bool = False,
-        extra_tokens: int = 0,
+        self, grid_size: tuple[int, int], window_size: Sizes, shifted: bool = False, extra_tokens: int = 0
     ) -> None:
         super().__init__(grid_size, extra_tokens)
-        self.window_size = neighbourhood(grid_size, window_size, 1, "mask", extra_tokens).window_size
+        self.window_size = neighbourhood(grid_size, window_size, extra_tokens=extra_tokens).window_size
         self.shifted = shifted
 
-    def forward(
-        self,
-        queries: Float[Tensor, "batch heads tokens head_dim"],
-        keys: Float[Tensor, "batch heads tokens head_dim"],
-        values: Float[Tensor, "batch heads tokens head_dim"],
-        *,
-        relative: RelativePosition | None = None,
-        return_weights: bool = False,
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        """What each token gathers; with ``return_weights`` also the weights ``(batch, heads, tokens, tokens)``."""
-        pairs = zip(self.window_size, self.grid_size, strict=True)
-        window = tuple(min(pair) for pair in pairs)
+    def attended(self) -> tuple[Callable[..., Any], dict[str, Any], list[range]]:
+        window = [min(pair) for pair in zip(self.window_size, self.grid_size, strict=True)]
         whole = [size <= length for size, length in zip(self.grid_size, window, strict=True)]
         shift = [0 if fits or not self.shifted else size // 2 for fits, size in zip(whole, window, strict=True)]
-        return block_attention(
-            queries,
-            keys,
-            values,
-            grid_size=self.grid_size,
-            window_size=window,
-            shift=shift,
-            bias=None if relative is None else relative.at_offsets(*(range(1 - size, size) for size in window)),
-            extra_tokens=self.extra_tokens,
-            extra_bias=None if relative is None else relative.extra_bias(),
-            return_weights=return_weights,
-        )
+        return block_attention, {"window_size": window, "shift": shift}, [range(1 - size, size) for size in window]
 
     def extra_repr(self) -> str:
         return f"window_size={self.window_size}, shifted={self.shifted}"

@@ -1,6 +1,5 @@
 """Which keys a token of a grid sees, and which place of the bias it reads for each."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -8,6 +7,8 @@ from einops import rearrange
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from vit_vs_cnn.attention.checks import check_choice
+from vit_vs_cnn.attention.shapes import Sizes
 from vit_vs_cnn.attention.tracing import kept
 from vit_vs_cnn.attention.windows.tiles import Windows
 
@@ -18,10 +19,6 @@ class Neighbourhood(NamedTuple):
     """Which keys every query of a grid sees.
 
     Arguments:
-        grid_size: (rows, cols) of the tokens that have a place.
-        window_size: (rows, cols) of the window.
-        dilation: (rows, cols) between two keys of a window.
-        boundary: what a window does at the edge of the grid.
         extra_tokens: tokens without a place, first in the sequence.
         by_offset: see ``Windows``.
     """
@@ -37,6 +34,27 @@ class Neighbourhood(NamedTuple):
     def patches(self) -> int:
         """Number of tokens that have a place."""
         return self.grid_size[0] * self.grid_size[1]
+
+    def of(self, queries: Tensor, bias: Tensor | None = None) -> "Neighbourhood":
+        """The same, checked against shapes; with a bias per offset if that is what is given.
+
+        Raises:
+            ValueError: if there are more or fewer queries than tokens, or the bias has another shape.
+        """
+        if queries.shape[2] != self.extra_tokens + self.patches:
+            raise ValueError(
+                f"queries must have extra_tokens + rows * cols = {self.extra_tokens + self.patches} tokens for "
+                f"grid_size={self.grid_size}, but have {queries.shape[2]}"
+            )
+        heads, (rows, cols) = queries.shape[1], self.window_size
+        if bias is None or tuple(bias.shape) in ((heads, rows * cols), (heads, rows, cols)):
+            return self
+        if self.boundary == "shift" and tuple(bias.shape) == (heads, 2 * rows - 1, 2 * cols - 1):
+            return self._replace(by_offset=True)
+        raise ValueError(
+            f"bias must be (heads, rows * cols) or (heads, rows, cols) = ({heads}, {rows}, {cols}), "
+            f"but is {tuple(bias.shape)}"
+        )
 
     @property
     def windows(self) -> Windows:
@@ -135,19 +153,14 @@ def slot_matrix(around: Neighbourhood, device: torch.device) -> Int[Tensor, "que
 
 
 def neighbourhood(
-    grid_size: int | Sequence[int],
-    window_size: int | Sequence[int],
-    dilation: int | Sequence[int],
-    boundary: str,
-    extra_tokens: int,
+    grid_size: Sizes, window_size: Sizes, dilation: Sizes = 1, boundary: str = "mask", extra_tokens: int = 0
 ) -> Neighbourhood:
     """Read and check what the user gave; a sequence becomes a grid of one column.
 
     Raises:
         ValueError: if a size is not positive, or the boundary is unknown.
     """
-    if boundary not in BOUNDARIES:
-        raise ValueError(f'boundary must be one of {", ".join(BOUNDARIES)}, but is "{boundary}"')
+    check_choice("boundary", boundary, BOUNDARIES)
     if extra_tokens < 0:
         raise ValueError(f"extra_tokens must not be negative, but is {extra_tokens}")
     grid = (grid_size,) if isinstance(grid_size, int) else tuple(grid_size)
@@ -159,7 +172,7 @@ def neighbourhood(
     return Neighbourhood((rows, cols), window, step, boundary, extra_tokens)
 
 
-def _per_axis(name: str, given: int | Sequence[int], axes: int) -> tuple[int, int]:
+def _per_axis(name: str, given: Sizes, axes: int) -> tuple[int, int]:
     numbers = (given,) * axes if isinstance(given, int) else tuple(given)
     if len(numbers) != axes or min(numbers) < 1:
         raise ValueError(f"{name} must be one positive number or one for each of {axes} axes, but is {given}")

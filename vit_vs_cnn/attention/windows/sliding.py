@@ -1,14 +1,14 @@
 """Attention within a sliding window: every token of a grid sees its neighbourhood, and the extra tokens."""
 
-from collections.abc import Sequence
-from typing import Literal, overload
+from typing import Literal, Required, TypedDict, Unpack, overload
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from vit_vs_cnn.attention.functional import masked_softmax, scaled_dot_product_attention
+from vit_vs_cnn.attention.functional import attended, masked_softmax, scaled_dot_product_attention
+from vit_vs_cnn.attention.shapes import AttendedHeads, Heads, HeadValues, Sizes
 from vit_vs_cnn.attention.tracing import is_tracing, kept
 from vit_vs_cnn.attention.windows.neighbourhood import Neighbourhood, neighbourhood, slot_matrix, window_places
 from vit_vs_cnn.attention.windows.tiles import TiledAttention
@@ -20,74 +20,49 @@ DENSE_TOKENS = 256
 WindowBias = Float[Tensor, "heads places"] | Float[Tensor, "heads place_rows place_cols"]
 
 
+class Window(TypedDict, total=False):
+    """What ``neighbourhood`` takes by name."""
+
+    grid_size: Required[Sizes]
+    window_size: Required[Sizes]
+    dilation: Sizes
+    boundary: str
+    extra_tokens: int
+
+
+class Options(Window, total=False):
+    """What ``local_attention`` takes by name, for type checkers."""
+
+    bias: WindowBias | None
+    extra_bias: Float[Tensor, "heads 3"] | None
+
+
 @overload
 def local_attention(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    *,
-    grid_size: int | Sequence[int],
-    window_size: int | Sequence[int],
-    dilation: int | Sequence[int] = 1,
-    boundary: str = "mask",
-    bias: Tensor | None = None,
-    extra_tokens: int = 0,
-    extra_bias: Tensor | None = None,
-    return_weights: Literal[False] = False,
+    queries: Tensor, keys: Tensor, values: Tensor, *, return_weights: Literal[False] = False, **options: Unpack[Options]
 ) -> Tensor: ...
 
 
 @overload
 def local_attention(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    *,
-    grid_size: int | Sequence[int],
-    window_size: int | Sequence[int],
-    dilation: int | Sequence[int] = 1,
-    boundary: str = "mask",
-    bias: Tensor | None = None,
-    extra_tokens: int = 0,
-    extra_bias: Tensor | None = None,
-    return_weights: Literal[True],
+    queries: Tensor, keys: Tensor, values: Tensor, *, return_weights: Literal[True], **options: Unpack[Options]
 ) -> tuple[Tensor, Tensor]: ...
 
 
-@overload
 def local_attention(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
+    queries: Heads,
+    keys: Heads,
+    values: HeadValues,
     *,
-    grid_size: int | Sequence[int],
-    window_size: int | Sequence[int],
-    dilation: int | Sequence[int] = 1,
-    boundary: str = "mask",
-    bias: Tensor | None = None,
-    extra_tokens: int = 0,
-    extra_bias: Tensor | None = None,
-    return_weights: bool,
-) -> Tensor | tuple[Tensor, Tensor]: ...
-
-
-def local_attention(
-    queries: Float[Tensor, "batch heads tokens head_dim"],
-    keys: Float[Tensor, "batch heads tokens head_dim"],
-    values: Float[Tensor, "batch heads tokens value_head_dim"],
-    *,
-    grid_size: int | Sequence[int],
-    window_size: int | Sequence[int],
-    dilation: int | Sequence[int] = 1,
+    grid_size: Sizes,
+    window_size: Sizes,
+    dilation: Sizes = 1,
     boundary: str = "mask",
     bias: WindowBias | None = None,
     extra_tokens: int = 0,
     extra_bias: Float[Tensor, "heads 3"] | None = None,
     return_weights: bool = False,
-) -> (
-    Float[Tensor, "batch heads tokens value_head_dim"]
-    | tuple[Float[Tensor, "batch heads tokens value_head_dim"], Float[Tensor, "batch heads tokens tokens"]]
-):
+) -> AttendedHeads:
     """Attention of each token of a grid to the window around it.
 
     ``O[q] = sum_s w[q, s] V[key(q, s)]``, ``w[q, s] = softmax_s(Q[q] . K[key(q, s)] / sqrt(head_dim) + bias[s])``, with
@@ -120,15 +95,7 @@ def local_attention(
     Raises:
         ValueError: if a size is not positive, the boundary is unknown, or a shape does not fit.
     """
-    around = _given(
-        queries,
-        bias,
-        grid_size=grid_size,
-        window_size=window_size,
-        dilation=dilation,
-        boundary=boundary,
-        extra_tokens=extra_tokens,
-    )
+    around = neighbourhood(grid_size, window_size, dilation, boundary, extra_tokens).of(queries, bias)
     plain = bias is None and extra_bias is None
     large = not return_weights and around.patches > DENSE_TOKENS
     if large and not is_tracing():  # tiles are chosen by the number of images
@@ -141,32 +108,17 @@ def local_attention(
 
 
 def local_attention_reference(
-    queries: Float[Tensor, "batch heads tokens head_dim"],
-    keys: Float[Tensor, "batch heads tokens head_dim"],
-    values: Float[Tensor, "batch heads tokens value_head_dim"],
+    queries: Heads,
+    keys: Heads,
+    values: HeadValues,
     *,
-    grid_size: int | Sequence[int],
-    window_size: int | Sequence[int],
-    dilation: int | Sequence[int] = 1,
-    boundary: str = "mask",
     bias: WindowBias | None = None,
-    extra_tokens: int = 0,
     extra_bias: Float[Tensor, "heads 3"] | None = None,
     return_weights: bool = False,
-) -> (
-    Float[Tensor, "batch heads tokens value_head_dim"]
-    | tuple[Float[Tensor, "batch heads tokens value_head_dim"], Float[Tensor, "batch heads tokens tokens"]]
-):
+    **window: Unpack[Window],
+) -> AttendedHeads:
     """``local_attention`` as its equation reads: the keys and values of every window are gathered, then attended to."""
-    around = _given(
-        queries,
-        bias,
-        grid_size=grid_size,
-        window_size=window_size,
-        dilation=dilation,
-        boundary=boundary,
-        extra_tokens=extra_tokens,
-    )
+    around = neighbourhood(**window).of(queries, bias)
     table = bias_table(around, queries, bias, extra_bias)
     return _gathered(around, queries, keys, values, table, return_weights=return_weights)
 
@@ -224,13 +176,7 @@ def _between_tokens(
 
 
 def _dense(
-    around: Neighbourhood,
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    table: Tensor | None,
-    *,
-    return_weights: bool,
+    around: Neighbourhood, queries: Tensor, keys: Tensor, values: Tensor, table: Tensor | None, *, return_weights: bool
 ) -> Tensor | tuple[Tensor, Tensor]:
     """All tokens with all, what lies outside masked. ``table`` None: nothing is added within the windows.
 
@@ -246,8 +192,8 @@ def _dense(
             return F.scaled_dot_product_attention(queries, keys, values, attn_mask=bias)
     else:
         bias = _dense_bias(around, table)
-    attended = scaled_dot_product_attention(queries, keys, values, bias=bias, return_weights=return_weights)
-    return (attended[0], attended[1][..., :tokens]) if return_weights else attended
+    output, weights = attended(queries, keys, values, bias=bias, return_weights=return_weights)
+    return output if weights is None else (output, weights[..., :tokens])
 
 
 @kept
@@ -315,34 +261,3 @@ def extra_queries_bias(
         return None
     to_patches, to_extra = extra_bias[:, 1:2], extra_bias[:, 2:3]
     return torch.cat([to_extra.expand(-1, extra_tokens), to_patches.expand(-1, patches)], dim=1).unsqueeze(1)
-
-
-def _given(
-    queries: Tensor,
-    bias: Tensor | None,
-    *,
-    grid_size: int | Sequence[int],
-    window_size: int | Sequence[int],
-    dilation: int | Sequence[int],
-    boundary: str,
-    extra_tokens: int,
-) -> Neighbourhood:
-    """The arguments, read and checked against the shapes."""
-    around = neighbourhood(grid_size, window_size, dilation, boundary, extra_tokens)
-    if queries.shape[2] != extra_tokens + around.patches:
-        raise ValueError(
-            f"queries must have extra_tokens + rows * cols = {extra_tokens + around.patches} tokens for "
-            f"grid_size={around.grid_size}, but have {queries.shape[2]}"
-        )
-    if bias is None:
-        return around
-    rows, cols = around.window_size
-    heads = queries.shape[1]
-    if tuple(bias.shape) in ((heads, rows * cols), (heads, rows, cols)):
-        return around
-    if boundary == "shift" and tuple(bias.shape) == (heads, 2 * rows - 1, 2 * cols - 1):
-        return around._replace(by_offset=True)
-    raise ValueError(
-        f"bias must be (heads, rows * cols) or (heads, rows, cols) = ({heads}, {rows}, {cols}), "
-        f"but is {tuple(bias.shape)}"
-    )

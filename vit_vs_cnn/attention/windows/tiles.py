@@ -124,23 +124,21 @@ class Chunk:
     def __init__(
         self,
         inputs: tuple[Tensor, ...],
-        *,
-        lattice: tuple[slice, slice],
+        picked: tuple[slice, slice, slice, slice],
         rectangle: Rectangle,
+        tile_rows: range,
+        *,
         table: Tensor,
         biased: bool,
-        images: slice,
-        heads: slice,
-        tile_rows: range,
     ) -> None:
         queries, keys, values, extra_keys, extra_values, _ = inputs
-        self.picked = (images, heads, *lattice)
+        self.picked = picked  # images, heads, and every how many rows and columns
         self.rectangle = rectangle
         self.tile_rows = tile_rows
         self.extra = extra_keys.shape[2]
-        images_and_heads = queries[:, :, 0, 0, 0][images, heads].shape
+        images_and_heads = queries[:, :, 0, 0, 0][picked[:2]].shape
         self.leading = (*images_and_heads, len(tile_rows) * rectangle.cols.count)
-        self.table = table[heads] if len(table) > 1 else table
+        self.table = table[picked[1]] if len(table) > 1 else table
         # Where the bias may mask, a query may be left with nothing to attend to.
         self.empty = (self.table == -torch.inf).all(dim=-1, keepdim=True) if biased else None
         self.scale = queries.shape[-1] ** -0.5
@@ -233,16 +231,9 @@ def chunks(inputs: tuple[Tensor, ...], windows: Windows, biased: bool, share: fl
             for image, head, row in product(
                 range(0, batch, image_step), range(0, heads, head_step), range(0, rectangle.rows.count, row_step)
             ):
-                yield Chunk(
-                    inputs,
-                    lattice=lattice,
-                    rectangle=rectangle,
-                    table=table,
-                    biased=biased,
-                    images=slice(image, image + image_step),
-                    heads=slice(head, head + head_step),
-                    tile_rows=range(row, min(row + row_step, rectangle.rows.count)),
-                )
+                picked = (slice(image, image + image_step), slice(head, head + head_step), *lattice)
+                tile_rows = range(row, min(row + row_step, rectangle.rows.count))
+                yield Chunk(inputs, picked, rectangle, tile_rows, table=table, biased=biased)
 
 
 class TiledAttention(torch.autograd.Function):

@@ -65,9 +65,6 @@ def register_with_timm() -> list[str]:
 
     Call it once before; calling it again changes nothing. The models take timm's ``num_classes``, ``in_chans`` and
     ``img_size``, and any option of ours.
-
-    Returns:
-        the names.
     """
     import timm
     from timm.models import register_model
@@ -119,7 +116,6 @@ def _last_drop_path(model: VisionTransformer) -> float:
 
 
 def _translate(model: VisionTransformer) -> dict[str, Tensor]:
-    """Our weights under timm's names."""
     ours = model.state_dict()
     rows, cols = model.patch_embedding.patch_size
     norm = "fc_norm" if model.pool == "mean" else "norm"

@@ -26,9 +26,6 @@ BLOCK_NAMES = {
 def read_timm(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """timm's Vision Transformer in our words: the arguments of ours that computes the same, and its weights.
 
-    Arguments:
-        model: timm's.
-
     Raises:
         ValueError: if ``model`` is no timm ``VisionTransformer``, or has a feature that ours lacks; it is named.
     """
@@ -79,10 +76,8 @@ def _features(model: Any) -> Iterator[tuple[str, bool]]:
     yield "pre_norm", not isinstance(model.norm_pre, nn.Identity)
     yield "a final norm that is not a LayerNorm of eps 1e-6", not _is_layer_norm(norm)
     yield "two final norms", not isinstance(model.norm, nn.Identity) and not isinstance(model.fc_norm, nn.Identity)
-    yield (
-        'global_pool="avg" with fc_norm=False (the norm before the mean)',
-        model.global_pool == "avg" and isinstance(model.fc_norm, nn.Identity),
-    )
+    norm_first = model.global_pool == "avg" and isinstance(model.fc_norm, nn.Identity)
+    yield 'global_pool="avg" with fc_norm=False (the norm before the mean)', norm_first
     yield "embed_layer", type(patches) is not PatchEmbed
     yield "embed_norm_layer", not isinstance(patches.norm, nn.Identity)
     yield "dynamic_img_pad", bool(patches.dynamic_img_pad)
@@ -134,7 +129,6 @@ def _drop_path(block: Any) -> float:
 
 
 def _translate(model: Any) -> dict[str, Tensor]:
-    """timm's weights under our names."""
     theirs = model.state_dict()
     ours = {
         # A convolution with stride = kernel is a product with its kernel flattened.
