@@ -1,6 +1,7 @@
 """Attention rollout: where what a token holds after the last layer came from, as the weights alone tell it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import Literal, TypeAlias
 
 import torch
@@ -53,14 +54,8 @@ def attention_rollout(
         InputError: there are no weights, their shapes differ, or an option is outside its range.
     """
     check_layers(weights)
-    shares = residual_of_layers(weights, residual)
-    result = None
-    for layer, share in zip(weights, shares, strict=True):
-        fused = fuse_heads(layer, head_fusion, discard_ratio, extra_tokens=extra_tokens)
-        matrix = layer_matrix(share, fused)
-        result = matrix if result is None else matrix @ result
-    assert result is not None
-    return result
+    fused = (fuse_heads(layer, head_fusion, discard_ratio, extra_tokens=extra_tokens) for layer in weights)
+    return layers_product(residual_of_layers(weights, residual), fused)
 
 
 def rollout_map(
@@ -85,10 +80,8 @@ def rollout_map(
         InputError: as ``attention_rollout``; or there is no such token.
     """
     vector = query_vector(query, weights, extra_tokens)
-    for layer, share in reversed(list(zip(weights, residual_of_layers(weights, residual), strict=True))):
-        fused = fuse_heads(layer, head_fusion, discard_ratio, extra_tokens=extra_tokens)
-        vector = carry_down(vector, share, fused)
-    return vector[:, extra_tokens:]
+    fused = (fuse_heads(layer, head_fusion, discard_ratio, extra_tokens=extra_tokens) for layer in reversed(weights))
+    return carry_down(vector, residual_of_layers(weights, residual), fused)[:, extra_tokens:]
 
 
 def raw_attention_map(
@@ -157,10 +150,19 @@ def layer_matrix(share: Share, fused: Matrices) -> Matrices:
     return share * torch.eye(fused.shape[-1]).to(fused) + (1 - share) * fused
 
 
-def carry_down(vector: Float[Tensor, "batch tokens"], share: Share, fused: Matrices) -> Float[Tensor, "batch tokens"]:
-    """``v^T M`` of ``layer_matrix``, without M."""
-    column = vector.unsqueeze(-1)
-    return (share * column).squeeze(-1) + row_product(((1 - share) * column).squeeze(-1), fused)
+def layers_product(shares: Sequence[Share], fused: Iterable[Matrices]) -> Matrices:
+    """``M_L ... M_1`` of ``layer_matrix``, from the first layer's fused heads on."""
+    return reduce(lambda below, above: above @ below, map(layer_matrix, shares, fused))
+
+
+def carry_down(
+    vector: Float[Tensor, "batch tokens"], shares: Sequence[Share], fused: Iterable[Matrices]
+) -> Float[Tensor, "batch tokens"]:
+    """``v^T M_L ... M_1`` without any M, from the last layer's fused heads on."""
+    for share, matrices in zip(reversed(shares), fused, strict=True):
+        column = vector.unsqueeze(-1)
+        vector = (share * column).squeeze(-1) + row_product(((1 - share) * column).squeeze(-1), matrices)
+    return vector
 
 
 def row_product(vector: Float[Tensor, "batch tokens"], matrices: Matrices) -> Float[Tensor, "batch tokens"]:

@@ -1,7 +1,8 @@
 """Figures without a display: how they begin, how they are saved, and how a notebook shows one."""
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import PlaceHolderLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
 from vit_vs_cnn.files import written_whole
@@ -81,8 +83,7 @@ def picture_of(figure: Figure, kind: str = "svg", *, name: str = "page", dpi: in
         ValueError: a kind that matplotlib does not write.
     """
     file = io.BytesIO()
-    make_readable(figure)
-    with mpl.rc_context({"svg.hashsalt": name}):
+    with mpl.rc_context({"svg.hashsalt": name}), _laid_out(figure):
         metadata = {"Date": None} if kind == "svg" else None
         figure.savefig(file, format=kind, dpi=dpi, metadata=metadata, facecolor="white")
     return file.getvalue()
@@ -91,7 +92,23 @@ def picture_of(figure: Figure, kind: str = "svg", *, name: str = "page", dpi: in
 def save_figure(figure: Figure, folder: Path, name: str, formats: Sequence[str] = ("png", "svg")) -> list[Path]:
     """Write ``name.png`` and ``name.svg`` into a folder, which is made; the same figure gives the same bytes."""
     paths = [folder / f"{name}.{suffix}" for suffix in formats]
-    for path, suffix in zip(paths, formats, strict=True):
-        with written_whole(path, contested=True) as partial:
-            partial.write_bytes(picture_of(figure, suffix, name=name))
+    with _laid_out(figure):
+        for path, suffix in zip(paths, formats, strict=True):
+            with written_whole(path, contested=True) as partial:
+                partial.write_bytes(picture_of(figure, suffix, name=name))
     return paths
+
+
+@contextmanager
+def _laid_out(figure: Figure) -> Iterator[None]:
+    """Places are found once: matplotlib looks for them twice for each file, which takes longer than all else."""
+    engine = figure.get_layout_engine()
+    if isinstance(engine, PlaceHolderLayoutEngine):  # it is laid out
+        yield
+        return
+    make_readable(figure)
+    if engine is not None:
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+    yield
+    figure.set_layout_engine(engine)
