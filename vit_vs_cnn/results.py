@@ -61,7 +61,6 @@ class Findings(regimes.Findings, Written):
         return learning_curves(self.analysis)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
         return {"answer": self.answer, "cells": records(self.frame()), "written": self.written}
 
     def __repr__(self) -> str:
@@ -130,7 +129,6 @@ class Compared(Written):
         return row
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values: all that was measured and judged."""
         return {**self.comparison.to_dict(), "notes": self.notes}
 
     def __repr__(self) -> str:
@@ -165,7 +163,6 @@ class Inspected(Written):
 
     @property
     def lines(self) -> list[str]:
-        """What was seen, a sentence each."""
         said = [f"{name}: {method} is not scored: {why}" for (name, method), why in self.refused.items()]
         for one in self.looked:
             if one.unseen is not None:
@@ -193,7 +190,6 @@ class Inspected(Written):
         return pandas.DataFrame(rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
         return {"lines": self.lines, "methods": records(self.frame()), "written": self.written}
 
     def __repr__(self) -> str:
@@ -294,11 +290,7 @@ class LoadedNetwork(TrainedNetwork):
 
 
 def class_index(name: str, class_names: Sequence[str]) -> int:
-    """The number of a class.
-
-    Raises:
-        InputError: there is none of that name.
-    """
+    """The number of a class."""
     if name not in class_names:
         raise InputError(f"class {name}: no such class; there are {', '.join(class_names)}")
     return list(class_names).index(name)
@@ -338,7 +330,6 @@ class Locality:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
         return {"title": self.title, "layers": records(self.frame()), "written": self.written}
 
 

@@ -54,7 +54,6 @@ class Command:
 
     @property
     def function(self) -> Callable[..., Any]:
-        """What does the work."""
         return getattr(importlib.import_module(self.home), self.name.replace("-", "_"))
 
     @cached_property
@@ -133,11 +132,9 @@ class Command:
 
     @property
     def path_word(self) -> str:
-        """``PATH``, ``FOLDER``, ..."""
         return "" if self.path is None else self.path.name.removesuffix("s").upper()
 
     def call(self, given: Given) -> Any:
-        """What the function gives."""
         besides = {one.name for one in self.besides}
         options = {name: value for name, value in given.options.items() if name not in besides}
         if self.configured:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 def as_json(found: Any) -> str:
-    """A result as JSON."""
     return json.dumps(_plain(found), indent=1, allow_nan=False, default=str) + "\n"
 
 
@@ -57,7 +56,6 @@ def recorded(path: Path, *, in_json: bool) -> None:
 
 
 def _table(results: list[dict[str, Any]], analysis: "Analysis", folder: Path) -> None:
-    """The cells, and what may be said of them."""
     from rich.console import Console
 
     from vit_vs_cnn.reporting.tables import comparison_lines, print_table

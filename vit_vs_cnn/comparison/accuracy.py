@@ -90,7 +90,6 @@ class Accuracy:
 
 
 def judge_accuracy(tested: Sequence[Tested], class_names: Sequence[str]) -> Accuracy:
-    """Compare networks that were tested on the same images."""
     groups = grouped(tested)
     ordered = [t for members in groups.values() for t in members]
     answers = Answers(tested[0].predictions.class_counts, {t.name: t.predictions.classes_named for t in ordered})

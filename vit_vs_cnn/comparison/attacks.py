@@ -47,9 +47,6 @@ def attack(
 
     Reference: Goodfellow et al., "Explaining and harnessing adversarial examples", 2015; Madry et al., "Towards deep
     learning models resistant to adversarial attacks", 2018.
-
-    Raises:
-        InputError: captum is not installed.
     """
     try:
         from captum.robust import FGSM, PGD

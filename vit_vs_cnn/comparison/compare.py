@@ -23,11 +23,7 @@ PARTS = ("accuracy", "confidence", "robustness", "similarity", "cost", "differen
 
 
 def chosen_parts(parts: Sequence[str] | None, skip: Sequence[str] | None) -> tuple[str, ...]:
-    """The parts that are named, or those that are not to be skipped, in their order.
-
-    Raises:
-        InputError: an unknown part, or both are given.
-    """
+    """The parts that are named, or those that are not to be skipped, in their order."""
     if parts is not None and skip is not None:
         raise InputError("take either parts or skip")
     given = parts if skip is None else skip
@@ -119,7 +115,6 @@ class Comparison:
 
     @property
     def conclusions(self) -> list[str]:
-        """What is said of every pair, in sentences."""
         return [pair.comparison.sentence for pair in self.accuracy.pairs] if self.accuracy else []
 
     def to_dict(self) -> dict[str, Any]:

@@ -192,9 +192,6 @@ def corrupted(
 
     Arguments:
         seed: of what is drawn; the level does not enter.
-
-    Raises:
-        ValueError: no such corruption or level.
     """
     if name not in CORRUPTIONS or level not in LEVELS:
         raise ValueError(f"corruption {name!r} at level {level}: there are {', '.join(CORRUPTIONS)} at 1 to 5")

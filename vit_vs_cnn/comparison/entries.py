@@ -68,7 +68,6 @@ def tested(entry: Entry, test: LabelledImages) -> Tested:
 
 
 def grouped(entries: Iterable[One]) -> dict[str, list[One]]:
-    """The networks of each group, in the order in which the groups appear; within one, by seed."""
     groups: dict[str, list[One]] = {}
     for one in entries:
         groups.setdefault(one.group, []).append(one)

@@ -50,9 +50,6 @@ def features_of(
     """The output of each layer for normalised images, in the order of ``names``; the network's mode is kept.
 
     A layer that gives no tensor, or none with the batch in front, is left out.
-
-    Raises:
-        ValueError: no such layer.
     """
     there = dict(network.named_modules())
     if missing := [name for name in names if name not in there]:

@@ -219,7 +219,6 @@ def _of_cell(trained: TrainedNetwork, name: str, group: str, pools: _Pools, plac
 
 
 def _warnings(result: Mapping[str, Any], place: str) -> tuple[str, ...]:
-    """What a reader must know of a run."""
     if not result:
         return (f"{place} has no result.json beside it: it may not have finished training",)
     if result.get("ended_early"):
@@ -228,7 +227,6 @@ def _warnings(result: Mapping[str, Any], place: str) -> tuple[str, ...]:
 
 
 def _is_folder_of(cell: Cell, folder: Path) -> bool:
-    """Whether a folder is that of the finished cell, wherever its experiment lies by now."""
     return folder.name == cell.folder.name and (folder / "result.json").exists()
 
 

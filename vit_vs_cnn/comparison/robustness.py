@@ -141,7 +141,6 @@ def _answers(entry: Entry, images: LabelledImages) -> Tensor:
 
 
 def _correct(members: Sequence[Entry], images: LabelledImages) -> np.ndarray:
-    """Whether each network is right, ``(networks, images)``."""
     return torch.stack([_answers(one, images) == images.labels for one in members]).numpy()
 
 
@@ -247,11 +246,7 @@ def _shifts(groups: Groups, test: LabelledImages, tell: Tell) -> Shifts:
 def shuffled_tiles(
     images: UInt8[Tensor, "count channels rows cols"], tiles: int, *, seed: int
 ) -> UInt8[Tensor, "count channels rows cols"]:
-    """Each image cut into ``tiles`` x ``tiles`` tiles, in an order of its own.
-
-    Raises:
-        ValueError: the image cannot be cut evenly.
-    """
+    """Each image cut into ``tiles`` x ``tiles`` tiles, in an order of its own."""
     count, channels, rows, cols = images.shape
     if rows % tiles or cols % tiles:
         raise ValueError(f"images of {rows} x {cols} cannot be cut into {tiles} x {tiles} tiles of one size")

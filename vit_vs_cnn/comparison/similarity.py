@@ -74,9 +74,6 @@ def unbiased_hsic(
 
     Reference: Song et al., "Feature selection via dependence maximization", 2012, equation 5; Nguyen et al. 2021,
     equation 3.
-
-    Raises:
-        ValueError: fewer than four images.
     """
     n = first.shape[-1]
     if n < 4:
@@ -119,11 +116,7 @@ class MinibatchCka:
         self._second = other if self._second is None else self._second + other
 
     def compute(self) -> Float[Tensor, "layers other_layers"]:
-        """The similarity; zero for a layer that gives the same for all images.
-
-        Raises:
-            ValueError: no batch was added.
-        """
+        """The similarity; zero for a layer that gives the same for all images."""
         if self._cross is None or self._first is None or self._second is None:
             raise ValueError("there is no batch to compute CKA from")
         scale = (self._first.clamp(min=0)[:, None] * self._second.clamp(min=0)).sqrt()

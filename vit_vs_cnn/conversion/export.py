@@ -69,7 +69,6 @@ def export(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Ex
 
 
 def _write_config(about: dict[str, Any], folder: Path) -> None:
-    """What a reader of the weights must know."""
     (folder / "config.json").write_text(json.dumps({"vit_vs_cnn": about}, indent=1) + "\n", encoding="utf-8")
 
 

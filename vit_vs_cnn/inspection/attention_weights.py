@@ -41,7 +41,6 @@ class AttentionMaps:
     gradients: list[Float[Tensor, "batch heads tokens tokens"]] | None = None
 
     def to_grid(self, patches: Float[Tensor, "batch patches"]) -> Float[Tensor, "batch rows cols"]:
-        """A map over the patches as a grid."""
         return patches.unflatten(1, self.grid_size)
 
     def distances(self, image_size: tuple[int, int]) -> tuple[list[Float[Tensor, "heads"]], float]:
@@ -133,11 +132,7 @@ def attention_gradients(
 def chosen_classes(
     logits: Float[Tensor, "batch classes"], classes: Int64[Tensor, "batch"] | None
 ) -> Int64[Tensor, "batch"]:
-    """The classes given, or those that the logits say.
-
-    Raises:
-        InputError: not one for each image, or a class that there is not.
-    """
+    """The classes given, or those that the logits say."""
     if classes is None:
         return logits.detach().argmax(dim=1)
     if len(classes) != len(logits):
@@ -226,7 +221,6 @@ def _recorded(network: nn.Module, images: Tensor) -> tuple[Tensor, list[Tensor],
 
 
 def _compare(network: nn.Module, images: Tensor, logits: Tensor) -> None:
-    """The explicit forward pass must be the network's own."""
     with torch.no_grad():
         fused = network(images)
     rounding = max(LOGITS_TOLERANCE, 100 * torch.finfo(fused.dtype).eps)

@@ -47,9 +47,6 @@ def layout_of(network: nn.Module, image_size: tuple[int, int]) -> TokenLayout:
 
     Arguments:
         image_size: (rows, cols) of the images at hand, for models that take several.
-
-    Raises:
-        InputError: the network is neither, or its head reads the tokens in a way that is no mean of them.
     """
     if isinstance(network, VisionTransformer):
         return TokenLayout(network.grid_size, network.extra_tokens, "class" if network.pool == "class" else "mean")

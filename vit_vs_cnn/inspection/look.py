@@ -84,11 +84,7 @@ class NetworkMaps:
 
 
 def methods_for(run: InspectedRun, asked: Sequence[str] = ()) -> list[str]:
-    """Those of the methods asked for that the network can answer; of none, its default ones.
-
-    Raises:
-        InputError: there is no such method, or it can answer none of them.
-    """
+    """Those of the methods asked for that the network can answer; of none, its default ones."""
     for name in asked:
         method_named(name)
     able = list_methods(run.network)

@@ -20,9 +20,6 @@ def filled(images: Float[Tensor, "batch channels rows cols"], fill: str) -> Floa
         images: normalised.
         fill: "mean" colour of the image; the image under a Gaussian "blur" of an eighth of its shorter side; or
             "noise" of the mean and standard deviation of each channel, a function of the image's pixels.
-
-    Raises:
-        InputError: an unknown fill.
     """
     if fill == "blur":
         sigma = min(images.shape[-2:]) / 8
@@ -98,7 +95,6 @@ def token_counts(tokens: int, steps: int) -> list[int]:
 
 
 def check_fills(fills: Sequence[str]) -> None:
-    """Raises InputError where a fill is unknown."""
     for fill in fills:
         if fill not in FILLS:
             raise InputError(f'fill is "{fill}"; allowed: {", ".join(FILLS)}')

@@ -24,9 +24,6 @@ def residual_shares(
     Arguments:
         network: our Vision Transformer, or one of timm's whose blocks add ``drop_path1(...)`` of their attention.
         images: normalised.
-
-    Raises:
-        InputError: the branch cannot be told from the rest of the block.
     """
     network = getattr(network, "_orig_mod", network)
     blocks, branches = _places(network)

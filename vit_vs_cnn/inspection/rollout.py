@@ -92,9 +92,6 @@ def raw_attention_map(
     Arguments:
         layer: which one, the first being 0; -1 for the last.
         query, weights, head_fusion, extra_tokens: see ``rollout_map``.
-
-    Raises:
-        InputError: as ``rollout_map``; or there is no such layer.
     """
     vector = query_vector(query, weights, extra_tokens)
     if not -len(weights) <= layer < len(weights):
@@ -171,11 +168,7 @@ def row_product(vector: Float[Tensor, "batch tokens"], matrices: Matrices) -> Fl
 
 
 def query_vector(query: Query, weights: Sequence[Weights], extra_tokens: int) -> Float[Tensor, "batch tokens"]:
-    """The mix of tokens that a query stands for, in the type and on the device of the weights.
-
-    Raises:
-        InputError: there are no weights, their shapes differ, or there is no such token.
-    """
+    """The mix of tokens that a query stands for, in the type and on the device of the weights."""
     check_layers(weights)
     batch, _, tokens, _ = weights[0].shape
     if not 0 <= extra_tokens < tokens:
@@ -211,11 +204,7 @@ def check_layers(weights: Sequence[Weights]) -> None:
 
 
 def residual_of_layers(weights: Sequence[Weights], residual: Residual) -> Sequence[Share]:
-    """The residual's share in each layer: the number, or a column for each image.
-
-    Raises:
-        InputError: a share outside 0 to 1, or not one for each layer and token.
-    """
+    """The residual's share in each layer: the number, or a column for each image."""
     if isinstance(residual, int | float):
         if not 0.0 <= residual <= 1.0:
             raise InputError(f"residual is {residual}; allowed: 0 to 1")

@@ -31,12 +31,10 @@ class InspectedRun(TrainedNetwork):
 
     @property
     def steps(self) -> list[int]:
-        """Optimizer steps of each state."""
         return [state.step or 0 for state in self.states]
 
     @property
     def attends(self) -> bool:
-        """Whether it has attention to look at."""
         return has_attention(self.network)
 
 
@@ -97,9 +95,6 @@ def images_to_show(
             belong to it.
         count: how many to draw, or to take of a folder at most.
         root: where the data lies, if no longer where it lay.
-
-    Raises:
-        InputError: no such file or number, or numbers beside files.
     """
     numbers = [int(word) for word in words if word.isdecimal()]
     if not words or numbers:
@@ -116,7 +111,6 @@ def images_to_show(
 
 
 def images_to_score(trained: TrainedNetwork, *, count: int, seed: int = 0, root: Path | None = None) -> ShownImages:
-    """Images to score methods on, drawn as those of ``images_to_show``."""
     return images_to_show(trained, count=count, seed=derive_seed(seed, "score"), root=root)
 
 

@@ -66,7 +66,6 @@ class Method:
     compute: Callable[[Question], Maps]
 
     def serves(self, network: nn.Module) -> bool:
-        """Whether the network is of the kind that the method needs."""
         return self.needs == "any" or (self.needs == "attention") == has_attention(network)
 
 

@@ -74,7 +74,6 @@ class Board:
         )
 
     def figure(self) -> Figure:
-        """What was put there."""
         self._figure.add_artist(_Pixels(self._canvas))
         make_readable(self._figure)
         return self._figure

@@ -20,7 +20,6 @@ from vit_vs_cnn.statistics.estimate import Estimate
 
 
 def figures_of(comparison: Comparison, tested: Sequence[Tested], test: LabelledImages) -> dict[str, Figure]:
-    """Every figure that there is something to draw of, by the name of its file."""
     drawn: dict[str, Figure] = {}
     known = looks([network.group for network in comparison.networks])
     if (accuracy := comparison.accuracy) is not None:
@@ -118,7 +117,6 @@ def _write_in(axis: Axes, values: np.ndarray) -> None:
 
 
 def disagreement_figure(accuracy: Accuracy) -> Figure:
-    """Share of test images that two networks call different names."""
     count = len(accuracy.networks)
     side = 2.0 + 0.5 * count
     figure, (axis,) = plain_axes(side + 1, side)
@@ -178,7 +176,6 @@ def reliability_figure(first: Mapping[str, str], confidence: Mapping[str, Confid
 
 
 def cost_figure(cost: Mapping[str, Cost], accuracy: Accuracy, known: Looks) -> Figure:
-    """Accuracy over MACs, and over the time of one image."""
     figure, axes = plain_axes(8.2, 3.0, 2)
     groups = {group.name: group for group in accuracy.groups}
     for name, one in cost.items():

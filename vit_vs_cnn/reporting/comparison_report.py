@@ -48,7 +48,6 @@ CAPTIONS = {
 def comparison_document(
     comparison: Comparison, notes: Sequence[str], figures: Mapping[str, Figure] | None = None
 ) -> Document:
-    """All that there is to say, with the figures that were drawn."""
     groups = list(dict.fromkeys(network.group for network in comparison.networks))
     nothing = [f"{len(comparison.networks)} networks on {comparison.images:,} test images."]
     known = looks(groups)
@@ -68,7 +67,6 @@ def comparison_document(
 
 
 def print_comparison(comparison: Comparison, notes: Sequence[str], console: Console) -> None:
-    """The short tables, what they say, and what a reader must know."""
     print_document(comparison_document(comparison, notes), console)
 
 

@@ -36,7 +36,6 @@ class Block:
 
     @property
     def kind(self) -> str:
-        """By which templates know it."""
         return type(self).__name__.lower()
 
 
@@ -89,9 +88,6 @@ class Table(Block):
         aside: columns that a terminal has no room for.
         part_by: the column whose values part the rows.
         terminal: whether it is shown on a terminal.
-
-    Raises:
-        ValueError: a row has more or fewer cells than there are columns.
     """
 
     title: str
@@ -110,13 +106,11 @@ class Table(Block):
 
     @property
     def flush_right(self) -> list[bool]:
-        """Which columns hold numbers."""
         places = range(len(self.columns))
         return [bool(self.rows) and all(_is_number(row[place]) for row in self.rows) for place in places]
 
     @property
     def parted(self) -> list[bool]:
-        """Which rows begin a new part."""
         if not self.part_by:
             return [False for _ in self.rows]
         keys = [row[list(self.columns).index(self.part_by)] for row in self.rows]

@@ -77,11 +77,7 @@ def plot_shares(
 
 
 def picture_of(figure: Figure, kind: str = "svg", *, name: str = "page", dpi: int = DPI) -> bytes:
-    """The bytes of a figure as a file; the same figure and name give the same ones.
-
-    Raises:
-        ValueError: a kind that matplotlib does not write.
-    """
+    """The bytes of a figure as a file; the same figure and name give the same ones."""
     file = io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": name}), _laid_out(figure):
         metadata = {"Date": None} if kind == "svg" else None

@@ -41,7 +41,6 @@ ALT = {
 
 
 def locality_document(report: LocalityReport, *, title: str, drawn: bool = True) -> Document:
-    """The layers of attention and the feature maps; the figures, if they are to be drawn."""
     measured = f"Measured on {report.images:,} images and judged on {report.held_out:,} held out."
     document = Document(title, measured)
     if rows := report.layer_rows():
@@ -67,7 +66,6 @@ def locality_document(report: LocalityReport, *, title: str, drawn: bool = True)
 
 
 def print_locality(report: LocalityReport, *, title: str, console: Console) -> None:
-    """The layers of attention and the feature maps, as tables."""
     print_document(locality_document(report, title=title, drawn=False), console)
 
 

@@ -57,7 +57,6 @@ def before_and_after(layers: Sequence[StudiedLayer], order: Sequence[str], measu
 
 
 def _by_depth(layers: Sequence[StudiedLayer], when: str, measure: str) -> tuple[list[int], list[float]]:
-    """Layers, and the mean over seeds of a measure of each."""
     depths = sorted({layer.layer for layer in layers})
     return depths, [_mean([getattr(one, when)[measure] for one in layers if one.layer == depth]) for depth in depths]
 

@@ -64,7 +64,6 @@ def write_document(
 
 
 def asset(name: str) -> str:
-    """A template, a style sheet or a script of the package."""
     return resources.files("vit_vs_cnn.reporting").joinpath("templates", name).read_text(encoding="utf-8")
 
 

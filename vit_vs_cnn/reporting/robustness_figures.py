@@ -65,7 +65,6 @@ def cues_figure(cues: Cues, known: Looks) -> Figure:
 
 
 def attacks_figure(attacked: Attacked, known: Looks) -> Figure:
-    """Accuracy over how much a value may change."""
     figure, axes = plain_axes(7.0, 2.9, 2)
     for axis, (title, shares) in zip(axes, {"FGSM": attacked.fgsm, "PGD": attacked.pgd}.items(), strict=True):
         plot_shares(axis, attacked.radii, shares, known)

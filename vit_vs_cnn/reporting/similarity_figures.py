@@ -56,7 +56,6 @@ def fourier_figure(similarity: Similarity) -> Figure:
 
 
 def attention_distance_figure(similarity: Similarity, known: Looks) -> Figure:
-    """Mean attention distance of every head by depth, with that of attention that sees all alike."""
     found = dict(list(similarity.attention_distance.items())[:MOST])
     figure, axes = plain_axes(3.4 * len(found) + 0.6, 2.9, len(found))
     for axis, (name, distances) in zip(axes, found.items(), strict=True):

@@ -43,7 +43,6 @@ def bootstrap(
 
 
 def mean_of(values: Float[np.ndarray, "images"], *, seed: int = 0) -> Estimate:
-    """The mean over images."""
     return bootstrap(values[:, None], lambda means: means[:, 0], seed=seed)
 
 

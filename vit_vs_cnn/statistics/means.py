@@ -99,9 +99,6 @@ def difference_over_seeds(
     With paired seeds (row i of both has one seed and one subset) it is ``mean_over_seeds`` of the differences, so that
     what both find hard cancels. Else each side has a Student's part of its own (Behrens and Fisher's problem), and
     v = v_first + v_second - 2 cov of the two means over images. sigma^2 has 1 / N^2 for each side.
-
-    Raises:
-        ValueError: rows to be paired that differ in number.
     """
     one, two = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     count, mean = one.shape[1], float(one.mean() - two.mean())

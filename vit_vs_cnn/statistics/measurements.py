@@ -28,5 +28,4 @@ class Measurements:
 
     @property
     def present(self) -> Bool[np.ndarray, "contenders sizes seeds"]:
-        """Where there is a cell."""
         return ~np.isnan(self.accuracy)

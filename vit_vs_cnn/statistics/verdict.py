@@ -95,7 +95,6 @@ class Comparison:
         return f"shown over {self.seeds} paired seeds" if self.verdict == "ahead" else "no difference is shown"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
         return dataclasses.asdict(self)
 
 

@@ -126,11 +126,7 @@ def attention_layers(
 def layer_passes(
     network: nn.Module, layers: Sequence[AttentionLayer], images: Float[Tensor, "batch channels rows cols"]
 ) -> Iterator[tuple[int, LayerPass]]:
-    """What the layers do to a batch of images: (index of the layer, its pass), a layer at a time, in parts if large.
-
-    Raises:
-        InputError: if a layer gives no weights.
-    """
+    """What the layers do to a batch of images: (index of the layer, its pass), a layer at a time, in parts if large."""
     weighed = isinstance(network, VisionTransformer)
     with recorded_calls({layer.name: layer.module for layer in layers}) as calls, torch.no_grad():
         network(images, return_attention=True) if weighed else network(images)

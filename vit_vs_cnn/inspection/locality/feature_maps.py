@@ -23,9 +23,6 @@ def feature_maps(
     """The maps (batch, features, rows, cols) after every block, by name, the first first.
 
     A ``VisionTransformer`` gives "block 0" and on, patch tokens only; a ``ResNet`` the "stem" before them.
-
-    Raises:
-        InputError: if the network is neither.
     """
     with recorded_calls(_blocks(network)) as calls:
         network(images)

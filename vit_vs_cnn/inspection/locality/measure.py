@@ -9,12 +9,7 @@ from jaxtyping import Int64
 from torch import Tensor, nn
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.locality.attention_layers import (
-    AttentionLayer,
-    attention_layers,
-    layer_passes,
-    to_map,
-)
+from vit_vs_cnn.inspection.locality.attention_layers import AttentionLayer, attention_layers, layer_passes, to_map
 from vit_vs_cnn.inspection.locality.convolution_fit import RIDGE, check_kernel_sizes
 from vit_vs_cnn.inspection.locality.feature_maps import (
     equivariance_errors,
@@ -108,26 +103,21 @@ def measure_locality(
     example = other.first(1)
     with as_evaluated(network):
         layers, refused = attention_layers(network, example)
-        reaches = [default_reach(layer.grid_size) if reach is None else reach for layer in layers]
-        sizes = [_kernel_sizes("kernel_sizes", kernel_sizes, layer.grid_size, (1, 3, 5)) for layer in layers]
-        instead = [_replace_sizes(replace, layer.grid_size) for layer in layers]
-        for layer, far in zip(layers, reaches, strict=True):
-            interior_queries(layer.grid_size, far)
+        plans = [
+            {
+                "reach": default_reach(layer.grid_size) if reach is None else reach,
+                "kernel_sizes": _kernel_sizes("kernel_sizes", kernel_sizes, layer.grid_size, (1, 3, 5)),
+                "replace": _replace_sizes(replace, layer.grid_size),
+                "ridge": ridge,
+            }
+            for layer in layers
+        ]
+        for layer, plan in zip(layers, plans, strict=True):
+            interior_queries(layer.grid_size, plan["reach"])
         features = _features(network, other.first(probes))
         found = []
         while len(found) < len(layers):
-            start = len(found)
-            measures = _group(
-                network,
-                layers[start:],
-                fit.first(1),
-                start,
-                reaches=reaches[start:],
-                kernel_sizes=sizes[start:],
-                replace=instead[start:],
-                ridge=ridge,
-                memory=memory,
-            )
+            measures = _group(network, layers, plans, fit.first(1), start=len(found), memory=memory)
             found += _measured(network, measures, fit, other)
         accuracy, count = _accuracy(network, other)
     return LocalityReport(
@@ -167,34 +157,22 @@ def _replace_sizes(given: Sequence[int] | None, grid_size: tuple[int, int]) -> t
 def _group(
     network: nn.Module,
     layers: Sequence[AttentionLayer],
+    plans: Sequence[dict[str, Any]],
     example: Tensor,
-    start: int,
     *,
-    reaches: Sequence[Reach],
-    kernel_sizes: Sequence[tuple[int, ...]],
-    replace: Sequence[tuple[int, ...]],
-    ridge: float,
+    start: int,
     memory: int,
 ) -> list[LayerMeasures]:
-    """As many of the first layers as the memory has room for, at least one."""
+    """As many of the layers from a first one on as the memory has room for, at least one."""
     measures, taken = [], 0
-    for index, found in layer_passes(network, layers, example):
-        channels = to_map(found.inputs, layers[index].grid_size, layers[index].extra_tokens).shape[1]
-        largest = (max(kernel_sizes[index]), max(replace[index], default=0))
+    for index, found in layer_passes(network, layers[start:], example):
+        layer, plan = layers[start + index], plans[start + index]
+        channels = to_map(found.inputs, layer.grid_size, layer.extra_tokens).shape[1]
+        largest = (max(plan["kernel_sizes"]), max(plan["replace"], default=0))
         taken += sum(8 * (channels * size**2) ** 2 for size in largest)
         if measures and taken > memory:
             break
-        measures.append(
-            LayerMeasures(
-                start + index,
-                layers[index],
-                found,
-                reach=reaches[index],
-                kernel_sizes=kernel_sizes[index],
-                replace=replace[index],
-                ridge=ridge,
-            )
-        )
+        measures.append(LayerMeasures(start + index, layer, found, **plan))
     return measures
 
 
@@ -232,7 +210,6 @@ def _replacements(network: nn.Module, layer: LayerMeasures, held_out: _Batches) 
 
 @torch.no_grad()
 def _accuracy(network: nn.Module, images: _Batches) -> tuple[float | None, int]:
-    """The accuracy, None if a label is missing; and how many images there are."""
     correct, count, labelled = 0, 0, True
     for batch, labels in images:
         count, labelled = count + len(batch), labelled and labels is not None
@@ -241,7 +218,6 @@ def _accuracy(network: nn.Module, images: _Batches) -> tuple[float | None, int]:
 
 
 def _features(network: nn.Module, images: Tensor) -> list[FeatureLocality]:
-    """Equivariance and receptive field of every block's map."""
 
     def maps(batch: Tensor) -> dict[str, Tensor]:
         return feature_maps(network, batch)

@@ -54,7 +54,6 @@ class HeadMeasure(ABC):
 
     @property
     def within(self) -> Reach:
-        """The reach, whether it was given or not."""
         return default_reach(self.grid_size) if self.reach is None else self.reach
 
     def interior(self, weights: Tensor) -> Float[Tensor, "batch heads queries patches"]:
@@ -63,7 +62,6 @@ class HeadMeasure(ABC):
         return patch_weights(weights, grid_size=self.grid_size, extra_tokens=self.extra_tokens, queries=queries)
 
     def by_offset(self, weights: Tensor) -> Float[Tensor, "batch heads queries offsets"]:
-        """See ``weights_by_offset``."""
         place = {"grid_size": self.grid_size, "extra_tokens": self.extra_tokens}
         return weights_by_offset(weights, **place, reach=self.within)
 

@@ -55,11 +55,7 @@ class ConvolutionOfTokens(nn.Module):
         bias: Tensor | None = None,
         return_weights: bool = False,
     ) -> Tensor:
-        """The tokens convolved: (batch, tokens, embed_dim), or (batch, channels, rows, cols) if they come as maps.
-
-        Raises:
-            InputError: if weights are asked for, a mask or a bias: a convolution has none.
-        """
+        """The tokens convolved: (batch, tokens, embed_dim), or (batch, channels, rows, cols) if they come as maps."""
         if mask is not None or bias is not None or return_weights:
             raise InputError("a convolution in the place of attention has no weights, and takes no mask and no bias")
         convolved = self.convolution(to_map(queries, self.grid_size, self.extra_tokens))
@@ -72,11 +68,7 @@ class ConvolutionOfTokens(nn.Module):
 
 
 def replace_attention(network: nn.Module, layer: AttentionLayer, fitted: FittedConvolution) -> nn.Module:
-    """A copy of the network whose attention of one layer is a convolution; the network itself is left as it was.
-
-    Raises:
-        InputError: if the convolution has no padding.
-    """
+    """A copy of the network whose attention of one layer is a convolution; the network itself is left as it was."""
     replaced = copy.deepcopy(network)
     convolution = ConvolutionOfTokens(
         copy.deepcopy(fitted),

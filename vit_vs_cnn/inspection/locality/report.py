@@ -97,7 +97,6 @@ class LayerLocality:
         return 1 - self.static
 
     def mean(self, name: str) -> float:
-        """The mean over heads of one of their numbers."""
         return sum(getattr(head, name) for head in self.heads) / len(self.heads)
 
 
@@ -144,7 +143,6 @@ class LocalityReport:
         return plain
 
     def head_rows(self) -> list[dict[str, Number]]:
-        """A flat row for every head of every layer."""
         return [_flat(dataclasses.asdict(head)) for layer in self.layers for head in layer.heads]
 
     def layer_rows(self) -> list[dict[str, Number]]:
@@ -152,7 +150,6 @@ class LocalityReport:
         return [self._layer_row(layer) for layer in self.layers]
 
     def feature_rows(self) -> list[dict[str, Number]]:
-        """A flat row for every feature map."""
         return [_flat(dataclasses.asdict(found)) for found in self.features]
 
     def _layer_row(self, layer: LayerLocality) -> dict[str, Number]:
