@@ -167,19 +167,16 @@ def _overall(groups: dict[str, list[Tested]]) -> Overall:
 def _classes(groups: dict[str, list[Tested]], class_names: Sequence[str]) -> list[ClassAccuracy]:
     labels = next(iter(groups.values()))[0].predictions.labels.numpy()
     correct = {name: correct_of(members) for name, members in groups.items()}
-    there = [(index, name) for index, name in enumerate(class_names) if (labels == index).any()]
+    there = {index: labels == index for index in range(len(class_names)) if (labels == index).any()}
     p_values: list[float | None] = [None] * len(there)
     if len(groups) == 2:
         a, b, paired = _rows(*groups.values())
-        p_values = [*holm([_class_p(a[:, labels == c], b[:, labels == c], paired) for c, _ in there])]
+        p_values = [*holm([_class_p(a[:, of], b[:, of], paired) for of in there.values()])]
     return [
         ClassAccuracy(
-            name,
-            int((labels == index).sum()),
-            {group: float(right[:, labels == index].mean()) for group, right in correct.items()},
-            p,
+            class_names[index], int(of.sum()), {name: float(right[:, of].mean()) for name, right in correct.items()}, p
         )
-        for (index, name), p in zip(there, p_values, strict=True)
+        for (index, of), p in zip(there.items(), p_values, strict=True)
     ]
 
 
@@ -189,11 +186,9 @@ def _class_p(first: np.ndarray, second: np.ndarray, paired: bool) -> float:
 
 def _confusion(members: Sequence[Tested], classes: int) -> list[list[int]]:
     matrix = torch.zeros(classes * classes, dtype=torch.int64)
-    for one in members:
-        predictions = one.predictions
-        matrix += torch.bincount(
-            predictions.labels * classes + predictions.logits.argmax(1), minlength=classes * classes
-        )
+    for predictions in (one.predictions for one in members):
+        places = predictions.labels * classes + predictions.logits.argmax(1)
+        matrix += torch.bincount(places, minlength=classes * classes)
     return matrix.view(classes, classes).tolist()
 
 

@@ -76,11 +76,10 @@ def _attacked(
         torch.manual_seed(derive_seed(seed, "attack"))
         for images, labels in zip(test.images.split(250), test.labels.split(250), strict=True):
             clean, truth = images.to(device).float() / 255, labels.to(device)
+            steps = {"step_size": radius / 4, "step_num": STEPS, "random_start": True}
             found = (
                 single.perturb(clean, epsilon=radius, target=truth),
-                many.perturb(
-                    clean, radius=radius, step_size=radius / 4, step_num=STEPS, target=truth, random_start=True
-                ),
+                many.perturb(clean, radius=radius, target=truth, **steps),
             )
             with torch.no_grad():
                 for kind, changed in enumerate(found):

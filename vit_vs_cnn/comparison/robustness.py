@@ -118,7 +118,7 @@ def judge_robustness(
         reference: the group with an mCE of 100; the first if None.
     """
     tell("clean images")
-    clean = {name: _mean(_correct(members, test)) for name, members in groups.items()}
+    clean = _accuracy(groups, test)
     return Robustness(
         images=len(test),
         clean=clean,
@@ -136,16 +136,22 @@ def evenly(test: LabelledImages, count: int) -> LabelledImages:
     return test.subset(torch.linspace(0, len(test) - 1, count).round().long())
 
 
-def _answers(entry: Entry, images: LabelledImages) -> Tensor:
-    return predict(entry.network, images, entry.normalise, what=entry.name).logits.argmax(1)
+def _answers(groups: Groups, images: LabelledImages) -> dict[str, Tensor]:
+    """What the networks of each group say, ``(networks, images)``."""
+    return {
+        name: torch.stack(
+            [predict(one.network, images, one.normalise, what=one.name).logits.argmax(1) for one in group]
+        )
+        for name, group in groups.items()
+    }
 
 
-def _correct(members: Sequence[Entry], images: LabelledImages) -> np.ndarray:
-    return torch.stack([_answers(one, images) == images.labels for one in members]).numpy()
+def _correct(groups: Groups, images: LabelledImages) -> dict[str, np.ndarray]:
+    return {name: (said == images.labels).numpy() for name, said in _answers(groups, images).items()}
 
 
-def _mean(values: np.ndarray) -> float:
-    return float(values.mean())
+def _accuracy(groups: Groups, images: LabelledImages) -> dict[str, float]:
+    return {name: float(right.mean()) for name, right in _correct(groups, images).items()}
 
 
 def _corrupted(
@@ -157,16 +163,15 @@ def _corrupted(
         tell(f"{corruption} ({number}/{len(CORRUPTIONS)})")
         for level in LEVELS:
             spoiled = replace(test, images=corrupted(test.images, corruption, level, seed=seed))
-            for name, members in groups.items():
-                right = _correct(members, spoiled)
-                accuracy[name].setdefault(corruption, []).append(_mean(right))
+            for name, right in _correct(groups, spoiled).items():
+                accuracy[name].setdefault(corruption, []).append(float(right.mean()))
                 by_image[name] += right / (len(CORRUPTIONS) * len(LEVELS))
     return Corrupted(
         accuracy=accuracy,
         mean={name: mean_over_seeds(values).interval(within=(0.0, 1.0)) for name, values in by_image.items()},
         mce={name: mean_corruption_error(accuracy[name], accuracy[reference]) for name in groups},
         reference=reference,
-        retained={name: _mean(by_image[name]) / clean[name] if clean[name] else 0.0 for name in groups},
+        retained={name: float(by_image[name].mean()) / clean[name] if clean[name] else 0.0 for name in groups},
         differences={
             f"{a} - {b}": _difference(groups[a], groups[b], by_image[a], by_image[b])
             for a, b in itertools.combinations(groups, 2)
@@ -222,18 +227,14 @@ def _shifts(groups: Groups, test: LabelledImages, tell: Tell) -> Shifts:
     multiples = [distance for distance in (patch, 2 * patch) if distance + 1 <= most]
     beside = {distance + step for distance in multiples for step in (-1, 1)} - {0}
     pixels = sorted({1, 2, 3, patch // 2 or 1, *multiples, *beside} & {*range(1, most + 1)})
-    before = {name: torch.stack([_answers(one, test) for one in members]) for name, members in groups.items()}
+    before = _answers(groups, test)
     consistency: dict[str, list[float]] = {name: [] for name in groups}
     for distance in pixels:
         tell(f"shift by {distance}")
-        kept: dict[str, list[float]] = {name: [] for name in groups}
-        for rows, cols in ((distance, 0), (-distance, 0), (0, distance), (0, -distance)):
-            there = replace(test, images=moved(test.images, rows, cols))
-            for name, members in groups.items():
-                after = torch.stack([_answers(one, there) for one in members])
-                kept[name].append(float((after == before[name]).double().mean()))
-        for name in groups:
-            consistency[name].append(float(np.mean(kept[name])))
+        ways = ((distance, 0), (-distance, 0), (0, distance), (0, -distance))
+        after = [_answers(groups, replace(test, images=moved(test.images, *way))) for way in ways]
+        for name, said in before.items():
+            consistency[name].append(float(np.mean([float((one[name] == said).double().mean()) for one in after])))
     on = [i for i, distance in enumerate(pixels) if distance in multiples]
     off = [i for i, distance in enumerate(pixels) if distance in beside]
 
@@ -265,8 +266,8 @@ def _shuffled(groups: Groups, test: LabelledImages, clean: dict[str, float], see
     for tiles in sizes:
         tell(f"{tiles} x {tiles} tiles shuffled")
         there = replace(test, images=shuffled_tiles(test.images, tiles, seed=seed))
-        for name, members in groups.items():
-            accuracy[name].append(_mean(_correct(members, there)))
+        for name, share in _accuracy(groups, there).items():
+            accuracy[name].append(share)
     chance = 1 / test.num_classes
     sensitivity = {
         name: [(clean[name] - a) / (clean[name] - chance) if clean[name] > chance else None for a in accuracy[name]]
@@ -294,15 +295,14 @@ def _cues(groups: Groups, test: LabelledImages, seed: int, tell: Tell) -> Cues |
     assert bool(apart.all()), "with a texture agreement of 0 the cues never agree"
     share: dict[str, float | None] = {}
     decided: dict[str, float] = {}
-    for name, members in groups.items():
-        answers = torch.stack([_answers(one, conflict) for one in members])
+    for name, answers in _answers(groups, conflict).items():
         by_shape, by_texture = (float((answers == cue).double().mean()) for cue in (conflict.labels, textures))
         decided[name] = by_shape + by_texture
         share[name] = by_shape / decided[name] if decided[name] else None
     return Cues(
         images=count,
-        shape_only={name: _mean(_correct(members, shape_only)) for name, members in groups.items()},
-        texture_only={name: _mean(_correct(members, texture_only)) for name, members in groups.items()},
+        shape_only=_accuracy(groups, shape_only),
+        texture_only=_accuracy(groups, texture_only),
         shape_share=share,
         decided=decided,
     )

@@ -101,9 +101,7 @@ class MinibatchCka:
     """
 
     def __init__(self) -> None:
-        self._cross: Tensor | None = None
-        self._first: Tensor | None = None
-        self._second: Tensor | None = None
+        self._sums: list[Tensor] = []
 
     def update(
         self, first: Float[Tensor, "layers batch batch"], second: Float[Tensor, "other_layers batch batch"]
@@ -111,16 +109,16 @@ class MinibatchCka:
         """Add a batch, given as the Gram matrices of all layers of both networks."""
         cross = unbiased_hsic(first, second)
         mine, other = (torch.stack([unbiased_hsic(g[None], g[None])[0, 0] for g in grams]) for grams in (first, second))
-        self._cross = cross if self._cross is None else self._cross + cross
-        self._first = mine if self._first is None else self._first + mine
-        self._second = other if self._second is None else self._second + other
+        batch = [cross, mine, other]
+        self._sums = [have + more for have, more in zip(self._sums, batch, strict=True)] if self._sums else batch
 
     def compute(self) -> Float[Tensor, "layers other_layers"]:
         """The similarity; zero for a layer that gives the same for all images."""
-        if self._cross is None or self._first is None or self._second is None:
+        if not self._sums:
             raise ValueError("there is no batch to compute CKA from")
-        scale = (self._first.clamp(min=0)[:, None] * self._second.clamp(min=0)).sqrt()
-        return torch.where(scale > 0, self._cross / scale, 0.0)
+        cross, first, second = self._sums
+        scale = (first.clamp(min=0)[:, None] * second.clamp(min=0)).sqrt()
+        return torch.where(scale > 0, cross / scale, 0.0)
 
 
 def fourier_profile(

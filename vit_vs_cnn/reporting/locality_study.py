@@ -50,8 +50,7 @@ def before_and_after(layers: Sequence[StudiedLayer], order: Sequence[str], measu
         axis.grid(alpha=0.3)
     for axis in axes[-4:]:
         axis.set_xlabel("layer")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=2, frameon=False, fontsize=8)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False, fontsize=8)
     figure.supylabel(measure)
     return figure
 
