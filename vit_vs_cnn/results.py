@@ -46,10 +46,6 @@ class Findings(regimes.Findings, Written):
     """What the finished cells of an experiment say, and the report that was written of it.
 
     ``answer`` says it in two sentences, ``frame()`` has one row for each cell, ``plot()`` draws the learning curves.
-
-    Arguments:
-        results, analysis, correct, notes, folder: see the base class.
-        written: the files of the report.
     """
 
     written: tuple[Path, ...]
@@ -78,10 +74,8 @@ class Compared(Written):
     """Networks compared on the same test images.
 
     Arguments:
-        comparison: all that was measured and judged.
         notes: what was chosen on the user's behalf.
         sizes: parameters and multiply-accumulates of one image, by group; None where these cannot be counted.
-        written: files, where an output folder was named.
     """
 
     comparison: Comparison
@@ -146,12 +140,9 @@ class Inspected(Written):
     """Where networks look.
 
     Arguments:
-        looked: what each network says and its maps.
         scores: how far each method's maps can be trusted, by network; empty unless it was asked for.
         refused: by network and method, why it was not scored.
-        images: how many images were looked at.
         explorer: what is said of the explorer; None where there is none.
-        written: the files, the page last.
     """
 
     looked: tuple[NetworkMaps, ...]
@@ -207,9 +198,7 @@ class Explanation:
     Arguments:
         image: as the network takes it, as bytes.
         map: the larger, the more a place counts; on the method's own grid.
-        method: whose map.
         class_name: of the class that the map is for; methods that know no class give the same one for all.
-        probability: that the network gives to this class.
     """
 
     image: np.ndarray
@@ -301,11 +290,9 @@ class Locality:
     """How convolution-like a network's attention is, or that of every network of an experiment.
 
     Arguments:
-        title: of what was measured.
         report: of one network; None of an experiment.
         findings: of the experiment; None of one network.
         layers: every layer of every network of the experiment, before and after training.
-        written: the files.
     """
 
     title: str

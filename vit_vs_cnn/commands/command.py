@@ -19,13 +19,7 @@ PRINT_CONFIG = Setting("print_config", bool, False, "Print the config with every
 
 @dataclass
 class Given:
-    """What the words of a command line say.
-
-    Arguments:
-        paths: what stands without an option.
-        options: of the function and of the command line, typed.
-        overrides: settings of a config by their dotted names.
-    """
+    """What the words of a command line say."""
 
     paths: list[str] = field(default_factory=list)
     options: dict[str, Any] = field(default_factory=dict)
@@ -37,7 +31,6 @@ class Command:
     """One command.
 
     Arguments:
-        name: as the user types it.
         example: command lines, for its help.
         daily: the options that its help shows before all others are asked for; all of them if none is named.
         besides: options of the command line alone.

@@ -23,7 +23,6 @@ class GroupAccuracy:
     Arguments:
         top1, top5: with 95 % intervals: of fresh images for one network, of fresh seeds and images for several; no
             top5 where there are five classes or fewer.
-        by_network: top-1 of each network.
     """
 
     name: str
@@ -74,7 +73,6 @@ class Accuracy:
     Arguments:
         few_classes: a sentence on each network that names one class only, or fewer than half of those that occur.
         confusion: of each group, summed over its seeds: rows are true classes, columns predicted ones.
-        networks: names, in the order of ``disagreement``.
         disagreement: share of images that two networks call different names.
     """
 

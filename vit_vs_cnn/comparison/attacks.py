@@ -25,7 +25,6 @@ class Attacked:
     """Accuracy on images that were changed against the very network that classifies them.
 
     Arguments:
-        radii: most that a value may change, in units of 1/255.
         fgsm, pgd: by group, for each radius: one step, and ten steps from a random start.
     """
 

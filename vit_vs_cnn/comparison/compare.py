@@ -42,7 +42,6 @@ class Settings:
         robustness_images, similarity_images, attack_images: test images that are used there, at most.
         latency_rounds, batch_rounds: single images and batches that are timed.
         pictures: images of each kind in the grid of pictures.
-        attack: whether FGSM and PGD are run.
 
     """
 
@@ -92,8 +91,6 @@ class Comparison:
     """What came out; a part that was not asked for is None.
 
     Arguments:
-        confidence: of each network.
-        pictures: numbers of test images by kind, see ``choose_pictures``.
         cost: of one network of each group.
     """
 

@@ -39,8 +39,6 @@ class Confidence:
 
     Arguments:
         temperature: logits are divided by it; None where there is nothing to fit it on.
-        fitted_on: validation images that it was fitted on.
-        after: None without a temperature.
     """
 
     before: Calibration

@@ -35,7 +35,6 @@ class Differences:
     """What a reader must know before the numbers.
 
     Arguments:
-        settings: those that differ, and only those.
         training: what each group's training took: steps, images, epochs, FLOPs, seconds; always all of them together.
         trials: recipes tried before each group's was settled on.
         test_evaluations: how often each network's weights have been tested by now.

@@ -35,7 +35,6 @@ class Corrupted:
         accuracy: by group and corruption, one for each level.
         mean: over all corruptions and levels, with an interval of the images.
         mce: mean corruption error in per cent of the reference's: ``mean_c sum_l err / sum_l err_ref``.
-        reference: the group with an mCE of 100.
         retained: mean accuracy on spoiled images over that on clean ones.
         differences: of ``mean`` between every two groups, on the same images.
     """
@@ -53,7 +52,6 @@ class Shifts:
     """Share of images whose class stays when the image is moved by so many pixels, along rows or columns.
 
     Arguments:
-        consistency: by group, for each of ``pixels``.
         patch: side of a patch; of the networks that have one the largest.
         on_patch, off_patch: mean over shifts that are multiples of it, and over those by one pixel more or less.
     """
@@ -70,7 +68,6 @@ class Shuffled:
     """Accuracy when the image is cut into g x g tiles which change places.
 
     Arguments:
-        accuracy: by group, for each g.
         sensitivity: ``(acc - acc_g) / (acc - chance)``: 0 for a bag of tiles, 1 where all is lost; None at chance.
     """
 
@@ -84,7 +81,6 @@ class Cues:
     """Shape against texture, on drawn objects of ten classes.
 
     Arguments:
-        images: drawn for each of the three.
         shape_only, texture_only: accuracy where only one of the two tells the class.
         shape_share: where the two name different classes: of the answers that are one of them, the share of shape.
         decided: share of answers that are one of them.

@@ -27,11 +27,9 @@ class Compilation:
     """What a compiled network is, beside what it was.
 
     Arguments:
-        images: how many were looked at.
         difference: largest difference of a logit in float32, over all of them.
         exact_difference: the same in float64, over the first ``EXACT_IMAGES``.
         agreement: share of the images that both give the same class.
-        parameters: before and after.
         macs: before and after, of one image.
     """
 
@@ -53,7 +51,6 @@ def compile_network(
 
     Arguments:
         options: arguments of ``AttentionNetwork``.
-        images: what the two are compared on.
 
     Raises:
         InputError: a network without convolutions, or options that do not go together.

@@ -23,11 +23,8 @@ class AttentionMaps:
     """What a network attends to on a batch of images.
 
     Arguments:
-        logits: ``(batch, classes)``.
         weights: of each layer, the first layer first, ``(batch, heads, tokens, tokens)``; rows are queries.
         query: how much of each token the head reads, ``(batch, tokens)``; what the maps of ``rollout`` start from.
-        grid_size: (rows, cols) of the patches.
-        extra_tokens: tokens before the patches.
         classes: the class of each image whose logit the gradients are of; None without gradients.
         gradients: of that logit with respect to each of ``weights``, in the same order; None if not asked for.
     """
@@ -100,7 +97,6 @@ def attention_gradients(
 
     Arguments:
         classes: one for each image; the one that the network says if None.
-        network, images, layout, verify: see ``attention_maps``.
 
     Raises:
         InputError: as ``attention_maps``; or there is no such class, or the weights of the network are beside the path

@@ -32,7 +32,6 @@ def grad_cam(
 
     Arguments:
         network: a CNN; it is evaluated without dropout, whatever its mode.
-        images: normalised, as the network takes them.
         classes: one for each image; the one that the network says if None.
         layer: whose output A is; ``feature_layer(network, images)`` if None.
 

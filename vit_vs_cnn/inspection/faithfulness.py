@@ -68,9 +68,6 @@ def score_methods(
             same for networks that are to be compared.
         steps: of deletion and insertion; no more than there are tokens.
         sanity_stages: of the randomisation check; 0 for none.
-        batch_size: images that are sent through the network at once.
-        layout: see ``attention_maps``.
-        seed: of the randomised weights and the resampling.
 
     Raises:
         InputError: an unknown method or fill, no image, or a method that the network cannot answer.
@@ -164,7 +161,6 @@ class MaskAgreement(NamedTuple):
         pointing: 1 where the largest value lies on the object.
         mass: share of the map's sum that lies on the object.
         rank: share of the |M| largest values that lie on the object of |M| pixels.
-        area: of the mask, as a share of the image.
     """
 
     pointing: Float[Tensor, "batch"]

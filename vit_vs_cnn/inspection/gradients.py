@@ -43,7 +43,6 @@ def gradient_rollout(weights: Sequence[Weights], gradients: Sequence[Weights], r
     Arguments:
         weights: of each layer, the first layer first, ``(batch, heads, tokens, tokens)``.
         gradients: of the class's logit with respect to each of them, in the same order.
-        residual: see ``attention_rollout``.
     """
     _check_pairs(weights, gradients)
     contributions = map(rows_to_one, map(positive_contribution, weights, gradients))

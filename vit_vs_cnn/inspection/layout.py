@@ -19,7 +19,6 @@ class TokenLayout:
     """Extra tokens, then the patches row by row; and what of them the head reads.
 
     Arguments:
-        grid_size: (rows, cols) of the patches.
         extra_tokens: tokens before the patches: class token, registers.
         reads: "class" for the first token, "mean" of the patches, "all" for the mean of all tokens, "two" for that of
             the first two (a class and a distillation token), "attention" where a last attention of other queries

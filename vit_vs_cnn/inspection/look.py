@@ -37,10 +37,8 @@ class MethodMaps:
     """The maps of one method, with a score of each.
 
     Arguments:
-        class_specific: whether they are maps for a class.
         maps: of each image, on the method's own grid.
         deletion: area under the probability as the map's places are taken away, the most important first.
-        chance: the same for random maps, their mean.
     """
 
     method: str
@@ -65,7 +63,6 @@ class NetworkMaps:
     """What one network says and where it looks.
 
     Arguments:
-        probabilities: of each image and class.
         classes: the class of each image that maps and scores are for.
         attention: its weights on the first images; None for a network without, or one whose weights cannot be had.
         unseen: why not, if it has attention.
@@ -142,7 +139,6 @@ def look_into(
     Arguments:
         grid_size: (rows, cols) of what deletion takes away.
         class_index: of the class that is asked for; the one that the network says if None.
-        attended: images, the first ones, whose weights are kept.
 
     Raises:
         InputError: as ``saliency_maps``; attention that cannot be had is no mistake where no method needs it.
@@ -219,10 +215,7 @@ def score_run(
     """The scores of a network's methods on images of their own draw, and by name why others have none.
 
     Arguments:
-        run: the network.
         methods: names; all that it can answer, but for the slow ones, if there are none.
-        grid_size: (rows, cols) of what deletion takes away.
-        count, seed, root: see ``images_to_score``.
     """
     shown, refused = images_to_score(run, count=count, seed=seed, root=root), {}
     names = methods_for(run, methods)

@@ -17,7 +17,6 @@ def filled(images: Float[Tensor, "batch channels rows cols"], fill: str) -> Floa
     """What stands where an image's content is taken away.
 
     Arguments:
-        images: normalised.
         fill: "mean" colour of the image; the image under a Gaussian "blur" of an eighth of its shorter side; or
             "noise" of the mean and standard deviation of each channel, a function of the image's pixels.
     """
@@ -82,7 +81,6 @@ def area_under(curves: Float[Tensor, "batch points"], tokens: int) -> Float[Tens
     """The mean height of each curve over the share of the tokens that were changed, by trapezes.
 
     Arguments:
-        curves: of ``deletion_curves``.
         tokens: how many there are. A step changes whole tokens, so that steps differ where they do not divide this.
     """
     shares = torch.tensor(token_counts(tokens, curves.shape[1] - 1), dtype=curves.dtype, device=curves.device) / tokens

@@ -23,7 +23,6 @@ def residual_shares(
 
     Arguments:
         network: our Vision Transformer, or one of timm's whose blocks add ``drop_path1(...)`` of their attention.
-        images: normalised.
     """
     network = getattr(network, "_orig_mod", network)
     blocks, branches = _places(network)

@@ -45,7 +45,6 @@ def attention_rollout(
     Arguments:
         weights: of each layer, the first layer first, ``(batch, heads, tokens, tokens)``; rows are queries.
         head_fusion: "mean", "max" or "min" over the heads.
-        discard_ratio: see ``fuse_heads``.
         residual: share of the residual connection, 0 to 1; or for each layer ``(batch, tokens)``, as
             ``residual_shares`` measures it.
         extra_tokens: tokens before the patches, such as the class token; only discarding looks at them.
@@ -91,7 +90,6 @@ def raw_attention_map(
 
     Arguments:
         layer: which one, the first being 0; -1 for the last.
-        query, weights, head_fusion, extra_tokens: see ``rollout_map``.
     """
     vector = query_vector(query, weights, extra_tokens)
     if not -len(weights) <= layer < len(weights):
@@ -111,7 +109,6 @@ def fuse_heads(
     Differs: other fusions than the mean; discarding, by row.
 
     Arguments:
-        weights: ``(batch, heads, tokens, tokens)``.
         head_fusion: f, "mean", "max" or "min".
         discard_ratio: fraction of each row's entries that is set to zero, the smallest first; the diagonal and the
             columns of the extra tokens are neither counted nor touched.

@@ -90,7 +90,6 @@ def images_to_show(
     The images of an experiment that is scored on validation images are validation images.
 
     Arguments:
-        trained: whose images and classes they are.
         words: files and folders of images, or numbers of test images; files in a folder that is named like a class
             belong to it.
         count: how many to draw, or to take of a folder at most.

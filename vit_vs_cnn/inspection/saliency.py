@@ -30,10 +30,7 @@ class Question:
     """What a method is asked.
 
     Arguments:
-        images: normalised, ``(batch, channels, rows, cols)``.
         classes: the class that each map is for; the one that the network says if None.
-        layout: of the tokens; asked of the network if None.
-        verify: see ``attention_maps``.
     """
 
     network: nn.Module
@@ -54,7 +51,6 @@ class Method:
     """A way to a map.
 
     Arguments:
-        needs: "attention", "convolution", or "any" network.
         class_specific: whether the map is one for a class; otherwise no randomised classifier changes it.
         compute: from a question to maps on the method's own grid.
     """
@@ -87,7 +83,6 @@ def saliency_maps(
         classes: the class that each map is for; the one that the network says if None. Class-agnostic methods do not
             look at it.
         size: (rows, cols) of the maps; the method's own grid (tokens, feature maps, pixels) if None.
-        layout, verify: see ``attention_maps``.
 
     Raises:
         InputError: there is no such method, or the network cannot answer it.

@@ -35,9 +35,6 @@ class Board:
     """A figure on which things are put at places in inches from its upper left corner.
 
     To be saved as PNG, at ``DPI``.
-
-    Arguments:
-        width, height: in inches.
     """
 
     def __init__(self, width: float, height: float) -> None:

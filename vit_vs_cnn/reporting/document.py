@@ -82,7 +82,6 @@ class Table(Block):
     """A table; a column of numbers is set flush right.
 
     Arguments:
-        title: what it is of.
         name: of its CSV file; none is written if empty.
         note: what one must know to read it.
         aside: columns that a terminal has no room for.
@@ -129,8 +128,6 @@ class Picture(Block):
     """A picture; for a page.
 
     Arguments:
-        source: a file, the bytes of a PNG, the text of an SVG, or a figure of matplotlib.
-        caption: what stands below it.
         alt: what it shows, in words, for who cannot see it.
         name: of its files; none are written if empty.
         formats: of these files; the first is shown on the page.
@@ -171,7 +168,6 @@ class Document:
     """A report, written from top to bottom.
 
     Arguments:
-        title: of it all.
         lead: what a reader must know before all else, one paragraph for each.
         looks: the colour and marker that stand at a contender's name in tables.
         assets: the style sheets and scripts of a page's own, by the names of their files.

@@ -49,8 +49,6 @@ class Explorer:
     """What was written.
 
     Arguments:
-        page: the file.
-        images: how many it holds.
         levels: steps that weights are rounded to, between nothing and the greatest of their row.
         error: the largest difference of a weight on the page from the network's own.
     """

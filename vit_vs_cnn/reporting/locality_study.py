@@ -74,15 +74,7 @@ def summary_rows(layers: Sequence[StudiedLayer], order: Sequence[str]) -> list[l
 def write_study(
     analysis: Analysis, layers: Sequence[StudiedLayer], order: Sequence[str], folder: Path, *, title: str
 ) -> list[Path]:
-    """``locality.html`` with its figures and its table, in a folder; returns the files.
-
-    Arguments:
-        analysis: of the experiment's finished cells.
-        layers: what ``study_locality`` gave.
-        order: the contenders, as they shall stand side by side.
-        folder: where the files go.
-        title: of the page.
-    """
+    """``locality.html`` with its figures and its table, in a folder; returns the files."""
     lead = "Does locality help, most of all where data are short? And do networks look nearby by themselves?"
     document = Document(title, lead, looks=looks(order))
     caption = "Accuracy on the test images; the bars are 95 % intervals."

@@ -28,7 +28,6 @@ def page_of(document: Document, saved: Mapping[str, Path] | None = None) -> str:
     document gives the same bytes.
 
     Arguments:
-        document: what it says.
         saved: files of pictures by their names, where they have been drawn already.
     """
     return _render("page.html", document, saved)
@@ -42,14 +41,7 @@ def fragment_of(document: Document) -> str:
 def write_document(
     document: Document, folder: Path, *, page: str = "index.html", figures: str = "figures"
 ) -> list[Path]:
-    """The pictures, ``tables/`` of CSV files and the page into a folder, which is made; the page is the last file.
-
-    Arguments:
-        document: what is written.
-        folder: where to.
-        page: the name of its file.
-        figures: the folder of pictures, within the other.
-    """
+    """The pictures, ``tables/`` of CSV files and the page into a folder, which is made; the page is the last file."""
     written, shown = [], {}
     for picture in document.pictures:
         if isinstance(picture.source, Figure):

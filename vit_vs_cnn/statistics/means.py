@@ -30,9 +30,7 @@ class Uncertain:
     ``resampling.Resamples`` draws from the same distribution, jointly for many means, for what is no mean.
 
     Arguments:
-        mean: of what was measured.
         students: (a_j, df_j) of each source of seeds; none for a single network, which says nothing of other seeds.
-        sigma: standard deviation of the images' part.
     """
 
     mean: float

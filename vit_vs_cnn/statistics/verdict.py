@@ -25,17 +25,12 @@ class Comparison:
     """Two contenders, compared on the same images.
 
     Arguments:
-        first: one of them.
-        second: the other.
         difference: accuracy of ``first`` minus that of ``second``, with an interval for this pair by itself.
         seeds: how many are compared on each side; the smaller number.
         paired: whether seed by seed, on the same subsets.
-        test: how the p-value was found.
         p_value: of "there is no difference", two-sided.
         adjusted_p_value: Holm's, over all pairs of the family.
         family: how many pairs were looked at together: those at one size.
-        verdict: what may be said.
-        reason: why there is no verdict.
     """
 
     first: str
@@ -115,7 +110,6 @@ def compare_scores(
     side: these have the exact test of McNemar.
 
     Arguments:
-        names: of both.
         first, second: whether each image is classified rightly, one row for each seed.
         paired: row i of both has the same seed and subset. A single network on each side need not.
         obstacle: why no verdict may be given, whatever the numbers.

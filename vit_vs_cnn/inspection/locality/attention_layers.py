@@ -31,8 +31,6 @@ class AttentionLayer:
     """A layer of attention and where it stands.
 
     Arguments:
-        grid_size: (rows, cols) of the tokens.
-        extra_tokens: tokens before those of the grid.
         pixels: (rows, cols) of the image that a token stands for.
         stride: (rows, cols) between the tokens that are queries; it is measured as if all of them were.
     """
@@ -77,12 +75,7 @@ class AttentionLayer:
 
 @dataclass(frozen=True, eq=False)
 class LayerPass:
-    """One layer's inputs (after the norm), outputs (before the residual) and attention weights for a batch.
-
-    Arguments:
-        inputs, outputs: of the layer: tokens, the extra ones first, or maps.
-        weights: between all tokens.
-    """
+    """One layer's inputs (after the norm), outputs (before the residual) and attention weights for a batch."""
 
     inputs: Tensor
     outputs: Tensor

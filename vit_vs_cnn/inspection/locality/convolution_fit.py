@@ -18,12 +18,7 @@ RIDGE = 1e-10
 
 
 class FittedConvolution(nn.Module):
-    """A convolution K x K of stride 1 over maps of any floating point type.
-
-    Arguments:
-        weight, bias: as in ``conv2d``.
-        padding: see ``ConvolutionFit``.
-    """
+    """A convolution K x K of stride 1 over maps of any floating point type."""
 
     weight: Tensor
     bias: Tensor
@@ -57,10 +52,7 @@ class ConvolutionFit(Metric):
     would explain anything.
 
     Arguments:
-        in_channels, out_channels: of the maps X and Y.
-        kernel_sizes: odd.
         padding: "valid", "zeros", "replicate" or "circular".
-        ridge: of the penalty, positive.
     """
 
     full_state_update = False

@@ -118,9 +118,6 @@ def receptive_fields(
 
     Reference: Luo et al. 2016, section 3.
     Differs: the gradient's size is averaged, not the gradient, as features of either sign would cancel.
-
-    Arguments:
-        features: from images to maps (batch, channels, rows, cols) by name.
     """
     fields: dict[str, Tensor] = {}
     for batch in images.split(batch_size):

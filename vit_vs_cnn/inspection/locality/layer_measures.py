@@ -29,9 +29,6 @@ class LayerMeasures:
     """First ``fit`` every batch to fit on, then ``hold_out`` every other; then ``report``.
 
     Arguments:
-        example: what the layer does to some images.
-        reach: see ``weights_by_offset``.
-        kernel_sizes: of the ladder.
         replace: kernel sizes of the convolutions fitted to take the layer's place.
     """
 
@@ -151,7 +148,6 @@ def static_output(attention: nn.Module, inputs: Tensor, weights: Float[Tensor, "
         attention: a ``MultiHeadAttention``, or a ``ConvolutionalAttention`` whose queries are its tokens; None is what
             any other gives.
         inputs: tokens (batch, tokens, embed_dim) of the first, maps (batch, channels, rows, cols) of the second.
-        weights: rows are queries.
     """
     if isinstance(attention, MultiHeadAttention):
         values = attention.value_projection(inputs)

@@ -84,12 +84,10 @@ def measure_locality(
             of such. A fit needs more images than (channels K^2) / (interior patches); several times as many are better.
         held_out: others like them, to say how well the fits do.
         labels: of the held-out images; if None, those that their batches bring, if any.
-        batch_size: images at once, where they come as a tensor.
         kernel_sizes: odd; 1, 3 and 5, as far as a layer's grid has room, if None.
         reach: offsets that shares, fits and assignments read; ``default_reach`` if None.
         replace: kernel sizes of the convolutions that take a layer's place, to see what the network loses; a pass over
             ``held_out`` for every layer. 3, or 1 where the grid has no room for that, if None; none if empty.
-        ridge: see ``ConvolutionFit``.
         probes: how many held-out images equivariance and receptive fields are measured on.
         memory: bytes that normal equations may take at a time; a layer's are ``8 (channels K^2)^2`` for the
             largest K of ``kernel_sizes``, and as many for that of ``replace``.

@@ -30,7 +30,6 @@ def patch_weights(
 
     Arguments:
         weights: queries down, keys to the right; the extra tokens first, then the grid row by row.
-        grid_size: (rows, cols) of the patches.
         extra_tokens: tokens that stand for no patch, such as the class token; they are dropped.
         queries: patches whose rows are wanted, as numbers row by row; all if None.
     """

@@ -18,8 +18,6 @@ class ConvolutionOfTokens(nn.Module):
 
     Arguments:
         fitted: the convolution; its padding must not be "valid".
-        grid_size: (rows, cols) of the patches.
-        extra_tokens: how many tokens come before the patches.
         attention: what the extra tokens do; needed if there are any.
         stride: (rows, cols) between the places that are given, where they come as maps.
 

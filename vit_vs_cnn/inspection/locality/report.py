@@ -16,12 +16,10 @@ class HeadLocality:
 
     Arguments:
         relative, positional, content: shares of the variance of the weights; see ``Shares``.
-        log_relative, log_positional, log_content: those of their logarithms.
         entropy: in nats; see ``Entropy``.
         alpha, offset, gaussian_r2: the Gaussian head nearest to it; see ``GaussianFit``.
         centre, width, spread: in patches; see ``Centres``.
         distance: in pixels; see ``Distance``.
-        distance_ratio: over that of uniform attention.
     """
 
     layer: int
@@ -61,7 +59,6 @@ class LayerLocality:
     """One layer of attention.
 
     Arguments:
-        grid_size: (rows, cols) of its tokens.
         reach: how far the offsets go that shares, fits and assignments read.
         uniform_distance: of attention that sees all tokens alike, in pixels.
         head_of_offset, mass, coverage, null_mass, null_coverage, p_value: see ``HeadAssignment``; None and not a number
@@ -105,7 +102,6 @@ class FeatureLocality:
     """The feature map after a block.
 
     Arguments:
-        equivariance_error: see ``equivariance_errors``.
         field_radius: of the effective receptive field of the unit in the middle, in pixels; see ``field_radius``.
     """
 
@@ -120,11 +116,9 @@ class LocalityReport:
     """How convolution-like a network is.
 
     Arguments:
-        images, held_out: how many images were fitted and held out.
         accuracy: of the network on the held-out images; None without labels.
         layers: of attention, the first first; none for a network of convolutions.
         refused: by name, the layers of attention that were not measured, and why.
-        features: the maps after the blocks, the first first.
     """
 
     image_size: tuple[int, int]

@@ -107,9 +107,6 @@ def study_locality(
     What was measured is kept beside the report (``report/locality/<cell>.json``) and is not measured again.
 
     Arguments:
-        count: images to fit on.
-        held_out: images to judge the fits by.
-        root: where the images lie now, if not where they lay.
         trust: whether the class of a model that is not the package's own may be imported.
     """
     pool = None
