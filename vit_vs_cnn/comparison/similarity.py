@@ -138,10 +138,7 @@ def fourier_profile(
 
 
 def judge_similarity(
-    entries: Mapping[str, Entry],
-    test: LabelledImages,
-    *,
-    tell: Callable[[str], None] = lambda _: None,
+    entries: Mapping[str, Entry], test: LabelledImages, *, tell: Callable[[str], None] = lambda _: None
 ) -> Similarity:
     """Compare the layers of every two networks on the same images; no label is looked at.
 

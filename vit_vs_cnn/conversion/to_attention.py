@@ -69,10 +69,7 @@ def compile_network(
         exact_difference=_exact_difference(trained, compiled, images),
         agreement=float(before.argmax(1).eq(after.argmax(1)).double().mean()),
         parameters=(count_parameters(trained.network), count_parameters(compiled)),
-        macs=(
-            count_macs(trained.network, shape),
-            count_macs(compiled, shape),
-        ),
+        macs=(count_macs(trained.network, shape), count_macs(compiled, shape)),
     )
 
 

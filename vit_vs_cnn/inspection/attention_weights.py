@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.layout import TokenLayout, layout_of
+from vit_vs_cnn.inspection.layout import Classes, Images, TokenLayout, layout_of
 from vit_vs_cnn.inspection.locality.measures import Distance
 from vit_vs_cnn.models.recording import AttentionRecorder, as_evaluated, through_torch_attention
 from vit_vs_cnn.models.vit import VisionTransformer
@@ -34,7 +34,7 @@ class AttentionMaps:
     query: Float[Tensor, "batch tokens"]
     grid_size: tuple[int, int]
     extra_tokens: int
-    classes: Int64[Tensor, "batch"] | None = None
+    classes: Classes | None = None
     gradients: list[Float[Tensor, "batch heads tokens tokens"]] | None = None
 
     def to_grid(self, patches: Float[Tensor, "batch patches"]) -> Float[Tensor, "batch rows cols"]:
@@ -55,11 +55,7 @@ def joined(parts: Sequence[AttentionMaps]) -> AttentionMaps:
 
 
 def attention_maps(
-    network: nn.Module,
-    images: Float[Tensor, "batch channels rows cols"],
-    *,
-    layout: TokenLayout | None = None,
-    verify: bool = True,
+    network: nn.Module, images: Images, *, layout: TokenLayout | None = None, verify: bool = True
 ) -> AttentionMaps:
     """The attention weights of every layer, computed explicitly: the logits are those of the fused kernels.
 
@@ -84,8 +80,8 @@ def attention_maps(
 
 def attention_gradients(
     network: nn.Module,
-    images: Float[Tensor, "batch channels rows cols"],
-    classes: Int64[Tensor, "batch"] | None = None,
+    images: Images,
+    classes: Classes | None = None,
     *,
     layout: TokenLayout | None = None,
     verify: bool = True,
@@ -125,9 +121,7 @@ def attention_gradients(
     return _merged(network, found)
 
 
-def chosen_classes(
-    logits: Float[Tensor, "batch classes"], classes: Int64[Tensor, "batch"] | None
-) -> Int64[Tensor, "batch"]:
+def chosen_classes(logits: Float[Tensor, "batch classes"], classes: Classes | None) -> Classes:
     """The classes given, or those that the logits say."""
     if classes is None:
         return logits.detach().argmax(dim=1)

@@ -4,12 +4,16 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.vit import VisionTransformer
 
+#: Normalised, as a network takes them.
+Images = Float[Tensor, "batch channels rows cols"]
+#: One for each image.
+Classes = Int64[Tensor, "batch"]
 #: timm's names of what the head reads, and ours.
 TIMM_POOLS = {"token": "class", "avg": "mean", "map": "attention"}
 

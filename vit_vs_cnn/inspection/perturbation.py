@@ -8,12 +8,13 @@ from torch import Tensor, nn
 from torchvision.transforms.v2.functional import gaussian_blur
 
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection.layout import Classes, Images
 from vit_vs_cnn.inspection.saliency import Maps, descending_ranks, noise_of, resize_maps
 
 FILLS = ("mean", "blur", "noise")
 
 
-def filled(images: Float[Tensor, "batch channels rows cols"], fill: str) -> Float[Tensor, "batch channels rows cols"]:
+def filled(images: Images, fill: str) -> Images:
     """What stands where an image's content is taken away.
 
     Arguments:
@@ -33,9 +34,9 @@ def filled(images: Float[Tensor, "batch channels rows cols"], fill: str) -> Floa
 
 def deletion_curves(
     network: nn.Module,
-    images: Float[Tensor, "batch channels rows cols"],
+    images: Images,
     maps: Maps,
-    classes: Int64[Tensor, "batch"],
+    classes: Classes,
     *,
     fill: str = "mean",
     grid_size: tuple[int, int] = (8, 8),

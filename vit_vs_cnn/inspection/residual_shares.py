@@ -7,13 +7,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection.layout import Images
 from vit_vs_cnn.models.recording import as_evaluated, recorded_calls
 from vit_vs_cnn.models.vit import VisionTransformer
 
 
-def residual_shares(
-    network: nn.Module, images: Float[Tensor, "batch channels rows cols"]
-) -> list[Float[Tensor, "batch tokens"]]:
+def residual_shares(network: nn.Module, images: Images) -> list[Float[Tensor, "batch tokens"]]:
     """The residual's share of each token in each layer, by the lengths of what is added: for ``attention_rollout``.
 
     ``residual_l = |x| / (|x| + |attention branch|)``, so that ``lambda_l = 1 - residual_l``.

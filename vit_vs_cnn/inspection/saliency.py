@@ -15,7 +15,7 @@ from vit_vs_cnn.inspection.attention_flow import attention_flow_map
 from vit_vs_cnn.inspection.attention_weights import AttentionMaps, attention_gradients, attention_maps, has_attention
 from vit_vs_cnn.inspection.class_activation import grad_cam, grad_cam_plus_plus, integrated_gradients
 from vit_vs_cnn.inspection.gradients import gradient_rollout_map, relevance_map
-from vit_vs_cnn.inspection.layout import TokenLayout
+from vit_vs_cnn.inspection.layout import Classes, Images, TokenLayout
 from vit_vs_cnn.inspection.residual_shares import residual_shares
 from vit_vs_cnn.inspection.rollout import raw_attention_map, rollout_map
 from vit_vs_cnn.seeds import derive_seed
@@ -34,8 +34,8 @@ class Question:
     """
 
     network: nn.Module
-    images: Float[Tensor, "batch channels rows cols"]
-    classes: Int64[Tensor, "batch"] | None = None
+    images: Images
+    classes: Classes | None = None
     layout: TokenLayout | None = None
     verify: bool = True
 
@@ -67,10 +67,10 @@ class Method:
 
 def saliency_maps(
     network: nn.Module,
-    images: Float[Tensor, "batch channels rows cols"],
+    images: Images,
     method: str | Method,
     *,
-    classes: Int64[Tensor, "batch"] | None = None,
+    classes: Classes | None = None,
     size: tuple[int, int] | None = None,
     layout: TokenLayout | None = None,
     verify: bool = True,
@@ -93,7 +93,7 @@ def saliency_maps(
 
 def stream_maps(
     network: nn.Module,
-    batches: Iterable[Float[Tensor, "batch channels rows cols"]],
+    batches: Iterable[Images],
     method: str | Method,
     *,
     size: tuple[int, int] | None = None,
@@ -126,9 +126,7 @@ def resize_maps(maps: Maps, size: tuple[int, int]) -> Float[Tensor, "batch rows 
     return F.interpolate(maps.unsqueeze(1), size=size, mode="area").squeeze(1)
 
 
-def noise_of(
-    images: Float[Tensor, "batch channels rows cols"], purpose: str, seed: int = 0
-) -> Float[Tensor, "batch channels rows cols"]:
+def noise_of(images: Images, purpose: str, seed: int = 0) -> Images:
     """Standard normal noise of the images' shape, drawn for each image from its own pixels."""
     drawn = []
     for image in images.detach().float().cpu():
@@ -188,10 +186,7 @@ _METHODS: Mapping[tuple[Needs, bool], Mapping[str, tuple[str, Callable[[Question
         "rollout": ("attention through all layers, heads averaged", _attention(rollout_map)),
         "rollout_max": ("rollout of the strongest head", _attention(rollout_map, head_fusion="max")),
         "rollout_min": ("rollout of the weakest head", _attention(rollout_map, head_fusion="min")),
-        "rollout_discard": (
-            "rollout without the lowest half of each row",
-            _attention(rollout_map, discard_ratio=0.5),
-        ),
+        "rollout_discard": ("rollout without the lowest half of each row", _attention(rollout_map, discard_ratio=0.5)),
         "rollout_norms": (
             "rollout whose residual is measured for each token, by norms",
             _attention(rollout_map, norms=True),
@@ -207,10 +202,7 @@ _METHODS: Mapping[tuple[Needs, bool], Mapping[str, tuple[str, Callable[[Question
         "grad_cam_plus_plus": ("feature maps weighed by powers of their gradients", _asked(grad_cam_plus_plus)),
     },
     ("any", True): {
-        "integrated_gradients": (
-            "pixels times their mean gradient from an empty image",
-            _asked(integrated_gradients),
-        )
+        "integrated_gradients": ("pixels times their mean gradient from an empty image", _asked(integrated_gradients))
     },
     ("any", False): {
         "random": ("noise: what chance gives", _random),

@@ -12,9 +12,14 @@ from vit_vs_cnn.comparison.confidence import Confidence
 from vit_vs_cnn.comparison.entries import Tested, grouped
 from vit_vs_cnn.comparison.latency import Cost
 from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.reporting.behaviour_figures import (
+    attacks_figure,
+    corruptions_figure,
+    cues_figure,
+    shifts_figure,
+    similarity_figures,
+)
 from vit_vs_cnn.reporting.drawing import plain_axes
-from vit_vs_cnn.reporting.robustness_figures import attacks_figure, corruptions_figure, cues_figure, shifts_figure
-from vit_vs_cnn.reporting.similarity_figures import similarity_figures
 from vit_vs_cnn.reporting.style import COLOUR_MAP, GREY, MOST, Looks, looks, percent
 from vit_vs_cnn.statistics.estimate import Estimate
 

@@ -46,12 +46,7 @@ class ConvolutionOfTokens(nn.Module):
         self.attention = attention if extra_tokens else None
 
     def forward(
-        self,
-        queries: Tensor,
-        *,
-        mask: Tensor | None = None,
-        bias: Tensor | None = None,
-        return_weights: bool = False,
+        self, queries: Tensor, *, mask: Tensor | None = None, bias: Tensor | None = None, return_weights: bool = False
     ) -> Tensor:
         """The tokens convolved: (batch, tokens, embed_dim), or (batch, channels, rows, cols) if they come as maps."""
         if mask is not None or bias is not None or return_weights:
