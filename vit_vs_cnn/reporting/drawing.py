@@ -10,7 +10,6 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import PlaceHolderLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
 from vit_vs_cnn.files import written_whole
@@ -78,11 +77,8 @@ def plot_shares(
 
 def picture_of(figure: Figure, kind: str = "svg", *, name: str = "page", dpi: int = DPI) -> bytes:
     """The bytes of a figure as a file; the same figure and name give the same ones."""
-    file = io.BytesIO()
-    with mpl.rc_context({"svg.hashsalt": name}), _laid_out(figure):
-        metadata = {"Date": None} if kind == "svg" else None
-        figure.savefig(file, format=kind, dpi=dpi, metadata=metadata, facecolor="white")
-    return file.getvalue()
+    with _laid_out(figure):
+        return _bytes(figure, kind, name, dpi)
 
 
 def save_figure(figure: Figure, folder: Path, name: str, formats: Sequence[str] = ("png", "svg")) -> list[Path]:
@@ -91,20 +87,26 @@ def save_figure(figure: Figure, folder: Path, name: str, formats: Sequence[str] 
     with _laid_out(figure):
         for path, suffix in zip(paths, formats, strict=True):
             with written_whole(path, contested=True) as partial:
-                partial.write_bytes(picture_of(figure, suffix, name=name))
+                partial.write_bytes(_bytes(figure, suffix, name, DPI))
     return paths
 
 
 @contextmanager
 def _laid_out(figure: Figure) -> Iterator[None]:
-    """Places are found once: matplotlib looks for them twice for each file, which takes longer than all else."""
-    engine = figure.get_layout_engine()
-    if isinstance(engine, PlaceHolderLayoutEngine):  # it is laid out
-        yield
-        return
+    """Places are found once: matplotlib would find them twice for each file, which takes longer than to draw it."""
     make_readable(figure)
+    engine = figure.get_layout_engine()
     if engine is not None:
         figure.draw_without_rendering()
-        figure.set_layout_engine("none")
+    with mpl.rc_context({"figure.autolayout": False, "figure.constrained_layout.use": False}):
+        figure.set_layout_engine(None)
     yield
     figure.set_layout_engine(engine)
+
+
+def _bytes(figure: Figure, kind: str, name: str, dpi: int) -> bytes:
+    file = io.BytesIO()
+    with mpl.rc_context({"svg.hashsalt": name}):
+        metadata = {"Date": None} if kind == "svg" else None
+        figure.savefig(file, format=kind, dpi=dpi, metadata=metadata, facecolor="white")
+    return file.getvalue()
