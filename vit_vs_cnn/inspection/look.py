@@ -1,7 +1,7 @@
 """What networks say about images, where they look for it, and how much of it is there."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -150,7 +150,8 @@ def look_into(
         check_finite(logits, run.name)
         probabilities = logits.softmax(dim=1)
     classes = probabilities.argmax(dim=1) if class_index is None else torch.full((len(pixels),), class_index)
-    chance = torch.stack([_areas(run, pixels, noise, classes, grid_size) for noise in _noises(pixels)]).mean(dim=0)
+    noises = (noise_of(pixels, "random map", number)[:, 0] for number in range(RANDOM_MAPS))
+    chance = torch.stack([_areas(run, pixels, noise, classes, grid_size) for noise in noises]).mean(dim=0)
     found = []
     for number, name in enumerate(methods, start=1):
         tell(f"{run.name}: {name} ({number} of {len(methods)})")
@@ -192,11 +193,6 @@ def attention_of(run: InspectedRun, pixels: Tensor) -> tuple[AttentionMaps | Non
         return joined([attention_maps(run.network, part, verify=part is parts[0]) for part in parts]), None
     except InputError as error:
         return None, str(error)
-
-
-def _noises(pixels: Tensor) -> Iterator[Tensor]:
-    for number in range(RANDOM_MAPS):
-        yield noise_of(pixels, "random map", number)[:, 0]
 
 
 def _areas(

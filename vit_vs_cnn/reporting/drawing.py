@@ -100,8 +100,10 @@ def _laid_out(figure: Figure) -> Iterator[None]:
         figure.draw_without_rendering()
     with mpl.rc_context({"figure.autolayout": False, "figure.constrained_layout.use": False}):
         figure.set_layout_engine(None)
-    yield
-    figure.set_layout_engine(engine)
+    try:
+        yield
+    finally:
+        figure.set_layout_engine(engine)
 
 
 def _bytes(figure: Figure, kind: str, name: str, dpi: int) -> bytes:

@@ -9,7 +9,13 @@ from jaxtyping import Int64
 from torch import Tensor, nn
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.locality.attention_layers import AttentionLayer, attention_layers, layer_passes, to_map
+from vit_vs_cnn.inspection.locality.attention_layers import (
+    AttentionLayer,
+    attention_layers,
+    layer_passes,
+    replace_attention,
+    to_map,
+)
 from vit_vs_cnn.inspection.locality.convolution_fit import RIDGE, check_kernel_sizes
 from vit_vs_cnn.inspection.locality.feature_maps import (
     equivariance_errors,
@@ -19,7 +25,6 @@ from vit_vs_cnn.inspection.locality.feature_maps import (
 )
 from vit_vs_cnn.inspection.locality.layer_measures import LayerMeasures
 from vit_vs_cnn.inspection.locality.offsets import Reach, default_reach, interior_queries
-from vit_vs_cnn.inspection.locality.replacement import replace_attention
 from vit_vs_cnn.inspection.locality.report import FeatureLocality, LayerLocality, LocalityReport, Replacement
 from vit_vs_cnn.models.recording import as_evaluated
 
