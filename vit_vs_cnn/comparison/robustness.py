@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from jaxtyping import Bool, UInt8
+from jaxtyping import Bool
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vit_vs_cnn.comparison.corruptions import CORRUPTIONS, LEVELS, corrupted
+from vit_vs_cnn.comparison.corruptions import CORRUPTIONS, LEVELS, Bytes, corrupted
 from vit_vs_cnn.comparison.entries import Entry, paired_rows
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.objects import draw_objects
@@ -206,9 +206,7 @@ def patch_of(network: nn.Module) -> int | None:
     return None
 
 
-def moved(
-    images: UInt8[Tensor, "count channels rows cols"], rows: int, cols: int
-) -> UInt8[Tensor, "count channels rows cols"]:
+def moved(images: Bytes, rows: int, cols: int) -> Bytes:
     """The images shifted down and to the right; what comes in at the edge is the image's own reflection."""
     margin = max(abs(rows), abs(cols))
     padded = F.pad(images.float(), (margin,) * 4, mode="reflect").byte()
@@ -240,9 +238,7 @@ def _shifts(groups: Groups, test: LabelledImages, tell: Tell) -> Shifts:
     return Shifts(pixels, consistency, patch, over(on), over(off))
 
 
-def shuffled_tiles(
-    images: UInt8[Tensor, "count channels rows cols"], tiles: int, *, seed: int
-) -> UInt8[Tensor, "count channels rows cols"]:
+def shuffled_tiles(images: Bytes, tiles: int, *, seed: int) -> Bytes:
     """Each image cut into ``tiles`` x ``tiles`` tiles, in an order of its own."""
     count, channels, rows, cols = images.shape
     if rows % tiles or cols % tiles:

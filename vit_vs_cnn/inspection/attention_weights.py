@@ -109,12 +109,11 @@ def attention_gradients(
             f"{type(network).__name__}: the weights of layers {missing} are copies beside the path to the logits "
             "(torch's MultiheadAttention gives no others), so there are no gradients with respect to them"
         )
-    found = AttentionMaps(
+    found = replace(
+        maps,
         logits=maps.logits.detach(),
         weights=[layer.detach() for layer in maps.weights],
         query=maps.query.detach(),
-        grid_size=maps.grid_size,
-        extra_tokens=maps.extra_tokens,
         classes=classes,
         gradients=[gradient for gradient in gradients if gradient is not None],
     )

@@ -1,6 +1,6 @@
 """Whom ``inspect`` looks into, and on which images."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -147,18 +147,13 @@ def _run(states: list[TrainedNetwork]) -> InspectedRun:
 
 def _named(runs: list[InspectedRun]) -> list[InspectedRun]:
     """Names as short as tells the runs apart."""
-    ways: list[Callable[[InspectedRun], str]] = [
-        lambda run: run.name,
-        lambda run: f"{run.cell.experiment.name}/{run.name}",
-        lambda run: f"{run.name}-{hash_of(run.cell.identity)[:6]}",
-        lambda run: str(run.path),
-    ]
-    for way in ways:
-        names = [way(run) for run in runs]
-        if len(set(names)) == len(names):
-            break
-    else:
-        raise AssertionError("paths differ")
+    ways = (
+        [run.name for run in runs],
+        [f"{run.cell.experiment.name}/{run.name}" for run in runs],
+        [f"{run.name}-{hash_of(run.cell.identity)[:6]}" for run in runs],
+        [str(run.path) for run in runs],
+    )
+    names = next(way for way in ways if len(set(way)) == len(way))  # paths differ
     return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
 
 

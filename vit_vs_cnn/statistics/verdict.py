@@ -47,17 +47,14 @@ class Comparison:
 
     @property
     def leader(self) -> str:
-        """Who has the higher accuracy, whether or not that is shown."""
         return self.first if self.difference.value >= 0 else self.second
 
     @property
     def follower(self) -> str:
-        """The other one."""
         return self.second if self.difference.value >= 0 else self.first
 
     @property
     def lead(self) -> Estimate:
-        """Accuracy of the leader minus that of the follower."""
         return self.difference if self.difference.value >= 0 else -self.difference
 
     @property

@@ -15,6 +15,7 @@ from vit_vs_cnn.attention.convolution import ConvolutionalAttention
 from vit_vs_cnn.attention.convolution.geometry import Geometry
 from vit_vs_cnn.attention.windows.layers import SlidingWindow
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection.layout import Images
 from vit_vs_cnn.inspection.locality.convolution_fit import FittedConvolution
 from vit_vs_cnn.inspection.locality.offsets import Reach
 from vit_vs_cnn.models.recording import recorded_calls
@@ -83,9 +84,7 @@ class LayerPass:
     weights: Float[Tensor, "batch heads tokens tokens"]
 
 
-def attention_layers(
-    network: nn.Module, example: Float[Tensor, "batch channels rows cols"]
-) -> tuple[list[AttentionLayer], dict[str, str]]:
+def attention_layers(network: nn.Module, example: Images) -> tuple[list[AttentionLayer], dict[str, str]]:
     """The layers of attention, the first first, and by name those that cannot be measured and why.
 
     A ``VisionTransformer`` has one in every block; another network those that are a ``ConvolutionalAttention``. One
@@ -118,7 +117,7 @@ def attention_layers(
 
 
 def layer_passes(
-    network: nn.Module, layers: Sequence[AttentionLayer], images: Float[Tensor, "batch channels rows cols"]
+    network: nn.Module, layers: Sequence[AttentionLayer], images: Images
 ) -> Iterator[tuple[int, LayerPass]]:
     """What the layers do to a batch of images: (index of the layer, its pass), a layer at a time, in parts if large."""
     weighed = isinstance(network, VisionTransformer)
