@@ -78,7 +78,9 @@ def _templates() -> Environment:
 def _embedded(picture: Picture, saved: Mapping[str, Path]) -> dict[str, Any]:
     """A picture as the source of an ``<img>``, with its size in CSS pixels."""
     data = _bytes(saved.get(picture.name, picture.source))
-    kind, (width, height) = ("png", _png_size(data)) if data.startswith(_PNG_MAGIC) else ("svg+xml", _svg_size(data))
+    kind, (width, height) = (
+        ("png", struct.unpack(">II", data[16:24])) if data.startswith(_PNG_MAGIC) else ("svg+xml", _svg_size(data))
+    )
     return {"source": f"data:image/{kind};base64,{base64.b64encode(data).decode()}", "width": width, "height": height}
 
 
@@ -88,11 +90,6 @@ def _bytes(source: Source) -> bytes:
     if isinstance(source, Path):
         return source.read_bytes()
     return source.encode() if isinstance(source, str) else source
-
-
-def _png_size(data: bytes) -> tuple[int, int]:
-    width, height = struct.unpack(">II", data[16:24])
-    return width, height
 
 
 def _svg_size(data: bytes) -> tuple[int, int]:

@@ -147,11 +147,10 @@ class LocalityReport:
         return [_flat(dataclasses.asdict(found)) for found in self.features]
 
     def _layer_row(self, layer: LayerLocality) -> dict[str, Number]:
-        means = ("relative", "positional", "content", "log_relative", "log_positional", "log_content", "entropy")
-        row: dict[str, Any] = {"layer": layer.layer, "name": layer.name, "grid": layer.grid_size} | {
-            name: layer.mean(name) for name in means
-        }
-        row |= {name: layer.mean(name) for name in ("gaussian_r2", "width", "distance", "distance_ratio")}
+        shares = ("relative", "positional", "content", "log_relative", "log_positional", "log_content")
+        row: dict[str, Any] = {"layer": layer.layer, "name": layer.name, "grid": layer.grid_size}
+        for name in (*shares, "entropy", "gaussian_r2", "width", "distance", "distance_ratio"):
+            row[name] = layer.mean(name)
         row |= {name: getattr(layer, name) for name in ("mass", "null_mass", "coverage", "null_coverage", "p_value")}
         row |= {f"r2_{size}": share for size, share in layer.ladder.items()}
         row |= {"r2_static": layer.static, "content_share": layer.content_share}

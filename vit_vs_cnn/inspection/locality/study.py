@@ -72,9 +72,7 @@ def measure_network(
         normalise(on.fitted.images),
         normalise(on.held_out.images),
         on.held_out.labels,
-        kernel_sizes=(3,) if summary_only else None,
-        replace=() if summary_only else None,
-        probes=4 if summary_only else 64,
+        **({"kernel_sizes": (3,), "replace": (), "probes": 4} if summary_only else {}),
     )
 
 
