@@ -173,12 +173,9 @@ def _names(networks: Sequence[TrainedNetwork]) -> dict[int, tuple[str, str]]:
         lambda s: f"{s.cell.experiment.name}/{s.cell.contender}-n{s.cell.train_size}",
         lambda s: f"{s.cell.contender}-n{s.cell.train_size}-{kinds[id(s)][:6]}",
     ]
-    for way in ways:
-        groups = {id(s): way(s) + _file(s) for s in networks}
-        if len(set(groups.values())) == len(set(kinds.values())):
-            break
-    else:
-        raise AssertionError("kinds differ, so their hashes do")
+    named = ({id(s): way(s) + _file(s) for s in networks} for way in ways)
+    # kinds differ, so their hashes do: the last way tells them apart
+    groups = next(found for found in named if len(set(found.values())) == len(set(kinds.values())))
     return {id(s): (f"{groups[id(s)]}-s{s.cell.seed}", groups[id(s)]) for s in networks}
 
 

@@ -137,19 +137,12 @@ def _score_batch(
 
 
 def _curves(job: _Job, images: Tensor, maps: Maps, classes: Classes) -> Iterator[tuple[str, Float[Tensor, "batch"]]]:
+    tokens = job.grid_size[0] * job.grid_size[1]
+    how = {"grid_size": job.grid_size, "steps": min(job.steps, tokens)}
     for fill in job.fills:
         for name, insert in {"deletion": False, "insertion": True}.items():
-            curves = deletion_curves(
-                job.network,
-                images,
-                maps,
-                classes,
-                fill=fill,
-                grid_size=job.grid_size,
-                steps=min(job.steps, job.grid_size[0] * job.grid_size[1]),
-                insert=insert,
-            )
-            yield f"{name}_{fill}", area_under(curves, job.grid_size[0] * job.grid_size[1])
+            curves = deletion_curves(job.network, images, maps, classes, fill=fill, insert=insert, **how)
+            yield f"{name}_{fill}", area_under(curves, tokens)
 
 
 class MaskAgreement(NamedTuple):

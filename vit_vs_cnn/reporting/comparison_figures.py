@@ -37,9 +37,8 @@ def figures_of(comparison: Comparison, tested: Sequence[Tested], test: LabelledI
             drawn["pictures"] = pictures_figure(comparison.pictures, tested, test)
     if comparison.confidence:
         first = {network.group: network.name for network in reversed(comparison.networks)}
-        drawn["reliability"] = reliability_figure(
-            {group: first[group] for group in known}, comparison.confidence, known
-        )
+        ordered = {group: first[group] for group in known}
+        drawn["reliability"] = reliability_figure(ordered, comparison.confidence, known)
     if comparison.robustness is not None:
         drawn["corruptions"] = corruptions_figure(comparison.robustness, known)
         drawn["shifts"] = shifts_figure(comparison.robustness, known)

@@ -57,9 +57,8 @@ def comparison_document(
         document.section("Before you read on", Bullets(warnings, "warning"))
     tables = tables_of(comparison)
     for part, heading in HEADINGS.items():
-        drawn = [
-            _picture(name, figure, document) for name, figure in (figures or {}).items() if CAPTIONS[name][0] == part
-        ]
+        of_part = {name: one for name, one in (figures or {}).items() if CAPTIONS[name][0] == part}
+        drawn = [_picture(name, figure, document) for name, figure in of_part.items()]
         if drawn or part in tables:
             document.section(heading, *tables.get(part, []), *drawn)
     document.section("How it was done", *([Bullets(notes, "note")] if notes else []), Facts(_method(comparison)))

@@ -192,9 +192,8 @@ def _pictures(
     for index in range(count):
         if index % TOLD == 0:
             tell(f"pictures {index + 1} to {min(index + TOLD, count)} of {count}")
-        written += save_figure(
-            pictures.card(shown, networks, index), folder / "pictures", f"{index:0{digits}}", ("png",)
-        )
+        card = pictures.card(shown, networks, index)
+        written += save_figure(card, folder / "pictures", f"{index:0{digits}}", ("png",))
     for number, first in enumerate(range(0, count, pictures.COLUMNS)):
         if number % TOLD == 0:
             tell(f"sheets of {pictures.COLUMNS} pictures")
