@@ -29,10 +29,7 @@ Config = Place | Mapping[str, Any] | Experiment
 
 
 def train(
-    config: Config | Sequence[Config] | None = None,
-    overrides: Mapping[str, Any] | None = None,
-    *,
-    quiet: bool = False,
+    config: Config | Sequence[Config] | None = None, overrides: Mapping[str, Any] | None = None, *, quiet: bool = False
 ) -> "Findings | None":
     """Train the contenders of a config under one protocol, write the report, and say what was found.
 
@@ -312,8 +309,7 @@ def locality(
         InputError: nothing there that can be opened, its images are not there, or a network without attention.
     """
     from vit_vs_cnn.inspection.locality.study import images_for, measure_network, study_locality
-    from vit_vs_cnn.reporting.locality_report import write_locality
-    from vit_vs_cnn.reporting.locality_study import write_study
+    from vit_vs_cnn.reporting.locality_report import write_locality, write_study
     from vit_vs_cnn.results import Locality
 
     _at_least_one(count=count, held_out=held_out)
@@ -394,11 +390,7 @@ def to_attention(
 
 
 def export(
-    path: Place,
-    *,
-    format: Sequence[str] = ("safetensors", "onnx"),
-    output: Place | None = None,
-    trust: bool = False,
+    path: Place, *, format: Sequence[str] = ("safetensors", "onnx"), output: Place | None = None, trust: bool = False
 ) -> "list[Exported]":
     """Write a trained network in the formats that others read, and check that each gives its logits.
 

@@ -46,10 +46,6 @@ class Findings(regimes.Findings, Written):
     """What the finished cells of an experiment say, and the report that was written of it.
 
     ``answer`` says it in two sentences, ``frame()`` has one row for each cell, ``plot()`` draws the learning curves.
-
-    Arguments:
-        results, analysis, correct, notes, folder: see the base class.
-        written: the files of the report.
     """
 
     written: tuple[Path, ...]
@@ -61,7 +57,6 @@ class Findings(regimes.Findings, Written):
         return learning_curves(self.analysis)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
         return {"answer": self.answer, "cells": records(self.frame()), "written": self.written}
 
     def __repr__(self) -> str:
@@ -79,10 +74,8 @@ class Compared(Written):
     """Networks compared on the same test images.
 
     Arguments:
-        comparison: all that was measured and judged.
         notes: what was chosen on the user's behalf.
         sizes: parameters and multiply-accumulates of one image, by group; None where these cannot be counted.
-        written: files, where an output folder was named.
     """
 
     comparison: Comparison
@@ -130,7 +123,6 @@ class Compared(Written):
         return row
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values: all that was measured and judged."""
         return {**self.comparison.to_dict(), "notes": self.notes}
 
     def __repr__(self) -> str:
@@ -148,12 +140,9 @@ class Inspected(Written):
     """Where networks look.
 
     Arguments:
-        looked: what each network says and its maps.
         scores: how far each method's maps can be trusted, by network; empty unless it was asked for.
         refused: by network and method, why it was not scored.
-        images: how many images were looked at.
         explorer: what is said of the explorer; None where there is none.
-        written: the files, the page last.
     """
 
     looked: tuple[NetworkMaps, ...]
@@ -165,7 +154,6 @@ class Inspected(Written):
 
     @property
     def lines(self) -> list[str]:
-        """What was seen, a sentence each."""
         said = [f"{name}: {method} is not scored: {why}" for (name, method), why in self.refused.items()]
         for one in self.looked:
             if one.unseen is not None:
@@ -193,7 +181,6 @@ class Inspected(Written):
         return pandas.DataFrame(rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
         return {"lines": self.lines, "methods": records(self.frame()), "written": self.written}
 
     def __repr__(self) -> str:
@@ -211,9 +198,7 @@ class Explanation:
     Arguments:
         image: as the network takes it, as bytes.
         map: the larger, the more a place counts; on the method's own grid.
-        method: whose map.
         class_name: of the class that the map is for; methods that know no class give the same one for all.
-        probability: that the network gives to this class.
     """
 
     image: np.ndarray
@@ -294,11 +279,7 @@ class LoadedNetwork(TrainedNetwork):
 
 
 def class_index(name: str, class_names: Sequence[str]) -> int:
-    """The number of a class.
-
-    Raises:
-        InputError: there is none of that name.
-    """
+    """The number of a class."""
     if name not in class_names:
         raise InputError(f"class {name}: no such class; there are {', '.join(class_names)}")
     return list(class_names).index(name)
@@ -309,11 +290,9 @@ class Locality:
     """How convolution-like a network's attention is, or that of every network of an experiment.
 
     Arguments:
-        title: of what was measured.
         report: of one network; None of an experiment.
         findings: of the experiment; None of one network.
         layers: every layer of every network of the experiment, before and after training.
-        written: the files.
     """
 
     title: str
@@ -338,7 +317,6 @@ class Locality:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
         return {"title": self.title, "layers": records(self.frame()), "written": self.written}
 
 

@@ -5,12 +5,14 @@ import torch
 from torch import nn
 
 from tests.comparison.entries import TinyCnn, drawn_images, entry
-from vit_vs_cnn.comparison.features import as_maps, features_of, layer_names
 from vit_vs_cnn.comparison.similarity import (
     MinibatchCka,
+    as_maps,
+    features_of,
     fourier_profile,
     gram_matrix,
     judge_similarity,
+    layer_names,
     unbiased_hsic,
 )
 from vit_vs_cnn.models import create_model

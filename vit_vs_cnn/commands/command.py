@@ -19,13 +19,7 @@ PRINT_CONFIG = Setting("print_config", bool, False, "Print the config with every
 
 @dataclass
 class Given:
-    """What the words of a command line say.
-
-    Arguments:
-        paths: what stands without an option.
-        options: of the function and of the command line, typed.
-        overrides: settings of a config by their dotted names.
-    """
+    """What the words of a command line say."""
 
     paths: list[str] = field(default_factory=list)
     options: dict[str, Any] = field(default_factory=dict)
@@ -37,7 +31,6 @@ class Command:
     """One command.
 
     Arguments:
-        name: as the user types it.
         example: command lines, for its help.
         daily: the options that its help shows before all others are asked for; all of them if none is named.
         besides: options of the command line alone.
@@ -54,7 +47,6 @@ class Command:
 
     @property
     def function(self) -> Callable[..., Any]:
-        """What does the work."""
         return getattr(importlib.import_module(self.home), self.name.replace("-", "_"))
 
     @cached_property
@@ -133,11 +125,9 @@ class Command:
 
     @property
     def path_word(self) -> str:
-        """``PATH``, ``FOLDER``, ..."""
         return "" if self.path is None else self.path.name.removesuffix("s").upper()
 
     def call(self, given: Given) -> Any:
-        """What the function gives."""
         besides = {one.name for one in self.besides}
         options = {name: value for name, value in given.options.items() if name not in besides}
         if self.configured:

@@ -116,11 +116,7 @@ def _entries(entries: list[tuple[str, str]]) -> Iterator[str]:
 
 
 def completion(shell: str) -> str:
-    """The script that makes a shell complete commands and options.
-
-    Raises:
-        InputError: a shell that is not known.
-    """
+    """The script that makes a shell complete commands and options."""
     if shell not in SHELLS:
         raise InputError(f"--print-completion: expected one of {', '.join(SHELLS)}, got {shell or 'nothing'}")
     shown = {name: command for name, command in COMMANDS.items() if name not in INTERNAL}

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from vit_vs_cnn.config.experiment import Experiment
     from vit_vs_cnn.conversion.export import Exported
     from vit_vs_cnn.conversion.to_attention import Compilation
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
 
 
 def as_json(found: Any) -> str:
-    """A result as JSON."""
     return json.dumps(_plain(found), indent=1, allow_nan=False, default=str) + "\n"
 
 
@@ -57,12 +58,9 @@ def recorded(path: Path, *, in_json: bool) -> None:
 
 
 def _table(results: list[dict[str, Any]], analysis: "Analysis", folder: Path) -> None:
-    """The cells, and what may be said of them."""
-    from rich.console import Console
-
     from vit_vs_cnn.reporting.tables import comparison_lines, print_table
 
-    print_table(results, analysis, title=folder.resolve().name, console=Console())
+    print_table(results, analysis, title=folder.resolve().name, console=_console())
     _say(*comparison_lines(analysis))
 
 
@@ -72,31 +70,25 @@ def tune(found: "Experiment") -> None:
 
 
 def status(found: "ExperimentStatus") -> None:
-    from rich.console import Console
-
     from vit_vs_cnn.runs.status_view import status_line, status_table
 
-    Console().print(status_table(found))
+    _console().print(status_table(found))
     _say(f"{found.name}: {status_line(found)}")
 
 
 def compare(found: "Compared") -> None:
-    from rich.console import Console
-
     from vit_vs_cnn.reporting.comparison_report import print_comparison
 
-    print_comparison(found.comparison, found.notes, Console())
+    print_comparison(found.comparison, found.notes, _console())
     if found.page is not None:
         _say(f"wrote {found.page} and {len(found.written) - 1} more files beside it")
 
 
 def inspect(found: "Inspected") -> None:
-    from rich.console import Console
-
     from vit_vs_cnn.reporting.inspection_report import print_scores
 
     if found.scores:
-        print_scores(found.scores, Console())
+        print_scores(found.scores, _console())
     _say(*found.lines)
     if found.explorer is not None:
         _say(f"wrote {found.explorer}")
@@ -104,12 +96,10 @@ def inspect(found: "Inspected") -> None:
 
 
 def locality(found: "Locality") -> None:
-    from rich.console import Console
-
     from vit_vs_cnn.reporting.locality_report import print_locality
 
     if found.report is not None:
-        print_locality(found.report, title=found.title.removeprefix("Locality of "), console=Console())
+        print_locality(found.report, title=found.title.removeprefix("Locality of "), console=_console())
     elif found.findings is not None:
         _table(found.findings.results, found.findings.analysis, found.findings.folder)
     _wrote(found.written)
@@ -143,6 +133,12 @@ def models(found: list[dict[str, Any]]) -> None:
         parameters, macs = in_millions(one["parameters"]), in_millions(one["macs"])
         _say(f"{one['name']:<16} {parameters:>7} parameters  {macs:>7} MACs")
     _say("timm/<name>      any model of timm")
+
+
+def _console() -> "Console":
+    from rich.console import Console
+
+    return Console()
 
 
 def _say(*lines: str) -> None:

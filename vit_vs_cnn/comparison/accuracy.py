@@ -23,7 +23,6 @@ class GroupAccuracy:
     Arguments:
         top1, top5: with 95 % intervals: of fresh images for one network, of fresh seeds and images for several; no
             top5 where there are five classes or fewer.
-        by_network: top-1 of each network.
     """
 
     name: str
@@ -74,7 +73,6 @@ class Accuracy:
     Arguments:
         few_classes: a sentence on each network that names one class only, or fewer than half of those that occur.
         confusion: of each group, summed over its seeds: rows are true classes, columns predicted ones.
-        networks: names, in the order of ``disagreement``.
         disagreement: share of images that two networks call different names.
     """
 
@@ -90,7 +88,6 @@ class Accuracy:
 
 
 def judge_accuracy(tested: Sequence[Tested], class_names: Sequence[str]) -> Accuracy:
-    """Compare networks that were tested on the same images."""
     groups = grouped(tested)
     ordered = [t for members in groups.values() for t in members]
     answers = Answers(tested[0].predictions.class_counts, {t.name: t.predictions.classes_named for t in ordered})
@@ -168,19 +165,16 @@ def _overall(groups: dict[str, list[Tested]]) -> Overall:
 def _classes(groups: dict[str, list[Tested]], class_names: Sequence[str]) -> list[ClassAccuracy]:
     labels = next(iter(groups.values()))[0].predictions.labels.numpy()
     correct = {name: correct_of(members) for name, members in groups.items()}
-    there = [(index, name) for index, name in enumerate(class_names) if (labels == index).any()]
+    there = {index: labels == index for index in range(len(class_names)) if (labels == index).any()}
     p_values: list[float | None] = [None] * len(there)
     if len(groups) == 2:
         a, b, paired = _rows(*groups.values())
-        p_values = [*holm([_class_p(a[:, labels == c], b[:, labels == c], paired) for c, _ in there])]
+        p_values = [*holm([_class_p(a[:, of], b[:, of], paired) for of in there.values()])]
     return [
         ClassAccuracy(
-            name,
-            int((labels == index).sum()),
-            {group: float(right[:, labels == index].mean()) for group, right in correct.items()},
-            p,
+            class_names[index], int(of.sum()), {name: float(right[:, of].mean()) for name, right in correct.items()}, p
         )
-        for (index, name), p in zip(there, p_values, strict=True)
+        for (index, of), p in zip(there.items(), p_values, strict=True)
     ]
 
 
@@ -190,11 +184,9 @@ def _class_p(first: np.ndarray, second: np.ndarray, paired: bool) -> float:
 
 def _confusion(members: Sequence[Tested], classes: int) -> list[list[int]]:
     matrix = torch.zeros(classes * classes, dtype=torch.int64)
-    for one in members:
-        predictions = one.predictions
-        matrix += torch.bincount(
-            predictions.labels * classes + predictions.logits.argmax(1), minlength=classes * classes
-        )
+    for predictions in (one.predictions for one in members):
+        places = predictions.labels * classes + predictions.logits.argmax(1)
+        matrix += torch.bincount(places, minlength=classes * classes)
     return matrix.view(classes, classes).tolist()
 
 

@@ -25,7 +25,6 @@ class Attacked:
     """Accuracy on images that were changed against the very network that classifies them.
 
     Arguments:
-        radii: most that a value may change, in units of 1/255.
         fgsm, pgd: by group, for each radius: one step, and ten steps from a random start.
     """
 
@@ -47,9 +46,6 @@ def attack(
 
     Reference: Goodfellow et al., "Explaining and harnessing adversarial examples", 2015; Madry et al., "Towards deep
     learning models resistant to adversarial attacks", 2018.
-
-    Raises:
-        InputError: captum is not installed.
     """
     try:
         from captum.robust import FGSM, PGD
@@ -79,11 +75,10 @@ def _attacked(
         torch.manual_seed(derive_seed(seed, "attack"))
         for images, labels in zip(test.images.split(250), test.labels.split(250), strict=True):
             clean, truth = images.to(device).float() / 255, labels.to(device)
+            steps = {"step_size": radius / 4, "step_num": STEPS, "random_start": True}
             found = (
                 single.perturb(clean, epsilon=radius, target=truth),
-                many.perturb(
-                    clean, radius=radius, step_size=radius / 4, step_num=STEPS, target=truth, random_start=True
-                ),
+                many.perturb(clean, radius=radius, target=truth, **steps),
             )
             with torch.no_grad():
                 for kind, changed in enumerate(found):

@@ -1,6 +1,7 @@
 """A whole comparison: the parts that were asked for, on the same images, with what a reader must know."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,11 +24,7 @@ PARTS = ("accuracy", "confidence", "robustness", "similarity", "cost", "differen
 
 
 def chosen_parts(parts: Sequence[str] | None, skip: Sequence[str] | None) -> tuple[str, ...]:
-    """The parts that are named, or those that are not to be skipped, in their order.
-
-    Raises:
-        InputError: an unknown part, or both are given.
-    """
+    """The parts that are named, or those that are not to be skipped, in their order."""
     if parts is not None and skip is not None:
         raise InputError("take either parts or skip")
     given = parts if skip is None else skip
@@ -42,14 +39,10 @@ class Settings:
     """How thoroughly to compare.
 
     Arguments:
-        parts: which of ``PARTS``.
         robustness_images, similarity_images, attack_images: test images that are used there, at most.
         latency_rounds, batch_rounds: single images and batches that are timed.
         pictures: images of each kind in the grid of pictures.
-        attack: whether FGSM and PGD are run.
 
-    Raises:
-        InputError: an unknown part, none at all, or no image for robustness.
     """
 
     parts: tuple[str, ...] = PARTS
@@ -98,8 +91,6 @@ class Comparison:
     """What came out; a part that was not asked for is None.
 
     Arguments:
-        confidence: of each network.
-        pictures: numbers of test images by kind, see ``choose_pictures``.
         cost: of one network of each group.
     """
 
@@ -119,7 +110,6 @@ class Comparison:
 
     @property
     def conclusions(self) -> list[str]:
-        """What is said of every pair, in sentences."""
         return [pair.comparison.sentence for pair in self.accuracy.pairs] if self.accuracy else []
 
     def to_dict(self) -> dict[str, Any]:
@@ -145,7 +135,9 @@ def compare(
     results: dict[str, Any] = {}
     answers: list[Tested] = []
     if {"accuracy", "confidence"} & {*settings.parts}:
-        answers = _test(entries, test, tell)
+        for one in entries:
+            tell(f"accuracy: testing {one.name}")
+            answers.append(tested(one, test))
     if "accuracy" in settings.parts:
         tell("accuracy: intervals and tests")
         results["accuracy"] = judge_accuracy(answers, test.class_names)
@@ -187,14 +179,6 @@ def _prefixed(tell: Callable[[str], None], part: str) -> Callable[[str], None]:
     return lambda text: tell(f"{part}: {text}")
 
 
-def _test(entries: Sequence[Entry], test: LabelledImages, tell: Callable[[str], None]) -> list[Tested]:
-    answers = []
-    for one in entries:
-        tell(f"accuracy: testing {one.name}")
-        answers.append(tested(one, test))
-    return answers
-
-
 def _confidence(one: Tested, tell: Callable[[str], None]) -> Confidence:
     tell(f"confidence: {one.name}")
     predictions, held = one.predictions, one.validation
@@ -215,12 +199,11 @@ def _robustness(
         few = evenly(test, settings.attack_images)
         results["attacked"] = attack(groups, few, seed=settings.seed, tell=_prefixed(tell, "robustness"))
     what = f"{len(CORRUPTIONS) * len(LEVELS)} corruptions, shifts and shuffles of {len(some)} test images"
-    for name, members in groups.items():
-        for one in members:
-            one.ledger.record(
-                weights=hash_weights(one.network),
-                test_set=test.fingerprint(),
-                accuracy=robustness.corruptions.mean[name].value,
-                what=f"{one.name} (compare: {what})",
-            )
+    for one in itertools.chain(*groups.values()):
+        one.ledger.record(
+            weights=hash_weights(one.network),
+            test_set=test.fingerprint(),
+            accuracy=robustness.corruptions.mean[one.group].value,
+            what=f"{one.name} (compare: {what})",
+        )
     return results

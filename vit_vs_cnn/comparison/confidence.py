@@ -39,8 +39,6 @@ class Confidence:
 
     Arguments:
         temperature: logits are divided by it; None where there is nothing to fit it on.
-        fitted_on: validation images that it was fitted on.
-        after: None without a temperature.
     """
 
     before: Calibration
@@ -62,15 +60,8 @@ def calibration(logits: Float[Tensor, "count classes"], labels: Int64[Tensor, "c
     """Every number on calibration, in float64."""
     logits = logits.double()
     probabilities = logits.softmax(1)
-    confidence, accuracy, counts = reliability(probabilities, labels)
-    return Calibration(
-        ece=expected_calibration_error(probabilities, labels),
-        nll=float(F.cross_entropy(logits, labels)),
-        brier=brier_score(probabilities, labels),
-        confidence=confidence,
-        accuracy=accuracy,
-        counts=counts,
-    )
+    ece, nll = expected_calibration_error(probabilities, labels), float(F.cross_entropy(logits, labels))
+    return Calibration(ece, nll, brier_score(probabilities, labels), *reliability(probabilities, labels))
 
 
 def fit_temperature(logits: Float[Tensor, "count classes"], labels: Int64[Tensor, "count"]) -> float:

@@ -22,6 +22,7 @@ from torch.nn import functional as F
 
 from vit_vs_cnn.seeds import derive_seed
 
+Bytes = UInt8[Tensor, "count channels rows cols"]
 LEVELS = (1, 2, 3, 4, 5)
 #: Images that are spoiled at a time, each such chunk from a generator of its own.
 CHUNK = 50
@@ -185,16 +186,11 @@ CORRUPTIONS: Mapping[str, Corruption] = {
 }
 
 
-def corrupted(
-    images: UInt8[Tensor, "count channels rows cols"], name: str, level: int, *, seed: int = 0
-) -> UInt8[Tensor, "count channels rows cols"]:
+def corrupted(images: Bytes, name: str, level: int, *, seed: int = 0) -> Bytes:
     """The images with one corruption; the same seed gives the same bytes, and image i does not depend on later ones.
 
     Arguments:
         seed: of what is drawn; the level does not enter.
-
-    Raises:
-        ValueError: no such corruption or level.
     """
     if name not in CORRUPTIONS or level not in LEVELS:
         raise ValueError(f"corruption {name!r} at level {level}: there are {', '.join(CORRUPTIONS)} at 1 to 5")
@@ -212,7 +208,7 @@ def _chunks(images: Tensor, name: str, seed: int) -> Iterator[tuple[Tensor, Gene
         yield filled.float() / 255, generator
 
 
-def _bytes(images: Float[Tensor, "count channels rows cols"]) -> UInt8[Tensor, "count channels rows cols"]:
+def _bytes(images: Float[Tensor, "count channels rows cols"]) -> Bytes:
     return images.clamp(0, 1).mul(255).round().byte()
 
 

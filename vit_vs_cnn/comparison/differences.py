@@ -1,5 +1,6 @@
 """What differs between networks besides their answers: settings side by side, and what makes a comparison unfair."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +35,6 @@ class Differences:
     """What a reader must know before the numbers.
 
     Arguments:
-        settings: those that differ, and only those.
         training: what each group's training took: steps, images, epochs, FLOPs, seconds; always all of them together.
         trials: recipes tried before each group's was settled on.
         test_evaluations: how often each network's weights have been tested by now.
@@ -75,9 +75,10 @@ def judge_differences(entries: Sequence[Entry], test_evaluations: Mapping[str, i
     groups: dict[str, list[Entry]] = {}
     for one in entries:
         groups.setdefault(one.group, []).append(one)
-    known = {name: _without_seed(members[0].config) for name, members in groups.items() if members[0].config}
+    first = {name: members[0] for name, members in groups.items()}
+    known = {name: {k: v for k, v in one.config.items() if k != "seed"} for name, one in first.items() if one.config}
     settings = differing_settings(known)
-    trials = {name: members[0].trials for name, members in groups.items()}
+    trials = {name: one.trials for name, one in first.items()}
     warnings = [warning for one in entries for warning in one.warnings]
     warnings += [f"it is not known how {name} was trained" for name in groups if name not in known]
     warnings += _unfair(settings) + _about_seeds(groups) + _about_trials(trials)
@@ -85,21 +86,13 @@ def judge_differences(entries: Sequence[Entry], test_evaluations: Mapping[str, i
         warnings.append(
             f"weights that have been tested more than once, this comparison included: {', '.join(repeated)}"
         )
-    training = {name: members[0].training for name, members in groups.items() if members[0].training}
+    training = {name: one.training for name, one in first.items() if one.training}
     return Differences(settings, training, trials, dict(test_evaluations), list(dict.fromkeys(warnings)))
 
 
-def _without_seed(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in config.items() if key != "seed"}
-
-
 def _unfair(settings: Sequence[Difference]) -> list[str]:
-    found = []
-    for start, reason in UNFAIR.items():
-        there = [d for d in settings if d.setting == start or d.setting.startswith(f"{start}.")]
-        if there:
-            found.append(f"{reason}: {'; '.join(_side_by_side(d) for d in there)}")
-    return found
+    there = {start: [d for d in settings if f"{d.setting}.".startswith(f"{start}.")] for start in UNFAIR}
+    return [f"{UNFAIR[start]}: {'; '.join(map(_side_by_side, found))}" for start, found in there.items() if found]
 
 
 def _side_by_side(difference: Difference) -> str:
@@ -112,12 +105,8 @@ def _about_seeds(groups: Mapping[str, Sequence[Entry]]) -> list[str]:
     if len({frozenset(s) for s in seeds.values()}) > 1:
         listed = "; ".join(f"{name} {', '.join(map(_seed, sorted(v, key=_seed)))}" for name, v in seeds.items())
         return [f"they were trained with different seeds, so they are not paired: {listed}"]
-    subsets: dict[int | None, set[str]] = {}
-    for members in groups.values():
-        for one in members:
-            if one.subset is not None:
-                subsets.setdefault(one.seed, set()).add(one.subset)
-    differing = sorted(str(seed) for seed, hashes in subsets.items() if len(hashes) > 1)
+    subsets = {(one.seed, one.subset) for members in groups.values() for one in members if one.subset is not None}
+    differing = sorted(str(seed) for seed, times in Counter(seed for seed, _ in subsets).items() if times > 1)
     return [f"with seed {', '.join(differing)} they were trained on different subsets"] if differing else []
 
 

@@ -16,7 +16,6 @@ class Entry(TrainedNetwork):
 
     Arguments:
         group: what it is a seed of; networks of one group differ by the seed alone.
-        ledger: where it is noted that it was tested.
         seed: of its subset and its initialisation; None if not known.
         subset: hash of the images that it was trained on; None if not known.
         trials: recipes tried before this one was settled on; None if not known.
@@ -42,7 +41,6 @@ class Tested(Entry):
     """One that was tested.
 
     Arguments:
-        predictions: on the test images.
         times: how often its weights have been tested by now, this comparison included.
         reused: whether the predictions are those that were saved when it was first tested.
     """
@@ -68,7 +66,6 @@ def tested(entry: Entry, test: LabelledImages) -> Tested:
 
 
 def grouped(entries: Iterable[One]) -> dict[str, list[One]]:
-    """The networks of each group, in the order in which the groups appear; within one, by seed."""
     groups: dict[str, list[One]] = {}
     for one in entries:
         groups.setdefault(one.group, []).append(one)

@@ -87,9 +87,9 @@ def measure_cost(
     """Measure all networks in turns, where they are.
 
     Arguments:
-        trained: by name, all for images of one shape and on one device.
+        trained: all for images of one shape and on one device.
         rounds: single images for the latency.
-        batch_sizes: tried for the throughput, in rising order, until one takes too long or memory runs out.
+        batch_sizes: for the throughput, in rising order, until one takes too long or memory runs out.
     """
     shape = next(iter(trained.values())).image_shape
     networks = {name: one.network for name, one in trained.items()}

@@ -50,11 +50,7 @@ def open_entries(
     """Open everything and see that it can be compared, before anything is computed.
 
     Arguments:
-        words: files and folders, or ``timm/NAME`` with or without ``=WEIGHTS_FILE``.
-        root: where the images lie now, if not where they lay.
-        train_size: which cells of whole experiments; the largest that all of its contenders have finished if None.
-        open_test_set: test also those whose experiment was scored on validation images, to keep the test set shut.
-        trust: whether the class of a model that is not the package's own may be imported.
+        words, root, train_size, open_test_set, trust: see ``api.compare``.
 
     Raises:
         InputError: something that cannot be opened, or cannot be compared with the others: other classes, other test
@@ -107,17 +103,13 @@ def _expanded(words: Sequence[str], train_size: int | None) -> tuple[list[str], 
 def _cells_of(experiment: Path, train_size: int | None) -> tuple[list[Path], int]:
     """The finished cells of one training size; if none is named, the largest of which every cell is finished."""
     names, results = read_grid(experiment), finished_cells(experiment)
-    by_size: dict[int, set[str]] = {}
-    for folder, result in results.items():
-        by_size.setdefault(result["train_size"], set()).add(folder.name)
-    planned = {size: {name for name in names if f"-n{size}-s" in name} for size in by_size}
-    contenders = {result["contender"] for result in results.values()}
-    there = {s: {results[f]["contender"] for f in results if results[f]["train_size"] == s} for s in by_size}
-    whole = [size for size in by_size if planned[size] <= by_size[size]]
-    whole = whole or [size for size in by_size if there[size] == contenders]
-    size = train_size or max(whole or by_size)
-    if size not in by_size:
-        raise InputError(f"{experiment}: no finished cell of {size} images; there are {sorted(by_size)}")
+    sizes, finished = {result["train_size"] for result in results.values()}, {folder.name for folder in results}
+    there = {(result["contender"], result["train_size"]) for result in results.values()}
+    whole = [size for size in sizes if finished.issuperset(name for name in names if f"-n{size}-s" in name)]
+    whole = whole or [size for size in sizes if all((contender, size) in there for contender, _ in there)]
+    size = train_size or max(whole or sizes)
+    if size not in sizes:
+        raise InputError(f"{experiment}: no finished cell of {size} images; there are {sorted(sizes)}")
     return [folder for folder, result in results.items() if result["train_size"] == size], size
 
 
@@ -181,12 +173,9 @@ def _names(networks: Sequence[TrainedNetwork]) -> dict[int, tuple[str, str]]:
         lambda s: f"{s.cell.experiment.name}/{s.cell.contender}-n{s.cell.train_size}",
         lambda s: f"{s.cell.contender}-n{s.cell.train_size}-{kinds[id(s)][:6]}",
     ]
-    for way in ways:
-        groups = {id(s): way(s) + _file(s) for s in networks}
-        if len(set(groups.values())) == len(set(kinds.values())):
-            break
-    else:
-        raise AssertionError("kinds differ, so their hashes do")
+    named = ({id(s): way(s) + _file(s) for s in networks} for way in ways)
+    # kinds differ, so their hashes do: the last way tells them apart
+    groups = next(found for found in named if len(set(found.values())) == len(set(kinds.values())))
     return {id(s): (f"{groups[id(s)]}-s{s.cell.seed}", groups[id(s)]) for s in networks}
 
 
@@ -219,7 +208,6 @@ def _of_cell(trained: TrainedNetwork, name: str, group: str, pools: _Pools, plac
 
 
 def _warnings(result: Mapping[str, Any], place: str) -> tuple[str, ...]:
-    """What a reader must know of a run."""
     if not result:
         return (f"{place} has no result.json beside it: it may not have finished training",)
     if result.get("ended_early"):
@@ -228,7 +216,6 @@ def _warnings(result: Mapping[str, Any], place: str) -> tuple[str, ...]:
 
 
 def _is_folder_of(cell: Cell, folder: Path) -> bool:
-    """Whether a folder is that of the finished cell, wherever its experiment lies by now."""
     return folder.name == cell.folder.name and (folder / "result.json").exists()
 
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from jaxtyping import Bool, UInt8
+from jaxtyping import Bool
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vit_vs_cnn.comparison.corruptions import CORRUPTIONS, LEVELS, corrupted
+from vit_vs_cnn.comparison.corruptions import CORRUPTIONS, LEVELS, Bytes, corrupted
 from vit_vs_cnn.comparison.entries import Entry, paired_rows
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.objects import draw_objects
@@ -35,7 +35,6 @@ class Corrupted:
         accuracy: by group and corruption, one for each level.
         mean: over all corruptions and levels, with an interval of the images.
         mce: mean corruption error in per cent of the reference's: ``mean_c sum_l err / sum_l err_ref``.
-        reference: the group with an mCE of 100.
         retained: mean accuracy on spoiled images over that on clean ones.
         differences: of ``mean`` between every two groups, on the same images.
     """
@@ -53,7 +52,6 @@ class Shifts:
     """Share of images whose class stays when the image is moved by so many pixels, along rows or columns.
 
     Arguments:
-        consistency: by group, for each of ``pixels``.
         patch: side of a patch; of the networks that have one the largest.
         on_patch, off_patch: mean over shifts that are multiples of it, and over those by one pixel more or less.
     """
@@ -70,7 +68,6 @@ class Shuffled:
     """Accuracy when the image is cut into g x g tiles which change places.
 
     Arguments:
-        accuracy: by group, for each g.
         sensitivity: ``(acc - acc_g) / (acc - chance)``: 0 for a bag of tiles, 1 where all is lost; None at chance.
     """
 
@@ -84,7 +81,6 @@ class Cues:
     """Shape against texture, on drawn objects of ten classes.
 
     Arguments:
-        images: drawn for each of the three.
         shape_only, texture_only: accuracy where only one of the two tells the class.
         shape_share: where the two name different classes: of the answers that are one of them, the share of shape.
         decided: share of answers that are one of them.
@@ -118,7 +114,7 @@ def judge_robustness(
         reference: the group with an mCE of 100; the first if None.
     """
     tell("clean images")
-    clean = {name: _mean(_correct(members, test)) for name, members in groups.items()}
+    clean = _accuracy(groups, test)
     return Robustness(
         images=len(test),
         clean=clean,
@@ -136,17 +132,22 @@ def evenly(test: LabelledImages, count: int) -> LabelledImages:
     return test.subset(torch.linspace(0, len(test) - 1, count).round().long())
 
 
-def _answers(entry: Entry, images: LabelledImages) -> Tensor:
-    return predict(entry.network, images, entry.normalise, what=entry.name).logits.argmax(1)
+def _answers(groups: Groups, images: LabelledImages) -> dict[str, Tensor]:
+    """What the networks of each group say, ``(networks, images)``."""
+    return {
+        name: torch.stack(
+            [predict(one.network, images, one.normalise, what=one.name).logits.argmax(1) for one in group]
+        )
+        for name, group in groups.items()
+    }
 
 
-def _correct(members: Sequence[Entry], images: LabelledImages) -> np.ndarray:
-    """Whether each network is right, ``(networks, images)``."""
-    return torch.stack([_answers(one, images) == images.labels for one in members]).numpy()
+def _correct(groups: Groups, images: LabelledImages) -> dict[str, np.ndarray]:
+    return {name: (said == images.labels).numpy() for name, said in _answers(groups, images).items()}
 
 
-def _mean(values: np.ndarray) -> float:
-    return float(values.mean())
+def _accuracy(groups: Groups, images: LabelledImages) -> dict[str, float]:
+    return {name: float(right.mean()) for name, right in _correct(groups, images).items()}
 
 
 def _corrupted(
@@ -158,16 +159,15 @@ def _corrupted(
         tell(f"{corruption} ({number}/{len(CORRUPTIONS)})")
         for level in LEVELS:
             spoiled = replace(test, images=corrupted(test.images, corruption, level, seed=seed))
-            for name, members in groups.items():
-                right = _correct(members, spoiled)
-                accuracy[name].setdefault(corruption, []).append(_mean(right))
+            for name, right in _correct(groups, spoiled).items():
+                accuracy[name].setdefault(corruption, []).append(float(right.mean()))
                 by_image[name] += right / (len(CORRUPTIONS) * len(LEVELS))
     return Corrupted(
         accuracy=accuracy,
         mean={name: mean_over_seeds(values).interval(within=(0.0, 1.0)) for name, values in by_image.items()},
         mce={name: mean_corruption_error(accuracy[name], accuracy[reference]) for name in groups},
         reference=reference,
-        retained={name: _mean(by_image[name]) / clean[name] if clean[name] else 0.0 for name in groups},
+        retained={name: float(by_image[name].mean()) / clean[name] if clean[name] else 0.0 for name in groups},
         differences={
             f"{a} - {b}": _difference(groups[a], groups[b], by_image[a], by_image[b])
             for a, b in itertools.combinations(groups, 2)
@@ -206,9 +206,7 @@ def patch_of(network: nn.Module) -> int | None:
     return None
 
 
-def moved(
-    images: UInt8[Tensor, "count channels rows cols"], rows: int, cols: int
-) -> UInt8[Tensor, "count channels rows cols"]:
+def moved(images: Bytes, rows: int, cols: int) -> Bytes:
     """The images shifted down and to the right; what comes in at the edge is the image's own reflection."""
     margin = max(abs(rows), abs(cols))
     padded = F.pad(images.float(), (margin,) * 4, mode="reflect").byte()
@@ -223,18 +221,14 @@ def _shifts(groups: Groups, test: LabelledImages, tell: Tell) -> Shifts:
     multiples = [distance for distance in (patch, 2 * patch) if distance + 1 <= most]
     beside = {distance + step for distance in multiples for step in (-1, 1)} - {0}
     pixels = sorted({1, 2, 3, patch // 2 or 1, *multiples, *beside} & {*range(1, most + 1)})
-    before = {name: torch.stack([_answers(one, test) for one in members]) for name, members in groups.items()}
+    before = _answers(groups, test)
     consistency: dict[str, list[float]] = {name: [] for name in groups}
     for distance in pixels:
         tell(f"shift by {distance}")
-        kept: dict[str, list[float]] = {name: [] for name in groups}
-        for rows, cols in ((distance, 0), (-distance, 0), (0, distance), (0, -distance)):
-            there = replace(test, images=moved(test.images, rows, cols))
-            for name, members in groups.items():
-                after = torch.stack([_answers(one, there) for one in members])
-                kept[name].append(float((after == before[name]).double().mean()))
-        for name in groups:
-            consistency[name].append(float(np.mean(kept[name])))
+        ways = ((distance, 0), (-distance, 0), (0, distance), (0, -distance))
+        after = [_answers(groups, replace(test, images=moved(test.images, *way))) for way in ways]
+        for name, said in before.items():
+            consistency[name].append(float(np.mean([float((one[name] == said).double().mean()) for one in after])))
     on = [i for i, distance in enumerate(pixels) if distance in multiples]
     off = [i for i, distance in enumerate(pixels) if distance in beside]
 
@@ -244,14 +238,8 @@ def _shifts(groups: Groups, test: LabelledImages, tell: Tell) -> Shifts:
     return Shifts(pixels, consistency, patch, over(on), over(off))
 
 
-def shuffled_tiles(
-    images: UInt8[Tensor, "count channels rows cols"], tiles: int, *, seed: int
-) -> UInt8[Tensor, "count channels rows cols"]:
-    """Each image cut into ``tiles`` x ``tiles`` tiles, in an order of its own.
-
-    Raises:
-        ValueError: the image cannot be cut evenly.
-    """
+def shuffled_tiles(images: Bytes, tiles: int, *, seed: int) -> Bytes:
+    """Each image cut into ``tiles`` x ``tiles`` tiles, in an order of its own."""
     count, channels, rows, cols = images.shape
     if rows % tiles or cols % tiles:
         raise ValueError(f"images of {rows} x {cols} cannot be cut into {tiles} x {tiles} tiles of one size")
@@ -270,8 +258,8 @@ def _shuffled(groups: Groups, test: LabelledImages, clean: dict[str, float], see
     for tiles in sizes:
         tell(f"{tiles} x {tiles} tiles shuffled")
         there = replace(test, images=shuffled_tiles(test.images, tiles, seed=seed))
-        for name, members in groups.items():
-            accuracy[name].append(_mean(_correct(members, there)))
+        for name, share in _accuracy(groups, there).items():
+            accuracy[name].append(share)
     chance = 1 / test.num_classes
     sensitivity = {
         name: [(clean[name] - a) / (clean[name] - chance) if clean[name] > chance else None for a in accuracy[name]]
@@ -299,15 +287,14 @@ def _cues(groups: Groups, test: LabelledImages, seed: int, tell: Tell) -> Cues |
     assert bool(apart.all()), "with a texture agreement of 0 the cues never agree"
     share: dict[str, float | None] = {}
     decided: dict[str, float] = {}
-    for name, members in groups.items():
-        answers = torch.stack([_answers(one, conflict) for one in members])
+    for name, answers in _answers(groups, conflict).items():
         by_shape, by_texture = (float((answers == cue).double().mean()) for cue in (conflict.labels, textures))
         decided[name] = by_shape + by_texture
         share[name] = by_shape / decided[name] if decided[name] else None
     return Cues(
         images=count,
-        shape_only={name: _mean(_correct(members, shape_only)) for name, members in groups.items()},
-        texture_only={name: _mean(_correct(members, texture_only)) for name, members in groups.items()},
+        shape_only=_accuracy(groups, shape_only),
+        texture_only=_accuracy(groups, texture_only),
         shape_share=share,
         decided=decided,
     )

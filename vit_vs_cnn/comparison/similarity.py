@@ -1,7 +1,7 @@
 """How alike the layers of two networks are, and which frequencies their features have."""
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vit_vs_cnn.comparison.entries import Entry
-from vit_vs_cnn.comparison.features import as_maps, features_of, layer_names
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.attention_weights import attention_maps
+from vit_vs_cnn.models.recording import as_evaluated, recorded_calls
 
 BATCH_SIZE = 128
 #: Images whose attention is read.
@@ -74,9 +74,6 @@ def unbiased_hsic(
 
     Reference: Song et al., "Feature selection via dependence maximization", 2012, equation 5; Nguyen et al. 2021,
     equation 3.
-
-    Raises:
-        ValueError: fewer than four images.
     """
     n = first.shape[-1]
     if n < 4:
@@ -104,9 +101,7 @@ class MinibatchCka:
     """
 
     def __init__(self) -> None:
-        self._cross: Tensor | None = None
-        self._first: Tensor | None = None
-        self._second: Tensor | None = None
+        self._sums: list[Tensor] = []
 
     def update(
         self, first: Float[Tensor, "layers batch batch"], second: Float[Tensor, "other_layers batch batch"]
@@ -114,20 +109,16 @@ class MinibatchCka:
         """Add a batch, given as the Gram matrices of all layers of both networks."""
         cross = unbiased_hsic(first, second)
         mine, other = (torch.stack([unbiased_hsic(g[None], g[None])[0, 0] for g in grams]) for grams in (first, second))
-        self._cross = cross if self._cross is None else self._cross + cross
-        self._first = mine if self._first is None else self._first + mine
-        self._second = other if self._second is None else self._second + other
+        batch = [cross, mine, other]
+        self._sums = [have + more for have, more in zip(self._sums, batch, strict=True)] if self._sums else batch
 
     def compute(self) -> Float[Tensor, "layers other_layers"]:
-        """The similarity; zero for a layer that gives the same for all images.
-
-        Raises:
-            ValueError: no batch was added.
-        """
-        if self._cross is None or self._first is None or self._second is None:
+        """The similarity; zero for a layer that gives the same for all images."""
+        if not self._sums:
             raise ValueError("there is no batch to compute CKA from")
-        scale = (self._first.clamp(min=0)[:, None] * self._second.clamp(min=0)).sqrt()
-        return torch.where(scale > 0, self._cross / scale, 0.0)
+        cross, first, second = self._sums
+        scale = (first.clamp(min=0)[:, None] * second.clamp(min=0)).sqrt()
+        return torch.where(scale > 0, cross / scale, 0.0)
 
 
 def fourier_profile(
@@ -147,10 +138,7 @@ def fourier_profile(
 
 
 def judge_similarity(
-    entries: Mapping[str, Entry],
-    test: LabelledImages,
-    *,
-    tell: Callable[[str], None] = lambda _: None,
+    entries: Mapping[str, Entry], test: LabelledImages, *, tell: Callable[[str], None] = lambda _: None
 ) -> Similarity:
     """Compare the layers of every two networks on the same images; no label is looked at.
 
@@ -222,3 +210,79 @@ def _add_profiles(found: dict[str, Tensor], network: nn.Module, features: Mappin
 def _as_profile(found: Mapping[str, Tensor]) -> FourierProfile:
     places = torch.linspace(0, 1, FREQUENCIES).tolist()
     return FourierProfile(list(found), places, [profile.tolist() for profile in found.values()])
+
+
+def layer_names(network: nn.Module) -> list[str]:
+    """The layers to look at, in their order: the blocks, and what stands before and after them.
+
+    Containers of blocks are gone into; a block itself, and whatever has no block inside, is one layer. A module without
+    parameters is left out.
+    """
+    return _layers(network, "") or [name for name, module in network.named_modules() if name and _learns(module)]
+
+
+def _layers(module: nn.Module, prefix: str) -> list[str]:
+    names = []
+    for name, child in module.named_children():
+        if not _learns(child):
+            continue
+        place = f"{prefix}{name}"
+        names += _layers(child, f"{place}.") if _holds_blocks(child) else [place]
+    return names
+
+
+def _learns(module: nn.Module) -> bool:
+    return next(module.parameters(), None) is not None
+
+
+def _holds_blocks(module: nn.Module) -> bool:
+    """Whether a list or a sequence in it (or it itself) has members that are made of several parts."""
+    containers = [m for m in module.modules() if isinstance(m, nn.Sequential | nn.ModuleList)]
+    return any(
+        next(member.children(), None) is not None and _learns(member)
+        for container in containers
+        for member in container.children()
+    )
+
+
+@torch.no_grad()
+def features_of(
+    network: nn.Module, images: Float[Tensor, "batch channels rows cols"], names: Sequence[str]
+) -> dict[str, Tensor]:
+    """The output of each layer for normalised images, in the order of ``names``; the network's mode is kept.
+
+    A layer that gives no tensor, or none with the batch in front, is left out.
+    """
+    there = dict(network.named_modules())
+    if missing := [name for name in names if name not in there]:
+        raise ValueError(f"layer {missing[0]!r} is none of {', '.join(filter(None, there))}")
+    with as_evaluated(network), recorded_calls({name: there[name] for name in names}, keep=_copied) as calls:
+        network(images)
+    outputs = {call.name: call.output for call in calls}
+    return {name: found for name in names if (found := outputs.get(name)) is not None and len(found) == len(images)}
+
+
+def _copied(output: Any) -> Tensor | None:
+    """The first tensor of an output; later layers may write into the original."""
+    first = output[0] if isinstance(output, tuple | list) else output
+    return first.detach().clone() if isinstance(first, Tensor) else None
+
+
+def as_maps(features: Tensor, extra_tokens: int, grid_size: tuple[int, int] | None) -> Tensor | None:
+    """Features as ``(batch, channels, rows, cols)``: tokens back on their grid; None for what has no space.
+
+    Arguments:
+        extra_tokens: that stand for no place, in front of the others.
+        grid_size: (rows, cols) of the tokens; a square if None.
+    """
+    if features.ndim == 4:
+        channels_last = features.shape[1] == features.shape[2] != features.shape[3]  # Swin's layout
+        return features.movedim(3, 1) if channels_last else features
+    if features.ndim != 3:
+        return None
+    patches = features[:, extra_tokens:]
+    side = int(patches.shape[1] ** 0.5)
+    rows, cols = grid_size or (side, side)
+    if rows * cols != patches.shape[1]:
+        return None
+    return patches.mT.unflatten(2, (rows, cols))

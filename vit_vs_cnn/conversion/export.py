@@ -39,10 +39,6 @@ class Exported:
 def export(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Exported]:
     """Write a network in each of the formats, with ``config.json`` beside them, and check what was written.
 
-    Arguments:
-        formats: names of ``FORMATS``.
-        folder: where the files go; made if it is not there.
-
     Raises:
         InputError: an unknown format, a network that a format cannot hold, a library that is not installed, or a file
             that does not give the network's logits.
@@ -69,7 +65,6 @@ def export(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Ex
 
 
 def _write_config(about: dict[str, Any], folder: Path) -> None:
-    """What a reader of the weights must know."""
     (folder / "config.json").write_text(json.dumps({"vit_vs_cnn": about}, indent=1) + "\n", encoding="utf-8")
 
 

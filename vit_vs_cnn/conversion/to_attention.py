@@ -27,11 +27,9 @@ class Compilation:
     """What a compiled network is, beside what it was.
 
     Arguments:
-        images: how many were looked at.
         difference: largest difference of a logit in float32, over all of them.
         exact_difference: the same in float64, over the first ``EXACT_IMAGES``.
         agreement: share of the images that both give the same class.
-        parameters: before and after.
         macs: before and after, of one image.
     """
 
@@ -53,7 +51,6 @@ def compile_network(
 
     Arguments:
         options: arguments of ``AttentionNetwork``.
-        images: what the two are compared on.
 
     Raises:
         InputError: a network without convolutions, or options that do not go together.
@@ -72,10 +69,7 @@ def compile_network(
         exact_difference=_exact_difference(trained, compiled, images),
         agreement=float(before.argmax(1).eq(after.argmax(1)).double().mean()),
         parameters=(count_parameters(trained.network), count_parameters(compiled)),
-        macs=(
-            count_macs(trained.network, shape),
-            count_macs(compiled, shape),
-        ),
+        macs=(count_macs(trained.network, shape), count_macs(compiled, shape)),
     )
 
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.layout import TokenLayout, layout_of
+from vit_vs_cnn.inspection.layout import Classes, Images, TokenLayout, layout_of
 from vit_vs_cnn.inspection.locality.measures import Distance
 from vit_vs_cnn.models.recording import AttentionRecorder, as_evaluated, through_torch_attention
 from vit_vs_cnn.models.vit import VisionTransformer
@@ -23,11 +23,8 @@ class AttentionMaps:
     """What a network attends to on a batch of images.
 
     Arguments:
-        logits: ``(batch, classes)``.
         weights: of each layer, the first layer first, ``(batch, heads, tokens, tokens)``; rows are queries.
         query: how much of each token the head reads, ``(batch, tokens)``; what the maps of ``rollout`` start from.
-        grid_size: (rows, cols) of the patches.
-        extra_tokens: tokens before the patches.
         classes: the class of each image whose logit the gradients are of; None without gradients.
         gradients: of that logit with respect to each of ``weights``, in the same order; None if not asked for.
     """
@@ -37,11 +34,10 @@ class AttentionMaps:
     query: Float[Tensor, "batch tokens"]
     grid_size: tuple[int, int]
     extra_tokens: int
-    classes: Int64[Tensor, "batch"] | None = None
+    classes: Classes | None = None
     gradients: list[Float[Tensor, "batch heads tokens tokens"]] | None = None
 
     def to_grid(self, patches: Float[Tensor, "batch patches"]) -> Float[Tensor, "batch rows cols"]:
-        """A map over the patches as a grid."""
         return patches.unflatten(1, self.grid_size)
 
     def distances(self, image_size: tuple[int, int]) -> tuple[list[Float[Tensor, "heads"]], float]:
@@ -59,11 +55,7 @@ def joined(parts: Sequence[AttentionMaps]) -> AttentionMaps:
 
 
 def attention_maps(
-    network: nn.Module,
-    images: Float[Tensor, "batch channels rows cols"],
-    *,
-    layout: TokenLayout | None = None,
-    verify: bool = True,
+    network: nn.Module, images: Images, *, layout: TokenLayout | None = None, verify: bool = True
 ) -> AttentionMaps:
     """The attention weights of every layer, computed explicitly: the logits are those of the fused kernels.
 
@@ -88,8 +80,8 @@ def attention_maps(
 
 def attention_gradients(
     network: nn.Module,
-    images: Float[Tensor, "batch channels rows cols"],
-    classes: Int64[Tensor, "batch"] | None = None,
+    images: Images,
+    classes: Classes | None = None,
     *,
     layout: TokenLayout | None = None,
     verify: bool = True,
@@ -101,7 +93,6 @@ def attention_gradients(
 
     Arguments:
         classes: one for each image; the one that the network says if None.
-        network, images, layout, verify: see ``attention_maps``.
 
     Raises:
         InputError: as ``attention_maps``; or there is no such class, or the weights of the network are beside the path
@@ -118,26 +109,19 @@ def attention_gradients(
             f"{type(network).__name__}: the weights of layers {missing} are copies beside the path to the logits "
             "(torch's MultiheadAttention gives no others), so there are no gradients with respect to them"
         )
-    found = AttentionMaps(
+    found = replace(
+        maps,
         logits=maps.logits.detach(),
         weights=[layer.detach() for layer in maps.weights],
         query=maps.query.detach(),
-        grid_size=maps.grid_size,
-        extra_tokens=maps.extra_tokens,
         classes=classes,
         gradients=[gradient for gradient in gradients if gradient is not None],
     )
     return _merged(network, found)
 
 
-def chosen_classes(
-    logits: Float[Tensor, "batch classes"], classes: Int64[Tensor, "batch"] | None
-) -> Int64[Tensor, "batch"]:
-    """The classes given, or those that the logits say.
-
-    Raises:
-        InputError: not one for each image, or a class that there is not.
-    """
+def chosen_classes(logits: Float[Tensor, "batch classes"], classes: Classes | None) -> Classes:
+    """The classes given, or those that the logits say."""
     if classes is None:
         return logits.detach().argmax(dim=1)
     if len(classes) != len(logits):
@@ -226,7 +210,6 @@ def _recorded(network: nn.Module, images: Tensor) -> tuple[Tensor, list[Tensor],
 
 
 def _compare(network: nn.Module, images: Tensor, logits: Tensor) -> None:
-    """The explicit forward pass must be the network's own."""
     with torch.no_grad():
         fused = network(images)
     rounding = max(LOGITS_TOLERANCE, 100 * torch.finfo(fused.dtype).eps)

@@ -7,23 +7,20 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.convolution import ConvolutionalAttention
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.attention_weights import chosen_classes, has_attention
+from vit_vs_cnn.inspection.layout import Classes, Images
 from vit_vs_cnn.models.attention_network import AttentionNetwork
 from vit_vs_cnn.models.recording import as_evaluated, recorded_calls
 from vit_vs_cnn.models.resnet import ResNet
 
 
 def grad_cam(
-    network: nn.Module,
-    images: Float[Tensor, "batch channels rows cols"],
-    classes: Int64[Tensor, "batch"] | None = None,
-    *,
-    layer: nn.Module | None = None,
+    network: nn.Module, images: Images, classes: Classes | None = None, *, layer: nn.Module | None = None
 ) -> Float[Tensor, "batch feature_rows feature_cols"]:
     """Feature maps weighed by how much a class's logit rises with each: ``relu(sum_c mean(dy/dA_c) A_c)``.
 
@@ -32,7 +29,6 @@ def grad_cam(
 
     Arguments:
         network: a CNN; it is evaluated without dropout, whatever its mode.
-        images: normalised, as the network takes them.
         classes: one for each image; the one that the network says if None.
         layer: whose output A is; ``feature_layer(network, images)`` if None.
 
@@ -48,11 +44,7 @@ def grad_cam(
 
 
 def grad_cam_plus_plus(
-    network: nn.Module,
-    images: Float[Tensor, "batch channels rows cols"],
-    classes: Int64[Tensor, "batch"] | None = None,
-    *,
-    layer: nn.Module | None = None,
+    network: nn.Module, images: Images, classes: Classes | None = None, *, layer: nn.Module | None = None
 ) -> Float[Tensor, "batch rows cols"]:
     """Grad-CAM whose weights count each place's gradient by its higher powers; from 0 to 1, at the images' size.
 
@@ -73,12 +65,7 @@ def grad_cam_plus_plus(
 
 
 def integrated_gradients(
-    network: nn.Module,
-    images: Float[Tensor, "batch channels rows cols"],
-    classes: Int64[Tensor, "batch"] | None = None,
-    *,
-    steps: int = 32,
-    signed: bool = False,
+    network: nn.Module, images: Images, classes: Classes | None = None, *, steps: int = 32, signed: bool = False
 ) -> Float[Tensor, "batch rows cols"]:
     """What each pixel adds to a class's logit on the way from an empty image: ``x (integral_0^1 dy/dx(a x) da)``.
 
@@ -105,7 +92,7 @@ def integrated_gradients(
     return maps if signed else maps.abs()
 
 
-def feature_layer(network: nn.Module, images: Float[Tensor, "batch channels rows cols"]) -> nn.Module:
+def feature_layer(network: nn.Module, images: Images) -> nn.Module:
     """The deepest layer of a CNN, compiled to attention or not, that gives feature maps of more than one place.
 
     Raises:
@@ -134,9 +121,7 @@ def _is_map(output: Tensor) -> bool:
     return output.ndim == 4 and math.prod(output.shape[2:]) > 1
 
 
-def _prepared(
-    network: nn.Module, images: Tensor, classes: Int64[Tensor, "batch"] | None
-) -> tuple[Tensor, Int64[Tensor, "batch"]]:
+def _prepared(network: nn.Module, images: Tensor, classes: Classes | None) -> tuple[Tensor, Classes]:
     """Images that want a gradient, so that parameters need not, and the class of each."""
     with torch.no_grad():
         logits = network(images)

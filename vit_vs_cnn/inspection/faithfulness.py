@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int64, UInt8
+from jaxtyping import Bool, Float, UInt8
 from scipy import stats
 from torch import Tensor, nn
 
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.attention_weights import has_attention
-from vit_vs_cnn.inspection.layout import TokenLayout, layout_of
+from vit_vs_cnn.inspection.layout import Classes, Images, TokenLayout, layout_of
 from vit_vs_cnn.inspection.perturbation import FILLS, area_under, check_fills, deletion_curves
 from vit_vs_cnn.inspection.randomisation import randomisation_stages, randomised, rank_correlation
 from vit_vs_cnn.inspection.saliency import (
@@ -30,7 +30,7 @@ from vit_vs_cnn.models.recording import as_evaluated
 from vit_vs_cnn.statistics.bootstrap import bootstrap, mean_difference, mean_of
 from vit_vs_cnn.statistics.estimate import wilson_interval
 
-Normalise = Callable[[UInt8[Tensor, "batch channels rows cols"]], Float[Tensor, "batch channels rows cols"]]
+Normalise = Callable[[UInt8[Tensor, "batch channels rows cols"]], Images]
 BASELINES = ("random", "centre")
 
 AGNOSTIC = "class-agnostic: it does not look at the class, and no change of the classifier head moves it"
@@ -68,9 +68,6 @@ def score_methods(
             same for networks that are to be compared.
         steps: of deletion and insertion; no more than there are tokens.
         sanity_stages: of the randomisation check; 0 for none.
-        batch_size: images that are sent through the network at once.
-        layout: see ``attention_maps``.
-        seed: of the randomised weights and the resampling.
 
     Raises:
         InputError: an unknown method or fill, no image, or a method that the network cannot answer.
@@ -102,7 +99,7 @@ class _Job:
     steps: int
     layout: TokenLayout | None
 
-    def maps(self, network: nn.Module, images: Tensor, classes: Int64[Tensor, "batch"], method: Method) -> Maps:
+    def maps(self, network: nn.Module, images: Tensor, classes: Classes, method: Method) -> Maps:
         return saliency_maps(network, images, method, classes=classes, layout=self.layout, verify=False)
 
 
@@ -139,22 +136,13 @@ def _score_batch(
     return {name: values.double().cpu().numpy() for name, values in found.items()}
 
 
-def _curves(
-    job: _Job, images: Tensor, maps: Maps, classes: Int64[Tensor, "batch"]
-) -> Iterator[tuple[str, Float[Tensor, "batch"]]]:
+def _curves(job: _Job, images: Tensor, maps: Maps, classes: Classes) -> Iterator[tuple[str, Float[Tensor, "batch"]]]:
+    tokens = job.grid_size[0] * job.grid_size[1]
+    how = {"grid_size": job.grid_size, "steps": min(job.steps, tokens)}
     for fill in job.fills:
         for name, insert in {"deletion": False, "insertion": True}.items():
-            curves = deletion_curves(
-                job.network,
-                images,
-                maps,
-                classes,
-                fill=fill,
-                grid_size=job.grid_size,
-                steps=min(job.steps, job.grid_size[0] * job.grid_size[1]),
-                insert=insert,
-            )
-            yield f"{name}_{fill}", area_under(curves, job.grid_size[0] * job.grid_size[1])
+            curves = deletion_curves(job.network, images, maps, classes, fill=fill, insert=insert, **how)
+            yield f"{name}_{fill}", area_under(curves, tokens)
 
 
 class MaskAgreement(NamedTuple):
@@ -164,7 +152,6 @@ class MaskAgreement(NamedTuple):
         pointing: 1 where the largest value lies on the object.
         mass: share of the map's sum that lies on the object.
         rank: share of the |M| largest values that lie on the object of |M| pixels.
-        area: of the mask, as a share of the image.
     """
 
     pointing: Float[Tensor, "batch"]

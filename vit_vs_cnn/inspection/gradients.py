@@ -14,7 +14,7 @@ from vit_vs_cnn.inspection.rollout import (
     Weights,
     carry_down,
     check_layers,
-    layer_matrix,
+    layers_product,
     query_vector,
     residual_of_layers,
     row_product,
@@ -43,18 +43,10 @@ def gradient_rollout(weights: Sequence[Weights], gradients: Sequence[Weights], r
     Arguments:
         weights: of each layer, the first layer first, ``(batch, heads, tokens, tokens)``.
         gradients: of the class's logit with respect to each of them, in the same order.
-        residual: see ``attention_rollout``.
-
-    Raises:
-        InputError: there are no weights, or gradients that do not belong to them.
     """
     _check_pairs(weights, gradients)
-    result = None
-    for layer, gradient, share in zip(weights, gradients, residual_of_layers(weights, residual), strict=True):
-        matrix = layer_matrix(share, rows_to_one(positive_contribution(layer, gradient)))
-        result = matrix if result is None else matrix @ result
-    assert result is not None
-    return result
+    contributions = map(rows_to_one, map(positive_contribution, weights, gradients))
+    return layers_product(residual_of_layers(weights, residual), contributions)
 
 
 def gradient_rollout_map(
@@ -68,10 +60,8 @@ def gradient_rollout_map(
     """``q^T R`` of ``gradient_rollout`` over the patches, without R; see ``rollout_map``."""
     _check_pairs(weights, gradients)
     vector = query_vector(query, weights, extra_tokens)
-    layers = list(zip(weights, gradients, residual_of_layers(weights, residual), strict=True))
-    for layer, gradient, share in reversed(layers):
-        vector = carry_down(vector, share, rows_to_one(positive_contribution(layer, gradient)))
-    return vector[:, extra_tokens:]
+    contributions = map(rows_to_one, map(positive_contribution, reversed(weights), reversed(gradients)))
+    return carry_down(vector, residual_of_layers(weights, residual), contributions)[:, extra_tokens:]
 
 
 def relevance(weights: Sequence[Weights], gradients: Sequence[Weights]) -> Matrices:

@@ -4,12 +4,16 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.vit import VisionTransformer
 
+#: Normalised, as a network takes them.
+Images = Float[Tensor, "batch channels rows cols"]
+#: One for each image.
+Classes = Int64[Tensor, "batch"]
 #: timm's names of what the head reads, and ours.
 TIMM_POOLS = {"token": "class", "avg": "mean", "map": "attention"}
 
@@ -19,7 +23,6 @@ class TokenLayout:
     """Extra tokens, then the patches row by row; and what of them the head reads.
 
     Arguments:
-        grid_size: (rows, cols) of the patches.
         extra_tokens: tokens before the patches: class token, registers.
         reads: "class" for the first token, "mean" of the patches, "all" for the mean of all tokens, "two" for that of
             the first two (a class and a distillation token), "attention" where a last attention of other queries
@@ -47,9 +50,6 @@ def layout_of(network: nn.Module, image_size: tuple[int, int]) -> TokenLayout:
 
     Arguments:
         image_size: (rows, cols) of the images at hand, for models that take several.
-
-    Raises:
-        InputError: the network is neither, or its head reads the tokens in a way that is no mean of them.
     """
     if isinstance(network, VisionTransformer):
         return TokenLayout(network.grid_size, network.extra_tokens, "class" if network.pool == "class" else "mean")

@@ -1,7 +1,7 @@
 """What networks say about images, where they look for it, and how much of it is there."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,10 +37,8 @@ class MethodMaps:
     """The maps of one method, with a score of each.
 
     Arguments:
-        class_specific: whether they are maps for a class.
         maps: of each image, on the method's own grid.
         deletion: area under the probability as the map's places are taken away, the most important first.
-        chance: the same for random maps, their mean.
     """
 
     method: str
@@ -65,7 +63,6 @@ class NetworkMaps:
     """What one network says and where it looks.
 
     Arguments:
-        probabilities: of each image and class.
         classes: the class of each image that maps and scores are for.
         attention: its weights on the first images; None for a network without, or one whose weights cannot be had.
         unseen: why not, if it has attention.
@@ -84,11 +81,7 @@ class NetworkMaps:
 
 
 def methods_for(run: InspectedRun, asked: Sequence[str] = ()) -> list[str]:
-    """Those of the methods asked for that the network can answer; of none, its default ones.
-
-    Raises:
-        InputError: there is no such method, or it can answer none of them.
-    """
+    """Those of the methods asked for that the network can answer; of none, its default ones."""
     for name in asked:
         method_named(name)
     able = list_methods(run.network)
@@ -146,7 +139,6 @@ def look_into(
     Arguments:
         grid_size: (rows, cols) of what deletion takes away.
         class_index: of the class that is asked for; the one that the network says if None.
-        attended: images, the first ones, whose weights are kept.
 
     Raises:
         InputError: as ``saliency_maps``; attention that cannot be had is no mistake where no method needs it.
@@ -158,7 +150,8 @@ def look_into(
         check_finite(logits, run.name)
         probabilities = logits.softmax(dim=1)
     classes = probabilities.argmax(dim=1) if class_index is None else torch.full((len(pixels),), class_index)
-    chance = torch.stack([_areas(run, pixels, noise, classes, grid_size) for noise in _noises(pixels)]).mean(dim=0)
+    noises = (noise_of(pixels, "random map", number)[:, 0] for number in range(RANDOM_MAPS))
+    chance = torch.stack([_areas(run, pixels, noise, classes, grid_size) for noise in noises]).mean(dim=0)
     found = []
     for number, name in enumerate(methods, start=1):
         tell(f"{run.name}: {name} ({number} of {len(methods)})")
@@ -202,11 +195,6 @@ def attention_of(run: InspectedRun, pixels: Tensor) -> tuple[AttentionMaps | Non
         return None, str(error)
 
 
-def _noises(pixels: Tensor) -> Iterator[Tensor]:
-    for number in range(RANDOM_MAPS):
-        yield noise_of(pixels, "random map", number)[:, 0]
-
-
 def _areas(
     run: InspectedRun, pixels: Tensor, maps: Tensor, classes: Int64[Tensor, "images"], grid_size: tuple[int, int]
 ) -> Float[Tensor, "images"]:
@@ -223,10 +211,7 @@ def score_run(
     """The scores of a network's methods on images of their own draw, and by name why others have none.
 
     Arguments:
-        run: the network.
         methods: names; all that it can answer, but for the slow ones, if there are none.
-        grid_size: (rows, cols) of what deletion takes away.
-        count, seed, root: see ``images_to_score``.
     """
     shown, refused = images_to_score(run, count=count, seed=seed, root=root), {}
     names = methods_for(run, methods)

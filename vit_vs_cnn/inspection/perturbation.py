@@ -8,21 +8,18 @@ from torch import Tensor, nn
 from torchvision.transforms.v2.functional import gaussian_blur
 
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection.layout import Classes, Images
 from vit_vs_cnn.inspection.saliency import Maps, descending_ranks, noise_of, resize_maps
 
 FILLS = ("mean", "blur", "noise")
 
 
-def filled(images: Float[Tensor, "batch channels rows cols"], fill: str) -> Float[Tensor, "batch channels rows cols"]:
+def filled(images: Images, fill: str) -> Images:
     """What stands where an image's content is taken away.
 
     Arguments:
-        images: normalised.
         fill: "mean" colour of the image; the image under a Gaussian "blur" of an eighth of its shorter side; or
             "noise" of the mean and standard deviation of each channel, a function of the image's pixels.
-
-    Raises:
-        InputError: an unknown fill.
     """
     if fill == "blur":
         sigma = min(images.shape[-2:]) / 8
@@ -37,9 +34,9 @@ def filled(images: Float[Tensor, "batch channels rows cols"], fill: str) -> Floa
 
 def deletion_curves(
     network: nn.Module,
-    images: Float[Tensor, "batch channels rows cols"],
+    images: Images,
     maps: Maps,
-    classes: Int64[Tensor, "batch"],
+    classes: Classes,
     *,
     fill: str = "mean",
     grid_size: tuple[int, int] = (8, 8),
@@ -85,7 +82,6 @@ def area_under(curves: Float[Tensor, "batch points"], tokens: int) -> Float[Tens
     """The mean height of each curve over the share of the tokens that were changed, by trapezes.
 
     Arguments:
-        curves: of ``deletion_curves``.
         tokens: how many there are. A step changes whole tokens, so that steps differ where they do not divide this.
     """
     shares = torch.tensor(token_counts(tokens, curves.shape[1] - 1), dtype=curves.dtype, device=curves.device) / tokens
@@ -98,7 +94,6 @@ def token_counts(tokens: int, steps: int) -> list[int]:
 
 
 def check_fills(fills: Sequence[str]) -> None:
-    """Raises InputError where a fill is unknown."""
     for fill in fills:
         if fill not in FILLS:
             raise InputError(f'fill is "{fill}"; allowed: {", ".join(FILLS)}')

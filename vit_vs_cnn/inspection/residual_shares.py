@@ -7,13 +7,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection.layout import Images
 from vit_vs_cnn.models.recording import as_evaluated, recorded_calls
 from vit_vs_cnn.models.vit import VisionTransformer
 
 
-def residual_shares(
-    network: nn.Module, images: Float[Tensor, "batch channels rows cols"]
-) -> list[Float[Tensor, "batch tokens"]]:
+def residual_shares(network: nn.Module, images: Images) -> list[Float[Tensor, "batch tokens"]]:
     """The residual's share of each token in each layer, by the lengths of what is added: for ``attention_rollout``.
 
     ``residual_l = |x| / (|x| + |attention branch|)``, so that ``lambda_l = 1 - residual_l``.
@@ -23,10 +22,6 @@ def residual_shares(
 
     Arguments:
         network: our Vision Transformer, or one of timm's whose blocks add ``drop_path1(...)`` of their attention.
-        images: normalised.
-
-    Raises:
-        InputError: the branch cannot be told from the rest of the block.
     """
     network = getattr(network, "_orig_mod", network)
     blocks, branches = _places(network)

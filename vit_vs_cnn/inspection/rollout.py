@@ -1,6 +1,7 @@
 """Attention rollout: where what a token holds after the last layer came from, as the weights alone tell it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import Literal, TypeAlias
 
 import torch
@@ -44,7 +45,6 @@ def attention_rollout(
     Arguments:
         weights: of each layer, the first layer first, ``(batch, heads, tokens, tokens)``; rows are queries.
         head_fusion: "mean", "max" or "min" over the heads.
-        discard_ratio: see ``fuse_heads``.
         residual: share of the residual connection, 0 to 1; or for each layer ``(batch, tokens)``, as
             ``residual_shares`` measures it.
         extra_tokens: tokens before the patches, such as the class token; only discarding looks at them.
@@ -53,14 +53,8 @@ def attention_rollout(
         InputError: there are no weights, their shapes differ, or an option is outside its range.
     """
     check_layers(weights)
-    shares = residual_of_layers(weights, residual)
-    result = None
-    for layer, share in zip(weights, shares, strict=True):
-        fused = fuse_heads(layer, head_fusion, discard_ratio, extra_tokens=extra_tokens)
-        matrix = layer_matrix(share, fused)
-        result = matrix if result is None else matrix @ result
-    assert result is not None
-    return result
+    fused = (fuse_heads(layer, head_fusion, discard_ratio, extra_tokens=extra_tokens) for layer in weights)
+    return layers_product(residual_of_layers(weights, residual), fused)
 
 
 def rollout_map(
@@ -85,10 +79,8 @@ def rollout_map(
         InputError: as ``attention_rollout``; or there is no such token.
     """
     vector = query_vector(query, weights, extra_tokens)
-    for layer, share in reversed(list(zip(weights, residual_of_layers(weights, residual), strict=True))):
-        fused = fuse_heads(layer, head_fusion, discard_ratio, extra_tokens=extra_tokens)
-        vector = carry_down(vector, share, fused)
-    return vector[:, extra_tokens:]
+    fused = (fuse_heads(layer, head_fusion, discard_ratio, extra_tokens=extra_tokens) for layer in reversed(weights))
+    return carry_down(vector, residual_of_layers(weights, residual), fused)[:, extra_tokens:]
 
 
 def raw_attention_map(
@@ -98,10 +90,6 @@ def raw_attention_map(
 
     Arguments:
         layer: which one, the first being 0; -1 for the last.
-        query, weights, head_fusion, extra_tokens: see ``rollout_map``.
-
-    Raises:
-        InputError: as ``rollout_map``; or there is no such layer.
     """
     vector = query_vector(query, weights, extra_tokens)
     if not -len(weights) <= layer < len(weights):
@@ -121,7 +109,6 @@ def fuse_heads(
     Differs: other fusions than the mean; discarding, by row.
 
     Arguments:
-        weights: ``(batch, heads, tokens, tokens)``.
         head_fusion: f, "mean", "max" or "min".
         discard_ratio: fraction of each row's entries that is set to zero, the smallest first; the diagonal and the
             columns of the extra tokens are neither counted nor touched.
@@ -157,10 +144,19 @@ def layer_matrix(share: Share, fused: Matrices) -> Matrices:
     return share * torch.eye(fused.shape[-1]).to(fused) + (1 - share) * fused
 
 
-def carry_down(vector: Float[Tensor, "batch tokens"], share: Share, fused: Matrices) -> Float[Tensor, "batch tokens"]:
-    """``v^T M`` of ``layer_matrix``, without M."""
-    column = vector.unsqueeze(-1)
-    return (share * column).squeeze(-1) + row_product(((1 - share) * column).squeeze(-1), fused)
+def layers_product(shares: Sequence[Share], fused: Iterable[Matrices]) -> Matrices:
+    """``M_L ... M_1`` of ``layer_matrix``, from the first layer's fused heads on."""
+    return reduce(lambda below, above: above @ below, map(layer_matrix, shares, fused))
+
+
+def carry_down(
+    vector: Float[Tensor, "batch tokens"], shares: Sequence[Share], fused: Iterable[Matrices]
+) -> Float[Tensor, "batch tokens"]:
+    """``v^T M_L ... M_1`` without any M, from the last layer's fused heads on."""
+    for share, matrices in zip(reversed(shares), fused, strict=True):
+        column = vector.unsqueeze(-1)
+        vector = (share * column).squeeze(-1) + row_product(((1 - share) * column).squeeze(-1), matrices)
+    return vector
 
 
 def row_product(vector: Float[Tensor, "batch tokens"], matrices: Matrices) -> Float[Tensor, "batch tokens"]:
@@ -169,11 +165,7 @@ def row_product(vector: Float[Tensor, "batch tokens"], matrices: Matrices) -> Fl
 
 
 def query_vector(query: Query, weights: Sequence[Weights], extra_tokens: int) -> Float[Tensor, "batch tokens"]:
-    """The mix of tokens that a query stands for, in the type and on the device of the weights.
-
-    Raises:
-        InputError: there are no weights, their shapes differ, or there is no such token.
-    """
+    """The mix of tokens that a query stands for, in the type and on the device of the weights."""
     check_layers(weights)
     batch, _, tokens, _ = weights[0].shape
     if not 0 <= extra_tokens < tokens:
@@ -209,11 +201,7 @@ def check_layers(weights: Sequence[Weights]) -> None:
 
 
 def residual_of_layers(weights: Sequence[Weights], residual: Residual) -> Sequence[Share]:
-    """The residual's share in each layer: the number, or a column for each image.
-
-    Raises:
-        InputError: a share outside 0 to 1, or not one for each layer and token.
-    """
+    """The residual's share in each layer: the number, or a column for each image."""
     if isinstance(residual, int | float):
         if not 0.0 <= residual <= 1.0:
             raise InputError(f"residual is {residual}; allowed: 0 to 1")

@@ -1,6 +1,6 @@
 """Whom ``inspect`` looks into, and on which images."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,12 +31,10 @@ class InspectedRun(TrainedNetwork):
 
     @property
     def steps(self) -> list[int]:
-        """Optimizer steps of each state."""
         return [state.step or 0 for state in self.states]
 
     @property
     def attends(self) -> bool:
-        """Whether it has attention to look at."""
         return has_attention(self.network)
 
 
@@ -92,14 +90,10 @@ def images_to_show(
     The images of an experiment that is scored on validation images are validation images.
 
     Arguments:
-        trained: whose images and classes they are.
         words: files and folders of images, or numbers of test images; files in a folder that is named like a class
             belong to it.
         count: how many to draw, or to take of a folder at most.
         root: where the data lies, if no longer where it lay.
-
-    Raises:
-        InputError: no such file or number, or numbers beside files.
     """
     numbers = [int(word) for word in words if word.isdecimal()]
     if not words or numbers:
@@ -116,7 +110,6 @@ def images_to_show(
 
 
 def images_to_score(trained: TrainedNetwork, *, count: int, seed: int = 0, root: Path | None = None) -> ShownImages:
-    """Images to score methods on, drawn as those of ``images_to_show``."""
     return images_to_show(trained, count=count, seed=derive_seed(seed, "score"), root=root)
 
 
@@ -154,18 +147,13 @@ def _run(states: list[TrainedNetwork]) -> InspectedRun:
 
 def _named(runs: list[InspectedRun]) -> list[InspectedRun]:
     """Names as short as tells the runs apart."""
-    ways: list[Callable[[InspectedRun], str]] = [
-        lambda run: run.name,
-        lambda run: f"{run.cell.experiment.name}/{run.name}",
-        lambda run: f"{run.name}-{hash_of(run.cell.identity)[:6]}",
-        lambda run: str(run.path),
-    ]
-    for way in ways:
-        names = [way(run) for run in runs]
-        if len(set(names)) == len(names):
-            break
-    else:
-        raise AssertionError("paths differ")
+    ways = (
+        [run.name for run in runs],
+        [f"{run.cell.experiment.name}/{run.name}" for run in runs],
+        [f"{run.name}-{hash_of(run.cell.identity)[:6]}" for run in runs],
+        [str(run.path) for run in runs],
+    )
+    names = next(way for way in ways if len(set(way)) == len(way))  # paths differ
     return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
 
 

@@ -3,8 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -16,12 +15,14 @@ from vit_vs_cnn.inspection.attention_flow import attention_flow_map
 from vit_vs_cnn.inspection.attention_weights import AttentionMaps, attention_gradients, attention_maps, has_attention
 from vit_vs_cnn.inspection.class_activation import grad_cam, grad_cam_plus_plus, integrated_gradients
 from vit_vs_cnn.inspection.gradients import gradient_rollout_map, relevance_map
-from vit_vs_cnn.inspection.layout import TokenLayout
+from vit_vs_cnn.inspection.layout import Classes, Images, TokenLayout
 from vit_vs_cnn.inspection.residual_shares import residual_shares
-from vit_vs_cnn.inspection.rollout import Residual, raw_attention_map, rollout_map
+from vit_vs_cnn.inspection.rollout import raw_attention_map, rollout_map
 from vit_vs_cnn.seeds import derive_seed
 
 Maps = Float[Tensor, "batch map_rows map_cols"]
+Patches = Float[Tensor, "batch patches"]
+Needs = Literal["attention", "convolution", "any"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,15 +30,12 @@ class Question:
     """What a method is asked.
 
     Arguments:
-        images: normalised, ``(batch, channels, rows, cols)``.
         classes: the class that each map is for; the one that the network says if None.
-        layout: of the tokens; asked of the network if None.
-        verify: see ``attention_maps``.
     """
 
     network: nn.Module
-    images: Float[Tensor, "batch channels rows cols"]
-    classes: Int64[Tensor, "batch"] | None = None
+    images: Images
+    classes: Classes | None = None
     layout: TokenLayout | None = None
     verify: bool = True
 
@@ -53,28 +51,26 @@ class Method:
     """A way to a map.
 
     Arguments:
-        needs: "attention", "convolution", or "any" network.
         class_specific: whether the map is one for a class; otherwise no randomised classifier changes it.
         compute: from a question to maps on the method's own grid.
     """
 
     name: str
     description: str
-    needs: Literal["attention", "convolution", "any"]
+    needs: Needs
     class_specific: bool
     compute: Callable[[Question], Maps]
 
     def serves(self, network: nn.Module) -> bool:
-        """Whether the network is of the kind that the method needs."""
         return self.needs == "any" or (self.needs == "attention") == has_attention(network)
 
 
 def saliency_maps(
     network: nn.Module,
-    images: Float[Tensor, "batch channels rows cols"],
+    images: Images,
     method: str | Method,
     *,
-    classes: Int64[Tensor, "batch"] | None = None,
+    classes: Classes | None = None,
     size: tuple[int, int] | None = None,
     layout: TokenLayout | None = None,
     verify: bool = True,
@@ -87,7 +83,6 @@ def saliency_maps(
         classes: the class that each map is for; the one that the network says if None. Class-agnostic methods do not
             look at it.
         size: (rows, cols) of the maps; the method's own grid (tokens, feature maps, pixels) if None.
-        layout, verify: see ``attention_maps``.
 
     Raises:
         InputError: there is no such method, or the network cannot answer it.
@@ -98,7 +93,7 @@ def saliency_maps(
 
 def stream_maps(
     network: nn.Module,
-    batches: Iterable[Float[Tensor, "batch channels rows cols"]],
+    batches: Iterable[Images],
     method: str | Method,
     *,
     size: tuple[int, int] | None = None,
@@ -131,9 +126,7 @@ def resize_maps(maps: Maps, size: tuple[int, int]) -> Float[Tensor, "batch rows 
     return F.interpolate(maps.unsqueeze(1), size=size, mode="area").squeeze(1)
 
 
-def noise_of(
-    images: Float[Tensor, "batch channels rows cols"], purpose: str, seed: int = 0
-) -> Float[Tensor, "batch channels rows cols"]:
+def noise_of(images: Images, purpose: str, seed: int = 0) -> Images:
     """Standard normal noise of the images' shape, drawn for each image from its own pixels."""
     drawn = []
     for image in images.detach().float().cpu():
@@ -153,43 +146,22 @@ def descending_ranks(
     return torch.empty_like(order).scatter(1, order, places)
 
 
-def _raw_attention(question: Question) -> Maps:
-    maps = question.attention()
-    return maps.to_grid(raw_attention_map(maps.weights, query=maps.query, extra_tokens=maps.extra_tokens))
+def _attention(method: Callable[..., Patches], *, norms: bool = False, **options: Any) -> Callable[[Question], Maps]:
+    def compute(question: Question) -> Maps:
+        maps, given = question.attention(), options
+        if norms:
+            given = {**options, "residual": residual_shares(question.network, question.images)}
+        return maps.to_grid(method(maps.weights, query=maps.query, extra_tokens=maps.extra_tokens, **given))
+
+    return compute
 
 
-def _rollout(question: Question, head_fusion: str = "mean", discard_ratio: float = 0.0, norms: bool = False) -> Maps:
-    maps = question.attention()
-    residual: Residual = residual_shares(question.network, question.images) if norms else 0.5
-    return maps.to_grid(
-        rollout_map(
-            maps.weights,
-            query=maps.query,
-            head_fusion=head_fusion,
-            discard_ratio=discard_ratio,
-            residual=residual,
-            extra_tokens=maps.extra_tokens,
-        )
-    )
+def _gradients(method: Callable[..., Patches]) -> Callable[[Question], Maps]:
+    def compute(question: Question) -> Maps:
+        maps = question.gradients()
+        return maps.to_grid(method(maps.weights, maps.gradients, query=maps.query, extra_tokens=maps.extra_tokens))
 
-
-def _gradient_rollout(question: Question) -> Maps:
-    maps = question.gradients()
-    assert maps.gradients is not None
-    return maps.to_grid(
-        gradient_rollout_map(maps.weights, maps.gradients, query=maps.query, extra_tokens=maps.extra_tokens)
-    )
-
-
-def _relevance(question: Question) -> Maps:
-    maps = question.gradients()
-    assert maps.gradients is not None
-    return maps.to_grid(relevance_map(maps.weights, maps.gradients, query=maps.query, extra_tokens=maps.extra_tokens))
-
-
-def _attention_flow(question: Question) -> Maps:
-    maps = question.attention()
-    return maps.to_grid(attention_flow_map(maps.weights, query=maps.query, extra_tokens=maps.extra_tokens))
+    return compute
 
 
 def _asked(method: Callable[..., Maps]) -> Callable[[Question], Maps]:
@@ -197,7 +169,6 @@ def _asked(method: Callable[..., Maps]) -> Callable[[Question], Maps]:
 
 
 def _random(question: Question) -> Maps:
-    """Noise that depends on the image's pixels alone."""
     return noise_of(question.images, "random map")[:, 0]
 
 
@@ -208,33 +179,38 @@ def _centre(question: Question) -> Maps:
     return torch.exp(-(down[:, None] ** 2 + right**2) / 2).expand(batch, -1, -1)
 
 
-#: Attention alone, attention and gradients, gradients, baselines.
-_METHODS = (
-    Method("raw_attention", "what the last layer attends to, heads averaged", "attention", False, _raw_attention),
-    Method("rollout", "attention through all layers, heads averaged", "attention", False, _rollout),
-    Method("rollout_max", "rollout of the strongest head", "attention", False, partial(_rollout, head_fusion="max")),
-    Method("rollout_min", "rollout of the weakest head", "attention", False, partial(_rollout, head_fusion="min")),
-    Method(
-        *("rollout_discard", "rollout without the lowest half of each row", "attention", False),
-        partial(_rollout, discard_ratio=0.5),
-    ),
-    Method(
-        *("rollout_norms", "rollout whose residual is measured for each token, by norms", "attention", False),
-        partial(_rollout, norms=True),
-    ),
-    Method("attention_flow", "maximum flow through the graph of attention", "attention", False, _attention_flow),
-    Method("gradient_rollout", "rollout of attention times its gradient", "attention", True, _gradient_rollout),
-    Method("relevance", "attention times its gradient, accumulated", "attention", True, _relevance),
-    Method("grad_cam", "feature maps weighed by their gradients", "convolution", True, _asked(grad_cam)),
-    Method(
-        *("grad_cam_plus_plus", "feature maps weighed by powers of their gradients", "convolution", True),
-        _asked(grad_cam_plus_plus),
-    ),
-    Method(
-        *("integrated_gradients", "pixels times their mean gradient from an empty image", "any", True),
-        _asked(integrated_gradients),
-    ),
-    Method("random", "noise: what chance gives", "any", False, _random),
-    Method("centre", "a bell over the middle: what needs no network", "any", False, _centre),
-)
-METHODS: Mapping[str, Method] = {method.name: method for method in _METHODS}
+#: By the kind of network and whether the map is one for a class: what a method is, and how it is computed.
+_METHODS: Mapping[tuple[Needs, bool], Mapping[str, tuple[str, Callable[[Question], Maps]]]] = {
+    ("attention", False): {
+        "raw_attention": ("what the last layer attends to, heads averaged", _attention(raw_attention_map)),
+        "rollout": ("attention through all layers, heads averaged", _attention(rollout_map)),
+        "rollout_max": ("rollout of the strongest head", _attention(rollout_map, head_fusion="max")),
+        "rollout_min": ("rollout of the weakest head", _attention(rollout_map, head_fusion="min")),
+        "rollout_discard": ("rollout without the lowest half of each row", _attention(rollout_map, discard_ratio=0.5)),
+        "rollout_norms": (
+            "rollout whose residual is measured for each token, by norms",
+            _attention(rollout_map, norms=True),
+        ),
+        "attention_flow": ("maximum flow through the graph of attention", _attention(attention_flow_map)),
+    },
+    ("attention", True): {
+        "gradient_rollout": ("rollout of attention times its gradient", _gradients(gradient_rollout_map)),
+        "relevance": ("attention times its gradient, accumulated", _gradients(relevance_map)),
+    },
+    ("convolution", True): {
+        "grad_cam": ("feature maps weighed by their gradients", _asked(grad_cam)),
+        "grad_cam_plus_plus": ("feature maps weighed by powers of their gradients", _asked(grad_cam_plus_plus)),
+    },
+    ("any", True): {
+        "integrated_gradients": ("pixels times their mean gradient from an empty image", _asked(integrated_gradients))
+    },
+    ("any", False): {
+        "random": ("noise: what chance gives", _random),
+        "centre": ("a bell over the middle: what needs no network", _centre),
+    },
+}
+METHODS: Mapping[str, Method] = {
+    name: Method(name, description, *kind, compute)
+    for kind, methods in _METHODS.items()
+    for name, (description, compute) in methods.items()
+}

@@ -13,7 +13,6 @@ class Measure:
     """One measure of one method; larger is better for all.
 
     Arguments:
-        value: the measure itself.
         over_random: what it is above chance; the same as ``value`` where that is relative to chance already.
         over_centre: what it is above the centre prior, on the same images.
         p_value: of the binomial test against the mean mask area, for pointing.
@@ -35,7 +34,6 @@ class SanityStage:
     """What is left of a method's maps when a part of the weights is randomised.
 
     Arguments:
-        stage: what is randomised, from the head on.
         correlation: Spearman's, with the maps of the trained network; chance is 0.
         rank: rank accuracy against the masks, if they are known; chance is their mean area.
     """
@@ -50,7 +48,6 @@ class MethodScore:
     """How far the maps of one method can be trusted.
 
     Arguments:
-        class_specific: whether its maps are for a class.
         area: mean area of the masks: what chance gives for pointing, mass and rank; None without masks.
         measures: by name: "deletion_mean", "insertion_blur" and so on for each fill; with masks "pointing", "mass" and
             "rank".

@@ -35,9 +35,6 @@ class Board:
     """A figure on which things are put at places in inches from its upper left corner.
 
     To be saved as PNG, at ``DPI``.
-
-    Arguments:
-        width, height: in inches.
     """
 
     def __init__(self, width: float, height: float) -> None:
@@ -74,7 +71,6 @@ class Board:
         )
 
     def figure(self) -> Figure:
-        """What was put there."""
         self._figure.add_artist(_Pixels(self._canvas))
         make_readable(self._figure)
         return self._figure

@@ -12,15 +12,19 @@ from vit_vs_cnn.comparison.confidence import Confidence
 from vit_vs_cnn.comparison.entries import Tested, grouped
 from vit_vs_cnn.comparison.latency import Cost
 from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.reporting.behaviour_figures import (
+    attacks_figure,
+    corruptions_figure,
+    cues_figure,
+    shifts_figure,
+    similarity_figures,
+)
 from vit_vs_cnn.reporting.drawing import plain_axes
-from vit_vs_cnn.reporting.robustness_figures import attacks_figure, corruptions_figure, cues_figure, shifts_figure
-from vit_vs_cnn.reporting.similarity_figures import similarity_figures
 from vit_vs_cnn.reporting.style import COLOUR_MAP, GREY, MOST, Looks, looks, percent
 from vit_vs_cnn.statistics.estimate import Estimate
 
 
 def figures_of(comparison: Comparison, tested: Sequence[Tested], test: LabelledImages) -> dict[str, Figure]:
-    """Every figure that there is something to draw of, by the name of its file."""
     drawn: dict[str, Figure] = {}
     known = looks([network.group for network in comparison.networks])
     if (accuracy := comparison.accuracy) is not None:
@@ -33,9 +37,8 @@ def figures_of(comparison: Comparison, tested: Sequence[Tested], test: LabelledI
             drawn["pictures"] = pictures_figure(comparison.pictures, tested, test)
     if comparison.confidence:
         first = {network.group: network.name for network in reversed(comparison.networks)}
-        drawn["reliability"] = reliability_figure(
-            {group: first[group] for group in known}, comparison.confidence, known
-        )
+        ordered = {group: first[group] for group in known}
+        drawn["reliability"] = reliability_figure(ordered, comparison.confidence, known)
     if comparison.robustness is not None:
         drawn["corruptions"] = corruptions_figure(comparison.robustness, known)
         drawn["shifts"] = shifts_figure(comparison.robustness, known)
@@ -118,7 +121,6 @@ def _write_in(axis: Axes, values: np.ndarray) -> None:
 
 
 def disagreement_figure(accuracy: Accuracy) -> Figure:
-    """Share of test images that two networks call different names."""
     count = len(accuracy.networks)
     side = 2.0 + 0.5 * count
     figure, (axis,) = plain_axes(side + 1, side)
@@ -178,7 +180,6 @@ def reliability_figure(first: Mapping[str, str], confidence: Mapping[str, Confid
 
 
 def cost_figure(cost: Mapping[str, Cost], accuracy: Accuracy, known: Looks) -> Figure:
-    """Accuracy over MACs, and over the time of one image."""
     figure, axes = plain_axes(8.2, 3.0, 2)
     groups = {group.name: group for group in accuracy.groups}
     for name, one in cost.items():

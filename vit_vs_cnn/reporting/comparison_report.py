@@ -48,7 +48,6 @@ CAPTIONS = {
 def comparison_document(
     comparison: Comparison, notes: Sequence[str], figures: Mapping[str, Figure] | None = None
 ) -> Document:
-    """All that there is to say, with the figures that were drawn."""
     groups = list(dict.fromkeys(network.group for network in comparison.networks))
     nothing = [f"{len(comparison.networks)} networks on {comparison.images:,} test images."]
     known = looks(groups)
@@ -58,9 +57,8 @@ def comparison_document(
         document.section("Before you read on", Bullets(warnings, "warning"))
     tables = tables_of(comparison)
     for part, heading in HEADINGS.items():
-        drawn = [
-            _picture(name, figure, document) for name, figure in (figures or {}).items() if CAPTIONS[name][0] == part
-        ]
+        of_part = {name: one for name, one in (figures or {}).items() if CAPTIONS[name][0] == part}
+        drawn = [_picture(name, figure, document) for name, figure in of_part.items()]
         if drawn or part in tables:
             document.section(heading, *tables.get(part, []), *drawn)
     document.section("How it was done", *([Bullets(notes, "note")] if notes else []), Facts(_method(comparison)))
@@ -68,7 +66,6 @@ def comparison_document(
 
 
 def print_comparison(comparison: Comparison, notes: Sequence[str], console: Console) -> None:
-    """The short tables, what they say, and what a reader must know."""
     print_document(comparison_document(comparison, notes), console)
 
 

@@ -71,10 +71,8 @@ def _classes(accuracy: Accuracy) -> Table:
     columns, title = ["class", "images", *(f"{name} %" for name in names)], "By class"
     if len(names) == 2:
         pair = accuracy.pairs[0].comparison
-        columns, title = (
-            [*columns, f"{pair.first} - {pair.second}", "p"],
-            f"{title}; p is corrected for their number (Holm)",
-        )
+        columns += [f"{pair.first} - {pair.second}", "p"]
+        title += "; p is corrected for their number (Holm)"
         for row, one in zip(rows, accuracy.classes, strict=True):
             row += [points(one.accuracy[pair.first] - one.accuracy[pair.second]), p_text(one.p_corrected)]
     return Table(title, columns, rows, "classes", terminal=False)

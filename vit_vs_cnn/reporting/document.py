@@ -36,7 +36,6 @@ class Block:
 
     @property
     def kind(self) -> str:
-        """By which templates know it."""
         return type(self).__name__.lower()
 
 
@@ -83,15 +82,11 @@ class Table(Block):
     """A table; a column of numbers is set flush right.
 
     Arguments:
-        title: what it is of.
         name: of its CSV file; none is written if empty.
         note: what one must know to read it.
         aside: columns that a terminal has no room for.
         part_by: the column whose values part the rows.
         terminal: whether it is shown on a terminal.
-
-    Raises:
-        ValueError: a row has more or fewer cells than there are columns.
     """
 
     title: str
@@ -110,13 +105,11 @@ class Table(Block):
 
     @property
     def flush_right(self) -> list[bool]:
-        """Which columns hold numbers."""
         places = range(len(self.columns))
         return [bool(self.rows) and all(_is_number(row[place]) for row in self.rows) for place in places]
 
     @property
     def parted(self) -> list[bool]:
-        """Which rows begin a new part."""
         if not self.part_by:
             return [False for _ in self.rows]
         keys = [row[list(self.columns).index(self.part_by)] for row in self.rows]
@@ -135,8 +128,6 @@ class Picture(Block):
     """A picture; for a page.
 
     Arguments:
-        source: a file, the bytes of a PNG, the text of an SVG, or a figure of matplotlib.
-        caption: what stands below it.
         alt: what it shows, in words, for who cannot see it.
         name: of its files; none are written if empty.
         formats: of these files; the first is shown on the page.
@@ -177,7 +168,6 @@ class Document:
     """A report, written from top to bottom.
 
     Arguments:
-        title: of it all.
         lead: what a reader must know before all else, one paragraph for each.
         looks: the colour and marker that stand at a contender's name in tables.
         assets: the style sheets and scripts of a page's own, by the names of their files.

@@ -1,7 +1,8 @@
 """Figures without a display: how they begin, how they are saved, and how a notebook shows one."""
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -75,23 +76,39 @@ def plot_shares(
 
 
 def picture_of(figure: Figure, kind: str = "svg", *, name: str = "page", dpi: int = DPI) -> bytes:
-    """The bytes of a figure as a file; the same figure and name give the same ones.
-
-    Raises:
-        ValueError: a kind that matplotlib does not write.
-    """
-    file = io.BytesIO()
-    make_readable(figure)
-    with mpl.rc_context({"svg.hashsalt": name}):
-        metadata = {"Date": None} if kind == "svg" else None
-        figure.savefig(file, format=kind, dpi=dpi, metadata=metadata, facecolor="white")
-    return file.getvalue()
+    """The bytes of a figure as a file; the same figure and name give the same ones."""
+    with _laid_out(figure):
+        return _bytes(figure, kind, name, dpi)
 
 
 def save_figure(figure: Figure, folder: Path, name: str, formats: Sequence[str] = ("png", "svg")) -> list[Path]:
     """Write ``name.png`` and ``name.svg`` into a folder, which is made; the same figure gives the same bytes."""
     paths = [folder / f"{name}.{suffix}" for suffix in formats]
-    for path, suffix in zip(paths, formats, strict=True):
-        with written_whole(path, contested=True) as partial:
-            partial.write_bytes(picture_of(figure, suffix, name=name))
+    with _laid_out(figure):
+        for path, suffix in zip(paths, formats, strict=True):
+            with written_whole(path, contested=True) as partial:
+                partial.write_bytes(_bytes(figure, suffix, name, DPI))
     return paths
+
+
+@contextmanager
+def _laid_out(figure: Figure) -> Iterator[None]:
+    """Places are found once: matplotlib would find them twice for each file, which takes longer than to draw it."""
+    make_readable(figure)
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        figure.draw_without_rendering()
+    with mpl.rc_context({"figure.autolayout": False, "figure.constrained_layout.use": False}):
+        figure.set_layout_engine(None)
+    try:
+        yield
+    finally:
+        figure.set_layout_engine(engine)
+
+
+def _bytes(figure: Figure, kind: str, name: str, dpi: int) -> bytes:
+    file = io.BytesIO()
+    with mpl.rc_context({"svg.hashsalt": name}):
+        metadata = {"Date": None} if kind == "svg" else None
+        figure.savefig(file, format=kind, dpi=dpi, metadata=metadata, facecolor="white")
+    return file.getvalue()

@@ -49,8 +49,6 @@ class Explorer:
     """What was written.
 
     Arguments:
-        page: the file.
-        images: how many it holds.
         levels: steps that weights are rounded to, between nothing and the greatest of their row.
         error: the largest difference of a weight on the page from the network's own.
     """
@@ -136,7 +134,6 @@ def _fitting(networks: Sequence[NetworkMaps], count: int, room: float, each: flo
 def _packed(
     attentions: Mapping[int, AttentionMaps], levels: int, count: int, room: float, each: float
 ) -> list[_Packed]:
-    """The weights of the first images, as many as have room; of one even so."""
     packed: list[_Packed] = []
     for index in range(count):
         one: _Packed = {}
@@ -151,14 +148,12 @@ def _packed(
 
 
 def _size_of_image(attention: AttentionMaps, levels: int) -> float:
-    """In bytes of base64, by the first images."""
     tried = range(min(TRIED, len(attention.logits)))
     sizes = [len(pack_weights([layer[i] for layer in attention.weights], levels)[0]) for i in tried]
     return 4 / 3 * sum(sizes) / len(sizes) + 60
 
 
 def _rest(shown: ShownImages, networks: Sequence[NetworkMaps], count: int) -> int:
-    """Bytes of images and maps."""
     pictures = sum(len(_picture(shown, index)) for index in range(count))
     return pictures + len(json.dumps([_model(shown, network, count) for network in networks]))
 
@@ -176,7 +171,6 @@ def _model(shown: ShownImages, network: NetworkMaps, count: int) -> dict[str, An
 
 
 def _is_own(found: MethodMaps, network: NetworkMaps) -> bool:
-    """Whether the page computes the maps itself."""
     return network.attention is not None and found.method in OWN
 
 

@@ -49,12 +49,7 @@ def _make_ticks_readable(axis: Axis) -> None:
 
 
 def readable(words: str, families: list[str]) -> tuple[str, list[str]]:
-    """The words as they can be drawn, and the fonts to do it with: the given ones first.
-
-    Arguments:
-        words: any text.
-        families: of the fonts that are to be used where they have the signs.
-    """
+    """The words as they can be drawn, and the fonts to do it with: the given ones first."""
     own = findfont(FontProperties(family=families))
     found, parts = list(families), []
     for drawn, run in groupby(_seen(words), key=lambda sign: sign in "\n\t" or _family_of(sign, own) is not None):

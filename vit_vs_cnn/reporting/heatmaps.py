@@ -47,8 +47,7 @@ def attention_heatmaps(
         axis = axes[row * columns + column]
         image = axis.imshow(grid[row][column], cmap=COLOUR_MAP, vmin=low, vmax=high, interpolation="nearest")
         axis.tick_params(labelsize=7, length=2)
-        axis.xaxis.get_major_locator().set_params(integer=True, nbins=4)
-        axis.yaxis.get_major_locator().set_params(integer=True, nbins=4)
+        axis.locator_params(integer=True, nbins=4)
         if titles is not None:
             axis.set_title(titles[row][column], fontsize=9)
         elif column_labels is not None and row == 0:
@@ -87,10 +86,9 @@ def _check_labels(
 ) -> None:
     if titles is not None and [len(row) for row in titles] != [columns] * rows:
         raise ValueError(f"titles must be {rows} x {columns}, one for each matrix")
-    if row_labels is not None and len(row_labels) != rows:
-        raise ValueError(f"row_labels must be one for each of {rows} rows, but there are {len(row_labels)}")
-    if column_labels is not None and len(column_labels) != columns:
-        raise ValueError(f"column_labels must be one for each of {columns} columns, but there are {len(column_labels)}")
+    for name, labels, count in (("row", row_labels, rows), ("column", column_labels, columns)):
+        if labels is not None and len(labels) != count:
+            raise ValueError(f"{name}_labels must be one for each of {count} {name}s, but there are {len(labels)}")
 
 
 def _limits(grid: list[list[np.ndarray]]) -> tuple[float, float]:

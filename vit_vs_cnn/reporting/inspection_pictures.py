@@ -105,7 +105,6 @@ def overlay_sheet(shown: ShownImages, networks: Sequence[NetworkMaps], indices: 
 
 
 def _sheet_text(shown: ShownImages, network: NetworkMaps, maps: MethodMaps, index: int) -> str:
-    """What stands under an overlay of a sheet."""
     lines = [_wrapped(says(shown, network, index)), *_score_lines(maps, index)]
     return "\n".join(filter(None, [*lines, _wrapped(asked_for(shown, network, index).strip())]))
 
@@ -120,7 +119,6 @@ def says(shown: ShownImages, network: NetworkMaps, index: int) -> str:
 
 
 def score_line(maps: MethodMaps, index: int) -> str:
-    """The score that is printed on a picture."""
     own, chance = float(maps.deletion[index]), float(maps.chance[index])
     return f"deletion {own:.2f} ({maps.faster(index):+.0%}), random {chance:.2f}"
 
@@ -132,7 +130,6 @@ def asked_for(shown: ShownImages, network: NetworkMaps, index: int) -> str:
 
 
 def _score_lines(maps: MethodMaps, index: int) -> list[str]:
-    """``score_line`` in two."""
     own, chance = score_line(maps, index).split(", ")
     return [own, chance]
 
@@ -183,13 +180,11 @@ def _enlarged(tile: Float[np.ndarray, "rows cols 3"]) -> Image.Image:
 
 
 def _pixels(image: Tensor) -> Float[np.ndarray, "rows cols 3"]:
-    """From bytes to what a figure draws: three channels from 0 to 1."""
     colours = image[:3] if len(image) >= 3 else image[:1].expand(3, -1, -1)
     return colours.permute(1, 2, 0).numpy() / 255
 
 
 def _legend(board: Board, left: float, top: float, width: float) -> None:
-    """What the colours of a map are."""
     board.picture(coloured(np.linspace(0, 1, 256)[None]), left, top, (width, 0.1))
     board.text("least", left, top + 0.1 + GAP / 2, size=TEXT)
     board.text("greatest", left + width, top + 0.1 + GAP / 2, size=TEXT, right=True)

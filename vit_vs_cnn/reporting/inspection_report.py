@@ -72,7 +72,6 @@ CAPTIONS = {
 
 
 def print_scores(scores: Scores, console: Console) -> None:
-    """A table for each network, and what has to be said beside it."""
     document = Document("Scores")
     _add_scores(document, scores)
     print_document(document, console)
@@ -98,7 +97,6 @@ def score_table(name: str, rows: Sequence[MethodScore]) -> Table:
 
 
 def _stacked(measure: Measure) -> str:
-    """A value above its interval."""
     value, low, high = (_short(x) for x in (measure.value.value, measure.value.low, measure.value.high))
     return f"{value}{'*' if measure.beats_both else ' '}\n{low},{high}"
 
@@ -166,7 +164,6 @@ def write_inspection(
 
 
 def _whose(shown: ShownImages, networks: Sequence[NetworkMaps]) -> str:
-    """The class that maps are for, in words."""
     if all(bool((network.classes == network.predicted).all()) for network in networks):
         return "the class that the network says"
     return f"the class {shown.data.class_names[int(networks[0].classes[0])]}, which was asked for"
@@ -195,9 +192,8 @@ def _pictures(
     for index in range(count):
         if index % TOLD == 0:
             tell(f"pictures {index + 1} to {min(index + TOLD, count)} of {count}")
-        written += save_figure(
-            pictures.card(shown, networks, index), folder / "pictures", f"{index:0{digits}}", ("png",)
-        )
+        card = pictures.card(shown, networks, index)
+        written += save_figure(card, folder / "pictures", f"{index:0{digits}}", ("png",))
     for number, first in enumerate(range(0, count, pictures.COLUMNS)):
         if number % TOLD == 0:
             tell(f"sheets of {pictures.COLUMNS} pictures")

@@ -136,7 +136,6 @@ FIGURES: dict[str, Callable[[LocalityReport], Figure]] = {
 
 
 def figures_of(report: LocalityReport) -> dict[str, Figure]:
-    """Every figure that the report has numbers for, by the name of its file."""
     names = list(FIGURES) if report.layers else ["feature_locality"]
     if not any(layer.replaced for layer in report.layers):
         names = [name for name in names if name != "replaced_layers"]

@@ -1,13 +1,22 @@
-"""How convolution-like one network is: tables and figures, for the terminal and a page."""
+"""How convolution-like a network is, and a study of many: does it help to look nearby, and do networks do so anyway?"""
 
+import itertools
+import math
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean, stdev
 
+from matplotlib.figure import Figure
 from rich.console import Console
 
 from vit_vs_cnn.inspection.locality.report import LocalityReport, Number
-from vit_vs_cnn.reporting.document import Document, Picture, Table, Text
+from vit_vs_cnn.inspection.locality.study import SUMMARY, StudiedLayer
+from vit_vs_cnn.regimes import Analysis
+from vit_vs_cnn.reporting.document import Bullets, Document, Picture, Table, Text
+from vit_vs_cnn.reporting.drawing import panels, plain_axes
 from vit_vs_cnn.reporting.locality_figures import figures_of
 from vit_vs_cnn.reporting.page import write_document
+from vit_vs_cnn.reporting.style import SERIES, looks
 from vit_vs_cnn.reporting.terminal import print_document
 
 #: Column of the table: the field of a layer's row, and how it is written.
@@ -41,7 +50,6 @@ ALT = {
 
 
 def locality_document(report: LocalityReport, *, title: str, drawn: bool = True) -> Document:
-    """The layers of attention and the feature maps; the figures, if they are to be drawn."""
     measured = f"Measured on {report.images:,} images and judged on {report.held_out:,} held out."
     document = Document(title, measured)
     if rows := report.layer_rows():
@@ -67,7 +75,6 @@ def locality_document(report: LocalityReport, *, title: str, drawn: bool = True)
 
 
 def print_locality(report: LocalityReport, *, title: str, console: Console) -> None:
-    """The layers of attention and the feature maps, as tables."""
     print_document(locality_document(report, title=title, drawn=False), console)
 
 
@@ -78,3 +85,93 @@ def write_locality(report: LocalityReport, folder: Path, *, title: str) -> list[
 
 def _number(value: Number) -> str | int | None:
     return f"{value:.3g}" if isinstance(value, float) else value
+
+
+def accuracy_by_contender(analysis: Analysis, order: Sequence[str]) -> Figure:
+    """Accuracy with its interval for every contender, one series for each training size."""
+    figure, (axis,) = plain_axes(max(5.6, 0.75 * len(order) + 2.2), 3.8)
+    for index, size in enumerate(analysis.sizes):
+        shift = (index - (len(analysis.sizes) - 1) / 2) * 0.18
+        of_size = {c.contender: point.accuracy for c in analysis.curves for point in c.points if point.size == size}
+        places = [place + shift for place, name in enumerate(order) if name in of_size]
+        found = [of_size[name] for name in order if name in of_size]
+        errors = [[100 * (e.value - e.low) for e in found], [100 * (e.high - e.value) for e in found]]
+        values = [100 * e.value for e in found]
+        form, colour = "osD^v"[index % 5], SERIES[index % len(SERIES)]
+        axis.errorbar(places, values, errors, fmt=form, color=colour, capsize=2, ms=5, label=f"n = {size:,}")
+    axis.set_xticks(range(len(order)), [name.replace("_", "\n") for name in order], fontsize=8)
+    axis.set_ylabel("accuracy (%)")
+    axis.grid(axis="y", alpha=0.3)
+    figure.legend(loc="outside upper center", ncols=len(analysis.sizes), frameon=False, fontsize=9)
+    return figure
+
+
+def before_and_after(layers: Sequence[StudiedLayer], order: Sequence[str], measure: str) -> Figure:
+    """One measure by layer, before training (dashed) and after (solid), a panel for each contender."""
+    shown = [name for name in order if any(layer.contender == name for layer in layers)]
+    sizes = sorted({layer.train_size for layer in layers})
+    figure, axes = panels(len(shown), 4, 2.2, 2.1, extra=0.9, share=True)
+    for axis, name in zip(axes, shown, strict=True):
+        for colour, size in zip(itertools.cycle(SERIES), sizes):
+            of_cell = [layer for layer in layers if (layer.contender, layer.train_size) == (name, size)]
+            for when, style in (("before", "--"), ("after", "o-")):
+                depths, means = _by_depth(of_cell, when, measure)
+                axis.plot(depths, means, style, color=colour, ms=3.5, lw=1.2, label=f"n = {size:,}, {when}")
+        axis.set_title(name, fontsize=9)
+        axis.grid(alpha=0.3)
+    for axis in axes[-4:]:
+        axis.set_xlabel("layer")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False, fontsize=8)
+    figure.supylabel(measure)
+    return figure
+
+
+def _by_depth(layers: Sequence[StudiedLayer], when: str, measure: str) -> tuple[list[int], list[float]]:
+    depths = sorted({layer.layer for layer in layers})
+    return depths, [_mean([getattr(one, when)[measure] for one in layers if one.layer == depth]) for depth in depths]
+
+
+def summary_rows(layers: Sequence[StudiedLayer], order: Sequence[str]) -> list[list[str]]:
+    """Contender, size, then every measure before and after: mean over layers and seeds, and spread over seeds."""
+    rows = []
+    for size, name in itertools.product(sorted({layer.train_size for layer in layers}), order):
+        of_cell = [layer for layer in layers if (layer.contender, layer.train_size) == (name, size)]
+        if of_cell:
+            texts = [_over_seeds(of_cell, when, measure) for measure in SUMMARY for when in ("before", "after")]
+            rows.append([name, f"{size:,}", *texts])
+    return rows
+
+
+def write_study(
+    analysis: Analysis, layers: Sequence[StudiedLayer], order: Sequence[str], folder: Path, *, title: str
+) -> list[Path]:
+    """``locality.html`` with its figures and its table, in a folder; returns the files."""
+    lead = "Does locality help, most of all where data are short? And do networks look nearby by themselves?"
+    document = Document(title, lead, looks=looks(order))
+    caption = "Accuracy on the test images; the bars are 95 % intervals."
+    figure = accuracy_by_contender(analysis, order)
+    document.section("Accuracy", Picture(figure, caption, "Accuracy of every contender", "accuracy"))
+    columns = ["contender", "n", *(f"{measure}, {when}" for measure in SUMMARY for when in ("before", "after"))]
+    told, rows = "Means over layers and seeds, ± standard deviation over seeds", summary_rows(layers, order)
+    document.section("Before and after training", Bullets([f"{name}: {meaning}" for name, meaning in SUMMARY.items()]))
+    document.add(Table(told, columns, rows, "before_and_after", part_by="n"))
+    for measure, meaning in SUMMARY.items():
+        figure, alt = before_and_after(layers, order, measure), f"{measure} by layer, before and after training"
+        document.add(Picture(figure, f"{measure}: {meaning}.", alt, f"layers_{measure}"))
+    return write_document(document, folder, page="locality.html", figures=".")
+
+
+def _over_seeds(layers: Sequence[StudiedLayer], when: str, measure: str) -> str:
+    by_seed = [
+        _mean([getattr(layer, when)[measure] for layer in layers if layer.seed == seed])
+        for seed in sorted({layer.seed for layer in layers})
+    ]
+    if any(math.isnan(value) for value in by_seed):
+        return "-"
+    spread = f" ± {stdev(by_seed):.2f}" if len(by_seed) > 1 else ""
+    return f"{fmean(by_seed):.2f}{spread}"
+
+
+def _mean(values: Sequence[float | None]) -> float:
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    return fmean(known) if known else math.nan

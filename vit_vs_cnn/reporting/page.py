@@ -28,7 +28,6 @@ def page_of(document: Document, saved: Mapping[str, Path] | None = None) -> str:
     document gives the same bytes.
 
     Arguments:
-        document: what it says.
         saved: files of pictures by their names, where they have been drawn already.
     """
     return _render("page.html", document, saved)
@@ -42,14 +41,7 @@ def fragment_of(document: Document) -> str:
 def write_document(
     document: Document, folder: Path, *, page: str = "index.html", figures: str = "figures"
 ) -> list[Path]:
-    """The pictures, ``tables/`` of CSV files and the page into a folder, which is made; the page is the last file.
-
-    Arguments:
-        document: what is written.
-        folder: where to.
-        page: the name of its file.
-        figures: the folder of pictures, within the other.
-    """
+    """The pictures, ``tables/`` of CSV files and the page into a folder, which is made; the page is the last file."""
     written, shown = [], {}
     for picture in document.pictures:
         if isinstance(picture.source, Figure):
@@ -64,7 +56,6 @@ def write_document(
 
 
 def asset(name: str) -> str:
-    """A template, a style sheet or a script of the package."""
     return resources.files("vit_vs_cnn.reporting").joinpath("templates", name).read_text(encoding="utf-8")
 
 
@@ -87,7 +78,9 @@ def _templates() -> Environment:
 def _embedded(picture: Picture, saved: Mapping[str, Path]) -> dict[str, Any]:
     """A picture as the source of an ``<img>``, with its size in CSS pixels."""
     data = _bytes(saved.get(picture.name, picture.source))
-    kind, (width, height) = ("png", _png_size(data)) if data.startswith(_PNG_MAGIC) else ("svg+xml", _svg_size(data))
+    kind, (width, height) = (
+        ("png", struct.unpack(">II", data[16:24])) if data.startswith(_PNG_MAGIC) else ("svg+xml", _svg_size(data))
+    )
     return {"source": f"data:image/{kind};base64,{base64.b64encode(data).decode()}", "width": width, "height": height}
 
 
@@ -97,11 +90,6 @@ def _bytes(source: Source) -> bytes:
     if isinstance(source, Path):
         return source.read_bytes()
     return source.encode() if isinstance(source, str) else source
-
-
-def _png_size(data: bytes) -> tuple[int, int]:
-    width, height = struct.unpack(">II", data[16:24])
-    return width, height
 
 
 def _svg_size(data: bytes) -> tuple[int, int]:

@@ -37,7 +37,6 @@ class Look:
 
     @property
     def glyph(self) -> str:
-        """The marker, as a letter."""
         return GLYPHS[self.marker]
 
 
@@ -124,5 +123,4 @@ def value_text(value: Any) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

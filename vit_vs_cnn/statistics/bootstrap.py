@@ -24,12 +24,6 @@ def bootstrap(
     Images are drawn with replacement, all quantities of one together: what the same images share cancels.
 
     Reference: Efron & Tibshirani 1993, section 13.3.
-
-    Arguments:
-        values: of each image, ``(images, quantities)``.
-        statistic: from means ``(samples, quantities)`` to one number for each sample.
-        confidence: of the interval.
-        seed: of the resampling.
     """
     count = len(values)
     generator = np.random.default_rng(derive_seed(seed, "bootstrap"))
@@ -43,7 +37,6 @@ def bootstrap(
 
 
 def mean_of(values: Float[np.ndarray, "images"], *, seed: int = 0) -> Estimate:
-    """The mean over images."""
     return bootstrap(values[:, None], lambda means: means[:, 0], seed=seed)
 
 

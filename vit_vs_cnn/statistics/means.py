@@ -30,9 +30,7 @@ class Uncertain:
     ``resampling.Resamples`` draws from the same distribution, jointly for many means, for what is no mean.
 
     Arguments:
-        mean: of what was measured.
         students: (a_j, df_j) of each source of seeds; none for a single network, which says nothing of other seeds.
-        sigma: standard deviation of the images' part.
     """
 
     mean: float
@@ -99,9 +97,6 @@ def difference_over_seeds(
     With paired seeds (row i of both has one seed and one subset) it is ``mean_over_seeds`` of the differences, so that
     what both find hard cancels. Else each side has a Student's part of its own (Behrens and Fisher's problem), and
     v = v_first + v_second - 2 cov of the two means over images. sigma^2 has 1 / N^2 for each side.
-
-    Raises:
-        ValueError: rows to be paired that differ in number.
     """
     one, two = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     count, mean = one.shape[1], float(one.mean() - two.mean())

@@ -11,11 +11,8 @@ class Measurements:
     """Accuracies in the order (contender, size, seed); NaN where there is no cell.
 
     Arguments:
-        contenders: their names, in the order of the results.
         sizes: labelled images, ascending.
         seeds: ascending; contenders are paired by them.
-        accuracy: from 0 to 1.
-        images: on how many images each accuracy was measured.
         correct: whether each network is right on each test image, zero where there is no cell; None if unknown.
     """
 
@@ -28,5 +25,4 @@ class Measurements:
 
     @property
     def present(self) -> Bool[np.ndarray, "contenders sizes seeds"]:
-        """Where there is a cell."""
         return ~np.isnan(self.accuracy)

@@ -24,10 +24,8 @@ class Draws:
     """Mean accuracies of some contenders over the seeds that all of them have, and resamples of these means.
 
     Arguments:
-        contenders: their names.
         sizes: those at which all of them have a seed in common.
         seeds: how many seeds they have in common at each size.
-        observed: the means.
         variance: of each mean by itself: s^2 / k over the seeds plus p (1 - p) / images.
         values: the resamples; one resample is of the same seeds and images for all contenders and sizes.
     """
@@ -64,8 +62,6 @@ class Resamples:
     Arguments:
         measured: the accuracies; without predictions their images' part is p (1 - p) / N, independent of each other
             (too much for differences, never too little).
-        count: resamples.
-        seed: of their draws.
     """
 
     def __init__(self, measured: Measurements, *, count: int, seed: int) -> None:

@@ -84,9 +84,6 @@ def friedman_nemenyi(accuracies: Sequence[Sequence[float]]) -> Friedman:
 
     Reference: Demšar, "Statistical comparisons of classifiers over multiple data sets", JMLR 2006, section 3.2.2.
     Differs: with fewer than about ten blocks the chi-squared approximation is coarse; the caller says so.
-
-    Raises:
-        ValueError: fewer than three contenders or two blocks.
     """
     values = np.asarray(accuracies, dtype=float)
     k, blocks = values.shape

@@ -25,17 +25,12 @@ class Comparison:
     """Two contenders, compared on the same images.
 
     Arguments:
-        first: one of them.
-        second: the other.
         difference: accuracy of ``first`` minus that of ``second``, with an interval for this pair by itself.
         seeds: how many are compared on each side; the smaller number.
         paired: whether seed by seed, on the same subsets.
-        test: how the p-value was found.
         p_value: of "there is no difference", two-sided.
         adjusted_p_value: Holm's, over all pairs of the family.
         family: how many pairs were looked at together: those at one size.
-        verdict: what may be said.
-        reason: why there is no verdict.
     """
 
     first: str
@@ -52,17 +47,14 @@ class Comparison:
 
     @property
     def leader(self) -> str:
-        """Who has the higher accuracy, whether or not that is shown."""
         return self.first if self.difference.value >= 0 else self.second
 
     @property
     def follower(self) -> str:
-        """The other one."""
         return self.second if self.difference.value >= 0 else self.first
 
     @property
     def lead(self) -> Estimate:
-        """Accuracy of the leader minus that of the follower."""
         return self.difference if self.difference.value >= 0 else -self.difference
 
     @property
@@ -95,7 +87,6 @@ class Comparison:
         return f"shown over {self.seeds} paired seeds" if self.verdict == "ahead" else "no difference is shown"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
         return dataclasses.asdict(self)
 
 
@@ -116,7 +107,6 @@ def compare_scores(
     side: these have the exact test of McNemar.
 
     Arguments:
-        names: of both.
         first, second: whether each image is classified rightly, one row for each seed.
         paired: row i of both has the same seed and subset. A single network on each side need not.
         obstacle: why no verdict may be given, whatever the numbers.

@@ -9,10 +9,9 @@ from torch.utils.data import DataLoader, TensorDataset
 from tests.inspection.locality.layers import attention_modules, convolving, tiny_vit
 from vit_vs_cnn.attention.convolution import ConvolutionalAttention, network_to_attention
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.locality.attention_layers import attention_layers, layer_passes
+from vit_vs_cnn.inspection.locality.attention_layers import attention_layers, layer_passes, replace_attention
 from vit_vs_cnn.inspection.locality.convolution_fit import ConvolutionFit
 from vit_vs_cnn.inspection.locality.measure import measure_locality
-from vit_vs_cnn.inspection.locality.replacement import replace_attention
 from vit_vs_cnn.models import ResNet
 
 

@@ -19,7 +19,6 @@ class HeadAssignment(NamedTuple):
 
     Arguments:
         head_of_offset: by offset (rows, cols) of the kernel, the head assigned.
-        kernel_size: K of the K x K kernel.
         mass: mean weight of the assigned heads at their offsets.
         coverage: share of the K^2 offsets whose head looks there more than at any other offset within reach.
         null_mass, null_coverage: their means where every head's offsets are shuffled, each head for itself.
@@ -42,7 +41,6 @@ class Assignment(HeadMeasure):
     Reference: Kuhn 1955 (the Hungarian method, here scipy's); the null is a permutation test.
 
     Arguments:
-        kernel_size: K, odd; the kernel must lie within the reach.
         permutations: of the null; the least p-value is 1 / (permutations + 1).
     """
 

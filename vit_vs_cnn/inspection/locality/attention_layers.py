@@ -1,4 +1,4 @@
-"""The attention layers of a network, and what each of them does to a batch of images."""
+"""The attention layers of a network, what each does to a batch of images, and a convolution in the place of one."""
 
 import copy
 import functools
@@ -15,6 +15,8 @@ from vit_vs_cnn.attention.convolution import ConvolutionalAttention
 from vit_vs_cnn.attention.convolution.geometry import Geometry
 from vit_vs_cnn.attention.windows.layers import SlidingWindow
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection.layout import Images
+from vit_vs_cnn.inspection.locality.convolution_fit import FittedConvolution
 from vit_vs_cnn.inspection.locality.offsets import Reach
 from vit_vs_cnn.models.recording import recorded_calls
 from vit_vs_cnn.models.vit import VisionTransformer
@@ -31,8 +33,6 @@ class AttentionLayer:
     """A layer of attention and where it stands.
 
     Arguments:
-        grid_size: (rows, cols) of the tokens.
-        extra_tokens: tokens before those of the grid.
         pixels: (rows, cols) of the image that a token stands for.
         stride: (rows, cols) between the tokens that are queries; it is measured as if all of them were.
     """
@@ -77,21 +77,14 @@ class AttentionLayer:
 
 @dataclass(frozen=True, eq=False)
 class LayerPass:
-    """One layer's inputs (after the norm), outputs (before the residual) and attention weights for a batch.
-
-    Arguments:
-        inputs, outputs: of the layer: tokens, the extra ones first, or maps.
-        weights: between all tokens.
-    """
+    """One layer's inputs (after the norm), outputs (before the residual) and attention weights for a batch."""
 
     inputs: Tensor
     outputs: Tensor
     weights: Float[Tensor, "batch heads tokens tokens"]
 
 
-def attention_layers(
-    network: nn.Module, example: Float[Tensor, "batch channels rows cols"]
-) -> tuple[list[AttentionLayer], dict[str, str]]:
+def attention_layers(network: nn.Module, example: Images) -> tuple[list[AttentionLayer], dict[str, str]]:
     """The layers of attention, the first first, and by name those that cannot be measured and why.
 
     A ``VisionTransformer`` has one in every block; another network those that are a ``ConvolutionalAttention``. One
@@ -124,13 +117,9 @@ def attention_layers(
 
 
 def layer_passes(
-    network: nn.Module, layers: Sequence[AttentionLayer], images: Float[Tensor, "batch channels rows cols"]
+    network: nn.Module, layers: Sequence[AttentionLayer], images: Images
 ) -> Iterator[tuple[int, LayerPass]]:
-    """What the layers do to a batch of images: (index of the layer, its pass), a layer at a time, in parts if large.
-
-    Raises:
-        InputError: if a layer gives no weights.
-    """
+    """What the layers do to a batch of images: (index of the layer, its pass), a layer at a time, in parts if large."""
     weighed = isinstance(network, VisionTransformer)
     with recorded_calls({layer.name: layer.module for layer in layers}) as calls, torch.no_grad():
         network(images, return_attention=True) if weighed else network(images)
@@ -160,3 +149,66 @@ def to_map(tokens: Tensor, grid_size: tuple[int, int], extra_tokens: int) -> Flo
     if tokens.ndim == 4:
         return tokens
     return rearrange(tokens[:, extra_tokens:], "b (rows cols) d -> b d rows cols", rows=grid_size[0])
+
+
+class ConvolutionOfTokens(nn.Module):
+    """A convolution over the patch tokens that is called as the attention whose place it takes.
+
+    ``Y[q] = sum_d W_d X[q + d] + b`` for patches; extra tokens go on attending, as they have no place on the grid.
+
+    Arguments:
+        fitted: the convolution; its padding must not be "valid".
+        attention: what the extra tokens do; needed if there are any.
+        stride: (rows, cols) between the places that are given, where they come as maps.
+
+    Raises:
+        InputError: if the padding is "valid", or there are extra tokens and no attention.
+    """
+
+    def __init__(
+        self,
+        fitted: FittedConvolution,
+        grid_size: tuple[int, int],
+        *,
+        extra_tokens: int = 0,
+        attention: nn.Module | None = None,
+        stride: tuple[int, int] = (1, 1),
+    ) -> None:
+        super().__init__()
+        if fitted.padding == "valid":
+            raise InputError(
+                'padding must not be "valid" where a convolution replaces attention: edges have outputs too'
+            )
+        if extra_tokens and attention is None:
+            raise InputError(f"attention must be given for {extra_tokens} extra tokens")
+        self.convolution = fitted
+        self.grid_size, self.extra_tokens, self.stride = grid_size, extra_tokens, stride
+        self.attention = attention if extra_tokens else None
+
+    def forward(
+        self, queries: Tensor, *, mask: Tensor | None = None, bias: Tensor | None = None, return_weights: bool = False
+    ) -> Tensor:
+        """The tokens convolved: (batch, tokens, embed_dim), or (batch, channels, rows, cols) if they come as maps."""
+        if mask is not None or bias is not None or return_weights:
+            raise InputError("a convolution in the place of attention has no weights, and takes no mask and no bias")
+        convolved = self.convolution(to_map(queries, self.grid_size, self.extra_tokens))
+        if queries.ndim == 4:
+            return convolved[:, :, :: self.stride[0], :: self.stride[1]]
+        tokens = rearrange(convolved, "b d rows cols -> b (rows cols) d")
+        if self.attention is None:
+            return tokens
+        return torch.cat([self.attention(queries)[:, : self.extra_tokens], tokens], dim=1)
+
+
+def replace_attention(network: nn.Module, layer: AttentionLayer, fitted: FittedConvolution) -> nn.Module:
+    """A copy of the network whose attention of one layer is a convolution; the network itself is left as it was."""
+    replaced = copy.deepcopy(network)
+    convolution = ConvolutionOfTokens(
+        copy.deepcopy(fitted),
+        layer.grid_size,
+        extra_tokens=layer.extra_tokens,
+        attention=replaced.get_submodule(layer.name),
+        stride=layer.stride,
+    )
+    replaced.set_submodule(layer.name, convolution.to(next(network.parameters())))
+    return replaced

@@ -18,12 +18,7 @@ RIDGE = 1e-10
 
 
 class FittedConvolution(nn.Module):
-    """A convolution K x K of stride 1 over maps of any floating point type.
-
-    Arguments:
-        weight, bias: as in ``conv2d``.
-        padding: see ``ConvolutionFit``.
-    """
+    """A convolution K x K of stride 1 over maps of any floating point type."""
 
     weight: Tensor
     bias: Tensor
@@ -57,13 +52,7 @@ class ConvolutionFit(Metric):
     would explain anything.
 
     Arguments:
-        in_channels, out_channels: of the maps X and Y.
-        kernel_sizes: odd.
         padding: "valid", "zeros", "replicate" or "circular".
-        ridge: of the penalty, positive.
-
-    Raises:
-        InputError: if a kernel size is not odd, the padding is unknown or the ridge is not positive.
     """
 
     full_state_update = False
@@ -105,11 +94,7 @@ class ConvolutionFit(Metric):
         inputs: Float[Tensor, "batch in_channels rows cols"],
         outputs: Float[Tensor, "batch out_channels rows cols"],
     ) -> None:
-        largest = max(self.kernel_sizes)
-        patches = F.unfold(pad_map(inputs.double(), largest, self.padding), largest).transpose(1, 2).flatten(0, 1)
-        if self.padding == "valid":
-            outputs = crop_map(outputs, largest // 2)
-        targets = outputs.double().flatten(2).transpose(1, 2).flatten(0, 1)
+        patches, targets = _rows(inputs, outputs, max(self.kernel_sizes), self.padding)
         self.gram.addmm_(patches.mT, patches)
         self.cross.addmm_(patches.mT, targets)
         self.input_sums += patches.sum(dim=0)
@@ -117,7 +102,6 @@ class ConvolutionFit(Metric):
         self.rows += len(patches)
 
     def compute(self) -> dict[int, FittedConvolution | None]:
-        """The convolutions by kernel size."""
         return {size: self._solve(size) for size in self.kernel_sizes}
 
     def _solve(self, kernel_size: int) -> FittedConvolution | None:
@@ -195,13 +179,18 @@ def convolution_fit(
     The equation of ``ConvolutionFit`` without a penalty: of several solutions the shortest.
     """
     check_kernel_sizes([kernel_size])
-    patches = F.unfold(pad_map(inputs.double(), kernel_size, padding), kernel_size).transpose(1, 2).flatten(0, 1)
-    outputs = crop_map(outputs, kernel_size // 2) if padding == "valid" else outputs
-    targets = outputs.double().flatten(2).transpose(1, 2).flatten(0, 1)
+    patches, targets = _rows(inputs, outputs, kernel_size, padding)
     input_mean, output_mean = patches.mean(dim=0), targets.mean(dim=0)
     solution = torch.linalg.pinv(patches - input_mean) @ (targets - output_mean)
     weight = solution.mT.unflatten(1, (inputs.shape[1], kernel_size, kernel_size))
     return FittedConvolution(weight, output_mean - input_mean @ solution, padding)
+
+
+def _rows(inputs: Tensor, outputs: Tensor, kernel_size: int, padding: str) -> tuple[Tensor, Tensor]:
+    """What the kernel sees at each place, and what it should give there."""
+    patches = F.unfold(pad_map(inputs.double(), kernel_size, padding), kernel_size)
+    outputs = crop_map(outputs, kernel_size // 2) if padding == "valid" else outputs
+    return patches.transpose(1, 2).flatten(0, 1), outputs.double().flatten(2).transpose(1, 2).flatten(0, 1)
 
 
 def pad_map(maps: Float[Tensor, "batch channels rows cols"], kernel_size: int, padding: str) -> Tensor:

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection.layout import Images
 from vit_vs_cnn.inspection.locality.attention_layers import to_map
 from vit_vs_cnn.inspection.locality.convolution_fit import ExplainedShare
 from vit_vs_cnn.models.recording import recorded_calls
@@ -18,14 +19,11 @@ ONE_STEP = ((1, 0), (-1, 0), (0, 1), (0, -1))
 
 
 def feature_maps(
-    network: nn.Module, images: Float[Tensor, "batch channels rows cols"]
+    network: nn.Module, images: Images
 ) -> dict[str, Float[Tensor, "batch features feature_rows feature_cols"]]:
     """The maps (batch, features, rows, cols) after every block, by name, the first first.
 
     A ``VisionTransformer`` gives "block 0" and on, patch tokens only; a ``ResNet`` the "stem" before them.
-
-    Raises:
-        InputError: if the network is neither.
     """
     with recorded_calls(_blocks(network)) as calls:
         network(images)
@@ -47,7 +45,7 @@ def _blocks(network: nn.Module) -> Mapping[str, nn.Module]:
 @torch.no_grad()
 def equivariance_errors(
     features: Callable[[Tensor], dict[str, Tensor]],
-    images: Float[Tensor, "batch channels rows cols"],
+    images: Images,
     *,
     shifts: Sequence[tuple[int, int]] = ONE_STEP,
     stride: int | Sequence[int] | None = None,
@@ -112,18 +110,12 @@ def _overlap(maps: Tensor, steps: tuple[int, int]) -> Tensor:
 
 
 def receptive_fields(
-    features: Callable[[Tensor], dict[str, Tensor]],
-    images: Float[Tensor, "batch channels rows cols"],
-    *,
-    batch_size: int = 32,
+    features: Callable[[Tensor], dict[str, Tensor]], images: Images, *, batch_size: int = 32
 ) -> dict[str, Float[Tensor, "rows cols"]]:
     """``g = E |d sum_c Y_centre / d X|``, summed over the images' channels, of every map that ``features`` gives.
 
     Reference: Luo et al. 2016, section 3.
     Differs: the gradient's size is averaged, not the gradient, as features of either sign would cancel.
-
-    Arguments:
-        features: from images to maps (batch, channels, rows, cols) by name.
     """
     fields: dict[str, Tensor] = {}
     for batch in images.split(batch_size):

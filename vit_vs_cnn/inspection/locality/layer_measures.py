@@ -1,5 +1,7 @@
 """All that is accumulated of one layer of attention while images go by."""
 
+from typing import Any
+
 import torch
 from einops import rearrange
 from jaxtyping import Float
@@ -9,12 +11,7 @@ from vit_vs_cnn.attention.convolution import ConvolutionalAttention
 from vit_vs_cnn.attention.multihead import MultiHeadAttention
 from vit_vs_cnn.inspection.locality.assignment import Assignment, HeadAssignment
 from vit_vs_cnn.inspection.locality.attention_layers import AttentionLayer, LayerPass, to_map
-from vit_vs_cnn.inspection.locality.convolution_fit import (
-    ConvolutionFit,
-    ExplainedShare,
-    FittedConvolution,
-    crop_map,
-)
+from vit_vs_cnn.inspection.locality.convolution_fit import ConvolutionFit, ExplainedShare, FittedConvolution, crop_map
 from vit_vs_cnn.inspection.locality.measures import (
     Centres,
     Distance,
@@ -32,9 +29,6 @@ class LayerMeasures:
     """First ``fit`` every batch to fit on, then ``hold_out`` every other; then ``report``.
 
     Arguments:
-        example: what the layer does to some images.
-        reach: see ``weights_by_offset``.
-        kernel_sizes: of the ladder.
         replace: kernel sizes of the convolutions fitted to take the layer's place.
     """
 
@@ -67,18 +61,14 @@ class LayerMeasures:
         self.measures = {name: OverImages(measure, heads).to(device) for name, measure in measures.items()}
         channels = self._map(example.inputs).shape[1], self._map(example.outputs).shape[1]
         self.ladder = ConvolutionFit(*channels, kernel_sizes=kernel_sizes, ridge=ridge).to(device)
-        self.stand_in = None
-        if replace:
-            self.stand_in = ConvolutionFit(*channels, kernel_sizes=replace, padding=layer.padding, ridge=ridge).to(
-                device
-            )
+        fit = {"kernel_sizes": replace, "padding": layer.padding, "ridge": ridge}
+        self.stand_in = ConvolutionFit(*channels, **fit).to(device) if replace else None
         self.fitted: dict[int, FittedConvolution | None] = {}
         self.mean_weights: Tensor | None = None
         names = ["static", *map(str, kernel_sizes)]
         self.explained = ExplainedShare(names, channels[1]).to(device)
 
     def fit(self, layer: LayerPass) -> None:
-        """Add a batch of the images to fit on."""
         for metric in self.measures.values():
             metric.update(layer.weights)
         inputs, outputs = self._map(layer.inputs), self._map(layer.outputs)
@@ -93,7 +83,6 @@ class LayerMeasures:
 
     @torch.no_grad()
     def hold_out(self, layer: LayerPass) -> None:
-        """Add a batch of the images that were not fitted."""
         assert self.mean_weights is not None
         margin = max(self.kernel_sizes) // 2
         inputs, outputs = self._map(layer.inputs), crop_map(self._map(layer.outputs), margin)
@@ -116,6 +105,7 @@ class LayerMeasures:
         assignment = HeadAssignment({}, 3, *[float("nan")] * 5)
         if "assignment" in self.measures:
             assignment = self.measures["assignment"].compute()
+        numbers = ("mass", "coverage", "null_mass", "null_coverage", "p_value")
         return LayerLocality(
             layer=self.index,
             name=self.layer.name,
@@ -124,55 +114,31 @@ class LayerMeasures:
             uniform_distance=self.of_distance.uniform,
             heads=self._heads(),
             head_of_offset=assignment.head_of_offset or None,
-            mass=assignment.mass,
-            coverage=assignment.coverage,
-            null_mass=assignment.null_mass,
-            null_coverage=assignment.null_coverage,
-            p_value=assignment.p_value,
+            **{name: getattr(assignment, name) for name in numbers},
             ladder={size: shares[str(size)] for size in self.kernel_sizes},
             static=shares["static"],
         )
 
     def _heads(self) -> list[HeadLocality]:
         found = {name: metric.compute() for name, metric in self.measures.items() if name != "assignment"}
-        gaussian, centres = found["gaussian"], found["centres"]
+        gaussian, centres, uniform = found["gaussian"], found["centres"], self.of_distance.uniform
+        numbers = {"entropy": found["entropy"], "alpha": gaussian.alpha, "gaussian_r2": gaussian.r_squared}
+        numbers |= {"width": centres.width, "spread": centres.spread, "distance": found["distance"]}
+        for name in ("relative", "positional", "content"):
+            numbers |= {name: getattr(found["shares"], name), f"log_{name}": getattr(found["log_shares"], name)}
         # torchmetrics drops the dimension of heads where there is one head.
-        shares, logs = ([part.reshape(-1) for part in found[name]] for name in ("shares", "log_shares"))
-        numbers = (gaussian.alpha, gaussian.r_squared, centres.width, centres.spread)
-        alpha, gaussian_r2, width, spread, entropy, distance = (
-            part.reshape(-1).tolist() for part in (*numbers, found["entropy"], found["distance"])
-        )
-        uniform = self.of_distance.uniform
-        return [
-            HeadLocality(
-                layer=self.index,
-                head=head,
-                relative=shares[0][head].item(),
-                positional=shares[1][head].item(),
-                content=shares[2][head].item(),
-                log_relative=logs[0][head].item(),
-                log_positional=logs[1][head].item(),
-                log_content=logs[2][head].item(),
-                entropy=entropy[head],
-                alpha=alpha[head],
-                offset=_pair(gaussian.offset[head]),
-                gaussian_r2=gaussian_r2[head],
-                centre=_pair(centres.centre[head]),
-                width=width[head],
-                spread=spread[head],
-                distance=distance[head],
-                distance_ratio=distance[head] / uniform if uniform else float("nan"),
-            )
-            for head in range(len(entropy))
-        ]
+        columns: dict[str, list[Any]] = {name: part.reshape(-1).tolist() for name, part in numbers.items()}
+        columns["distance_ratio"] = [far / uniform if uniform else float("nan") for far in columns["distance"]]
+        columns |= {"offset": _pairs(gaussian.offset), "centre": _pairs(centres.centre)}
+        heads = ({name: of[head] for name, of in columns.items()} for head in range(len(columns["distance"])))
+        return [HeadLocality(layer=self.index, head=head, **row) for head, row in enumerate(heads)]
 
     def _map(self, tokens: Tensor) -> Tensor:
         return to_map(tokens, self.layer.grid_size, self.layer.extra_tokens)
 
 
-def _pair(values: Tensor) -> tuple[float, float]:
-    rows, cols = values.tolist()
-    return rows, cols
+def _pairs(values: Float[Tensor, "heads 2"]) -> list[tuple[float, float]]:
+    return [(rows, cols) for rows, cols in values.tolist()]
 
 
 def static_output(attention: nn.Module, inputs: Tensor, weights: Float[Tensor, "heads tokens tokens"]) -> Tensor | None:
@@ -182,7 +148,6 @@ def static_output(attention: nn.Module, inputs: Tensor, weights: Float[Tensor, "
         attention: a ``MultiHeadAttention``, or a ``ConvolutionalAttention`` whose queries are its tokens; None is what
             any other gives.
         inputs: tokens (batch, tokens, embed_dim) of the first, maps (batch, channels, rows, cols) of the second.
-        weights: rows are queries.
     """
     if isinstance(attention, MultiHeadAttention):
         values = attention.value_projection(inputs)

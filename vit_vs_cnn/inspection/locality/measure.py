@@ -13,6 +13,7 @@ from vit_vs_cnn.inspection.locality.attention_layers import (
     AttentionLayer,
     attention_layers,
     layer_passes,
+    replace_attention,
     to_map,
 )
 from vit_vs_cnn.inspection.locality.convolution_fit import RIDGE, check_kernel_sizes
@@ -24,7 +25,6 @@ from vit_vs_cnn.inspection.locality.feature_maps import (
 )
 from vit_vs_cnn.inspection.locality.layer_measures import LayerMeasures
 from vit_vs_cnn.inspection.locality.offsets import Reach, default_reach, interior_queries
-from vit_vs_cnn.inspection.locality.replacement import replace_attention
 from vit_vs_cnn.inspection.locality.report import FeatureLocality, LayerLocality, LocalityReport, Replacement
 from vit_vs_cnn.models.recording import as_evaluated
 
@@ -89,12 +89,10 @@ def measure_locality(
             of such. A fit needs more images than (channels K^2) / (interior patches); several times as many are better.
         held_out: others like them, to say how well the fits do.
         labels: of the held-out images; if None, those that their batches bring, if any.
-        batch_size: images at once, where they come as a tensor.
         kernel_sizes: odd; 1, 3 and 5, as far as a layer's grid has room, if None.
         reach: offsets that shares, fits and assignments read; ``default_reach`` if None.
         replace: kernel sizes of the convolutions that take a layer's place, to see what the network loses; a pass over
             ``held_out`` for every layer. 3, or 1 where the grid has no room for that, if None; none if empty.
-        ridge: see ``ConvolutionFit``.
         probes: how many held-out images equivariance and receptive fields are measured on.
         memory: bytes that normal equations may take at a time; a layer's are ``8 (channels K^2)^2`` for the
             largest K of ``kernel_sizes``, and as many for that of ``replace``.
@@ -108,26 +106,21 @@ def measure_locality(
     example = other.first(1)
     with as_evaluated(network):
         layers, refused = attention_layers(network, example)
-        reaches = [default_reach(layer.grid_size) if reach is None else reach for layer in layers]
-        sizes = [_kernel_sizes("kernel_sizes", kernel_sizes, layer.grid_size, (1, 3, 5)) for layer in layers]
-        instead = [_replace_sizes(replace, layer.grid_size) for layer in layers]
-        for layer, far in zip(layers, reaches, strict=True):
-            interior_queries(layer.grid_size, far)
+        plans = [
+            {
+                "reach": default_reach(layer.grid_size) if reach is None else reach,
+                "kernel_sizes": _kernel_sizes("kernel_sizes", kernel_sizes, layer.grid_size, (1, 3, 5)),
+                "replace": _replace_sizes(replace, layer.grid_size),
+                "ridge": ridge,
+            }
+            for layer in layers
+        ]
+        for layer, plan in zip(layers, plans, strict=True):
+            interior_queries(layer.grid_size, plan["reach"])
         features = _features(network, other.first(probes))
         found = []
         while len(found) < len(layers):
-            start = len(found)
-            measures = _group(
-                network,
-                layers[start:],
-                fit.first(1),
-                start,
-                reaches=reaches[start:],
-                kernel_sizes=sizes[start:],
-                replace=instead[start:],
-                ridge=ridge,
-                memory=memory,
-            )
+            measures = _group(network, layers, plans, fit.first(1), start=len(found), memory=memory)
             found += _measured(network, measures, fit, other)
         accuracy, count = _accuracy(network, other)
     return LocalityReport(
@@ -167,34 +160,22 @@ def _replace_sizes(given: Sequence[int] | None, grid_size: tuple[int, int]) -> t
 def _group(
     network: nn.Module,
     layers: Sequence[AttentionLayer],
+    plans: Sequence[dict[str, Any]],
     example: Tensor,
-    start: int,
     *,
-    reaches: Sequence[Reach],
-    kernel_sizes: Sequence[tuple[int, ...]],
-    replace: Sequence[tuple[int, ...]],
-    ridge: float,
+    start: int,
     memory: int,
 ) -> list[LayerMeasures]:
-    """As many of the first layers as the memory has room for, at least one."""
+    """As many of the layers from a first one on as the memory has room for, at least one."""
     measures, taken = [], 0
-    for index, found in layer_passes(network, layers, example):
-        channels = to_map(found.inputs, layers[index].grid_size, layers[index].extra_tokens).shape[1]
-        largest = (max(kernel_sizes[index]), max(replace[index], default=0))
+    for index, found in layer_passes(network, layers[start:], example):
+        layer, plan = layers[start + index], plans[start + index]
+        channels = to_map(found.inputs, layer.grid_size, layer.extra_tokens).shape[1]
+        largest = (max(plan["kernel_sizes"]), max(plan["replace"], default=0))
         taken += sum(8 * (channels * size**2) ** 2 for size in largest)
         if measures and taken > memory:
             break
-        measures.append(
-            LayerMeasures(
-                start + index,
-                layers[index],
-                found,
-                reach=reaches[index],
-                kernel_sizes=kernel_sizes[index],
-                replace=replace[index],
-                ridge=ridge,
-            )
-        )
+        measures.append(LayerMeasures(start + index, layer, found, **plan))
     return measures
 
 
@@ -232,7 +213,6 @@ def _replacements(network: nn.Module, layer: LayerMeasures, held_out: _Batches) 
 
 @torch.no_grad()
 def _accuracy(network: nn.Module, images: _Batches) -> tuple[float | None, int]:
-    """The accuracy, None if a label is missing; and how many images there are."""
     correct, count, labelled = 0, 0, True
     for batch, labels in images:
         count, labelled = count + len(batch), labelled and labels is not None
@@ -241,7 +221,6 @@ def _accuracy(network: nn.Module, images: _Batches) -> tuple[float | None, int]:
 
 
 def _features(network: nn.Module, images: Tensor) -> list[FeatureLocality]:
-    """Equivariance and receptive field of every block's map."""
 
     def maps(batch: Tensor) -> dict[str, Tensor]:
         return feature_maps(network, batch)

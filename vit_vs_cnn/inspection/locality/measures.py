@@ -44,9 +44,9 @@ class HeadMeasure(ABC):
     def terms(self, weights: Float[Tensor, "batch heads tokens tokens"]) -> tuple[Tensor, ...]:
         """What is averaged over images, each image by itself: the images come first."""
 
-    @abstractmethod
     def of_means(self, *means: Tensor) -> Any:
-        """What the means of the terms say."""
+        """What the means of the terms say; of a single term the mean."""
+        return means[0]
 
     def __call__(self, weights: Float[Tensor, "batch heads tokens tokens"]) -> Any:
         """Of all images at once; rows are queries."""
@@ -54,7 +54,6 @@ class HeadMeasure(ABC):
 
     @property
     def within(self) -> Reach:
-        """The reach, whether it was given or not."""
         return default_reach(self.grid_size) if self.reach is None else self.reach
 
     def interior(self, weights: Tensor) -> Float[Tensor, "batch heads queries patches"]:
@@ -63,7 +62,6 @@ class HeadMeasure(ABC):
         return patch_weights(weights, grid_size=self.grid_size, extra_tokens=self.extra_tokens, queries=queries)
 
     def by_offset(self, weights: Tensor) -> Float[Tensor, "batch heads queries offsets"]:
-        """See ``weights_by_offset``."""
         place = {"grid_size": self.grid_size, "extra_tokens": self.extra_tokens}
         return weights_by_offset(weights, **place, reach=self.within)
 
@@ -99,18 +97,12 @@ class MeanWeights(HeadMeasure):
     def terms(self, weights: Float[Tensor, "batch heads tokens tokens"]) -> tuple[Tensor, ...]:
         return (weights,)
 
-    def of_means(self, *means: Tensor) -> Float[Tensor, "heads tokens tokens"]:
-        return means[0]
-
 
 class Entropy(HeadMeasure):
     """``E_{x,q} -sum_k A log A`` in nats over interior queries and all patches: 0 for one key, log(patches) for all."""
 
     def terms(self, weights: Float[Tensor, "batch heads tokens tokens"]) -> tuple[Tensor, ...]:
         return (torch.special.entr(self.interior(weights)).sum(dim=-1).mean(dim=2),)
-
-    def of_means(self, *means: Tensor) -> Float[Tensor, "heads"]:
-        return means[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,9 +122,6 @@ class Distance(HeadMeasure):
 
     def terms(self, weights: Float[Tensor, "batch heads tokens tokens"]) -> tuple[Tensor, ...]:
         return (torch.einsum("bhqk,qk->bhq", self.interior(weights), self._pairs().to(weights.device)).mean(dim=2),)
-
-    def of_means(self, *means: Tensor) -> Float[Tensor, "heads"]:
-        return means[0]
 
     @property
     def uniform(self) -> float:

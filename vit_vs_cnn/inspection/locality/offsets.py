@@ -30,12 +30,8 @@ def patch_weights(
 
     Arguments:
         weights: queries down, keys to the right; the extra tokens first, then the grid row by row.
-        grid_size: (rows, cols) of the patches.
         extra_tokens: tokens that stand for no patch, such as the class token; they are dropped.
         queries: patches whose rows are wanted, as numbers row by row; all if None.
-
-    Raises:
-        InputError: if the tokens are not the extra ones and those of the grid.
     """
     tokens = extra_tokens + grid_size[0] * grid_size[1]
     if weights.shape[-2:] != (tokens, tokens):
@@ -56,11 +52,7 @@ def offsets_within(reach: Reach) -> Int64[Tensor, "offsets 2"]:
 
 
 def interior_queries(grid_size: tuple[int, int], reach: Reach) -> Int64[Tensor, "queries"]:
-    """The patches from which every offset within the reach is still on the grid, as numbers row by row.
-
-    Raises:
-        InputError: if the reach is negative or leaves no such patch.
-    """
+    """The patches from which every offset within the reach is still on the grid, as numbers row by row."""
     if min(reach) < 0 or any(2 * far >= size for far, size in zip(reach, grid_size, strict=True)):
         raise InputError(
             f"reach must be at least 0 and leave a patch of the grid of {grid_size[0]} x {grid_size[1]} that many "

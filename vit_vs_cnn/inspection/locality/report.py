@@ -16,12 +16,10 @@ class HeadLocality:
 
     Arguments:
         relative, positional, content: shares of the variance of the weights; see ``Shares``.
-        log_relative, log_positional, log_content: those of their logarithms.
         entropy: in nats; see ``Entropy``.
         alpha, offset, gaussian_r2: the Gaussian head nearest to it; see ``GaussianFit``.
         centre, width, spread: in patches; see ``Centres``.
         distance: in pixels; see ``Distance``.
-        distance_ratio: over that of uniform attention.
     """
 
     layer: int
@@ -61,7 +59,6 @@ class LayerLocality:
     """One layer of attention.
 
     Arguments:
-        grid_size: (rows, cols) of its tokens.
         reach: how far the offsets go that shares, fits and assignments read.
         uniform_distance: of attention that sees all tokens alike, in pixels.
         head_of_offset, mass, coverage, null_mass, null_coverage, p_value: see ``HeadAssignment``; None and not a number
@@ -97,7 +94,6 @@ class LayerLocality:
         return 1 - self.static
 
     def mean(self, name: str) -> float:
-        """The mean over heads of one of their numbers."""
         return sum(getattr(head, name) for head in self.heads) / len(self.heads)
 
 
@@ -106,7 +102,6 @@ class FeatureLocality:
     """The feature map after a block.
 
     Arguments:
-        equivariance_error: see ``equivariance_errors``.
         field_radius: of the effective receptive field of the unit in the middle, in pixels; see ``field_radius``.
     """
 
@@ -121,11 +116,9 @@ class LocalityReport:
     """How convolution-like a network is.
 
     Arguments:
-        images, held_out: how many images were fitted and held out.
         accuracy: of the network on the held-out images; None without labels.
         layers: of attention, the first first; none for a network of convolutions.
         refused: by name, the layers of attention that were not measured, and why.
-        features: the maps after the blocks, the first first.
     """
 
     image_size: tuple[int, int]
@@ -144,7 +137,6 @@ class LocalityReport:
         return plain
 
     def head_rows(self) -> list[dict[str, Number]]:
-        """A flat row for every head of every layer."""
         return [_flat(dataclasses.asdict(head)) for layer in self.layers for head in layer.heads]
 
     def layer_rows(self) -> list[dict[str, Number]]:
@@ -152,15 +144,13 @@ class LocalityReport:
         return [self._layer_row(layer) for layer in self.layers]
 
     def feature_rows(self) -> list[dict[str, Number]]:
-        """A flat row for every feature map."""
         return [_flat(dataclasses.asdict(found)) for found in self.features]
 
     def _layer_row(self, layer: LayerLocality) -> dict[str, Number]:
-        means = ("relative", "positional", "content", "log_relative", "log_positional", "log_content", "entropy")
-        row: dict[str, Any] = {"layer": layer.layer, "name": layer.name, "grid": layer.grid_size} | {
-            name: layer.mean(name) for name in means
-        }
-        row |= {name: layer.mean(name) for name in ("gaussian_r2", "width", "distance", "distance_ratio")}
+        shares = ("relative", "positional", "content", "log_relative", "log_positional", "log_content")
+        row: dict[str, Any] = {"layer": layer.layer, "name": layer.name, "grid": layer.grid_size}
+        for name in (*shares, "entropy", "gaussian_r2", "width", "distance", "distance_ratio"):
+            row[name] = layer.mean(name)
         row |= {name: getattr(layer, name) for name in ("mass", "null_mass", "coverage", "null_coverage", "p_value")}
         row |= {f"r2_{size}": share for size, share in layer.ladder.items()}
         row |= {"r2_static": layer.static, "content_share": layer.content_share}

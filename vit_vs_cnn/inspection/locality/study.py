@@ -44,11 +44,7 @@ class MeasuredOn:
 
 
 def images_for(cell: Cell, pool: Pool, *, count: int, held_out: int) -> MeasuredOn:
-    """Training images of a cell, and images of its pool that it was not trained on, its validation images among them.
-
-    Raises:
-        InputError: there is no image that it was not trained on.
-    """
+    """Training images of a cell, and images of its pool that it was not trained on, validation images among them."""
     drawn = pool.draw(cell.train_size, cell.seed)
     trained = set(drawn.training.sample_ids)
     free = torch.tensor([i for i, name in enumerate(pool.images.sample_ids) if name not in trained], dtype=torch.long)
@@ -76,9 +72,7 @@ def measure_network(
         normalise(on.fitted.images),
         normalise(on.held_out.images),
         on.held_out.labels,
-        kernel_sizes=(3,) if summary_only else None,
-        replace=() if summary_only else None,
-        probes=4 if summary_only else 64,
+        **({"kernel_sizes": (3,), "replace": (), "probes": 4} if summary_only else {}),
     )
 
 
@@ -111,22 +105,12 @@ def study_locality(
     What was measured is kept beside the report (``report/locality/<cell>.json``) and is not measured again.
 
     Arguments:
-        count: images to fit on.
-        held_out: images to judge the fits by.
-        root: where the images lie now, if not where they lay.
         trust: whether the class of a model that is not the package's own may be imported.
-
-    Raises:
-        InputError: no experiment there, none of its cells is finished, or its images are not there.
     """
     pool = None
     for cell_folder, result in finished_cells(folder).items():
         kept = folder / "report" / "locality" / f"{cell_folder.name}.json"
-        settings = {
-            "images": count,
-            "held_out": held_out,
-            "weights": result["weights"],
-        }
+        settings = {"images": count, "held_out": held_out, "weights": result["weights"]}
         if (rows := _kept(kept, settings)) is None:
             trained = open_network(cell_folder, trust=trust)
             pool = pool or trained.pool(root)
@@ -156,7 +140,6 @@ def _study_cell(trained: TrainedNetwork, pool: Pool, *, count: int, held_out: in
 
 
 def _kept(path: Path, settings: dict[str, Any]) -> list[dict[str, Any]] | None:
-    """What was measured with the same settings of the same weights, if it was."""
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
