@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 
+from vit_vs_cnn.experiments.matching import EQUAL
 from vit_vs_cnn.regimes.analysis import Analysis, Pair
 from vit_vs_cnn.regimes.convergence import LITTLE
 from vit_vs_cnn.regimes.crossing import Crossing
 from vit_vs_cnn.regimes.multiplier import WHY_NONE, Multiplier
-from vit_vs_cnn.regimes.networks import EQUAL, introduction
+from vit_vs_cnn.regimes.networks import introduction
 from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.verdict import SEEDS_FOR_A_VERDICT
 

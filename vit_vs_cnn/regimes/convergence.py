@@ -138,7 +138,10 @@ def _at(contender: str, size: int, runs: Sequence[Mapping[str, Any]]) -> Converg
 
 
 def _mean(gains: Sequence[Gain]) -> Gain:
-    """Over seeds, which have validation images of their own; where they differ by more than these explain, that."""
+    """Over seeds, which have validation images of their own; where they differ by more than these explain, that.
+
+    Of a val/ folder all have the same images, whose difficulty is the same at both ends of a gain.
+    """
     error = math.hypot(*(gain.error for gain in gains)) / len(gains)
     values = [gain.value for gain in gains]
     scatter = stdev(values) / math.sqrt(len(gains)) if len(gains) > 1 else 0.0

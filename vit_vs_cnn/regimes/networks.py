@@ -5,12 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vit_vs_cnn.experiments.matching import EQUAL
 from vit_vs_cnn.models.presets import PRESETS
 from vit_vs_cnn.models.registry import ATTENTION_PREFIX, TIMM_PREFIX
 
 Result = Mapping[str, Any]
-#: Networks whose multiply-accumulates differ by no more than this count as equally large.
-EQUAL = 1.25
 _FAMILIES = {"vit": "ViT", "resnet": "ResNet"}
 
 

@@ -227,5 +227,5 @@ def _three(value: float) -> str:
     return rounded(value, 3)
 
 
-def _none(value: float | None, text: Any) -> str:
+def _none(value: Any, text: Any) -> str:
     return "" if value is None else text(value)
