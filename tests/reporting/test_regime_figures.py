@@ -121,7 +121,9 @@ def test_training_curves_have_a_panel_for_each_contender_and_a_line_for_each_siz
     for axis in figure.axes:
         assert len(axis.lines) == 5
         np.testing.assert_allclose(axis.lines[0].get_ydata(), [10, 20, 30, 40, 50])
-        assert texts(axis)[0] == " n = 5,000, still improving"
+        assert texts(axis)[0] == "n = 5,000, still improving"
+        heights = [text.xy[1] for text in axis.texts]  # all end at 50 %, and none stands on another
+        assert np.diff(heights).min() > 0.07 * np.ptp(axis.get_ylim())
     assert "training_curves" not in regime_figures(analyse(published("CNN 4.9M"), resamples=50))
 
 

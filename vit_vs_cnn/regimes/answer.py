@@ -1,6 +1,6 @@
 """The answer of an experiment, in two sentences."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from vit_vs_cnn.experiments.matching import EQUAL
 from vit_vs_cnn.regimes.analysis import Analysis, Pair
@@ -129,12 +129,15 @@ def _open_sentence(crossing: Crossing, overtaker: str, overtaken: str) -> str:
     )
 
 
-def multiplier_line(analysis: Analysis) -> str | None:
-    """The data multiplier of the pair that the answer speaks of, or why there is none; None where one size was run."""
+def multiplier_line(analysis: Analysis, name: Callable[[str], str] = str) -> str | None:
+    """The data multiplier of the pair that the answer speaks of, or why there is none; None where one size was run.
+
+    ``name`` says what contenders are called.
+    """
     pair = headline(analysis)
     if pair is None or not pair.multipliers:
         return None
-    called = {name: name for name in (pair.ahead, pair.behind)}
+    called = {contender: name(contender) for contender in (pair.ahead, pair.behind)}
     return f"data multiplier: {multiplier_text(analysis, pair, called)}"
 
 

@@ -9,7 +9,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from vit_vs_cnn.regimes.analysis import Analysis, Pair
 from vit_vs_cnn.regimes.answer import display_name, headline
-from vit_vs_cnn.regimes.convergence import LAST
+from vit_vs_cnn.regimes.convergence import LAST, Convergence
 from vit_vs_cnn.regimes.crossing import NEAR, Crossing
 from vit_vs_cnn.regimes.frontier import COSTS
 from vit_vs_cnn.regimes.multiplier import WHY_NONE, Multiplier
@@ -134,8 +134,6 @@ def training_curves(analysis: Analysis, names: Names = None) -> Figure:
             steps, accuracies = zip(*c.curve, strict=True)
             strength = (place + 1) / len(drawn)  # the more data, the stronger
             axis.plot(steps, _percent(accuracies), ms=4, lw=1.5, alpha=0.25 + 0.75 * strength, **look.line)
-            told = f" n = {c.size:,}{', still improving' * (c.state == 'still improving')}"
-            axis.annotate(told, (steps[-1], 100 * accuracies[-1]), va="center", fontsize=8, color=GREY)
         if drawn:
             end = max(c.curve[-1][0] for c in drawn)
             axis.axvspan((1 - LAST) * end, end, color="#eeeeee", zorder=0)
@@ -144,7 +142,21 @@ def training_curves(analysis: Analysis, names: Names = None) -> Figure:
         axis.set_title(display_name(contender, names), fontsize=11)
         axis.set_ylabel("validation, %", fontsize=11)
     axes[-1].set_xlabel("steps", fontsize=11)
+    for axis, contender in zip(axes, analysis.contenders, strict=True):
+        _name_curves(axis, [c for c in analysis.convergence if c.contender == contender and len(c.curve) > 1])
     return figure
+
+
+def _name_curves(axis: Axes, drawn: Sequence[Convergence]) -> None:
+    """The size of each curve at its end, from the lowest up with room between them."""
+    bottom, top = axis.get_ylim()
+    least, room = bottom, 0.075 * (top - bottom)
+    for c in sorted(drawn, key=lambda c: c.curve[-1][1]):
+        step, accuracy = c.curve[-1]
+        least = max(least + room, 100 * accuracy)
+        told = f"n = {c.size:,}{', still improving' * (c.state == 'still improving')}"
+        place = {"textcoords": "offset points", "va": "center", "fontsize": 8, "color": GREY}
+        axis.annotate(told, (step, least), (7, 0), **place)
 
 
 def data_multiplier(pair: Pair, names: Names = None) -> Figure:

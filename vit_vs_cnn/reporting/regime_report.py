@@ -128,7 +128,7 @@ def report_document(found: Findings, pool: Pool | None = None) -> Document:
     limits = [] if analysis.same_steps is None else [Text(analysis.same_steps)]
     part("Learning curves", ["learning_curves", "difference"], *limits, *curves)
     part("Training curves", ["training_curves"], tables.convergence_table(analysis))
-    multiplier = multiplier_line(analysis)
+    multiplier = multiplier_line(analysis, display_name)
     told = [] if multiplier is None else [Text(f"{multiplier[0].upper()}{multiplier[1:]}.")]
     more = (*told, tables.multipliers_table(analysis), tables.crossings_table(analysis))
     part("What more data would change", ["data_multiplier"], *more)
