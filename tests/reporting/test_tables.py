@@ -140,7 +140,7 @@ def test_the_footer_names_the_runs_that_still_improved_and_says_where_that_is_no
     results = _both(tmp_path, 3)
     assert "is not known: no validation curve is recorded." in _note(tmp_path, results)
     settled = validated(results)
-    assert _note(tmp_path, settled).endswith("In their last quarter no runs still improved.")
+    assert _note(tmp_path, settled).endswith("In their last quarter no runs are shown to improve.")
     rising = [*settled[:3], *validated(results[3:], RISING)]
     assert _note(tmp_path, rising).endswith("Still improving in their last quarter: b at n = 50 (+12.5 points).")
 
