@@ -60,7 +60,8 @@ def _is_vit(contender: Contender) -> bool:
 
 def _is_free(name: str, contender: Contender, fixed: Collection[str]) -> bool:
     place = f"contenders.{name}.model"
-    named = any(key in (f"contenders.{name}", place, f"{place}.patch_size", f"{place}.embed_dim") for key in fixed)
+    settings = ("contenders", f"contenders.{name}", place, f"{place}.patch_size", f"{place}.embed_dim")
+    named = any(key in settings for key in fixed)
     varied = contender.by_size or any(key.startswith("model") for key in contender.search)
     return _is_vit(contender) and not named and not varied and contender.starts_from is None
 

@@ -139,7 +139,7 @@ def _begun(experiment: Experiment, fixed: Collection[str]) -> Experiment | None:
 def _still_named(name: str, now: Mapping[str, Any], there: Mapping[str, Any], fixed: Collection[str]) -> bool:
     """Whether all that the user names of a model is so in the folder's, too."""
     place = f"contenders.{name}.model"
-    if f"contenders.{name}" in fixed or place in fixed:
+    if any(key in ("contenders", f"contenders.{name}", place) for key in fixed):
         return False
     named = [key.removeprefix(f"{place}.") for key in fixed if key.startswith(f"{place}.")]
     return all(now.get(key) == there.get(key) for key in named)
