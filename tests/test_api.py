@@ -108,7 +108,7 @@ def test_the_readmes_examples_run_as_written(config, found, tmp_path, monkeypatc
     assert len(names["found"].results) == 2 * 2 * 3
     assert names["attends_to"].shape == (2, 64, 64)
     assert names["found"].page.read_text().startswith("<!DOCTYPE html>")
-    assert capsys.readouterr().out.count("With 120 images") == 1
+    assert capsys.readouterr().out.count("each: with 120 images") == 1
     assert [image.size for image in drawn] == [(600, 330)]
 
 
@@ -158,7 +158,7 @@ def test_configs_are_found_by_name_in_a_checkout_and_laid_over_each_other():
 
 
 def test_findings_say_what_the_report_says(found):
-    assert "With 120 images" in found.answer
+    assert "each: with 120 images" in found.answer
     assert found.answer == repr(found)
     assert found.answer in found.page.read_text()
     frame = found.frame()

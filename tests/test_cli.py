@@ -61,7 +61,8 @@ def test_a_result_holds_what_the_design_promises(finished):
         result = json.loads(path.read_text())
         for key in (
             "accuracy accuracy_interval loss calibration_error parameters macs steps images epochs flops train_seconds "
-            "subset versions commit hardware weights precision test_evaluations validation_accuracy data"
+            "subset versions commit hardware weights precision test_evaluations validation_accuracy validation_curve "
+            "data"
         ).split():
             assert key in result, key
         low, high = result["accuracy_interval"]
@@ -70,6 +71,10 @@ def test_a_result_holds_what_the_design_promises(finished):
         assert result["flops"] == 6 * result["macs"] * result["images"]
         assert result["training_images"] + result["validation_images"] == result["train_size"]
         assert result["test_evaluations"] == 1
+        curve = result["validation_curve"]
+        assert curve["steps"][-1] == result["steps"] and curve["steps"] == sorted(set(curve["steps"]))
+        assert curve["accuracies"][-1] == pytest.approx(result["validation_accuracy"], abs=1e-6)
+        assert result["hardware"]["threads"] >= 1
 
 
 def test_the_predictions_give_the_accuracy_of_the_result(finished):

@@ -49,7 +49,7 @@ def test_a_folder_goes_to_a_report_and_the_same_command_keeps_its_grid(tmp_path,
     assert chosen["train_sizes"] == [20, 32, 50]  # ten of each class to all that are not tested on
     assert chosen["seeds"] == [5]
     html = (folder / "report" / "index.html").read_text()
-    assert "With your 50 images" in html
+    assert "each: with your 50 images" in html
     assert str(folder / "report" / "index.html") in captured.out.replace("\n", "")
     assert _decide(tmp_path, "--minutes", "99", *small.split(), *named.split()) == 0
     again = capsys.readouterr().err
@@ -65,4 +65,4 @@ def test_300_photographs_go_to_an_answer_with_one_command(tmp_path, capsys):
     assert _decide(tmp_path, "--minutes", "10") == 0
     assert "one after the other" in capsys.readouterr().err
     report = tmp_path / "runs" / "decide" / "report"
-    assert "With your 240 images" in (report / "index.html").read_text()
+    assert "each: with your 240 images" in (report / "index.html").read_text()

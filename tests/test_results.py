@@ -13,7 +13,7 @@ import yaml
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.regimes import Analysis, analyse
+from vit_vs_cnn.regimes import Analysis, analyse, answer
 from vit_vs_cnn.regimes.findings import recorded_results
 from vit_vs_cnn.reporting.tables import comparison_lines
 from vit_vs_cnn.statistics.significance import holm
@@ -22,6 +22,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 TABLES = sorted(RESULTS.rglob("results.csv"))
 ANALYSES = sorted(RESULTS.rglob("analysis.json"))
 CONFIGS = sorted({*RESULTS.rglob("experiment.yaml"), *RESULTS.glob("*/tuning/*.yaml")})
+TEXTS = sorted([*RESULTS.rglob("README.md"), *(RESULTS.parent / n for n in ("README.md", "docs/decide.md"))])
 #: A README holds what ``report results.csv`` says between these lines.
 BLOCK = re.compile(r"<!-- vit-vs-cnn report (\S+) -->\n(.*?)\n<!-- end -->", re.DOTALL)
 
@@ -61,11 +62,12 @@ def test_a_readme_says_what_report_says_of_the_recorded_accuracies(path):
 
 
 @pytest.mark.parametrize("path", ANALYSES, ids=_name)
-def test_a_readme_quotes_the_answer_and_the_differences_of_its_report(path):
+def test_a_readme_quotes_todays_answer_and_the_differences_of_its_report(path):
     readme = (path.parent / "README.md").read_text()
-    (answer,) = re.findall(r'<div class="lead"><p>(.*?)</p>', _page(path))
     quoted = " ".join(re.findall(r"^> (.+)$", readme, re.MULTILINE))
-    assert quoted in ("", answer)
+    own = yaml.safe_load((path.parent / "experiment.yaml").read_text())["data"]["source"] == "folder"
+    results = recorded_results(path.parent / "results.csv")
+    assert quoted in ("", answer(analyse(results, resamples=200), own_images=own))
     (pair,) = json.loads(path.read_text())["pairs"]
     for comparison in pair["comparisons"]:
         numbers = sorted(abs(100 * comparison["difference"][end]) for end in ("value", "low", "high"))
@@ -103,16 +105,23 @@ def test_a_readme_has_the_near_duplicates_of_its_report(path):
         assert min(float(row["difference, points"]) for row in rows) == -float(most[1])
 
 
-@pytest.mark.parametrize("path", ANALYSES, ids=_name)
-def test_a_readme_has_the_multipliers_of_its_report(path):
-    (pair,) = json.loads(path.read_text())["pairs"]
-    measured = {m["size"]: m["value"] for m in pair["multipliers"] if m["value"] and m["method"] == "interpolation"}
-    readme = " ".join((path.parent / "README.md").read_text().split())
-    for first, n, second, m in re.findall(
-        r"grows from ([\d.]+) \(at n = ([\d,]+)\) to ([\d.]+) \(at ([\d,]+)\)", readme
-    ):
-        for said, size in ((first, n), (second, m)):
-            assert f"{measured[float(size.replace(',', ''))]:.2g}" == said
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(RESULTS.parent)))
+def test_no_text_says_how_many_times_the_data_one_needs_where_no_analysis_does(path):
+    """No recorded grid has validation curves, so none of them has a multiplier."""
+    text = " ".join(path.read_text().split())
+    assert not re.search(r"\d times the data|\d times as many \(|multiplier grows from", text)
+    if path.parent.parent == RESULTS and (path.parent / "analysis.json").exists():
+        pairs = analyse(recorded_results(path.parent / "results.csv"), resamples=50).pairs
+        assert {m.value for pair in pairs for m in pair.multipliers} == {None}
+        recorded = json.loads((path.parent / "analysis.json").read_text())["pairs"]
+        said = any(m["value"] for pair in recorded for m in pair["multipliers"] if m["method"] == "interpolation")
+        assert not said or "**withdrawn**" in text or "No crossing" not in _page(path.parent / "analysis.json")
+
+
+def test_the_front_page_quotes_todays_answer():
+    results = recorded_results(RESULTS / "regimes_cpu" / "results.csv")
+    quoted = " ".join(re.findall(r"^> (.+)$", (RESULTS.parent / "README.md").read_text(), re.MULTILINE))
+    assert quoted == answer(analyse(results, resamples=200))
 
 
 @pytest.mark.parametrize("path", ANALYSES, ids=_name)

@@ -45,7 +45,7 @@ class Written:
 class Findings(regimes.Findings, Written):
     """What the finished cells of an experiment say, and the report that was written of it.
 
-    ``answer`` says it in two sentences, ``frame()`` has one row for each cell, ``plot()`` draws the learning curves.
+    ``answer`` says it in a few sentences, ``frame()`` has one row for each cell, ``plot()`` draws the learning curves.
     """
 
     written: tuple[Path, ...]

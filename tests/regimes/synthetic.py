@@ -15,7 +15,7 @@ from vit_vs_cnn.regimes.comparison import comparisons
 from vit_vs_cnn.regimes.crossing import crossings
 from vit_vs_cnn.regimes.curves import learning_curve
 from vit_vs_cnn.regimes.measurements import in_order, measurements_of
-from vit_vs_cnn.regimes.multiplier import matched_multiplier
+from vit_vs_cnn.regimes.multiplier import multipliers
 from vit_vs_cnn.regimes.power_laws import fit_draws, models_for
 from vit_vs_cnn.statistics.measurements import Measurements
 from vit_vs_cnn.statistics.resampling import Draws, Resamples
@@ -132,10 +132,9 @@ def _intervals(
             true = world.crossing() if crossing.overtaker == "vit" else np.nan
             yield f"crossing by {crossing.method}", true, crossing.low, crossing.high
     else:
-        matched = matched_multiplier(draws)
-        assert matched is not None
-        true = world.sizes[-1] / world.size_for(0, world.error(1, world.sizes[-1]))
-        yield "data multiplier", true, matched.low, matched.high
+        found = multipliers(draws, {})[0]
+        true = world.size_for(1, world.error(0, world.sizes[0])) / world.sizes[0]
+        yield "data multiplier", true, found.low, found.high
 
 
 if __name__ == "__main__":

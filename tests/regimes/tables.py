@@ -51,3 +51,13 @@ def law_table(sizes, **laws) -> dict[str, dict[int, float]]:
 def draws_of(results, *contenders, count=1000, correct=None) -> Draws:
     measured = measurements_of(in_order(results), correct)
     return Resamples(measured, count=count, seed=0).of(contenders or measured.contenders)
+
+
+#: Validations of a run that is at its end long before that, and of one that is not.
+SETTLED, RISING = (0.3, 0.5, 0.5, 0.5, 0.5), (0.1, 0.2, 0.3, 0.4, 0.5)
+
+
+def validated(results, accuracies=SETTLED, *, images=50_000, steps=400) -> list[dict]:
+    """The same results with a validation curve."""
+    curve = {"steps": [steps * (i + 1) // 5 for i in range(5)], "accuracies": list(accuracies)}
+    return [r | {"validation_curve": curve, "validation_images": images, "steps": steps} for r in results]

@@ -107,3 +107,12 @@ def test_ten_thousand_images_five_sizes_and_three_seeds_are_quick():
     assert time.process_time() - began < 20
     assert analysis.has_predictions and analysis.resamples == 4000
     assert np.isfinite([p.accuracy.low for curve in analysis.curves for p in curve.points]).all()
+
+
+def test_equal_steps_at_every_size_do_not_tell_data_from_training():
+    results = [r | {"steps": 400, "epochs": 51_200 / r["train_size"]} for r in seeded({"a": {500: 0.3, 50_000: 0.6}})]
+    assert analyse(results, resamples=20).same_steps == (
+        "Every run has 400 steps: 102 epochs at n = 500 and 1.02 at 50,000. More data and more training are not told "
+        "apart: a curve that flattens may be out of steps, not of data."
+    )
+    assert analyse(seeded({"a": {500: 0.3}}), resamples=20).same_steps is None

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.regimes.tables import law_table, published, seeded
+from tests.regimes.tables import RISING, law_table, published, seeded, validated
 from vit_vs_cnn.regimes import analyse, answer, headline
 
 SIZES = (500, 1000, 2000, 4000)
@@ -14,7 +14,7 @@ CROSSING = {"resnet": (0.5, 0.15, 0.0), "vit": (0.5 + 0.15 * 7.313, 0.3, 0.0)}  
 
 
 def answered(laws, *, sizes=SIZES, seeds=5, images=10_000, own_images=False, names=None, **changes):
-    results = seeded(law_table(sizes, **laws), seeds=seeds, images=images, **changes)
+    results = validated(seeded(law_table(sizes, **laws), seeds=seeds, images=images, **changes))
     return answer(analyse(results, resamples=500), own_images=own_images, names=names)
 
 
@@ -23,8 +23,8 @@ def test_ahead_without_a_crossing_tells_the_lead_and_the_multiplier():
     first, second = text.split(". ")
     assert re.fullmatch(r"With your 4,000 images the ResNet is ahead by \d+\.\d points \(\d+\.\d to \d+\.\d\)", first)
     assert re.fullmatch(
-        r"No crossing up to 4,000; the ViT needs about \d\.\d times the data \(\d\.\d to \d\.\d\): "
-        r"its 4,000 images do what about [\d,]+ do for the ResNet\.",
+        r"No crossing up to 4,000; for what the ResNet does with [\d,]+ images the ViT needs about \d\.\d times as "
+        r"many \(\d\.\d to \d\.\d\)\.",
         second,
     )
 
@@ -65,7 +65,9 @@ def test_a_single_size_says_nothing_of_more_images():
 
 def test_a_multiplier_beyond_the_range_is_more_than():
     far = {"resnet": (-1.0, 0.2, 0.0), "vit": (0.2, 0.1, 0.0)}
-    assert answered(far).endswith("the ViT needs more than 8 times the data, beyond what was measured.")
+    assert answered(far).endswith(
+        "for what the ResNet does with 500 images the ViT needs more than 8 times as many, beyond what was measured."
+    )
 
 
 def test_of_several_contenders_the_best_is_set_against_the_next():
@@ -80,7 +82,7 @@ def test_of_several_contenders_the_best_is_set_against_the_next():
 def test_the_published_pair_is_answered_without_a_verdict():
     text = answer(analyse(published("CNN 4.9M", "ViT 5.0M"), resamples=500))
     assert text.startswith("With 50,000 images the CNN 4.9M came out 9.1 points above the ViT 5.0M (8.")
-    assert "No crossing up to 50,000; the ViT 5.0M needs about 5.8 times the data (" in text
+    assert "No crossing up to 50,000; not known whether the budget limits it: no multiplier (no validation" in text
 
 
 def test_an_early_lead_that_is_not_shown_is_not_called_a_crossing():
@@ -103,3 +105,65 @@ def test_contenders_are_called_what_the_reader_calls_them():
 )
 def test_where_nothing_can_be_compared_that_is_said(results, why):
     assert answer(analyse(results, resamples=100)).endswith(f"Nothing is compared: {why}.")
+
+
+NANO = {
+    "resnet": {"model": {"name": "resnet8"}, "parameters": 75_290, "macs": 12_239_488},
+    "vit": {"model": {"name": "vit_nano", "position": "sincos"}, "parameters": 141_898, "macs": 10_683_008},
+}
+
+
+def described(accuracies=None, macs=None, **changes):
+    table = law_table(SIZES, **NEVER)
+    results = validated(seeded(table, seeds=5, images=10_000), *([] if accuracies is None else [accuracies]))
+    results = [r | NANO[r["contender"]] | {"starts_from": None} | changes for r in results]
+    for r in results:
+        r["macs"] = (macs or {}).get(r["contender"], r["macs"])
+        r["flops"] = 6 * r["macs"] * 400 * 128
+    return answer(analyse(results, resamples=300))
+
+
+def test_the_answer_names_what_was_compared():
+    told = "A 0.08M ResNet-8 against a 0.14M ViT nano, both from scratch, 400 steps each: with 4,000 images the ResNet"
+    assert described().startswith(f"{told} is ahead by ")
+    epochs = described(identity={"budget": {"steps": None, "epochs": 20, "flops": None}})
+    assert ", 20 epochs each: with" in epochs
+    started = described(starts_from="resnet-n4000-s0")
+    assert "both starting from resnet-n4000-s0, 400 steps" in started
+
+
+def test_networks_of_one_model_are_told_by_their_contender():
+    table = law_table(SIZES, rotary=NEVER["resnet"], none=NEVER["vit"])
+    results = [r | NANO["vit"] for r in seeded(table, images=10_000)]
+    told = answer(analyse(results, resamples=100))
+    assert told.startswith("Rotary (a 0.14M ViT nano) against none (a 0.14M ViT nano): with 4,000 images the rotary is")
+
+
+@pytest.mark.parametrize(
+    ("macs", "says"),
+    [
+        (
+            {"resnet": 48_955_648, "vit": 11_300_000},
+            "at equal steps, with 4.3 times the multiply-accumulates: no verdict at",
+        ),
+        (
+            {"resnet": 11_300_000, "vit": 48_955_648},
+            "at equal steps, and the ViT had 4.3 times the multiply-accumulates.",
+        ),
+        ({"resnet": 12_500_000, "vit": 10_000_000}, ""),
+    ],
+    ids=["the larger ahead", "the smaller ahead", "equal"],
+)
+def test_a_lead_is_said_with_the_compute_that_it_took(macs, says):
+    told = described(macs=macs)
+    assert says in told if says else "multiply-accumulates" not in told
+    assert "is ahead by" in told
+
+
+def test_a_network_that_still_improves_takes_the_multiplier_and_the_budget_that_would_settle_it_is_named():
+    told = described(RISING)
+    assert "; budget-limited: no multiplier, as the " in told
+    assert re.search(r"still gained 12\.5 points \(standard error 0\.\d\) in its last quarter at n = 4,000", told)
+    assert told.endswith(
+        "twice the steps (--protocol.budget.steps 800) would settle it if its last quarter gives less than 2 points."
+    )

@@ -62,3 +62,12 @@ def test_validation_images_allow_no_verdict():
 def test_test_and_validation_scores_are_not_mixed():
     with pytest.raises(InputError, match="some are scored on test images, others on validation"):
         warnings_of(both(scored_on="validation"))
+
+
+def test_contenders_of_unequal_compute_are_warned_of_in_one_line():
+    costs = {"a": 12_239_488, "b": 2_420_000}
+    results = [r | {"macs": costs[r["contender"]]} for r in both()]
+    told = "Compute differs: a has 5.1 times the multiply-accumulates of b (12.2M against 2.42M an image), so equal"
+    assert [text for text in warnings_of(results) if text.startswith(told)] == warnings_of(results)
+    close = [r | {"macs": {"a": 125, "b": 100}[r["contender"]]} for r in both()]
+    assert warnings_of(close) == []

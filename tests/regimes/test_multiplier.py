@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.regimes.tables import draws_of, law_table, published, seeded
+from tests.regimes.tables import RISING, draws_of, law_table, published, seeded, validated
 from vit_vs_cnn.regimes import analyse
-from vit_vs_cnn.regimes.multiplier import matched_multiplier, multipliers
+from vit_vs_cnn.regimes.multiplier import multipliers
 from vit_vs_cnn.regimes.power_laws import fit_draws, models_for
 
 SIZES = (500, 1000, 2500, 5000, 10000)
@@ -13,7 +13,7 @@ SIZES = (500, 1000, 2500, 5000, 10000)
 def multipliers_of(results, count=400):
     draws = draws_of(results, count=count)
     laws = {model: [fit_draws(draws, place, model) for place in (0, 1)] for model in models_for(draws)}
-    return multipliers(draws, laws), matched_multiplier(draws)
+    return multipliers(draws, laws)
 
 
 def exact(sizes=SIZES, **laws):
@@ -22,7 +22,7 @@ def exact(sizes=SIZES, **laws):
 
 @pytest.mark.parametrize(("behind", "published_multiplier"), [("ViT 5.0M", 6.0), ("CCT 5.3M", 2.2)])
 def test_the_published_table_gives_its_data_multipliers_at_5000(behind, published_multiplier):
-    (pair,) = analyse(published("CNN 4.9M", behind), resamples=500).pairs
+    (pair,) = analyse(validated(published("CNN 4.9M", behind)), resamples=500).pairs
     first = pair.multipliers[0]
     assert (first.ahead, first.behind, first.size, first.state) == ("CNN 4.9M", behind, 5000, "measured")
     assert first.value is not None and first.low is not None and first.high is not None
@@ -32,19 +32,15 @@ def test_the_published_table_gives_its_data_multipliers_at_5000(behind, publishe
 
 def test_the_multiplier_of_two_power_laws_is_the_closed_one():
     """e^a n^-b = e^a' (M n)^-b' gives M = e^((a' - a) / b') n^(b / b' - 1)."""
-    found, matched = multipliers_of(exact(cnn=(0.5, 0.2, 0.0), vit=(0.7, 0.2, 0.0)))
+    found = multipliers_of(exact(cnn=(0.5, 0.2, 0.0), vit=(0.7, 0.2, 0.0)))
     measured = [m for m in found if m.state == "measured" and m.method == "interpolation"]
     assert [m.size for m in measured] == [500, 1000, 2500]
     for m in measured:
         assert m.value == pytest.approx(2.718282, rel=1e-3)
-    assert matched is not None
-    assert matched.value == pytest.approx(2.718282, rel=1e-3)
-    assert matched.size == pytest.approx(10000 / 2.718282, rel=1e-3)
-    assert (matched.more_than, matched.less_than) == (20.0, 1.0)
 
 
 def test_beyond_the_range_it_is_censored_and_the_laws_are_flagged():
-    found, _ = multipliers_of(exact(cnn=(0.5, 0.2, 0.0), vit=(0.7, 0.2, 0.0)))
+    found = multipliers_of(exact(cnn=(0.5, 0.2, 0.0), vit=(0.7, 0.2, 0.0)))
     at = {(m.size, m.method): m for m in found}
     censored = at[5000, "interpolation"]
     assert (censored.state, censored.value, censored.low, censored.more_than) == ("censored above", None, 2.0, 2.0)
@@ -55,16 +51,15 @@ def test_beyond_the_range_it_is_censored_and_the_laws_are_flagged():
 
 
 def test_better_at_the_least_size_than_the_other_at_the_largest_means_more_than():
-    found, matched = multipliers_of(exact(cnn=(-1.0, 0.2, 0.0), vit=(0.5, 0.1, 0.0)))
+    found = multipliers_of(exact(cnn=(-1.0, 0.2, 0.0), vit=(0.5, 0.1, 0.0)))
     assert {m.state for m in found if m.method == "interpolation"} == {"censored above"}
-    assert matched is not None
-    assert (matched.value, matched.state) == (None, "censored above")
-    assert (matched.more_than, matched.low, matched.high) == (20.0, 20.0, None)
+    first = found[0]
+    assert (first.size, first.value, first.more_than, first.low, first.high) == (500, None, 20.0, 20.0, None)
 
 
 def test_a_law_with_a_floor_above_the_error_never_gets_there():
     results = exact(cnn=(0.5, 0.4, 0.0), vit=(2.0, 0.7, 0.3))
-    found, _ = multipliers_of(results)
+    found = multipliers_of(results)
     last = {m.method: m for m in found if m.size == 10000}
     assert last["power law with floor"].state == "never"
     assert last["power law with floor"].value is None
@@ -72,7 +67,7 @@ def test_a_law_with_a_floor_above_the_error_never_gets_there():
 
 def test_who_is_ahead_with_all_the_data_may_need_more_where_there_is_little():
     """The one that is ahead at 10,000 is behind at 1,000: there the multiplier of the other is below 1."""
-    (found, _) = multipliers_of(exact(cnn=(0.5, 0.15, 0.0), vit=(0.5 + 0.15 * 8.0064, 0.3, 0.0)))
+    found = multipliers_of(exact(cnn=(0.5, 0.15, 0.0), vit=(0.5 + 0.15 * 8.0064, 0.3, 0.0)))
     by_size = {m.size: m for m in found if m.method == "interpolation"}
     assert by_size[2500].ahead == "vit"
     assert by_size[2500].value is not None and by_size[2500].value < 1
@@ -81,12 +76,60 @@ def test_who_is_ahead_with_all_the_data_may_need_more_where_there_is_little():
 
 
 def test_equal_contenders_need_equal_data():
-    found, matched = multipliers_of(exact(a=(0.5, 0.2, 0.0), b=(0.5, 0.2, 0.0)))
+    found = multipliers_of(exact(a=(0.5, 0.2, 0.0), b=(0.5, 0.2, 0.0)))
     for m in found:
         if m.value is not None:
             assert m.value == pytest.approx(1.0, rel=1e-6)
-    assert matched is not None
 
 
 def test_one_size_has_no_multiplier():
-    assert multipliers_of(exact((500,), cnn=(0.5, 0.2, 0.0), vit=(0.7, 0.2, 0.0))) == ([], None)
+    assert multipliers_of(exact((500,), cnn=(0.5, 0.2, 0.0), vit=(0.7, 0.2, 0.0))) == []
+
+
+LAWS = {"cnn": (0.5, 0.2, 0.0), "vit": (0.7, 0.2, 0.0)}
+
+
+def judged(results):
+    (pair,) = analyse(results, resamples=300).pairs
+    return {m.size: m for m in pair.multipliers if m.method == "interpolation"}
+
+
+def changed(results, contender, size, **changes):
+    return [r | changes if (r["contender"], r["train_size"]) == (contender, size) else r for r in results]
+
+
+def test_without_validation_curves_it_is_not_known_whether_the_budget_makes_it():
+    found = judged(exact(**LAWS))
+    assert {(m.state, m.value, m.low, m.high) for m in found.values()} == {("budget not known", None, None, None)}
+
+
+@pytest.mark.parametrize(("contender", "size"), [("cnn", 1000), ("vit", 2500), ("vit", 5000)])
+def test_a_run_that_still_improves_takes_the_multipliers_that_stand_on_it_and_leaves_the_others(contender, size):
+    """M(1000) = 2.7 stands on the leader at 1,000 and on the follower at 2,500 and 5,000."""
+    results = validated(exact(**LAWS))
+    rising = validated(results, RISING)[0]["validation_curve"]
+    found = judged(changed(results, contender, size, validation_curve=rising))
+    assert (found[1000].state, found[1000].value) == ("budget-limited", None)
+    untouched = 2500 if contender == "cnn" else 10000
+    assert found[untouched].state in ("measured", "censored above")
+
+
+def test_few_validation_images_leave_it_open():
+    assert {m.state for m in judged(validated(exact(**LAWS), images=50)).values()} == {"budget not known"}
+
+
+def test_a_follower_that_no_longer_rises_has_none():
+    table = law_table(SIZES, cnn=LAWS["cnn"], vit=(0.7, 0.2, 0.0))
+    table["vit"] |= {5000: table["vit"][2500], 10000: table["vit"][2500]}
+    found = judged(validated(seeded(table, images=10_000)))
+    assert found[500].state == "measured"
+    assert {found[n].state for n in (2500, 5000, 10000)} == {"no longer rises"}
+
+
+def test_it_does_not_move_with_the_largest_size_of_the_grid():
+    """Matched at the grid's end it was n_max over a constant: each n has its own instead."""
+    table = law_table(SIZES, **LAWS)
+    cut = {name: {n: a for n, a in row.items() if n <= 5000} for name, row in table.items()}
+    whole, less = (judged(validated(seeded(t, images=10**9, spread=1e-6))) for t in (table, cut))
+    for size in (500, 1000):
+        assert whole[size].value == pytest.approx(less[size].value, rel=1e-3)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.regimes.tables import law_table, published, seeded
+from tests.regimes.tables import RISING, law_table, published, seeded, validated
 from vit_vs_cnn.regimes import analyse
 from vit_vs_cnn.reporting.drawing import save_figure
 from vit_vs_cnn.reporting.regime_figures import (
@@ -14,6 +14,7 @@ from vit_vs_cnn.reporting.regime_figures import (
     learning_curves,
     regime_figures,
     residuals,
+    training_curves,
 )
 
 pytestmark = pytest.mark.usefixtures("real_figures")
@@ -24,7 +25,7 @@ COSTS = {"resnet": {"flops": 3e12, "parameters": 75_000}, "vit": {"flops": 4e12,
 
 
 def analysis_of(laws=CROSSING, *, sizes=SIZES, **options):
-    results = seeded(law_table(sizes, **laws), images=10_000, **options)
+    results = validated(seeded(law_table(sizes, **laws), images=10_000, **options))
     return analyse([r | COSTS.get(r["contender"], {}) for r in results], resamples=200)
 
 
@@ -97,7 +98,7 @@ def test_no_crossing_is_said_not_drawn():
 
 
 def test_multipliers_beyond_the_range_are_arrows_and_far_extrapolations_are_hollow():
-    (pair,) = analyse(published("CNN 4.9M", "ViT 5.0M"), resamples=100).pairs
+    (pair,) = analyse(validated(published("CNN 4.9M", "ViT 5.0M")), resamples=100).pairs
     (axis,) = data_multiplier(pair).axes
     (measured,) = markers(axis, "o")
     assert (measured.get_xdata()[0], measured.get_ydata()[0]) == (pytest.approx(4800), pytest.approx(6.02, abs=0.01))
@@ -106,8 +107,26 @@ def test_multipliers_beyond_the_range_are_arrows_and_far_extrapolations_are_holl
     assert sorted(by_law) == [12500, 25000, 37500, 50000]
     faces = [line.get_markerfacecolor() for _, line in sorted(by_law.items())]
     assert faces[0] != "white" and set(faces[1:]) == {"white"}
-    (star,) = markers(axis, "*")
-    assert star.get_ydata()[0] == pytest.approx(5.76, abs=0.01)
+    assert markers(axis, "*") == []  # none for the end of the grid
+
+
+def test_a_multiplier_that_the_budget_makes_is_not_drawn():
+    results = published("CNN 4.9M", "ViT 5.0M")
+    assert "data_multiplier" not in regime_figures(analyse(results, resamples=50))
+    assert "data_multiplier" not in regime_figures(analyse(validated(results, RISING), resamples=50))
+    assert "data_multiplier" in regime_figures(analyse(validated(results), resamples=50))
+
+
+def test_training_curves_have_a_panel_for_each_contender_and_a_line_for_each_size():
+    results = validated(published("CNN 4.9M", "ViT 5.0M"), RISING)
+    figure = training_curves(analyse(results, resamples=50))
+    for axis in figure.axes:
+        assert len(axis.lines) == 5
+        np.testing.assert_allclose(axis.lines[0].get_ydata(), [10, 20, 30, 40, 50])
+        assert texts(axis)[0] == "n = 5,000, still improving"
+        heights = [text.xy[1] for text in axis.texts]  # all end at 50 %, and none stands on another
+        assert np.diff(heights).min() > 0.07 * np.ptp(axis.get_ylim())
+    assert "training_curves" not in regime_figures(analyse(published("CNN 4.9M"), resamples=50))
 
 
 def test_residuals_have_a_panel_for_each_law_and_the_sign_of_accuracy():
@@ -137,7 +156,9 @@ def test_a_single_size_draws_what_there_is():
 def test_all_figures_are_written_and_the_same_each_time(tmp_path):
     drawn = [regime_figures(analysis_of(), {"vit": "Transformer"}) for _ in range(2)]
     assert drawn[0]["difference"].axes[0].get_title(loc="left").startswith("Transformer minus ResNet")
-    assert list(drawn[0]) == ["learning_curves", "difference", "data_multiplier", "residuals", "cost_frontier"]
+    assert list(drawn[0]) == (
+        "learning_curves training_curves difference data_multiplier residuals cost_frontier".split()
+    )
     for name in drawn[0]:
         once, again = (save_figure(f[name], tmp_path / str(i), name, ["png"]) for i, f in enumerate(drawn))
         assert once[0].read_bytes() == again[0].read_bytes()

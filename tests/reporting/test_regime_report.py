@@ -66,6 +66,8 @@ def _result(name, contender, n, seed, correct, scored_on):
             "images": 322,
         },
         **{"epochs": 322 / n, "flops": 109725348, "train_seconds": 1.5, "images_per_second": 214.6, "devices": 1},
+        **{"validation_curve": {"steps": [5, 10, 15, 20, 23], "accuracies": [0.1, 0.3, 0.3, 0.3, 0.3]}},
+        **{"validation_images": 11, "model": {"name": "vit_nano"}, "starts_from": None, "planned_steps": 23},
         **{"precision": "32-true", "data": {"source": "objects", "fingerprint": "f00-ba4"}, "identity": identity},
         **{"versions": {"python": "3.11", "torch": "2.9"}, "commit": None, "began": "2026-01-01T00:00:00+00:00"},
         **{"hardware": {"cpu": "a & b", "threads": 1, "gpus": [], "system": "Linux"}},
@@ -119,10 +121,14 @@ def test_the_page_opens_with_the_answer_and_has_every_part(reported):
     html = (reported / "report" / "index.html").read_text()
     lead = re.search(r'<div class="lead"><p>(.*?)</p>', html)
     assert lead is not None
-    assert "With 470 images" in lead.group(1)
+    assert "both from scratch, 23 steps each: with 470 images" in lead.group(1)
+    assert "Every run has 23 steps: 6.44 epochs at n = 50 and 0.685 at 470." in html
+    assert "Data multiplier: not known whether the budget limits it: no multiplier" in html
+    assert "too few validation images to rule out 2 points" in html
     assert lead.group(1).count(". ") >= 1
     for heading in (
-        "Learning curves|What more data would change|Fits|Accuracy and cost|Near-duplicates|Protocol and budgets|Cells|"
+        "Learning curves|Training curves|What more data would change|Fits|Accuracy and cost|"
+        "Near-duplicates|Protocol and budgets|Cells|"
         "How it was measured|Files"
     ).split("|"):
         assert f">{heading}</h2>" in html
@@ -140,7 +146,15 @@ def test_every_file_that_the_page_names_is_there(reported):
 def test_tables_hold_plain_numbers(reported):
     with (reported / "report" / "tables" / "learning_curves.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert rows.pop(0) == {"contender": MAJORITY, "n": "", "accuracy, %": "100.0", "from": "", "to": "", "seeds": ""}
+    assert rows.pop(0) == {
+        "contender": MAJORITY,
+        "n": "",
+        "accuracy, %": "100.0",
+        "from": "",
+        "to": "",
+        "seeds": "",
+        "epochs": "",
+    }
     assert len(rows) == 8
     assert [row["n"] for row in rows] == ["50", "110", "230", "470"] * 2
     assert all(float(row["from"]) <= float(row["accuracy, %"]) <= float(row["to"]) for row in rows)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.regimes.tables import RISING, validated
 from vit_vs_cnn.regimes import Analysis, analyse, load_correct
 from vit_vs_cnn.reporting.tables import comparison_lines, results_csv, results_table, rows_of
 from vit_vs_cnn.runs.evaluation import Predictions
@@ -121,3 +122,42 @@ def test_runs_that_ended_early_are_called_so_and_judged_by_nobody(tmp_path):
     warning, line = comparison_lines(analysis)
     assert warning.startswith("warning: 1 of 6 runs ended before their budget (b at n = 50, seed 1")
     assert "no verdict: some of their runs ended before their budget" in line
+
+
+def _note(folder: Path, results: list[dict]) -> str:
+    return results_table(results, _analysis(folder, results), title="t").note
+
+
+def test_the_interval_of_one_seed_is_said_to_cover_images_only(tmp_path):
+    told = (
+        "the interval covers these images only, and rerunning (the same seed on another number of threads, say) moves"
+    )
+    assert told in _note(tmp_path / "one", _both(tmp_path / "one", 1))
+    assert told not in _note(tmp_path / "three", _both(tmp_path / "three", 3))
+
+
+def test_the_footer_names_the_runs_that_still_improved_and_says_where_that_is_not_known(tmp_path):
+    results = _both(tmp_path, 3)
+    assert "is not known: no validation curve is recorded." in _note(tmp_path, results)
+    settled = validated(results)
+    assert _note(tmp_path, settled).endswith("In their last quarter no runs are shown to improve.")
+    rising = [*settled[:3], *validated(results[3:], RISING)]
+    assert _note(tmp_path, rising).endswith("Still improving in their last quarter: b at n = 50 (+12.5 points).")
+
+
+def test_a_curve_is_no_column_of_the_cells(tmp_path):
+    for results in (_both(tmp_path, 1), [r | {"validation_curve": None} for r in _both(tmp_path / "none", 1)]):
+        assert "validation_curve" not in results_csv(validated(results))
+        assert "validation_curve" not in results_csv(results)
+
+
+def test_contenders_of_unequal_compute_and_a_multiplier_that_is_none_have_a_line(tmp_path):
+    results = _both(tmp_path, 3, macs=48_000_000)
+    warning, line = _lines(tmp_path, results)
+    assert warning.startswith("warning: Compute differs: b has 4 times the multiply-accumulates of a (48.0M against")
+    assert line.endswith("shown over 3 paired seeds")
+    larger = [r | {"train_size": 500, "cell": f"{r['cell']}-500"} for r in results]
+    *_, multiplier = comparison_lines(analyse([*results, *larger], resamples=50))
+    assert multiplier.startswith(
+        "data multiplier: not known whether the budget limits it: no multiplier (no validation"
+    )

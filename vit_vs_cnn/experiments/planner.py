@@ -1,13 +1,18 @@
-"""A grid that fits into so many minutes: sizes from the number of images, seeds and steps from what a step takes."""
+"""A grid that fits into so many minutes: sizes from the number of images, seeds and steps from what a step takes.
 
-from collections.abc import Collection, Iterator
+And contenders that compute equally much at the size of these images.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Budget, Experiment, experiment_from_dict, read_config
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.matching import matched
 from vit_vs_cnn.experiments.step_time import seconds_per_step, side_by_side
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, quiet_lightning
@@ -56,11 +61,11 @@ def planned(
 ) -> Experiment:
     """The experiment with the grid that fits into its ``minutes``; as it is where it names none.
 
-    Where the experiment has been begun, the grid of its folder wins, so that the same command goes on with it.
+    Where the experiment has been begun, grid and models of its folder win, so that the same command goes on with it.
 
     Arguments:
         experiment: with the sizes, seeds and steps of its config.
-        fixed: settings that the user gave by name; of these, sizes, seeds and budget are kept.
+        fixed: settings that the user gave by name; of these, sizes, seeds, budget and models are kept.
         console: where the choice is told.
         pool: its images, where they are at hand already.
 
@@ -81,6 +86,7 @@ def planned(
         )
     quiet_lightning()
     pool = Pool(experiment.data, experiment.protocol.scored_on) if pool is None else pool
+    experiment = _with_matched_models(experiment, pool, fixed, console)
     console.print(f"Timing a few steps of {' and '.join(experiment.contenders)} ...")
     times = {name: seconds_per_step(experiment, name, pool) for name in experiment.contenders}
     grid = choose_grid(experiment, pool, times, fixed=fixed)
@@ -91,6 +97,21 @@ def planned(
         f"Chosen: {told}. {grid.runs} runs in about {_minutes(grid.seconds)}, {_how(grid, experiment)}", soft_wrap=True
     )
     return _with_grid(experiment, grid)
+
+
+def _with_matched_models(experiment: Experiment, pool: Pool, fixed: Collection[str], console: Console) -> Experiment:
+    """The experiment with ViTs that compute as much as what they are compared with, told where that changes them."""
+    images = pool.images
+    found = matched(experiment, images.image_shape, images.num_classes, fixed=fixed)
+    for name, contender in found.contenders.items():
+        if contender != experiment.contenders[name]:
+            patch, width = (contender.model[key] for key in ("patch_size", "embed_dim"))
+            size = " x ".join(map(str, images.image_shape[1:]))
+            console.print(
+                f"Matched in multiply-accumulates at {size} pixels: {name} has patches of {patch} and width {width}",
+                soft_wrap=True,
+            )
+    return found
 
 
 def _begun(experiment: Experiment, fixed: Collection[str]) -> Experiment | None:
@@ -108,7 +129,20 @@ def _begun(experiment: Experiment, fixed: Collection[str]) -> Experiment | None:
             f"{experiment.folder} is about {there.data.source} in {there.data.root}; give this experiment a --name"
         )
     chosen = {name: getattr(there.protocol, name) for name in _free(fixed)}
-    return replace(experiment, protocol=replace(experiment.protocol, **chosen))
+    contenders = dict(experiment.contenders)
+    for name, contender in experiment.contenders.items():
+        if name in there.contenders and _still_named(name, contender.model, there.contenders[name].model, fixed):
+            contenders[name] = replace(contender, model=there.contenders[name].model)
+    return replace(experiment, protocol=replace(experiment.protocol, **chosen), contenders=contenders)
+
+
+def _still_named(name: str, now: Mapping[str, Any], there: Mapping[str, Any], fixed: Collection[str]) -> bool:
+    """Whether all that the user names of a model is so in the folder's, too."""
+    place = f"contenders.{name}.model"
+    if any(key in ("contenders", f"contenders.{name}", place) for key in fixed):
+        return False
+    named = [key.removeprefix(f"{place}.") for key in fixed if key.startswith(f"{place}.")]
+    return all(now.get(key) == there.get(key) for key in named)
 
 
 def _free(fixed: Collection[str]) -> list[str]:

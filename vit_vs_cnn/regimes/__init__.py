@@ -1,8 +1,9 @@
 """Data-size regimes: who is ahead with how many images, and what more data would change."""
 
 from vit_vs_cnn.regimes.analysis import Analysis, Pair, analyse
-from vit_vs_cnn.regimes.answer import answer, display_name, headline
+from vit_vs_cnn.regimes.answer import answer, display_name, headline, multiplier_line
 from vit_vs_cnn.regimes.comparison import SizedComparison
+from vit_vs_cnn.regimes.convergence import Convergence
 from vit_vs_cnn.regimes.crossing import Crossing
 from vit_vs_cnn.regimes.curves import CurvePoint, LearningCurve
 from vit_vs_cnn.regimes.findings import Findings, findings_of
@@ -13,6 +14,7 @@ from vit_vs_cnn.regimes.power_laws import PowerLaw
 
 __all__ = [
     "Analysis",
+    "Convergence",
     "Crossing",
     "CurvePoint",
     "Findings",
@@ -28,5 +30,6 @@ __all__ = [
     "findings_of",
     "headline",
     "load_correct",
+    "multiplier_line",
     "results_of_table",
 ]

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from vit_vs_cnn.regimes.comparison import SizedComparison, adjust_for_pairs, comparisons
+from vit_vs_cnn.regimes.convergence import Convergence, convergence_of
 from vit_vs_cnn.regimes.crossing import Crossing, PairLaws, crossings
 from vit_vs_cnn.regimes.curves import LearningCurve, learning_curve
 from vit_vs_cnn.regimes.fairness import obstacle, warnings_of
 from vit_vs_cnn.regimes.frontier import FrontierPoint, cost_frontier
 from vit_vs_cnn.regimes.measurements import coordinates, in_order, measurements_of
-from vit_vs_cnn.regimes.multiplier import Multiplier, leader, matched_multiplier, multipliers
+from vit_vs_cnn.regimes.multiplier import Multiplier, leader, multipliers, where_they_stand
+from vit_vs_cnn.regimes.networks import Network, networks_of, same_steps
 from vit_vs_cnn.regimes.power_laws import PowerLaw, fit_draws, models_for, power_laws
 from vit_vs_cnn.statistics.measurements import Measurements
 from vit_vs_cnn.statistics.resampling import Draws, Resamples
@@ -31,7 +33,7 @@ class Pair:
         comparisons: at each size.
         crossings: by each method; the interpolated one comes first. None with a single size.
         multipliers: at each size, interpolated; and by the laws where that ends outside of the sizes that were run.
-        matched: the multiplier where ``ahead`` does what ``behind`` does with the largest size; None for one size.
+            Without numbers where the budget may have made them, or ``behind`` no longer rises.
     """
 
     ahead: str
@@ -39,7 +41,6 @@ class Pair:
     comparisons: tuple[SizedComparison, ...]
     crossings: tuple[Crossing, ...]
     multipliers: tuple[Multiplier, ...]
-    matched: Multiplier | None
 
     @property
     def at_largest(self) -> SizedComparison:
@@ -62,6 +63,9 @@ class Analysis:
         test_images: on how many images accuracies were measured, the least.
         majority: accuracy of always naming the most frequent class of these; None if their classes are unknown.
         few_classes: a sentence on each network that names one class only, or fewer than half of those that occur.
+        networks: what each contender is.
+        convergence: how each contender's runs ended at each size.
+        same_steps: why more data and more training are not told apart; None where they are.
         curves: one for each contender.
         laws: both models for each contender, as far as it has more sizes than they have parameters.
         pairs: of all contenders that have a size and a seed in common.
@@ -77,6 +81,9 @@ class Analysis:
     test_images: int
     majority: float | None
     few_classes: tuple[str, ...]
+    networks: tuple[Network, ...]
+    convergence: tuple[Convergence, ...]
+    same_steps: str | None
     curves: tuple[LearningCurve, ...]
     laws: tuple[PowerLaw, ...]
     pairs: tuple[Pair, ...]
@@ -122,6 +129,7 @@ def analyse(
     by_contender = [drawn.of([name]) for name in measured.contenders]
     laws = [law for draws in by_contender for law in power_laws(draws)]
     curves = [learning_curve(measured, name) for name in measured.contenders]
+    convergence = convergence_of(ordered)
     return Analysis(
         contenders=measured.contenders,
         sizes=measured.sizes,
@@ -129,9 +137,12 @@ def analyse(
         test_images=int(np.nanmin(measured.images)),
         majority=majority,
         few_classes=tuple(few_classes),
+        networks=tuple(networks_of(ordered)),
+        convergence=tuple(convergence),
+        same_steps=same_steps(ordered),
         curves=tuple(curves),
         laws=tuple(laws),
-        pairs=tuple(_pairs(measured, drawn, ordered)),
+        pairs=tuple(_pairs(measured, drawn, ordered, convergence)),
         frontier=tuple(cost_frontier(ordered, curves)),
         warnings=(*(f"{told}." for told in few_classes), *warnings_of(ordered), *_limits(measured, laws)),
         resamples=resamples,
@@ -139,17 +150,24 @@ def analyse(
     )
 
 
-def _pairs(measured: Measurements, drawn: Resamples, results: Sequence[Mapping[str, Any]]) -> list[Pair]:
+def _pairs(
+    measured: Measurements,
+    drawn: Resamples,
+    results: Sequence[Mapping[str, Any]],
+    convergence: Sequence[Convergence],
+) -> list[Pair]:
     found = []
     for first, second in itertools.combinations(measured.contenders, 2):
         both = [measured.contenders.index(name) for name in (first, second)]
         if measured.present[both].all(0).any():
-            found.append(_pair(measured, drawn.of([first, second]), results))
+            found.append(_pair(measured, drawn.of([first, second]), results, convergence))
     judged = adjust_for_pairs([pair.comparisons for pair in found])
     return [dataclasses.replace(pair, comparisons=tuple(c)) for pair, c in zip(found, judged, strict=True)]
 
 
-def _pair(measured: Measurements, draws: Draws, results: Sequence[Mapping[str, Any]]) -> Pair:
+def _pair(
+    measured: Measurements, draws: Draws, results: Sequence[Mapping[str, Any]], convergence: Sequence[Convergence]
+) -> Pair:
     laws: PairLaws = {model: [fit_draws(draws, place, model) for place in (0, 1)] for model in models_for(draws)}
     obstacles = []
     for size in draws.sizes:
@@ -161,8 +179,7 @@ def _pair(measured: Measurements, draws: Draws, results: Sequence[Mapping[str, A
         behind=draws.contenders[1 - ahead],
         comparisons=tuple(comparisons(measured, names, draws.sizes, obstacles)),
         crossings=tuple(crossings(draws, laws)),
-        multipliers=tuple(multipliers(draws, laws)),
-        matched=matched_multiplier(draws),
+        multipliers=tuple(where_they_stand(multipliers(draws, laws), draws, convergence)),
     )
 
 
@@ -174,7 +191,7 @@ def _limits(measured: Measurements, laws: Sequence[PowerLaw]) -> list[str]:
         named = "every size" if len(few) == len(measured.sizes) else f"n = {', '.join(f'{size:,}' for size in few)}"
         found.append(
             f"Fewer than {SEEDS_FOR_A_VERDICT} seeds at {named}: that describes these runs and judges nothing; "
-            "the interval of a single seed is of its network alone."
+            "the interval of a single seed covers images only, and rerunning it moves more."
         )
     if narrow := [law.contender for law in laws if law.sizes[-1] <= 10 * law.sizes[0]]:
         found.append(f"Over one decade of sizes the floor c of a power law is not identifiable ({_listed(narrow)}).")

@@ -1,10 +1,13 @@
 """The answer of an experiment, in two sentences."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+from vit_vs_cnn.experiments.matching import EQUAL
 from vit_vs_cnn.regimes.analysis import Analysis, Pair
+from vit_vs_cnn.regimes.convergence import LITTLE
 from vit_vs_cnn.regimes.crossing import Crossing
-from vit_vs_cnn.regimes.multiplier import Multiplier
+from vit_vs_cnn.regimes.multiplier import WHY_NONE, Multiplier
+from vit_vs_cnn.regimes.networks import introduction
 from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.verdict import SEEDS_FOR_A_VERDICT
 
@@ -13,10 +16,10 @@ NAMES = {"vit": "ViT", "cnn": "CNN", "resnet": "ResNet", "cct": "CCT", "deit": "
 
 
 def answer(analysis: Analysis, *, names: Mapping[str, str] | None = None, own_images: bool = False) -> str:
-    """Who is ahead with all the images and by how much; and whether more data would change that.
+    """What was compared; who is ahead with all the images and by how much; and whether more data would change that.
 
     With more than two contenders it is the best one against the next. A crossing is named only where its whole
-    interval lies within the sizes that were run.
+    interval lies within the sizes that were run, a data multiplier only where the budget does not make it.
 
     Arguments:
         names: how to call the contenders, where not by ``NAMES`` or their own names.
@@ -26,7 +29,12 @@ def answer(analysis: Analysis, *, names: Mapping[str, str] | None = None, own_im
     if pair is None:
         return _alone(analysis, names)
     called = {name: _called(name, names) for name in (pair.ahead, pair.behind)}
-    return f"{_first_sentence(analysis, pair, called, own_images)} {_second_sentence(pair, called)}"
+    plain = {name: display_name(name, names) for name in called}
+    networks = {network.contender: network for network in analysis.networks}
+    compared = introduction(networks[pair.ahead], networks[pair.behind], plain)
+    first = _first_sentence(analysis, pair, called, own_images)
+    sentences = [first if compared is None else f"{compared}: {first[0].lower()}{first[1:]}"]
+    return " ".join([*sentences, _second_sentence(analysis, pair, called)])
 
 
 def display_name(contender: str, names: Mapping[str, str] | None = None) -> str:
@@ -66,17 +74,37 @@ def _first_sentence(analysis: Analysis, pair: Pair, called: Mapping[str, str], o
             f"{place} {ahead} came out {lead} above {behind} ({interval}), which is no verdict: "
             f"{comparison.why_no_verdict}."
         )
+    compute = _compute(analysis, pair, called)
     if len(analysis.contenders) > 2:
-        return (
-            f"{place} {ahead} is ahead, by {lead} over {behind}, the next of {len(analysis.contenders)} ({interval})."
-        )
-    return f"{place} {ahead} is ahead by {lead} ({interval})."
+        count = len(analysis.contenders)
+        return f"{place} {ahead} is ahead, by {lead} over {behind}, the next of {count} ({interval}){compute}."
+    return f"{place} {ahead} is ahead by {lead} ({interval}){compute}."
 
 
-def _second_sentence(pair: Pair, called: Mapping[str, str]) -> str:
-    if not pair.crossings or pair.matched is None:
+def _compute(analysis: Analysis, pair: Pair, called: Mapping[str, str]) -> str:
+    """At what the leader is ahead, where both did not compute equally much: less compute makes a lead the stronger."""
+    comparison = pair.at_largest
+    ours, theirs = (
+        _training_flops(analysis, name, comparison.size) for name in (comparison.leader, comparison.follower)
+    )
+    if ours is None or theirs is None or max(ours, theirs) <= EQUAL * min(ours, theirs):
+        return ""
+    if ours > theirs:
+        more = f"with {ours / theirs:.2g} times the multiply-accumulates"
+        return f" at equal steps, {more}: no verdict at equal compute"
+    return f" at equal steps, and {called[comparison.follower]} had {theirs / ours:.2g} times the multiply-accumulates"
+
+
+def _training_flops(analysis: Analysis, contender: str, size: int) -> float | None:
+    """Of one run, or the MACs of an image where these are all that is known."""
+    known = {p.cost: p.value for p in analysis.frontier if (p.contender, p.size) == (contender, size)}
+    return known.get("flops", known.get("macs"))
+
+
+def _second_sentence(analysis: Analysis, pair: Pair, called: Mapping[str, str]) -> str:
+    if not pair.crossings:
         return "Only one size was run, so nothing is said of what more images would change."
-    crossing, matched = pair.crossings[0], pair.matched
+    crossing = pair.crossings[0]
     largest = crossing.range[1]
     overtaker, overtaken = called[crossing.overtaker], called[crossing.overtaken]
     if crossing.is_shown:
@@ -90,7 +118,7 @@ def _second_sentence(pair: Pair, called: Mapping[str, str]) -> str:
             f"{_capital(overtaker)} is ahead from about {_rounded(crossing.size)} images on{_at_most(crossing)}; "
             "whether the order is another with fewer is not shown."
         )
-    return f"No crossing up to {largest:,}; {_needed(matched, called, largest)}."
+    return f"No crossing up to {largest:,}; {multiplier_text(analysis, pair, called)}."
 
 
 def _open_sentence(crossing: Crossing, overtaker: str, overtaken: str) -> str:
@@ -101,14 +129,62 @@ def _open_sentence(crossing: Crossing, overtaker: str, overtaken: str) -> str:
     )
 
 
-def _needed(multiplier: Multiplier, called: Mapping[str, str], largest: int) -> str:
-    behind, ahead = called[multiplier.behind], called[multiplier.ahead]
-    if multiplier.value is None:
-        return f"{behind} needs more than {multiplier.more_than:.2g} times the data, beyond what was measured"
-    low = "less than 1" if multiplier.low is None else f"{multiplier.low:.2g}"
-    high = f"more than {multiplier.more_than:.2g}" if multiplier.high is None else f"{multiplier.high:.2g}"
-    fewer = f"its {largest:,} images do what about {_rounded(multiplier.size)} do for {ahead}"
-    return f"{behind} needs about {multiplier.value:.2g} times the data ({low} to {high}): {fewer}"
+def multiplier_line(analysis: Analysis, name: Callable[[str], str] = str) -> str | None:
+    """The data multiplier of the pair that the answer speaks of, or why there is none; None where one size was run.
+
+    ``name`` says what contenders are called.
+    """
+    pair = headline(analysis)
+    if pair is None or not pair.multipliers:
+        return None
+    called = {contender: name(contender) for contender in (pair.ahead, pair.behind)}
+    return f"data multiplier: {multiplier_text(analysis, pair, called)}"
+
+
+def multiplier_text(analysis: Analysis, pair: Pair, called: Mapping[str, str]) -> str:
+    """The data multiplier with the n it is said for: the largest at which it was measured. Or why there is none."""
+    found = [m for m in pair.multipliers if m.method == "interpolation"]
+    if measured := [m for m in found if m.value is not None]:
+        return _times(measured[-1], called)
+    if beyond := [m for m in found if m.state == "censored above"]:
+        most = f"more than {beyond[0].more_than:.2g} times as many, beyond what was measured"
+        return f"{_for_what(beyond[0], called)} {most}"
+    states = {m.state for m in found}
+    why = next((state for state in WHY_NONE if state in states), None)
+    if why is None:
+        return "no multiplier within the sizes that were run"
+    return WHY_NONE[why].format(behind=called[pair.behind]) + _what_would_tell(analysis, pair, called, why)
+
+
+def _times(m: Multiplier, called: Mapping[str, str]) -> str:
+    low = f"less than {m.less_than:.2g}" if m.low is None else f"{m.low:.2g}"
+    high = f"more than {m.more_than:.2g}" if m.high is None else f"{m.high:.2g}"
+    return f"{_for_what(m, called)} about {m.value:.2g} times as many ({low} to {high})"
+
+
+def _for_what(m: Multiplier, called: Mapping[str, str]) -> str:
+    return f"for what {called[m.ahead]} does with {m.size:,.0f} images {called[m.behind]} needs"
+
+
+def _what_would_tell(analysis: Analysis, pair: Pair, called: Mapping[str, str], why: str) -> str:
+    """Which runs stand in the way, and what budget would settle it; nothing where the budget does not."""
+    wanted = {"budget-limited": "still improving", "budget not known": "not known"}.get(why)
+    of_pair = [c for c in analysis.convergence if c.contender in called and c.state == wanted]
+    if not of_pair:
+        return ""
+    most = max(of_pair, key=lambda c: (c.gain is None, c.gain.value if c.gain else 0.0, c.size))
+    budget = next(n.budget for n in analysis.networks if n.contender == most.contender)
+    in_steps = most.steps is not None and budget is not None and budget.endswith(" steps")
+    twice = f"twice the steps (--protocol.budget.steps {2 * (most.steps or 0)})" if in_steps else "twice the budget"
+    if most.gain is None:
+        return f" ({most.reason}); the same runs with validation images, and with {twice}, would tell"
+    if wanted == "not known":
+        return f" ({most.reason}); more seeds, a larger data.validation_fraction or {twice} would tell"
+    rule = f"would settle it if its last quarter gives less than {100 * LITTLE:g} points"
+    gained = f"{100 * most.gain.value:.1f} points (standard error {100 * most.gain.error:.1f})"
+    return (
+        f", as {called[most.contender]} still gained {gained} in its last quarter at n = {most.size:,}; {twice} {rule}"
+    )
 
 
 def _at_most(crossing: Crossing) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.regimes.networks import unequal_compute
 from vit_vs_cnn.statistics.verdict import early_end, unequal_trials
 
 Result = Mapping[str, Any]
@@ -40,6 +41,8 @@ def warnings_of(results: Sequence[Result]) -> list[str]:
         *_differing(results, "Batch sizes differ", lambda r: r.get("identity", {}).get("batch_size")),
         *_differing(results, "Data differ", lambda r: r.get("data", {}).get("fingerprint")),
     ]
+    if (compute := unequal_compute(results)) is not None:
+        found.append(compute)
     by_place: dict[tuple[int, int], list[Result]] = {}
     for r in results:
         by_place.setdefault((r["train_size"], r.get("seed", 0)), []).append(r)

@@ -58,8 +58,13 @@ class Findings:
         """One row for each finished cell: contender, training size, seed, accuracy, and all else that was measured."""
         import pandas
 
-        rows = [{k: v for k, v in r.items() if not isinstance(v, dict | list)} for r in self.results]
+        rows = [{key: value for key, value in r.items() if is_one_value(key, value)} for r in self.results]
         return pandas.DataFrame(rows, columns=list(dict.fromkeys([*FIRST, *(key for row in rows for key in row)])))
+
+
+def is_one_value(key: str, value: Any) -> bool:
+    """Whether a value of a result has a place in a table; a curve that there is none of is no value, either."""
+    return key != "validation_curve" and not isinstance(value, dict | list)
 
 
 def findings_of(folder: Path) -> Findings:

@@ -1,17 +1,29 @@
 """How many times more data one contender needs for the accuracy of another."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from vit_vs_cnn.regimes.convergence import Convergence
+from vit_vs_cnn.regimes.convergence import State as TrainingState
 from vit_vs_cnn.regimes.crossing import REACH, Method, PairLaws, State, state_of
 from vit_vs_cnn.regimes.interpolation import interpolate, log_errors, root_with_interval, size_grid
 from vit_vs_cnn.regimes.power_laws import Laws, Model
 from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.resampling import Draws, estimate_from
+
+MultiplierState = State | Literal["budget-limited", "budget not known", "no longer rises"]
+#: Why there is no multiplier where two networks were compared at several sizes, for a reader.
+WHY_NONE = {
+    "budget-limited": "budget-limited: no multiplier",
+    "budget not known": "not known whether the budget limits it: no multiplier",
+    "no longer rises": "the curve of {behind} no longer rises: no multiplier",
+}
+_NEARLY = 1 + 1e-9
+_SURELY = 0.975
 
 
 @dataclass(frozen=True)
@@ -23,7 +35,7 @@ class Multiplier:
         behind: the other.
         size: n.
         method: curves interpolated between the sizes, or one of the fitted laws.
-        state: where M n lies.
+        state: where M n lies, or why nothing is said of it.
         value: M; None if it lies outside of what was run (and, for a law, was not found).
         low: lower end of its 95 % interval; None if the interval reaches below ``less_than``.
         high: upper end; None if the interval reaches beyond ``more_than``.
@@ -35,12 +47,16 @@ class Multiplier:
     behind: str
     size: float
     method: Method
-    state: State
+    state: MultiplierState
     value: float | None
     low: float | None
     high: float | None
     more_than: float
     less_than: float
+
+    def without_numbers(self, state: "MultiplierState") -> "Multiplier":
+        """The same with nothing but why there is no number."""
+        return dataclasses.replace(self, state=state, value=None, low=None, high=None)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -60,19 +76,41 @@ def multipliers(draws: Draws, laws: PairLaws) -> list[Multiplier]:
     return found
 
 
-def matched_multiplier(draws: Draws) -> Multiplier | None:
-    """M at the size where ``ahead`` does what ``behind`` does with the largest size: all of it was measured.
+def where_they_stand(found: Sequence[Multiplier], draws: Draws, convergence: Sequence[Convergence]) -> list[Multiplier]:
+    """The same, without the numbers of those that the budget may have made.
 
-    If ``ahead`` needs n_0 images for what ``behind`` does with n_max, M = n_max / n_0. It is censored ("more than")
-    where ``ahead`` is better at its smallest size than ``behind`` at its largest. None for a single size.
+    M(n) stands on ``ahead`` at n and on ``behind`` at the sizes around its interval, a law's on all sizes of both. It
+    is kept where the runs at all of these are settled and the curve of ``behind`` rises around M n: a curve that is
+    flat, or flat because its steps ended, is never caught up with by more data, whatever n.
     """
-    if len(draws.sizes) < 2:
-        return None
-    smallest, largest, ahead = float(draws.sizes[0]), float(draws.sizes[-1]), leader(draws)
-    needed = _needed(draws, ahead, level_of=1 - ahead, at=-1)
-    ratio = Estimate(*(_inverse(largest, size) for size in (needed.value, needed.high, needed.low)))
-    found = _multiplier(draws, largest / ratio.value if np.isfinite(ratio.value) else smallest, "interpolation", ratio)
-    return dataclasses.replace(found, more_than=largest / smallest, less_than=1.0)
+    states: dict[tuple[str, int], TrainingState] = {(c.contender, c.size): c.state for c in convergence}
+    return [_where_it_stands(m, draws, states) for m in found]
+
+
+def _where_it_stands(m: Multiplier, draws: Draws, states: Mapping[tuple[str, int], TrainingState]) -> Multiplier:
+    own = {states[place] for place in _stands_on(m, draws.sizes)}
+    if "still improving" in own:
+        return m.without_numbers("budget-limited")
+    if "not known" in own:
+        return m.without_numbers("budget not known")
+    return m if _rises(m, draws) else m.without_numbers("no longer rises")
+
+
+def _stands_on(m: Multiplier, sizes: Sequence[int]) -> list[tuple[str, int]]:
+    if m.method != "interpolation":
+        return [(name, size) for name in (m.ahead, m.behind) for size in sizes]
+    low, high = (m.low or m.less_than) * m.size, (m.high or m.more_than) * m.size
+    first = max((size for size in sizes if size <= low * _NEARLY), default=sizes[0])
+    last = min((size for size in sizes if size * _NEARLY >= high), default=sizes[-1])
+    return [(m.ahead, round(m.size)), *((m.behind, size) for size in sizes if first <= size <= last)]
+
+
+def _rises(m: Multiplier, draws: Draws) -> bool:
+    """Whether ``behind`` is surely better at the size behind M n than at the one before it."""
+    found = {"censored below": draws.sizes[0], "measured": (m.value or 0) * m.size}.get(m.state, draws.sizes[-1])
+    upper = int(np.clip(np.searchsorted(draws.sizes, found), 1, len(draws.sizes) - 1))
+    accuracy = draws.values[:, draws.contenders.index(m.behind)]
+    return bool(np.mean(accuracy[:, upper] > accuracy[:, upper - 1]) >= _SURELY)
 
 
 def leader(draws: Draws) -> int:
@@ -89,11 +127,6 @@ def _needed(draws: Draws, contender: int, *, level_of: int, at: int) -> Estimate
         gap = level[:, None] - interpolate(draws.sizes, log_errors(accuracy[:, contender]), sizes)
         gaps.append(np.where(np.abs(gap) < 1e-12, 1e-12, gap))  # as good is good enough
     return root_with_interval(sizes, *gaps)
-
-
-def _inverse(largest: float, size: float) -> float:
-    """n_max / n_0; reached already at the smallest size: infinity; not even at the largest: minus infinity."""
-    return largest / size if np.isfinite(size) else -size
 
 
 def _by_interpolation(draws: Draws, place: int) -> Multiplier:

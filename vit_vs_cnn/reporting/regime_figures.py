@@ -9,9 +9,10 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from vit_vs_cnn.regimes.analysis import Analysis, Pair
 from vit_vs_cnn.regimes.answer import display_name, headline
+from vit_vs_cnn.regimes.convergence import LAST, Convergence
 from vit_vs_cnn.regimes.crossing import NEAR, Crossing
 from vit_vs_cnn.regimes.frontier import COSTS
-from vit_vs_cnn.regimes.multiplier import Multiplier
+from vit_vs_cnn.regimes.multiplier import WHY_NONE, Multiplier
 from vit_vs_cnn.reporting.drawing import plain_axes
 from vit_vs_cnn.reporting.style import GREY, MARKERS, SERIES, Look, looks, rounded, short
 from vit_vs_cnn.statistics.estimate import Estimate
@@ -31,9 +32,11 @@ def regime_figures(analysis: Analysis, names: Names = None) -> dict[str, Figure]
     """
     pair = headline(analysis)
     figures = {"learning_curves": learning_curves(analysis, names)}
+    if any(len(c.curve) > 1 for c in analysis.convergence):
+        figures["training_curves"] = training_curves(analysis, names)
     if pair is not None:
         figures["difference"] = difference(pair, names)
-        if pair.multipliers:
+        if any(m.state not in WHY_NONE for m in pair.multipliers):
             figures["data_multiplier"] = data_multiplier(pair, names)
     if analysis.laws:
         figures["residuals"] = residuals(analysis, names)
@@ -121,6 +124,41 @@ def _crossing_text(crossing: Crossing) -> str:
     return f"{rounded(crossing.size)} ({low} to {open_end if crossing.high is None else rounded(crossing.high)})"
 
 
+def training_curves(analysis: Analysis, names: Names = None) -> Figure:
+    """Validation accuracy over steps, a panel for each contender and a line for each size, the last quarter shaded."""
+    figure, axes = plain_axes(SIZE[0], 0.8 + 2.4 * len(analysis.contenders), rows=len(analysis.contenders), share=True)
+    for axis, contender in zip(axes, analysis.contenders, strict=True):
+        look = looks(analysis.contenders)[contender]
+        drawn = [c for c in analysis.convergence if c.contender == contender and len(c.curve) > 1]
+        for place, c in enumerate(drawn):
+            steps, accuracies = zip(*c.curve, strict=True)
+            strength = (place + 1) / len(drawn)  # the more data, the stronger
+            axis.plot(steps, _percent(accuracies), ms=4, lw=1.5, alpha=0.25 + 0.75 * strength, **look.line)
+        if drawn:
+            end = max(c.curve[-1][0] for c in drawn)
+            axis.axvspan((1 - LAST) * end, end, color="#eeeeee", zorder=0)
+        axis.margins(x=0.3, y=0.12)
+        axis.set_xlim(left=0)
+        axis.set_title(display_name(contender, names), fontsize=11)
+        axis.set_ylabel("validation, %", fontsize=11)
+    axes[-1].set_xlabel("steps", fontsize=11)
+    for axis, contender in zip(axes, analysis.contenders, strict=True):
+        _name_curves(axis, [c for c in analysis.convergence if c.contender == contender and len(c.curve) > 1])
+    return figure
+
+
+def _name_curves(axis: Axes, drawn: Sequence[Convergence]) -> None:
+    """The size of each curve at its end, from the lowest up with room between them."""
+    bottom, top = axis.get_ylim()
+    least, room = bottom, 0.075 * (top - bottom)
+    for c in sorted(drawn, key=lambda c: c.curve[-1][1]):
+        step, accuracy = c.curve[-1]
+        least = max(least + room, 100 * accuracy)
+        told = f"n = {c.size:,}{', still improving' * (c.state == 'still improving')}"
+        place = {"textcoords": "offset points", "va": "center", "fontsize": 8, "color": GREY}
+        axis.annotate(told, (step, least), (7, 0), **place)
+
+
 def data_multiplier(pair: Pair, names: Names = None) -> Figure:
     """M(n) over log n: measured with intervals, extrapolated by the laws, and arrows where it was not reached."""
     ahead, behind = (display_name(name, names) for name in (pair.ahead, pair.behind))
@@ -131,10 +169,6 @@ def data_multiplier(pair: Pair, names: Names = None) -> Figure:
         shift = 1 + 0.04 * (place - 1)
         label = "measured" if method == "interpolation" else f"extrapolated, {method}"
         _draw_multipliers(axis, chosen, label, Look(SERIES[place], MARKERS[place]), shift)
-    if (m := pair.matched) is not None and m.value is not None:
-        axis.plot([m.size, m.size], [m.low or m.less_than, m.high or m.more_than], color="black", lw=1.5)
-        reached = f"for what {behind} does with {pair.at_largest.size:,}"
-        axis.plot(m.size, m.value, "*", color="black", mec="white", ms=14, label=reached, zorder=4)
     _note(axis, f"hollow: beyond {NEAR} times the sizes that were run")
     axis.axhline(1, color=GREY, lw=1)
     axis.set(xlabel="n, labelled images", ylabel="data multiplier M(n)", yscale="log")
@@ -150,6 +184,12 @@ def data_multiplier(pair: Pair, names: Names = None) -> Figure:
 
 def _draw_multipliers(axis: Axes, multipliers: Sequence[Multiplier], label: str, look: Look, shift: float) -> None:
     colour = look.colour
+    if multipliers and multipliers[0].method == "interpolation":  # a curve with its band; a gap where there is none
+        across = [m.size * shift for m in multipliers]
+        known = [(m.value, m.low or m.less_than, m.high or m.more_than) for m in multipliers]
+        value, low, high = np.array([k if k[0] is not None else (np.nan,) * 3 for k in known], float).T
+        axis.fill_between(across, low, high, color=colour, alpha=0.15, lw=0)
+        axis.plot(across, value, color=colour, lw=1)
     for m in multipliers:
         at = m.size * shift
         if m.value is None:

@@ -13,7 +13,7 @@ from vit_vs_cnn.config.experiment import read_config
 from vit_vs_cnn.data.folder_layout import in_words
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
-from vit_vs_cnn.regimes import Findings, display_name, findings_of
+from vit_vs_cnn.regimes import Findings, display_name, findings_of, multiplier_line
 from vit_vs_cnn.reporting import regime_tables as tables
 from vit_vs_cnn.reporting.document import Block, Bullets, Cell, Code, Document, Facts, Link, Picture, Table, Text
 from vit_vs_cnn.reporting.page import write_document
@@ -34,8 +34,12 @@ CAPTIONS = {
         "Paired difference with 95 % intervals; below, where the curves cross by each method.",
         "difference in accuracy between the two best contenders over the number of labelled images",
     ),
+    "training_curves": (
+        "Validation accuracy over the steps of a run, the mean over the seeds; shaded: the last quarter.",
+        "validation accuracy of each contender and size over the steps of training",
+    ),
     "data_multiplier": (
-        "How many times the data the one behind needs; arrows where that was not reached.",
+        "How many times the data the one behind needs, for each n by itself; arrows where that was not reached.",
         "data multiplier over the number of labelled images",
     ),
     "residuals": ("What the fits leave over: a pattern means that the law is wrong.", "residuals of the fits"),
@@ -51,8 +55,12 @@ METHOD = (
     "their subsets, and a normal one over what the test images have in common for all seeds; a single network has "
     "Wilson's interval, two single networks have McNemar's exact p-value. Crossings, data multipliers and fits come "
     "from resamples of the same two levels. Differences are paired by seed and image. A verdict needs three paired "
-    "seeds, equal trials of recipes and the same test images; with several pairs at a size, p-values are corrected "
-    "for these by Holm's method. The command compare says the same of the same cells."
+    "seeds, equal trials of recipes and the same test images; with several pairs at a size, p-values are corrected for "
+    "these by Holm's method. The command compare says the same of the same cells. A data multiplier is given where "
+    "the runs that it stands on are settled: where their validation curves rule out that the last quarter of a run "
+    "gained two points. Its standard error takes the two ends to err independently, as validation images are not "
+    "followed one by one; as both are of the same images, which are hard or easy at both ends, it is too large rather "
+    "than too small."
 )
 NEAR_DUPLICATES = (
     "A test image counts as a near-duplicate where one of the images used shows the same picture: re-encoded, "
@@ -117,8 +125,12 @@ def report_document(found: Findings, pool: Pool | None = None) -> Document:
     if notes := [*_unfinished(status), *analysis.warnings, *found.notes]:
         document.section("Before you read on", Bullets(notes))
     curves = (tables.curves_table(analysis), tables.differences_table(analysis))
-    part("Learning curves", ["learning_curves", "difference"], *curves)
-    more = (tables.multipliers_table(analysis), tables.crossings_table(analysis))
+    limits = [] if analysis.same_steps is None else [Text(analysis.same_steps)]
+    part("Learning curves", ["learning_curves", "difference"], *limits, *curves)
+    part("Training curves", ["training_curves"], tables.convergence_table(analysis))
+    multiplier = multiplier_line(analysis, display_name)
+    told = [] if multiplier is None else [Text(f"{multiplier[0].upper()}{multiplier[1:]}.")]
+    more = (*told, tables.multipliers_table(analysis), tables.crossings_table(analysis))
     part("What more data would change", ["data_multiplier"], *more)
     part("Fits", ["residuals"], tables.laws_table(analysis))
     part("Accuracy and cost", ["cost_frontier"], tables.frontier_table(analysis))

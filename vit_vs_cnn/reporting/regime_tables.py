@@ -7,10 +7,12 @@ import numpy as np
 
 from vit_vs_cnn.regimes import Analysis, Crossing, display_name
 from vit_vs_cnn.regimes.comparison import over_all_sizes
+from vit_vs_cnn.regimes.convergence import LITTLE
 from vit_vs_cnn.regimes.frontier import COSTS
-from vit_vs_cnn.regimes.multiplier import Multiplier
+from vit_vs_cnn.regimes.multiplier import WHY_NONE, Multiplier
 from vit_vs_cnn.reporting.document import Table
 from vit_vs_cnn.reporting.style import in_millions, interval, percent, points, rounded
+from vit_vs_cnn.reporting.tables import RERUN
 from vit_vs_cnn.runs.answers import MAJORITY
 from vit_vs_cnn.runs.contamination import Contamination
 from vit_vs_cnn.runs.status import CellStatus
@@ -23,15 +25,40 @@ MISSING = "not finished"
 
 def curves_table(analysis: Analysis) -> Table:
     """Accuracy of every contender at every size."""
-    rows = [] if analysis.majority is None else [[MAJORITY, "", percent(analysis.majority), "", "", ""]]
+    seen = {(c.contender, c.size): _none(c.epochs, lambda v: f"{v:.3g}") for c in analysis.convergence}
+    rows = [] if analysis.majority is None else [[MAJORITY, "", percent(analysis.majority), "", "", "", ""]]
     rows += [
-        [display_name(curve.contender), f"{p.size:,}", *_percent(p.accuracy), str(len(p.by_seed))]
+        [
+            display_name(curve.contender),
+            f"{p.size:,}",
+            *_percent(p.accuracy),
+            str(len(p.by_seed)),
+            seen[curve.contender, p.size],
+        ]
         for curve in analysis.curves
         for p in curve.points
     ]
     title = f"Accuracy on {analysis.test_images:,} images, mean over the seeds, with its 95 % interval"
-    columns = ["contender", "n", "accuracy, %", "from", "to", "seeds"]
-    return Table(title, columns, rows, "learning_curves")
+    columns = ["contender", "n", "accuracy, %", "from", "to", "seeds", "epochs"]
+    single = any(len(p.by_seed) == 1 for curve in analysis.curves for p in curve.points)
+    return Table(title, columns, rows, "learning_curves", note=f"The interval of one seed covers {RERUN}." * single)
+
+
+def convergence_table(analysis: Analysis) -> Table:
+    """What every contender's runs still gained at their end."""
+    rows = []
+    for c in sorted(analysis.convergence, key=lambda c: (c.size, c.contender)):
+        gained = ["", ""] if c.gain is None else [points(c.gain.value), percent(c.gain.error)]
+        told = c.state if c.reason is None else f"{c.state}: {c.reason}"
+        steps = [_none(c.steps, lambda v: f"{v:,}"), _none(c.epochs, lambda v: f"{v:.3g}")]
+        rows.append([f"{c.size:,}", display_name(c.contender), *steps, *gained, told])
+    title = (
+        "What the last quarter of the runs still gained on their validation images, the mean over the seeds. Settled: "
+        f"{100 * LITTLE:g} points are ruled out. A rate that falls to zero gains at its end whatever the budget, so "
+        "this errs towards still improving"
+    )
+    columns = ["n", "contender", "steps", "epochs", "gain, points", "standard error", "at the end"]
+    return Table(title, columns, rows, "convergence", part_by="n")
 
 
 def differences_table(analysis: Analysis) -> Table:
@@ -53,14 +80,15 @@ def differences_table(analysis: Analysis) -> Table:
 
 def multipliers_table(analysis: Analysis) -> Table:
     """How many times the data one contender needs for the accuracy of another."""
-    found = [m for pair in analysis.pairs for m in (*pair.multipliers, *([pair.matched] if pair.matched else []))]
+    found = [m for pair in analysis.pairs for m in pair.multipliers]
     rows = [
         [display_name(m.behind), display_name(m.ahead), f"{m.size:,.0f}", *_multiplier(m), m.method, m.state]
         for m in found
     ]
     title = (
-        "The data multiplier M(n): so many times the data the first needs for what the second does with n images. The "
-        "last line of a pair is the n with which the second does what the first does with the largest size"
+        "The data multiplier M(n): so many times the data the first needs for what the second does with n images. It "
+        "is left out where the runs that it stands on were still improving, or may have been, and where the first no "
+        "longer rises"
     )
     columns = ["needs", "to equal", "n", "times", "from", "to", "method", "state"]
     return Table(title, columns, rows, "data_multiplier")
@@ -178,6 +206,8 @@ def _percent(estimate: Estimate, *, sign: bool = False) -> list[str]:
 
 
 def _multiplier(m: Multiplier) -> list[str]:
+    if m.state in WHY_NONE:
+        return ["none", "", ""]
     value = f"> {_three(m.more_than)}" if m.value is None else _three(m.value)
     if m.value is None and m.state == "censored below":
         value = f"< {_three(m.less_than)}"
@@ -197,5 +227,5 @@ def _three(value: float) -> str:
     return rounded(value, 3)
 
 
-def _none(value: float | None, text: Any) -> str:
+def _none(value: Any, text: Any) -> str:
     return "" if value is None else text(value)

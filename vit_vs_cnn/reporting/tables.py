@@ -10,15 +10,20 @@ from typing import Any
 
 from rich.console import Console
 
-from vit_vs_cnn.regimes import Analysis
+from vit_vs_cnn.regimes import Analysis, multiplier_line
+from vit_vs_cnn.regimes.findings import is_one_value
 from vit_vs_cnn.reporting.document import Document, Table
-from vit_vs_cnn.reporting.style import in_millions, looks, percent, seconds
+from vit_vs_cnn.reporting.style import in_millions, looks, percent, points, seconds
 from vit_vs_cnn.reporting.terminal import print_document
 from vit_vs_cnn.runs.answers import MAJORITY
 from vit_vs_cnn.statistics.estimate import Estimate
 
 # Nine columns that fit a terminal 80 wide.
 COLUMNS = ("contender", "n", "accuracy", "95 % CI", "params", "MACs", "steps", "images/s", "time")
+
+
+#: What stands beside every figure of a single seed.
+RERUN = "these images only, and rerunning (the same seed on another number of threads, say) moves more"
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,8 @@ def results_table(results: Sequence[dict[str, Any]], analysis: Analysis, *, titl
     if analysis.majority is not None:
         name = MAJORITY.replace(" frequent", "\nfrequent")  # or nine columns would not fit
         rows.insert(0, (name, "", f"{percent(analysis.majority)} %", *[""] * (len(COLUMNS) - 3)))
-    return Table(title, COLUMNS, rows, note=_caption(results), part_by="n")
+    note = f"{_caption(results)} {convergence_sentence(analysis)}"
+    return Table(title, COLUMNS, rows, note=note, part_by="n")
 
 
 def print_table(results: Sequence[dict[str, Any]], analysis: Analysis, *, title: str, console: Console) -> None:
@@ -72,7 +78,7 @@ def print_table(results: Sequence[dict[str, Any]], analysis: Analysis, *, title:
 
 def results_csv(results: Sequence[dict[str, Any]]) -> str:
     """One line for each cell."""
-    columns = [key for key, value in results[0].items() if not isinstance(value, dict | list)]
+    columns = [key for key, value in results[0].items() if is_one_value(key, value)]
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
@@ -83,9 +89,9 @@ def results_csv(results: Sequence[dict[str, Any]]) -> str:
 def comparison_lines(analysis: Analysis) -> list[str]:
     """For each training size and pair of contenders: who is ahead, by how much, on the same images and seeds.
 
-    Before that, what is wrong with a network.
+    Before that, what is wrong with a network or with their compute; behind it, the multiplier or why there is none.
     """
-    early = [told for told in analysis.warnings if "ended before their budget" in told]
+    early = [told for told in analysis.warnings if "ended before their budget" in told or told.startswith("Compute")]
     warnings = [f"warning: {told}" for told in (*analysis.few_classes, *early)]
     found = sorted((c for pair in analysis.pairs for c in pair.comparisons), key=lambda c: c.size)
     lines = [f"n = {comparison.size:,}: {comparison.sentence}" for comparison in found]
@@ -94,12 +100,29 @@ def comparison_lines(analysis: Analysis) -> list[str]:
             "Each interval is of its pair by itself; p and whether a difference is shown are corrected for the pairs "
             "of a size (Holm)"
         )
-    return [*warnings, *lines]
+    multiplier = multiplier_line(analysis)
+    return [*warnings, *lines, *([] if multiplier is None else [multiplier])]
+
+
+def convergence_sentence(analysis: Analysis) -> str:
+    """Which runs were still improving when their budget ended, by their own validation curves."""
+    by_state: dict[str, list[str]] = {}
+    for c in analysis.convergence:
+        gained = f" ({points(c.gain.value)} points)" if c.gain and c.state == "still improving" else ""
+        by_state.setdefault(c.state, []).append(f"{c.contender} at n = {c.size:,}{gained}")
+    if set(by_state) == {"not known"}:
+        reasons = " or ".join(sorted({c.reason or "" for c in analysis.convergence}))
+        return f"Whether runs were still improving at their end is not known: {reasons}."
+    if (improving := by_state.get("still improving")) is None:
+        return (
+            f"In their last quarter no runs are shown to improve{' (some are not known)' * ('not known' in by_state)}."
+        )
+    return f"Still improving in their last quarter: {', '.join(improving)}."
 
 
 def _caption(results: Sequence[dict[str, Any]]) -> str:
     seeds = len({r["seed"] for r in results})
-    meaning = "these images" if seeds == 1 else f"{seeds} seeds and these images"
+    meaning = RERUN if seeds == 1 else f"{seeds} seeds and these images"
     caption = (
         f"Accuracy on {results[0]['scored_images']:,} {results[0]['scored_on']} images; the interval covers {meaning}. "
         "n counts validation images. MACs of one image, attention products counted. Time of one training."

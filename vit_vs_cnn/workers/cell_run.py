@@ -16,7 +16,7 @@ from rich.console import Console
 from vit_vs_cnn.config.trainer import listed
 from vit_vs_cnn.data.datamodule import TrainingData
 from vit_vs_cnn.errors import DamagedFile, InputError, Interrupted, ProcessLost, TrainingDiverged
-from vit_vs_cnn.files import remove_partials
+from vit_vs_cnn.files import read_rows, remove_partials
 from vit_vs_cnn.runs.cell import Cell, read_result
 from vit_vs_cnn.runs.evaluation import Predictions, TestLedger, evaluate, hash_weights, predict
 from vit_vs_cnn.runs.failures import write_failure
@@ -142,11 +142,21 @@ def _result(cell: Cell, trained: "Trained", pool: Pool, began: datetime) -> dict
         **_scores(predictions, times),
         **_cost(cell, trained, began),
         "validation_accuracy": None if validation is None else validation.accuracy,
+        "validation_curve": _validation_curve(cell) if len(held) else None,
         "weights": hash_weights(network),
         "versions": provenance.versions(),
         "commit": provenance.commit(),
         "hardware": provenance.hardware(),
     }
+
+
+def _validation_curve(cell: Cell) -> dict[str, list[Any]]:
+    """Optimizer steps and accuracies of the run's validations, those before an interruption among them."""
+    curve: dict[int, float] = {}
+    for step, metric, value in read_rows(cell.folder / "metrics.csv"):
+        with contextlib.suppress(ValueError):  # a run does not depend on what befell its log
+            curve |= {int(step) + 1: float(value)} if metric == "val/accuracy" else {}
+    return {"steps": sorted(curve), "accuracies": [curve[step] for step in sorted(curve)]}
 
 
 @dataclass(frozen=True)

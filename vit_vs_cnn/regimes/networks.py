@@ -1,0 +1,149 @@
+"""What was compared: each network in words, what its runs were given, and whether they computed equally much."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vit_vs_cnn.experiments.matching import EQUAL
+from vit_vs_cnn.models.presets import PRESETS
+from vit_vs_cnn.models.registry import ATTENTION_PREFIX, TIMM_PREFIX
+
+Result = Mapping[str, Any]
+_FAMILIES = {"vit": "ViT", "resnet": "ResNet"}
+
+
+@dataclass(frozen=True)
+class Network:
+    """A contender at its largest size; None is what the results do not tell.
+
+    Arguments:
+        contender: its name.
+        model: the name of its model, as papers write it.
+        parameters: learned numbers.
+        macs: multiply-accumulates of one image, at the image size at hand.
+        start: what it was trained from.
+        budget: of a run.
+    """
+
+    contender: str
+    model: str | None
+    parameters: int | None
+    macs: int | None
+    start: str | None
+    budget: str | None
+
+    def text(self, called: str) -> str:
+        """``a 0.08M ResNet-8``, with what its contender is called where the model does not say it."""
+        size = "" if self.parameters is None else f"{_millions(self.parameters)} "
+        if self.model is None or self.model.lower().startswith(called.lower()):
+            return f"a {size}{self.model or called}"
+        return f"{called} (a {size}{self.model})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return dataclasses.asdict(self)
+
+
+def networks_of(results: Sequence[Result]) -> list[Network]:
+    """The network of every contender, in alphabetical order."""
+    largest = {str(r["contender"]): r for r in sorted(results, key=lambda r: r["train_size"])}
+    return [_network(name, largest[name]) for name in sorted(largest)]
+
+
+def _network(contender: str, result: Result) -> Network:
+    model = result.get("model")
+    return Network(
+        contender=contender,
+        model=model_name(model) if isinstance(model, Mapping) else None,
+        parameters=result.get("parameters"),
+        macs=result.get("macs"),
+        start=_start(result, model if isinstance(model, Mapping) else {}),
+        budget=_budget(result),
+    )
+
+
+def model_name(model: Mapping[str, Any]) -> str:
+    """The name of a ``model`` block: ``ResNet-8``, ``ViT nano``, ``timm/convnext_atto``."""
+    name = str(model.get("name") or model.get("class_path", "?")).rpartition(".")[-1]
+    inner = name.removeprefix(ATTENTION_PREFIX)
+    if inner not in PRESETS:
+        return name
+    family = next((f for f in _FAMILIES if inner.startswith(f)), "")
+    rest = inner.removeprefix(family).strip("_").replace("_", " ")
+    told = f"{_FAMILIES.get(family, '')}{'-' if rest[0].isdigit() else ' '}{rest}"
+    return f"{told} as attention" if inner != name else told
+
+
+def _start(result: Result, model: Mapping[str, Any]) -> str | None:
+    """What it began with, where that is known: the weights of a class of the user's own may come from anywhere."""
+    if result.get("starts_from"):
+        return f"starting from {result['starts_from']}"
+    if model.get("checkpoint_path"):
+        return f"starting from {model['checkpoint_path']}"
+    name = str(model.get("name", ""))
+    ours = name.removeprefix(ATTENTION_PREFIX) in PRESETS or name.startswith(TIMM_PREFIX)
+    return "from scratch" if ours and "starts_from" in result else None
+
+
+def _budget(result: Result) -> str | None:
+    given = result.get("identity", {}).get("budget") or {}
+    if given.get("epochs"):
+        return f"{given['epochs']:g} epochs"
+    if given.get("flops"):
+        return f"{given['flops']:.3g} training FLOPs"
+    steps = result.get("planned_steps", result.get("steps"))
+    return None if steps is None else f"{int(steps):,} steps"
+
+
+def introduction(first: Network, second: Network, called: Mapping[str, str]) -> str | None:
+    """What is compared: both networks, what they start from, the budget. None where hardly anything of it is known."""
+    if first.parameters is None and first.model is None:
+        return None
+    texts = [network.text(called[network.contender]) for network in (first, second)]
+    if first.start != second.start:
+        texts = [f"{t} {n.start}" if n.start else t for t, n in zip(texts, (first, second), strict=True)]
+    parts = [" against ".join(texts)]
+    if first.start is not None and first.start == second.start:
+        parts.append(f"both {first.start}")
+    budgets = list(dict.fromkeys(n.budget for n in (first, second) if n.budget))
+    parts += [" and ".join(budgets) + (" each" if len(budgets) == 1 else "")] if budgets else []
+    told = ", ".join(parts)
+    return told[0].upper() + told[1:]
+
+
+def same_steps(results: Sequence[Result]) -> str | None:
+    """Why the sizes of an experiment do not tell more data from more training; None where they do, or it is unknown."""
+    seen = {int(r["train_size"]): float(r["epochs"]) for r in results if "epochs" in r}
+    steps = {int(r.get("planned_steps", r["steps"])) for r in results if "steps" in r}
+    if len(seen) < 2 or not steps:
+        return None
+    small, large = min(seen), max(seen)
+    if len(steps) == 1:
+        return (
+            f"Every run has {steps.pop():,} steps: {seen[small]:.3g} epochs at n = {small:,} and {seen[large]:.3g} at "
+            f"{large:,}. More data and more training are not told apart: a curve that flattens may be out of steps, "
+            "not of data."
+        )
+    return (
+        f"Runs have {min(steps):,} to {max(steps):,} steps, {seen[small]:.3g} epochs at n = {small:,} and "
+        f"{seen[large]:.3g} at {large:,}. More data and more training are not told apart where both grow."
+    )
+
+
+def unequal_compute(results: Sequence[Result]) -> str | None:
+    """One line where two contenders differ in multiply-accumulates; None where they do not, or that is unknown."""
+    macs = {n.contender: n.macs for n in networks_of(results) if n.macs}
+    if len(macs) < 2:
+        return None
+    most, least = max(macs, key=lambda n: macs[n]), min(macs, key=lambda n: macs[n])
+    if (ratio := macs[most] / macs[least]) <= EQUAL:
+        return None
+    return (
+        f"Compute differs: {most} has {ratio:.2g} times the multiply-accumulates of {least} "
+        f"({_millions(macs[most])} against {_millions(macs[least])} an image), so equal steps are not equal compute."
+    )
+
+
+def _millions(count: int) -> str:
+    return f"{count / 1e6:.2f}M" if count < 1e7 else f"{count / 1e6:,.1f}M"
