@@ -185,6 +185,7 @@ def test_a_finished_experiment_is_not_run_again_however_it_is_named(config, foun
     assert values == before
 
 
+@pytest.mark.slow
 def test_the_command_and_the_function_write_the_same_page(config, found, tmp_path, capsys):
     once = vc.report(str(found.folder), tmp_path / "once")
     assert main(["report", str(found.folder), "--output", str(tmp_path / "again")]) == 0

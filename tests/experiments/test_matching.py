@@ -55,7 +55,10 @@ def test_images_that_are_no_squares_and_positions_that_want_their_width_are_matc
     assert found.contenders["vit"].model["position"] == "rotary"
 
 
-@pytest.mark.parametrize("key", ["", ".model", ".model.patch_size", ".model.embed_dim"])
+@pytest.mark.parametrize(
+    "key",
+    [".model.patch_size", *(pytest.param(key, marks=pytest.mark.slow) for key in ("", ".model", ".model.embed_dim"))],
+)
 def test_what_the_user_names_stays(key):
     experiment, found = decide((3, 96, 96))
     assert found != experiment

@@ -93,6 +93,7 @@ def test_the_report_is_the_same_bytes_when_it_is_written_again(reported):
     assert _bytes(reported / "report") == before
 
 
+@pytest.mark.slow
 def test_measured_times_change_nothing_but_the_files_that_name_them(tmp_path):
     folder = _made_up(tmp_path / "up", sizes=(50, 110), seeds=(0, 1))
     write_report(folder)
@@ -178,9 +179,9 @@ def test_failed_and_missing_cells_are_told(tmp_path):
     "kind",
     [
         {"contenders": ("vit",), "sizes": (110,), "seeds": (0,)},
-        {"sizes": (110,)},
+        pytest.param({"sizes": (110,)}, marks=pytest.mark.slow),
         {"seeds": (0,), "sizes": (50, 110)},
-        {"scored_on": "validation", "sizes": (50, 110)},
+        pytest.param({"scored_on": "validation", "sizes": (50, 110)}, marks=pytest.mark.slow),
         {"contenders": ("vit", "resnet", "a<b>"), "sizes": (50, 110)},
     ],
     ids=["one cell", "one size", "one seed", "validation", "three contenders"],

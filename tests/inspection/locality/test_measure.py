@@ -167,6 +167,7 @@ def test_a_resnet_is_measured_by_its_feature_maps():
     json.dumps(report.to_dict(), allow_nan=False)
 
 
+@pytest.mark.slow
 def test_a_compiled_resnet_is_found_to_be_convolutions_until_it_is_released():
     torch.manual_seed(3)  # it has a single channel: with others a ReLU leaves the last layer hardly anything to fit
     resnet = ResNet(8, width=1, num_classes=3, zero_init_residual=False).double().eval()
