@@ -4,14 +4,16 @@ import signal
 import time
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import lightning
+import torch
 from lightning.pytorch.callbacks import Callback, Checkpoint
 
 from vit_vs_cnn.devices import wait_for
 from vit_vs_cnn.errors import Interrupted
-from vit_vs_cnn.files import naming, partial_of, put_in_place
+from vit_vs_cnn.files import naming, partial_of, put_in_place, read_rows
+from vit_vs_cnn.training.metrics_csv import MetricsCsv
 
 #: Keys of what a checkpoint says of itself: that its run ended before its budget, what its last step logged.
 ENDED_EARLY, LOGGED = "ended_early", "logged"
@@ -165,3 +167,37 @@ class ImagesSeen(Callback):
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
         self.count = state_dict["count"]
+
+
+class LostValidation(Callback):
+    """Validates once more where a kill has cut off the validation behind the checkpoint that a run goes on from.
+
+    Arguments:
+        metrics: where its line belongs.
+        interval: optimizer steps from one validation to the next.
+    """
+
+    def __init__(self, metrics: MetricsCsv, interval: int) -> None:
+        self.metrics = metrics
+        self.interval = interval
+
+    @torch.no_grad()
+    def on_train_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
+        step = trainer.global_step
+        rows = [row for row in read_rows(self.metrics.path, columns=3) if row[1] == "val/accuracy"]
+        if not step or step % self.interval or trainer.world_size > 1 or any(int(row[0]) == step - 1 for row in rows):
+            return
+        data: Any = trainer.datamodule  # pyright: ignore[reportAttributeAccessIssue]
+        batches, own = list(data.val_dataloader()), cast(Any, module)
+        if not batches:
+            return
+        modes = [(part, part.training) for part in module.modules()]
+        module.eval()
+        for index, batch in enumerate(batches):
+            own.validation_step(batch, index)
+        scores = {"val/accuracy": own.accuracy.compute().item(), "val/loss": own.loss.compute().item()}
+        own.accuracy.reset()
+        own.loss.reset()
+        for part, training in modes:
+            part.training = training
+        self.metrics.log_metrics(scores, step=step - 1)

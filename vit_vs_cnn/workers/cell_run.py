@@ -25,7 +25,7 @@ from vit_vs_cnn.runs.networks import start_from
 from vit_vs_cnn.runs.plan import Plan, make_plan, starting_network
 from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.statistics.estimate import wilson_interval
-from vit_vs_cnn.training.callbacks import ImagesSeen, LastCheckpoint, StopOnSignal, Stopwatch
+from vit_vs_cnn.training.callbacks import ImagesSeen, LastCheckpoint, LostValidation, StopOnSignal, Stopwatch
 from vit_vs_cnn.training.classifier import Classifier
 from vit_vs_cnn.training.heartbeat import Heartbeat
 from vit_vs_cnn.training.metrics_csv import MetricsCsv
@@ -246,13 +246,16 @@ def _make_trainer(
     if given.get("enable_progress_bar", True):
         own.append(progress)
     validation_interval = min(steps, execution.validation_interval or max(1, steps // 5))
+    loggers = loggers_of(cell, given["logger"])
+    metrics = next(one for one in loggers if isinstance(one, MetricsCsv))
+    own.append(LostValidation(metrics, validation_interval))
     return make_trainer(
         {
             "log_every_n_steps": max(1, min(50, steps // 20)),
             "enable_model_summary": False,
             **given,
             "callbacks": [*own, *listed(given.get("callbacks"))],
-            "logger": loggers_of(cell, given["logger"]),
+            "logger": loggers,
             "max_epochs": 1,
             "max_steps": steps,
             "check_val_every_n_epoch": None,
