@@ -89,6 +89,19 @@ def test_two_contenders_killed_once_each_end_bit_for_bit_like_the_undisturbed_on
         _assert_ends_alike(tmp_path, contender)
 
 
+def test_a_validation_that_a_kill_cuts_off_is_in_the_log_nevertheless(tmp_path):
+    """The checkpoint of step 15 is there, the validation of step 15 is not."""
+    contenders = {"vit": tiny_config(tmp_path)["contenders"]["vit"]}
+    protocol = tiny_config(tmp_path)["protocol"] | {"budget": {"steps": 17}}
+    calm, killed = (
+        tiny_config(tmp_path / name, contenders=contenders, protocol=protocol) for name in ("calm", "killed")
+    )
+    assert _in_child(calm) == 0
+    assert _run_and_die(killed, step=15, hook="on_validation_batch_end") == -signal.SIGKILL
+    assert _in_child(killed) == 0
+    _assert_ends_alike(tmp_path, "vit")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("contender", ["vit", "resnet"])
 def test_a_run_killed_at_ten_random_steps_ends_bit_for_bit_like_the_undisturbed_one(tmp_path, contender):

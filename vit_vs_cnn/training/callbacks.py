@@ -13,7 +13,7 @@ from lightning.pytorch.callbacks import Callback, Checkpoint
 from vit_vs_cnn.devices import wait_for
 from vit_vs_cnn.errors import Interrupted
 from vit_vs_cnn.files import naming, partial_of, put_in_place, read_rows
-from vit_vs_cnn.training.metrics_csv import MetricsCsv
+from vit_vs_cnn.training.metrics_csv import HEADER, MetricsCsv
 
 #: Keys of what a checkpoint says of itself: that its run ended before its budget, what its last step logged.
 ENDED_EARLY, LOGGED = "ended_early", "logged"
@@ -184,8 +184,10 @@ class LostValidation(Callback):
     @torch.no_grad()
     def on_train_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
         step = trainer.global_step
-        rows = [row for row in read_rows(self.metrics.path, columns=3) if row[1] == "val/accuracy"]
-        if not step or step % self.interval or trainer.world_size > 1 or any(int(row[0]) == step - 1 for row in rows):
+        if not step or step % self.interval or trainer.world_size > 1:
+            return
+        rows = read_rows(self.metrics.path, columns=len(HEADER))
+        if any((int(row[0]), row[1]) == (step - 1, "val/accuracy") for row in rows):
             return
         data: Any = trainer.datamodule  # pyright: ignore[reportAttributeAccessIssue]
         batches, own = list(data.val_dataloader()), cast(Any, module)

@@ -1,19 +1,16 @@
 """Workers that are tasks of a Ray cluster."""
 
 import socket
-import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Executor
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.workers.work import Order, Outcome, work
+from vit_vs_cnn.workers.work import PATIENCE, Order, Outcome, work
 
-PATIENCE = 60.0  # seconds that tasks have to save their state
 KNOCK_SECONDS = 5.0
 PACKAGE = "vit-vs-cnn[ray]"
 
@@ -45,15 +42,14 @@ class RayTasks:
         self.most = min(cells, executor.workers or cells)
         self.threads = executor.threads or max(1, int(executor.resources.get("CPU", 1)))
         options = _options(executor.resources)
-        self._task = self._ray.remote(max_retries=0, scheduling_strategy="SPREAD", **options)(_work)
+        self._task = self._ray.remote(max_retries=0, scheduling_strategy="SPREAD", **options)(work)
         self._tasks: list[Any] = []
         if not any(_offers(node.get("Resources", {}), executor.resources) for node in ray.nodes() if node["Alive"]):
             asked = ", ".join(f"{name} {amount:g}" for name, amount in executor.resources.items())
             console.print(f"no node of the Ray cluster offers {asked} (executor.resources); waiting for one that does")
 
     def start(self, order: Order, count: int) -> None:
-        modules = [str(Path(place).absolute()) for place in sys.path]
-        self._tasks += [self._task.remote(order, modules) for _ in range(count)]
+        self._tasks += [self._task.remote(order) for _ in range(count)]
 
     def running(self) -> int:
         return len(self._tasks)
@@ -81,12 +77,6 @@ class RayTasks:
         self._tasks = []
         if self._is_ours:
             self._ray.shutdown()
-
-
-def _work(order: Order, modules: list[str]) -> Outcome:
-    """A task: a worker, with the modules of the user's own found where the command finds them, and as early."""
-    sys.path[:] = [*modules, *(place for place in sys.path if place not in modules)]
-    return work(order)
 
 
 def _connect(ray: Any, address: str) -> None:

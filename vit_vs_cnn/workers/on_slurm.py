@@ -1,15 +1,12 @@
 """Workers that are jobs of SLURM, or of what else submitit can submit to."""
 
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.workers.work import Order, Outcome, work
+from vit_vs_cnn.workers.work import PATIENCE, Order, Outcome, work
 
-PATIENCE = 60.0  # seconds that jobs have to save their state
 PACKAGE = "vit-vs-cnn[slurm]"
 
 
@@ -45,9 +42,8 @@ class SlurmJobs:
         self._jobs: list[Any] = []
 
     def start(self, order: Order, count: int) -> None:
-        modules = [str(Path(place).absolute()) for place in sys.path]
         with self._executor.batch():
-            jobs = [self._executor.submit(_work, order, modules) for _ in range(count)]
+            jobs = [self._executor.submit(work, order) for _ in range(count)]
         self._jobs += jobs
 
     def running(self) -> int:
@@ -74,9 +70,3 @@ def _outcome(job: Any) -> Outcome:
     except Exception as error:  # submitit tells of a job without a result in several ways
         return Outcome("lost", f"job {job.job_id}: {job.state}: {' '.join(str(error).split())[:200]}")
     return Outcome("lost", f"job {job.job_id} was ended by the scheduler") if outcome.kind == "stopped" else outcome
-
-
-def _work(order: Order, modules: list[str]) -> Outcome:
-    """A job: a worker, with the modules of the user's own found where the command finds them, and as early."""
-    sys.path[:] = [*modules, *(place for place in sys.path if place not in modules)]
-    return work(order)

@@ -11,9 +11,7 @@ from multiprocessing.context import SpawnProcess
 import torch
 
 from vit_vs_cnn.config.experiment import Executor, Experiment
-from vit_vs_cnn.workers.work import Order, Outcome, work
-
-PATIENCE = 60.0  # seconds that a process has to save its state
+from vit_vs_cnn.workers.work import PATIENCE, Order, Outcome, work
 
 
 @dataclass(frozen=True, eq=False)

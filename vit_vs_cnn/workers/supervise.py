@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -64,13 +63,13 @@ def run_cells(cells: list[Cell], pool: Pool, *, console: Console) -> None:
             if cell.folder in finished:
                 console.print(f"{cell.name}  finished before: {cell.folder}", soft_wrap=True)
         with threads_set(executor.threads):
-            order = Order(missing, turns, torch.get_num_threads(), Path.cwd())
+            order = Order(missing, turns, torch.get_num_threads())
             take_cells(order, pool, console=console, patient=True)
         return
     if is_launched_from_outside():
         raise InputError(f"executor {executor.name}: a launcher has started the processes already; take local")
     workers = _workers(experiment, len(missing), console)
-    order = Order(missing, turns, workers.threads, Path.cwd())
+    order = Order(missing, turns, workers.threads)
     view = CellsView(experiment.folder, console)
     with view.shown():
         supervise(order, workers, view)

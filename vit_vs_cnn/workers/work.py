@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -25,6 +25,8 @@ from vit_vs_cnn.workers.resumed import Turns
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, quiet_lightning
 
 POLL_SECONDS = 0.5
+#: Seconds that workers which are asked to stop have to save their state.
+PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,14 @@ class Order:
         turns: how often a cell may lose its process, counted from when the command began.
         threads: of PyTorch in each worker.
         folder: the one that the command was given in; the config's paths start there.
+        modules: where the command finds modules, the user's own among them.
     """
 
     cells: list[Cell]
     turns: Turns
     threads: int
-    folder: Path
+    folder: Path = field(default_factory=Path.cwd)
+    modules: list[str] = field(default_factory=lambda: [str(Path(place).absolute()) for place in sys.path])
 
     def is_settled(self, cell: Cell) -> bool:
         """Whether a cell is finished, or has failed since the command began: what failed before is tried again."""
@@ -174,7 +178,11 @@ class Outcome:
 
 
 def work(order: Order) -> Outcome:
-    """``take_cells`` as what another process does; it has its own copy of the images."""
+    """``take_cells`` as what another process does; it has its own copy of the images.
+
+    Modules of the user's own are found where the command finds them, and as early.
+    """
+    sys.path[:] = [*order.modules, *(place for place in sys.path if place not in order.modules)]
     quiet_lightning()
     torch.set_num_threads(order.threads)
     try:
