@@ -63,6 +63,9 @@ def test_the_head_of_every_config_gives_command_time_and_expectation(path):
         ("protocol.seeds", [1, 1], "must not name a value twice"),
         ("protocol.budget", {"steps": 5, "epochs": 1}, "exactly one of steps, epochs, flops"),
         ("protocol.budget", {"steps": 0}, "budget must be a number above 0"),
+        ("protocol.budget", {"steps": []}, "budget must be a number above 0, or a list of such, got {'steps': []}"),
+        ("protocol.budget", {"steps": [5, 7, 5]}, "budget must not name a value twice, got {'steps': [5, 7, 5]}"),
+        ("protocol.budget", {"steps": [5, "x"]}, "protocol.budget.steps: expected a whole number, got x"),
         ("protocol.batch_size", 0, "batch_size 0 must be at least 1"),
         ("trainer.precision", "float8", "trainer.precision: expected"),
         ("trainer.max_epochs", 3, "trainer.max_epochs is decided by protocol.budget.epochs"),
@@ -160,6 +163,16 @@ def test_a_config_is_found_by_its_name_unless_a_file_has_it(tmp_path, monkeypatc
     known = ", ".join(path.stem for path in CONFIGS)
     with pytest.raises(InputError, match=f"config decode: No such file; by name there are {known}"):
         find_config("decode")
+
+
+def test_several_budgets_are_one_each_ascending_and_told_apart():
+    budget = _told("--protocol.budget.steps", "[1700, 23]").protocol.budget
+    assert [one.to_dict() for one in budget.each()] == [{"steps": 23}, {"steps": 1700}]
+    assert (budget.text, budget.largest.short) == ("23 and 1,700 steps", "1700 steps")
+    for one in (*budget.each(), Budget(epochs=2.5), Budget(flops=1e15)):
+        assert Budget.of_text(one.short) == one
+    with pytest.raises(InputError, match="'23 miles' is no budget"):
+        Budget.of_text("23 miles")
 
 
 def test_budgets_in_epochs_and_flops_become_steps():

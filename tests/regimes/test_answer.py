@@ -144,11 +144,11 @@ def test_networks_of_one_model_are_told_by_their_contender():
     [
         (
             {"resnet": 48_955_648, "vit": 11_300_000},
-            "at equal steps, with 4.3 times the multiply-accumulates: no verdict at",
+            ") at equal steps, with 4.3 times the training FLOPs, which is no verdict: at equal training",
         ),
         (
             {"resnet": 11_300_000, "vit": 48_955_648},
-            "at equal steps, and the ViT had 4.3 times the multiply-accumulates.",
+            ") at equal steps, and the ViT had 4.3 times the training FLOPs.",
         ),
         ({"resnet": 12_500_000, "vit": 10_000_000}, ""),
     ],
@@ -156,8 +156,8 @@ def test_networks_of_one_model_are_told_by_their_contender():
 )
 def test_a_lead_is_said_with_the_compute_that_it_took(macs, says):
     told = described(macs=macs)
-    assert says in told if says else "multiply-accumulates" not in told
-    assert "is ahead by" in told
+    assert says in told if says else "FLOPs" not in told
+    assert ("is ahead by" in told) is ("no verdict" not in says)
 
 
 def test_a_network_that_still_improves_takes_the_multiplier_and_the_budget_that_would_settle_it_is_named():

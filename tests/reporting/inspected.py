@@ -27,7 +27,8 @@ def shown(count=COUNT, size=IMAGE):
 
 
 def run(network, contender, folder):
-    cell = Cell(tiny_experiment(folder), contender, 120, 3, "none")
+    experiment = tiny_experiment(folder)
+    cell = Cell(experiment, contender, 120, experiment.protocol.budget, 3, "none")
     about = About({"name": contender}, CLASSES, (3, *IMAGE), mean=[0.5] * 3, std=[0.25] * 3)
     trained = TrainedNetwork(cell.name, Path("last.ckpt"), network.eval(), about, step=1, origin=cell)
     return InspectedRun(**vars(trained), states=[trained])

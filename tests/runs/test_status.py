@@ -8,10 +8,12 @@ from filelock import FileLock
 
 from tests.experiments.tiny import tiny_config
 from vit_vs_cnn.cli import main
+from vit_vs_cnn.config.schema import Budget
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.status import CellStatus, read_status, seconds_left
 from vit_vs_cnn.runs.status_view import duration, status_line
 
+STEPS = Budget(steps=23)
 NAMES = [f"{contender}-n{size}-s0-0123456789" for size in (50, 100) for contender in ("vit", "resnet")]
 
 
@@ -68,8 +70,8 @@ def test_a_folder_that_is_no_experiment_is_named(tmp_path):
         read_status(tmp_path)
 
 
-def _cell(contender, size, state, **more):
-    return CellStatus("", contender, size, 0, state, **more)
+def _cell(contender, size, state, budget=STEPS, **more):
+    return CellStatus("", contender, size, 0, budget, state, **more)
 
 
 def test_time_left_goes_by_contender_and_workers():
@@ -83,15 +85,27 @@ def test_time_left_goes_by_contender_and_workers():
         _cell("resnet", 100, "failed"),
     ]
     # 10 steps at 0.5 a second; 40 s, the mean; three quarters of that; 20 steps at the speed of the one that runs
-    assert seconds_left(cells, workers=1, by_size=False) == 20 + 40 + 30 + 40
-    assert seconds_left(cells, workers=2, by_size=False) == (20 + 40 + 30 + 40) / 2
-    assert seconds_left(cells, workers=9, by_size=False) == 40  # a cell for each, and the longest bounds it
+    assert seconds_left(cells, workers=1) == 20 + 40 + 30 + 40
+    assert seconds_left(cells, workers=2) == (20 + 40 + 30 + 40) / 2
+    assert seconds_left(cells, workers=9) == 40  # a cell for each, and the longest bounds it
 
 
 def test_under_a_budget_in_epochs_the_time_grows_with_the_size():
-    cells = [_cell("vit", 50, "done", seconds=30.0), _cell("vit", 200, "waiting")]
-    assert seconds_left(cells, workers=1, by_size=True) == 120
-    assert seconds_left(cells, workers=1, by_size=False) == 30
+    for budget, left in ((Budget(epochs=3.0), 120), (STEPS, 30)):
+        cells = [_cell("vit", 50, "done", budget, seconds=30.0), _cell("vit", 200, "waiting", budget)]
+        assert seconds_left(cells, workers=1) == left
+
+
+def test_a_longer_budget_takes_longer():
+    cells = [_cell("vit", 50, "done", seconds=30.0), _cell("vit", 50, "waiting", Budget(steps=69))]
+    assert seconds_left(cells, workers=1) == 90
+
+
+def test_several_budgets_are_told_apart(folder):
+    (folder / "grid.json").write_text(json.dumps({NAMES[0]: {"steps": 23}, NAMES[2]: {"steps": 1700}}))
+    cells = read_status(folder).cells
+    assert [cell.name for cell in cells] == ["vit-n50-s0 of 23 steps", "vit-n100-s0 of 1,700 steps"]
+    assert cells[1].steps == 1700
 
 
 def test_durations_read_as_one_would_say_them():

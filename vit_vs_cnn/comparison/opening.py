@@ -92,17 +92,24 @@ def _expanded(words: Sequence[str], train_size: int | None) -> tuple[list[str], 
             named = f"{TIMM_PREFIX}NAME or {TIMM_PREFIX}NAME=FILE"
             raise InputError(f"{word}: no such file or folder (for a model of timm: {named})")
         elif (path / "grid.json").exists():
-            cells, size = _cells_of(path, train_size)
+            cells, which = _cells_of(path, train_size)
             places += [str(cell.absolute()) for cell in cells]
-            notes.append(f"{word}: its {len(cells)} finished cells of {size:,} images")
+            notes.append(f"{word}: its {len(cells)} finished cells of {which}")
         else:
             places.append(str(path.absolute()))
     return places, notes
 
 
-def _cells_of(experiment: Path, train_size: int | None) -> tuple[list[Path], int]:
-    """The finished cells of one training size; if none is named, the largest of which every cell is finished."""
-    names, results = read_grid(experiment), finished_cells(experiment)
+def _cells_of(experiment: Path, train_size: int | None) -> tuple[list[Path], str]:
+    """The finished cells of the longest budget and one training size, and which these are.
+
+    If no size is named, it is the largest of which every cell is finished.
+    """
+    grid, results = read_grid(experiment), finished_cells(experiment)
+    budgets = {budget.amounts[0]: budget for name in results if (budget := grid[name.name]) is not None}
+    longest = budgets[max(budgets)] if budgets else None
+    names = [name for name, budget in grid.items() if budget == longest]
+    results = {folder: result for folder, result in results.items() if folder.name in names}
     sizes, finished = {result["train_size"] for result in results.values()}, {folder.name for folder in results}
     there = {(result["contender"], result["train_size"]) for result in results.values()}
     whole = [size for size in sizes if finished.issuperset(name for name in names if f"-n{size}-s" in name)]
@@ -110,7 +117,8 @@ def _cells_of(experiment: Path, train_size: int | None) -> tuple[list[Path], int
     size = train_size or max(whole or sizes)
     if size not in sizes:
         raise InputError(f"{experiment}: no finished cell of {size} images; there are {sorted(sizes)}")
-    return [folder for folder, result in results.items() if result["train_size"] == size], size
+    which = f"{size:,} images" + (f" and {longest.text}" if longest is not None and len(budgets) > 1 else "")
+    return [folder for folder, result in results.items() if result["train_size"] == size], which
 
 
 class _Pools:

@@ -50,7 +50,7 @@ CLASSES_STAND = (
 
 @dataclass(frozen=True)
 class Experiment:
-    """A grid of cells: contenders x training sizes x seeds.
+    """A grid of cells: contenders x training sizes x budgets x seeds.
 
     Args:
         name: Names the folder of the results.
@@ -114,6 +114,7 @@ class Experiment:
         train_size: int,
         seed: int,
         *,
+        budget: Budget | None = None,
         fingerprint: str,
         world_size: int = 1,
         starts_from: str | None = None,
@@ -121,6 +122,7 @@ class Experiment:
         """All that decides the result of a cell.
 
         Arguments:
+            budget: one, of those of the protocol; None for the longest.
             fingerprint: stands for the images, wherever they lie.
             world_size: processes that share a run; each draws for its share of a batch.
             starts_from: stands for the weights that the run begins with; None for drawn ones.
@@ -136,7 +138,7 @@ class Experiment:
             "data": {"fingerprint": fingerprint, "validation_fraction": self.data.validation_fraction},
             "train_size": train_size,
             "seed": seed,
-            "budget": values["protocol"]["budget"],
+            "budget": _plain(budget or self.protocol.budget.largest),
             "batch_size": self.protocol.batch_size,
             "scored_on": self.protocol.scored_on,
             "contender": mine,

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from vit_vs_cnn.data.options import Augmentation, CifarOptions, FolderOptions, ObjectsOptions
 from vit_vs_cnn.errors import InputError
@@ -44,7 +44,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Budget:
-    """How long each contender trains; exactly one of the three.
+    """How long each contender trains; exactly one of the three. A list has every run made with each of its budgets.
 
     Args:
         steps: Optimizer steps.
@@ -52,25 +52,76 @@ class Budget:
         flops: Training FLOPs, 3 x 2 x MACs x images.
     """
 
-    steps: int | None = None
-    epochs: float | None = None
-    flops: float | None = None
+    steps: int | list[int] | None = None
+    epochs: float | list[float] | None = None
+    flops: float | list[float] | None = None
 
     def __post_init__(self) -> None:
         given = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
         if len(given) != 1:
             raise InputError(f"budget takes exactly one of steps, epochs, flops; given: {', '.join(given) or 'none'}")
-        if not all(0 < value < math.inf for value in given.values()):
-            raise InputError(f"budget must be a number above 0, got {given}")
+        amounts = self.amounts
+        if not amounts or not all(0 < amount < math.inf for amount in amounts):
+            raise InputError(f"budget must be a number above 0, or a list of such, got {given}")
+        if len(set(amounts)) < len(amounts):
+            raise InputError(f"budget must not name a value twice, got {given}")
+
+    @property
+    def unit(self) -> Literal["steps", "epochs", "flops"]:
+        """What it is counted in."""
+        return "steps" if self.steps is not None else "epochs" if self.epochs is not None else "flops"
+
+    @property
+    def amounts(self) -> list[int] | list[float]:
+        """Ascending; one, unless there are several budgets."""
+        value = getattr(self, self.unit)
+        return sorted(value) if isinstance(value, list) else [value]
+
+    def each(self) -> list["Budget"]:
+        """One budget for every amount."""
+        values: list[dict[str, Any]] = [{self.unit: amount} for amount in self.amounts]
+        return [Budget(**value) for value in values]
+
+    @classmethod
+    def of_text(cls, text: str) -> "Budget":
+        """The budget of ``short``. Raises InputError: it is none."""
+        amount, _, unit = text.partition(" ")
+        try:
+            values: dict[str, Any] = {unit: int(amount) if unit == "steps" else float(amount)}
+            return cls(**values)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{text!r} is no budget; expected one such as 400 steps") from error
+
+    @property
+    def short(self) -> str:
+        """``400 steps``, ``2.5 epochs``, ``1e+15 flops``: one budget, as it stands in a table."""
+        (amount,) = self.amounts
+        return f"{amount} {self.unit}"
+
+    def to_dict(self) -> dict[str, int | float]:
+        """``{steps: 400}``, of one budget."""
+        (amount,) = self.amounts
+        return {self.unit: amount}
+
+    @property
+    def largest(self) -> "Budget":
+        """The longest: the one that an answer is given for."""
+        return self.each()[-1]
+
+    @property
+    def text(self) -> str:
+        """For a reader: ``400 steps``, ``1e+15 training FLOPs``, ``400 and 1,600 steps``."""
+        told = [f"{amount:.3g}" if self.unit == "flops" else f"{amount:,}" for amount in self.amounts]
+        return f"{' and '.join(told)} {'training FLOPs' if self.unit == 'flops' else self.unit}"
 
     def to_steps(self, *, batch_size: int, train_images: int, macs: int) -> int:
-        """Optimizer steps that use the budget up, at least one."""
-        if self.steps is not None:
-            return self.steps
-        if self.epochs is not None:
-            return max(1, round(self.epochs * train_images / batch_size))
-        assert self.flops is not None
-        return max(1, round(self.flops / (3 * 2 * macs * batch_size)))
+        """Optimizer steps that use the budget up, at least one. Raises ValueError: there are several budgets."""
+        (amount,) = self.amounts
+        if self.unit == "steps":
+            return int(amount)
+        if self.unit == "epochs":
+            return max(1, round(amount * train_images / batch_size))
+        return max(1, round(amount / (3 * 2 * macs * batch_size)))
 
 
 @dataclass(frozen=True)
@@ -78,7 +129,7 @@ class Protocol:
     """What makes the comparison fair: the same sizes, seeds, budget and batches for every contender.
 
     Args:
-        budget: How long each run trains.
+        budget: How long each run trains; several budgets tell more data from more training.
         train_sizes: Labelled images that a contender may use, validation included; "all" for every one there is.
         seeds: One run of every contender and size for each; the seed picks the subset, so contenders are paired.
         batch_size: Images of one optimizer step, over all devices.

@@ -42,7 +42,7 @@ class Grid:
     Arguments:
         train_sizes: labelled images, ascending.
         seeds: of every contender and size.
-        steps: of every run.
+        steps: of a run; several budgets have every run made with each.
         runs: of all contenders, those included that choose recipes.
         at_a_time: how many of them go side by side.
         seconds: estimated, for all of them.
@@ -50,7 +50,7 @@ class Grid:
 
     train_sizes: tuple[int, ...]
     seeds: tuple[int, ...]
-    steps: int
+    steps: tuple[int, ...]
     runs: int = 0
     at_a_time: float = 1.0
     seconds: float = 0.0
@@ -75,7 +75,8 @@ def planned(
     if experiment.minutes is None:
         return experiment
     if (begun := _begun(experiment, fixed)) is not None:
-        told = _grid_text(begun.protocol.train_sizes, begun.protocol.seeds, begun.protocol.budget.steps)
+        budget = begun.protocol.budget
+        told = _grid_text(begun.protocol.train_sizes, begun.protocol.seeds, _steps_of(budget))
         console.print(
             f"Going on with the grid that was chosen before: {told}; another --name begins anew", soft_wrap=True
         )
@@ -154,7 +155,7 @@ def _free(fixed: Collection[str]) -> list[str]:
 
 
 def _with_grid(experiment: Experiment, grid: Grid) -> Experiment:
-    budget = Budget(steps=grid.steps)
+    budget = Budget(steps=grid.steps[0] if len(grid.steps) == 1 else list(grid.steps))
     protocol = replace(experiment.protocol, train_sizes=list(grid.train_sizes), seeds=list(grid.seeds), budget=budget)
     return replace(experiment, protocol=protocol)
 
@@ -186,7 +187,7 @@ def choose_grid(experiment: Experiment, pool: Pool, times: dict[str, float], *, 
 
 def _grids(experiment: Experiment, pool: Pool, times: dict[str, float], fixed: Collection[str]) -> Iterator[Grid]:
     protocol = experiment.protocol
-    base = protocol.budget.steps or STEPS
+    base = _steps_of(protocol.budget) or (STEPS,)
     free = _free(fixed)
     for size_count, seed_count, share in LADDER:
         seeds = list(range(seed_count)) if "seeds" in free else protocol.seeds
@@ -194,18 +195,24 @@ def _grids(experiment: Experiment, pool: Pool, times: dict[str, float], fixed: C
             sizes = spread_sizes(pool, size_count)
         else:
             sizes = sorted({pool.resolve(size) for size in protocol.train_sizes})
-        steps = max(1, round(base * share)) if "budget" in free else base
+        steps = tuple(max(1, round(one * share)) for one in base) if "budget" in free else base
         yield _estimated(experiment, pool, times, Grid(tuple(sizes), tuple(seeds), steps))
 
 
 def _estimated(experiment: Experiment, pool: Pool, times: dict[str, float], grid: Grid) -> Grid:
     """A grid with its time. Every contender and size has a run for each seed, and for each of those of each trial."""
     trials = (experiment.protocol.trials or 0) * len(experiment.tuning.seeds or grid.seeds[:1])
-    each = len(grid.seeds) + trials
-    once = [_cell_seconds(experiment, pool, times[name], n, grid.steps) for n in grid.train_sizes for name in times]
-    runs = each * len(once)
+    whole = [
+        (steps, _cell_seconds(experiment, pool, times[name], n, steps))
+        for n in grid.train_sizes
+        for steps in grid.steps
+        for name in times
+    ]
+    once = [seconds for _, seconds in whole]
+    tried = trials * sum(seconds for steps, seconds in whole if steps == max(grid.steps))
+    runs = len(grid.seeds) * len(once) + trials * len(once) // len(grid.steps)
     at_a_time = side_by_side(experiment, runs)
-    seconds = _MARGIN * max(each * sum(once) / at_a_time, *once)
+    seconds = _MARGIN * max((len(grid.seeds) * sum(once) + tried) / at_a_time, *once)
     if experiment.executor.name != "local":
         seconds += _PROCESS
     return replace(grid, runs=runs, at_a_time=at_a_time, seconds=seconds)
@@ -233,9 +240,13 @@ def _cell_seconds(experiment: Experiment, pool: Pool, step: float, train_size: i
     return steps * step + (validation + test) * step / (3 * experiment.protocol.batch_size) + _START
 
 
-def _grid_text(sizes: Collection[int | str], seeds: Collection[int], steps: int | None) -> str:
+def _steps_of(budget: Budget) -> tuple[int, ...]:
+    return tuple(int(amount) for amount in budget.amounts) if budget.unit == "steps" else ()
+
+
+def _grid_text(sizes: Collection[int | str], seeds: Collection[int], steps: Collection[int]) -> str:
     named = ", ".join(size if isinstance(size, str) else f"{size:,}" for size in sizes)
-    budget = "" if steps is None else f", {steps:,} steps each"
+    budget = f", {Budget(steps=list(steps)).text} each" if steps else ""
     return f"{named} images, {len(seeds)} seed{'s' * (len(seeds) != 1)}{budget}"
 
 

@@ -62,7 +62,9 @@ def seconds_per_step(experiment: Experiment, contender: str, pool: Pool) -> floa
     """
     size = min(pool.largest, max(1000, 2 * experiment.protocol.batch_size))
     images = pool.draw(size, 0)
-    network = make_plan(Cell(experiment, contender, size, 0, "timed"), images).network
+    network = make_plan(
+        Cell(experiment, contender, size, experiment.protocol.budget.largest, 0, "timed"), images
+    ).network
     if experiment.execution.channels_last:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     trainer = experiment.trainer

@@ -74,8 +74,9 @@ class Search:
 
     @cached_property
     def base(self) -> Experiment:
-        """The experiment that trials vary: scored on validation, in a folder of its own."""
-        protocol = replace(self.experiment.protocol, scored_on="validation", trials=None)
+        """The experiment that trials vary: with its longest budget, scored on validation, in a folder of its own."""
+        budget = self.experiment.protocol.budget.largest
+        protocol = replace(self.experiment.protocol, budget=budget, scored_on="validation", trials=None)
         plain = {name: replace(contender, search=Plain()) for name, contender in self.experiment.contenders.items()}
         return replace(
             self.experiment, name="tuning", output=str(self.experiment.folder), protocol=protocol, contenders=plain
@@ -146,7 +147,8 @@ class Search:
         return Plain({"class_path": class_path, "init_args": arguments})
 
     def _cell(self, experiment: Experiment, seed: int) -> Cell:
-        return Cell(experiment, self.contender, self.train_size, seed, self.fingerprint, self.world_size)
+        budget = self.base.protocol.budget
+        return Cell(experiment, self.contender, self.train_size, budget, seed, self.fingerprint, self.world_size)
 
     def is_open(self, number: int) -> bool:
         """Whether a trial still has to be run."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from vit_vs_cnn.regimes.budgets import LASTING, BudgetGap, BudgetPoint, Budgets, EqualCost
 from vit_vs_cnn.regimes.comparison import SizedComparison, adjust_for_pairs, comparisons
 from vit_vs_cnn.regimes.convergence import Convergence, convergence_of
 from vit_vs_cnn.regimes.crossing import Crossing, PairLaws, crossings
@@ -34,6 +35,8 @@ class Pair:
         crossings: by each method; the interpolated one comes first. None with a single size.
         multipliers: at each size, interpolated; and by the laws where that ends outside of the sizes that were run.
             Without numbers where the budget may have made them, or ``behind`` no longer rises.
+        gaps: ``ahead`` minus ``behind`` with every budget, where there are several.
+        at_equal: the same at every size at equal steps and at equal training FLOPs, as far as these are known.
     """
 
     ahead: str
@@ -41,6 +44,8 @@ class Pair:
     comparisons: tuple[SizedComparison, ...]
     crossings: tuple[Crossing, ...]
     multipliers: tuple[Multiplier, ...]
+    gaps: tuple[BudgetGap, ...]
+    at_equal: tuple[EqualCost, ...]
 
     @property
     def at_largest(self) -> SizedComparison:
@@ -54,7 +59,8 @@ class Pair:
 
 @dataclass(frozen=True)
 class Analysis:
-    """What the results of a grid say.
+    """What the results of a grid say. Where runs were made with several budgets, all is of the longest but what is said
+    of the others.
 
     Arguments:
         contenders: in alphabetical order.
@@ -64,6 +70,8 @@ class Analysis:
         majority: accuracy of always naming the most frequent class of these; None if their classes are unknown.
         few_classes: a sentence on each network that names one class only, or fewer than half of those that occur.
         networks: what each contender is.
+        budgets: all of them, the longest last; none where there is only one.
+        by_budget: the accuracies with each of them.
         convergence: how each contender's runs ended at each size.
         same_steps: why more data and more training are not told apart; None where they are.
         curves: one for each contender.
@@ -82,6 +90,8 @@ class Analysis:
     majority: float | None
     few_classes: tuple[str, ...]
     networks: tuple[Network, ...]
+    budgets: tuple[str, ...]
+    by_budget: tuple[BudgetPoint, ...]
     convergence: tuple[Convergence, ...]
     same_steps: str | None
     curves: tuple[LearningCurve, ...]
@@ -123,7 +133,8 @@ def analyse(
     Raises:
         InputError: no results, two of one cell, or predictions that do not belong to them.
     """
-    ordered = in_order(results)
+    budgets = Budgets(in_order(results), correct)
+    ordered = budgets.longest
     measured = measurements_of(ordered, correct)
     drawn = Resamples(measured, count=resamples, seed=seed)
     by_contender = [drawn.of([name]) for name in measured.contenders]
@@ -138,11 +149,13 @@ def analyse(
         majority=majority,
         few_classes=tuple(few_classes),
         networks=tuple(networks_of(ordered)),
+        budgets=budgets.texts,
+        by_budget=tuple(budgets.points()),
         convergence=tuple(convergence),
         same_steps=same_steps(ordered),
         curves=tuple(curves),
         laws=tuple(laws),
-        pairs=tuple(_pairs(measured, drawn, ordered, convergence)),
+        pairs=tuple(_pairs(measured, drawn, budgets, convergence)),
         frontier=tuple(cost_frontier(ordered, curves)),
         warnings=(*(f"{told}." for told in few_classes), *warnings_of(ordered), *_limits(measured, laws)),
         resamples=resamples,
@@ -153,33 +166,34 @@ def analyse(
 def _pairs(
     measured: Measurements,
     drawn: Resamples,
-    results: Sequence[Mapping[str, Any]],
+    budgets: Budgets,
     convergence: Sequence[Convergence],
 ) -> list[Pair]:
     found = []
     for first, second in itertools.combinations(measured.contenders, 2):
         both = [measured.contenders.index(name) for name in (first, second)]
         if measured.present[both].all(0).any():
-            found.append(_pair(measured, drawn.of([first, second]), results, convergence))
+            found.append(_pair(measured, drawn.of([first, second]), budgets, convergence))
     judged = adjust_for_pairs([pair.comparisons for pair in found])
     return [dataclasses.replace(pair, comparisons=tuple(c)) for pair, c in zip(found, judged, strict=True)]
 
 
-def _pair(
-    measured: Measurements, draws: Draws, results: Sequence[Mapping[str, Any]], convergence: Sequence[Convergence]
-) -> Pair:
+def _pair(measured: Measurements, draws: Draws, budgets: Budgets, convergence: Sequence[Convergence]) -> Pair:
     laws: PairLaws = {model: [fit_draws(draws, place, model) for place in (0, 1)] for model in models_for(draws)}
     obstacles = []
     for size in draws.sizes:
-        runs = [[r for r in results if coordinates(r)[:2] == (name, size)] for name in draws.contenders]
+        runs = [[r for r in budgets.longest if coordinates(r)[:2] == (name, size)] for name in draws.contenders]
         obstacles.append(obstacle(*runs))
-    ahead, names = leader(draws), (draws.contenders[0], draws.contenders[1])
+    place, names = leader(draws), (draws.contenders[0], draws.contenders[1])
+    ahead, behind = names[place], names[1 - place]
     return Pair(
-        ahead=draws.contenders[ahead],
-        behind=draws.contenders[1 - ahead],
+        ahead=ahead,
+        behind=behind,
         comparisons=tuple(comparisons(measured, names, draws.sizes, obstacles)),
         crossings=tuple(crossings(draws, laws)),
         multipliers=tuple(where_they_stand(multipliers(draws, laws), draws, convergence)),
+        gaps=tuple(budgets.gaps(ahead, behind)),
+        at_equal=tuple(one for cost in LASTING for one in budgets.at_equal(ahead, behind, cost)),
     )
 
 

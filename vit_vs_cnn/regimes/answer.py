@@ -1,9 +1,10 @@
 """The answer of an experiment, in two sentences."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from vit_vs_cnn.experiments.matching import EQUAL
 from vit_vs_cnn.regimes.analysis import Analysis, Pair
+from vit_vs_cnn.regimes.budgets import COST_NAMES, LASTING
 from vit_vs_cnn.regimes.convergence import LITTLE
 from vit_vs_cnn.regimes.crossing import Crossing
 from vit_vs_cnn.regimes.multiplier import WHY_NONE, Multiplier
@@ -12,6 +13,7 @@ from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.verdict import SEEDS_FOR_A_VERDICT
 
 #: How papers write what contenders are often called.
+_SAME = 1.01
 NAMES = {"vit": "ViT", "cnn": "CNN", "resnet": "ResNet", "cct": "CCT", "deit": "DeiT", "mlp": "MLP"}
 
 
@@ -34,7 +36,7 @@ def answer(analysis: Analysis, *, names: Mapping[str, str] | None = None, own_im
     compared = introduction(networks[pair.ahead], networks[pair.behind], plain)
     first = _first_sentence(analysis, pair, called, own_images)
     sentences = [first if compared is None else f"{compared}: {first[0].lower()}{first[1:]}"]
-    return " ".join([*sentences, _second_sentence(analysis, pair, called)])
+    return " ".join([*sentences, *_budgets_sentence(pair), _second_sentence(analysis, pair, called)])
 
 
 def display_name(contender: str, names: Mapping[str, str] | None = None) -> str:
@@ -74,31 +76,56 @@ def _first_sentence(analysis: Analysis, pair: Pair, called: Mapping[str, str], o
             f"{place} {ahead} came out {lead} above {behind} ({interval}), which is no verdict: "
             f"{comparison.why_no_verdict}."
         )
-    compute = _compute(analysis, pair, called)
-    if len(analysis.contenders) > 2:
-        count = len(analysis.contenders)
-        return f"{place} {ahead} is ahead, by {lead} over {behind}, the next of {count} ({interval}){compute}."
-    return f"{place} {ahead} is ahead by {lead} ({interval}){compute}."
+    next_of = f", the next of {len(analysis.contenders)}" if len(analysis.contenders) > 2 else ""
+    held, costs = _at_equal_costs(pair, comparison.leader, behind)
+    if not held:
+        return f"{place} {ahead} came out {lead} above {behind}{next_of} ({interval}){costs}."
+    if next_of:
+        return f"{place} {ahead} is ahead, by {lead} over {behind}{next_of} ({interval}){costs}."
+    return f"{place} {ahead} is ahead by {lead} ({interval}){costs}."
 
 
-def _compute(analysis: Analysis, pair: Pair, called: Mapping[str, str]) -> str:
-    """At what the leader is ahead, where both did not compute equally much: less compute makes a lead the stronger."""
-    comparison = pair.at_largest
-    ours, theirs = (
-        _training_flops(analysis, name, comparison.size) for name in (comparison.leader, comparison.follower)
-    )
-    if ours is None or theirs is None or max(ours, theirs) <= EQUAL * min(ours, theirs):
-        return ""
-    if ours > theirs:
-        more = f"with {ours / theirs:.2g} times the multiply-accumulates"
-        return f" at equal steps, {more}: no verdict at equal compute"
-    return f" at equal steps, and {called[comparison.follower]} had {theirs / ours:.2g} times the multiply-accumulates"
+def _at_equal_costs(pair: Pair, leader: str, behind: str) -> tuple[bool, str]:
+    """Whether a lead that is shown holds at equal steps and at equal training FLOPs, and the words for that.
+
+    Who leads with less of a cost leads with equally much, too: more training would not take it back.
+    """
+    uneven = [
+        one
+        for one in pair.at_equal
+        if one.size == pair.at_largest.size and max(one.ratio, 1 / one.ratio) > (_SAME if one.interpolated else EQUAL)
+    ]
+    if not uneven:
+        return True, ""
+    alike = _and(name for cost, name in COST_NAMES.items() if cost in LASTING and cost not in {u.cost for u in uneven})
+    at_equal, found = f" at equal {alike}" if alike else "", []
+    for one in uneven:
+        name, ratio = COST_NAMES[one.cost], one.ratio if pair.ahead == leader else 1 / one.ratio
+        if one.difference is not None:
+            lead = one.difference if pair.ahead == leader else -one.difference
+            told = f"{100 * lead.value:.1f} points ({_points(lead)})"
+            if lead.low <= 0:
+                return False, f"{at_equal}, but no lead is shown at equal {name}: {told}; that is no verdict"
+            found.append(f" and by {told} at equal {name}")
+        elif ratio > 1:
+            what = f"with {ratio:.2g} times the {name}"
+            return False, f"{at_equal}, {what}, which is no verdict: at equal {name} nothing is known"
+        else:
+            found.append(f", and {behind} had {1 / ratio:.2g} times the {name}")
+    return True, at_equal + "".join(found)
 
 
-def _training_flops(analysis: Analysis, contender: str, size: int) -> float | None:
-    """Of one run, or the MACs of an image where these are all that is known."""
-    known = {p.cost: p.value for p in analysis.frontier if (p.contender, p.size) == (contender, size)}
-    return known.get("flops", known.get("macs"))
+def _and(names: Iterable[str]) -> str:
+    return " and ".join(names)
+
+
+def _budgets_sentence(pair: Pair) -> list[str]:
+    """What more training changed at the largest size."""
+    gaps = [gap for gap in pair.gaps if gap.size == pair.at_largest.size]
+    if len(gaps) < 2:
+        return []
+    first, last = (100 * gap.difference.value for gap in (gaps[0], gaps[-1]))
+    return [f"With {gaps[0].budget} the difference was {first:+.1f} points, with {gaps[-1].budget} it is {last:+.1f}."]
 
 
 def _second_sentence(analysis: Analysis, pair: Pair, called: Mapping[str, str]) -> str:

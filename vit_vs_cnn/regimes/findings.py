@@ -13,7 +13,9 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.runner import read_results
 from vit_vs_cnn.regimes.analysis import Analysis, analyse
 from vit_vs_cnn.regimes.answer import answer
+from vit_vs_cnn.regimes.budgets import Budgets
 from vit_vs_cnn.regimes.measurements import load_answers
+from vit_vs_cnn.runs.cell import budget_of
 
 if TYPE_CHECKING:
     import pandas
@@ -31,7 +33,7 @@ class Findings:
     """The finished cells of an experiment, and what they say.
 
     Arguments:
-        results: of each, by size, seed and contender.
+        results: of each, by budget, size, seed and contender.
         analysis: of these.
         correct: whether each network was right on each image, by cell; None if unknown or of different images.
         notes: what weakens the intervals, a sentence each.
@@ -43,6 +45,11 @@ class Findings:
     correct: Mapping[str, np.ndarray] | None
     notes: tuple[str, ...]
     folder: Path
+
+    @property
+    def longest(self) -> list[dict[str, Any]]:
+        """The results of the longest budget, of which the analysis is."""
+        return [dict(result) for result in Budgets(self.results).longest]
 
     @property
     def answer(self) -> str:
@@ -73,13 +80,18 @@ def findings_of(folder: Path) -> Findings:
     Raises:
         InputError: no experiment there, or none of its cells is finished.
     """
-    results = sorted(read_results(folder), key=lambda r: (r["train_size"], r["seed"], r["contender"]))
+    results = sorted(read_results(folder), key=_place)
     try:
         answers, notes = load_answers(folder, results), ()
     except InputError as error:
         return Findings(results, analyse(results), None, (f"Intervals do without the predictions: {error}.",), folder)
     told = {"majority": answers.majority, "few_classes": answers.few_classes}
     return Findings(results, analyse(results, answers.correct, **told), answers.correct, notes, folder)
+
+
+def _place(result: Mapping[str, Any]) -> tuple[float, int, int, str]:
+    budget = budget_of(result)
+    return (float(budget.amounts[0]) if budget else 0.0, result["train_size"], result["seed"], result["contender"])
 
 
 def recorded_results(path: Path) -> list[dict[str, Any]]:

@@ -1,9 +1,11 @@
 """Figures of an analysis of data sizes: readable on a telephone, and by the colour-blind."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
@@ -34,6 +36,8 @@ def regime_figures(analysis: Analysis, names: Names = None) -> dict[str, Figure]
     figures = {"learning_curves": learning_curves(analysis, names)}
     if any(len(c.curve) > 1 for c in analysis.convergence):
         figures["training_curves"] = training_curves(analysis, names)
+    if analysis.budgets:
+        figures["more_training"] = more_training(analysis, names)
     if pair is not None:
         figures["difference"] = difference(pair, names)
         if any(m.state not in WHY_NONE for m in pair.multipliers):
@@ -145,6 +149,31 @@ def training_curves(analysis: Analysis, names: Names = None) -> Figure:
     for axis, contender in zip(axes, analysis.contenders, strict=True):
         _name_curves(axis, [c for c in analysis.convergence if c.contender == contender and len(c.curve) > 1])
     return figure
+
+
+def more_training(analysis: Analysis, names: Names = None) -> Figure:
+    """Accuracy over log n, a panel for each contender and a line for each budget, the longest the strongest."""
+    figure, axes = plain_axes(SIZE[0], 0.8 + 2.6 * len(analysis.contenders), rows=len(analysis.contenders), share=True)
+    for axis, contender in zip(axes, analysis.contenders, strict=True):
+        look = looks(analysis.contenders)[contender]
+        for place, budget in enumerate(analysis.budgets):
+            points = [p for p in analysis.by_budget if (p.contender, p.budget) == (contender, budget)]
+            if points:
+                faint = replace(look, colour=_fainter(look.colour, (place + 1) / len(analysis.budgets)))
+                _with_intervals(axis, [p.size for p in points], [p.accuracy for p in points], budget, faint)
+                axis.plot([p.size for p in points], _percent([p.accuracy.value for p in points]), color=faint.colour)
+        axis.set_title(display_name(contender, names), fontsize=11)
+        axis.set_ylabel("accuracy, %", fontsize=11)
+        _log_axis(axis, sorted({p.size for p in analysis.by_budget}))
+        _legend(axis, [])
+    axes[-1].set_xlabel("labelled images", fontsize=11)
+    return figure
+
+
+def _fainter(colour: str, strength: float) -> str:
+    """A colour mixed with white: of strength 1 the colour itself."""
+    red, green, blue = (1 - (0.3 + 0.7 * strength) * (1 - part) for part in to_rgb(colour))
+    return to_hex((red, green, blue))
 
 
 def _name_curves(axis: Axes, drawn: Sequence[Convergence]) -> None:

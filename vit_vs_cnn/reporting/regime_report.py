@@ -9,7 +9,8 @@ from typing import Any
 import yaml
 
 from vit_vs_cnn.comparison.opening import LEDGER
-from vit_vs_cnn.config.experiment import read_config
+from vit_vs_cnn.config.experiment import Budget, read_config
+from vit_vs_cnn.config.parsing import build
 from vit_vs_cnn.data.folder_layout import in_words
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
@@ -33,6 +34,10 @@ CAPTIONS = {
     "difference": (
         "Paired difference with 95 % intervals; below, where the curves cross by each method.",
         "difference in accuracy between the two best contenders over the number of labelled images",
+    ),
+    "more_training": (
+        "The same runs with every budget: more training is from line to line, more data along them.",
+        "accuracy over the number of labelled images, a line for each contender and budget",
     ),
     "training_curves": (
         "Validation accuracy over the steps of a run, the mean over the seeds; shaded: the last quarter.",
@@ -131,9 +136,11 @@ def report_document(found: Findings, pool: Pool | None = None) -> Document:
     multiplier = multiplier_line(analysis, display_name)
     told = [] if multiplier is None else [Text(f"{multiplier[0].upper()}{multiplier[1:]}.")]
     more = (*told, tables.multipliers_table(analysis), tables.crossings_table(analysis))
+    trained = (tables.more_training_table(analysis),) if analysis.budgets else ()
+    part("What more training changed", ["more_training"], *trained)
     part("What more data would change", ["data_multiplier"], *more)
     part("Fits", ["residuals"], tables.laws_table(analysis))
-    part("Accuracy and cost", ["cost_frontier"], tables.frontier_table(analysis))
+    part("Accuracy and cost", ["cost_frontier"], tables.equal_cost_table(analysis), tables.frontier_table(analysis))
     part("Near-duplicates", [], *_duplicates(found, duplicates))
     part("Protocol and budgets", [], Facts(_protocol(config, found)), tables.budgets_table(results))
     with document.folded("The config, with every default"):
@@ -168,7 +175,7 @@ def _duplicates(found: Findings, duplicates: Contamination | str) -> list[Block]
         return [Text(duplicates)]
     blocks: list[Block] = []
     if found.correct is not None:
-        blocks.append(tables.duplicates_table(duplicates, found.results, found.correct))
+        blocks.append(tables.duplicates_table(duplicates, found.longest, found.correct))
     blocks += [tables.duplicate_pairs_table(duplicates), Text(NEAR_DUPLICATES)]
     if (picture := found.folder / PICTURE).exists():
         told = "Some pairs, from the least alike to the most; on the left the test image."
@@ -184,14 +191,13 @@ def _unfinished(status: ExperimentStatus) -> list[str]:
 
 def _protocol(config: Mapping[str, Any], found: Findings) -> dict[str, Cell]:
     data, protocol, first = config["data"], config["protocol"], found.results[0]
-    budget = next(f"{value:,} {name}" for name, value in protocol["budget"].items() if value is not None)
     source = f"{data['source']}, {first['data']['fingerprint']}"
     return {
         "images": source if data["source"] == "objects" else f"{source}, in {data['root']}",
         **_left_out(found.results),
         "training sizes": ", ".join(f"{size:,}" for size in found.analysis.sizes),
         "seeds": ", ".join(map(str, protocol["seeds"])),
-        "budget of a run": budget,
+        "budget of a run": build(Budget, protocol["budget"], where="protocol.budget").text,
         "batch size": protocol["batch_size"],
         "scored on": f"{first['scored_images']:,} {first['scored_on']} images",
         "for validation": f"{data['validation_fraction']:g} of the training size, counted into it",

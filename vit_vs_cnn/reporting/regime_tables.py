@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from vit_vs_cnn.regimes import Analysis, Crossing, display_name
+from vit_vs_cnn.regimes.budgets import COST_NAMES
 from vit_vs_cnn.regimes.comparison import over_all_sizes
 from vit_vs_cnn.regimes.convergence import LITTLE
 from vit_vs_cnn.regimes.frontier import COSTS
@@ -140,15 +141,43 @@ def frontier_table(analysis: Analysis) -> Table:
 
 def budgets_table(results: Results) -> Table:
     """What each contender was given at each size: steps, images, epochs and FLOPs side by side."""
-    first = {(r["train_size"], r["contender"]): r for r in results}
+    first = {(r["train_size"], r["contender"], r["steps"]): r for r in results}
     rows = []
-    for (size, contender), r in sorted(first.items()):
+    for (size, contender, _), r in sorted(first.items()):
         taken = [f"{r['steps']:,}", f"{r['images']:,}", f"{r['epochs']:.1f}", f"{r['flops']:.3g}"]
         sizes = [in_millions(r["parameters"]), in_millions(r["macs"])]
         rows.append([f"{size:,}", display_name(contender), *taken, *sizes, str(r["trials"])])
     title = "What one run was given. MACs are of one image, attention products counted; FLOPs are of the training"
     columns = ["n", "contender", "steps", "images", "epochs", "FLOPs", "parameters", "MACs", "trials"]
     return Table(title, columns, rows, "budgets", part_by="n")
+
+
+def more_training_table(analysis: Analysis) -> Table:
+    """Every contender with every budget, and what the longer one gained."""
+    rows = []
+    for p in analysis.by_budget:
+        gained = ["", "", ""] if p.gained is None else _percent(p.gained, sign=True)
+        rows.append([f"{p.size:,}", display_name(p.contender), p.budget, *_percent(p.accuracy), *gained])
+    title = "Accuracy with every budget, and what it gained over the one before, paired by seed, in points"
+    columns = ["n", "contender", "budget", "accuracy, %", "from", "to", "gained", "gained from", "gained to"]
+    return Table(title, columns, rows, "more_training", part_by="n")
+
+
+def equal_cost_table(analysis: Analysis) -> Table:
+    """Every pair at equal steps and at equal training FLOPs."""
+    rows = []
+    for pair in analysis.pairs:
+        for one in sorted(pair.at_equal, key=lambda one: one.size):
+            told = ["not known", "", ""] if one.difference is None else _percent(one.difference, sign=True)
+            names = [display_name(pair.ahead), display_name(pair.behind)]
+            how = "between two budgets" if one.interpolated else "no run as short" if one.difference is None else "run"
+            rows.append([f"{one.size:,}", *names, COST_NAMES[one.cost], f"{one.ratio:.2f}", *told, how])
+    title = (
+        "The first minus the second with equally much training, by both counts. The ratio is what the first was given "
+        "for each unit of the second; up to 1.25 counts as equal where there is no shorter budget"
+    )
+    columns = ["n", "first", "second", "at equal", "ratio", "points", "from", "to", "how"]
+    return Table(title, columns, rows, "equal_cost", part_by="n")
 
 
 def cells_table(cells: Sequence[CellStatus], results: Results) -> Table:
@@ -160,12 +189,13 @@ def cells_table(cells: Sequence[CellStatus], results: Results) -> Table:
         state = cell.state if cell.state in ("done", "failed") else MISSING
         told = f"{state}: {cell.reason}" if cell.reason else state
         scores = ["", "", "", "", ""]
+        budget = cell.budget.text
         if r is not None:
             values = [percent(value, 2) for value in (r["accuracy"], *r["accuracy_interval"])]
             scores = [*values, str(r["test_evaluations"]), r["subset"]]
-        rows.append([display_name(cell.contender), f"{cell.train_size:,}", str(cell.seed), *scores, told])
+        rows.append([display_name(cell.contender), f"{cell.train_size:,}", budget, str(cell.seed), *scores, told])
     title = "Every cell of the grid, with Wilson's interval for its test images; tested is how often its weights were"
-    columns = ["contender", "n", "seed", "accuracy, %", "from", "to", "tested", "subset", "state"]
+    columns = ["contender", "n", "budget", "seed", "accuracy, %", "from", "to", "tested", "subset", "state"]
     return Table(title, columns, rows, "cells")
 
 

@@ -10,7 +10,10 @@ from typing import Any
 
 from rich.console import Console
 
+from vit_vs_cnn.experiments.matching import EQUAL
 from vit_vs_cnn.regimes import Analysis, multiplier_line
+from vit_vs_cnn.regimes.analysis import Pair
+from vit_vs_cnn.regimes.budgets import COST_NAMES, Budgets
 from vit_vs_cnn.regimes.findings import is_one_value
 from vit_vs_cnn.reporting.document import Document, Table
 from vit_vs_cnn.reporting.style import in_millions, looks, percent, points, seconds
@@ -43,7 +46,7 @@ class Row:
         return (*name, *accuracy, *sizes, _steps(self.results), f"{speed:,.0f}", seconds(time))
 
 
-def rows_of(results: Iterable[dict[str, Any]], analysis: Analysis) -> list[Row]:
+def rows_of(results: Iterable[Mapping[str, Any]], analysis: Analysis) -> list[Row]:
     """Results grouped by training size and contender, with the intervals of their analysis."""
     accuracies = {(c.contender, point.size): point.accuracy for c in analysis.curves for point in c.points}
     keys = ("train_size", "contender")
@@ -59,8 +62,9 @@ def _steps(results: Sequence[Mapping[str, Any]]) -> str:
     return f"{fewest['steps']:,} of {fewest['planned_steps']:,}" if early else f"{fewest['steps']:,}"
 
 
-def results_table(results: Sequence[dict[str, Any]], analysis: Analysis, *, title: str) -> Table:
-    """A row for each contender and size, with what a reader must know to read it."""
+def results_table(results: Sequence[Mapping[str, Any]], analysis: Analysis, *, title: str) -> Table:
+    """A row for each contender and size with the longest budget, with what a reader must know to read it."""
+    results = Budgets(results).longest
     rows: list[tuple[str, ...]] = [row.cells() for row in rows_of(results, analysis)]
     if analysis.majority is not None:
         name = MAJORITY.replace(" frequent", "\nfrequent")  # or nine columns would not fit
@@ -69,14 +73,14 @@ def results_table(results: Sequence[dict[str, Any]], analysis: Analysis, *, titl
     return Table(title, COLUMNS, rows, note=note, part_by="n")
 
 
-def print_table(results: Sequence[dict[str, Any]], analysis: Analysis, *, title: str, console: Console) -> None:
+def print_table(results: Sequence[Mapping[str, Any]], analysis: Analysis, *, title: str, console: Console) -> None:
     """The table on the terminal."""
     document = Document(title, looks=looks(analysis.contenders))
     document.add(results_table(results, analysis, title=title))
     print_document(document, console)
 
 
-def results_csv(results: Sequence[dict[str, Any]]) -> str:
+def results_csv(results: Sequence[Mapping[str, Any]]) -> str:
     """One line for each cell."""
     columns = [key for key, value in results[0].items() if is_one_value(key, value)]
     text = io.StringIO()
@@ -101,7 +105,42 @@ def comparison_lines(analysis: Analysis) -> list[str]:
             "of a size (Holm)"
         )
     multiplier = multiplier_line(analysis)
-    return [*warnings, *lines, *([] if multiplier is None else [multiplier])]
+    more = [line for pair in analysis.pairs for line in (*_budget_lines(pair), *_equal_lines(pair))]
+    return [*warnings, *lines, *more, *([] if multiplier is None else [multiplier])]
+
+
+def _budget_lines(pair: Pair) -> list[str]:
+    """What more training changes, a line for each size."""
+    lines = []
+    for size in sorted({gap.size for gap in pair.gaps}):
+        told = [f"{_points(gap.difference)} with {gap.budget}" for gap in pair.gaps if gap.size == size]
+        lines.append(f"n = {size:,}: {pair.ahead} minus {pair.behind}: {', '.join(told)}")
+    return lines
+
+
+def _equal_lines(pair: Pair) -> list[str]:
+    """Both at equal cost, where that is not what they were given, and is known."""
+    return [
+        f"n = {one.size:,}: {pair.ahead} minus {pair.behind}: {_points(one.difference)} at equal {COST_NAMES[one.cost]}"
+        for one in pair.at_equal
+        if one.difference is not None and max(one.ratio, 1 / one.ratio) > EQUAL
+    ]
+
+
+def equal_time_lines(results: Sequence[Mapping[str, Any]], analysis: Analysis) -> list[str]:
+    """Both in equal training time, as it was measured: for information, as times vary with what else runs."""
+    budgets, lines = Budgets(results), []
+    for pair in analysis.pairs:
+        known = [one for one in budgets.at_equal(pair.ahead, pair.behind, "seconds") if one.difference is not None]
+        told = [f"{points(one.difference.value)} at n = {one.size:,}" for one in known if one.difference]
+        if told:
+            lines.append(f"in equal training time, for information: {pair.ahead} minus {pair.behind} {', '.join(told)}")
+    return lines
+
+
+def _points(difference: Estimate) -> str:
+    low, high = points(difference.low), points(difference.high)
+    return f"{points(difference.value)} points ({low} to {high})"
 
 
 def convergence_sentence(analysis: Analysis) -> str:
@@ -120,7 +159,7 @@ def convergence_sentence(analysis: Analysis) -> str:
     return f"Still improving in their last quarter: {', '.join(improving)}."
 
 
-def _caption(results: Sequence[dict[str, Any]]) -> str:
+def _caption(results: Sequence[Mapping[str, Any]]) -> str:
     seeds = len({r["seed"] for r in results})
     meaning = RERUN if seeds == 1 else f"{seeds} seeds and these images"
     caption = (

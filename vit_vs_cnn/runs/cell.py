@@ -1,8 +1,8 @@
-"""A cell: one contender, one training size, one seed. Its folder is named by all that decides its result."""
+"""A cell: one contender, training size, budget and seed. Its folder is named by all that decides its result."""
 
-import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from vit_vs_cnn.config import parsing as typed
-from vit_vs_cnn.config.experiment import Contender, Experiment, experiment_from_dict, hash_of, read_config
+from vit_vs_cnn.config.experiment import Budget, Contender, Experiment, experiment_from_dict, hash_of, read_config
 from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.plain import check_plain
@@ -29,6 +29,7 @@ class Cell:
 
     Arguments:
         train_size: labelled images, validation included.
+        budget: how long it trains; one, of those of the protocol.
         seed: of subset, order, augmentation and initialisation.
         fingerprint: of the images that the subset is drawn from, and of those it is scored on.
     """
@@ -36,6 +37,7 @@ class Cell:
     experiment: Experiment
     contender: str
     train_size: int
+    budget: Budget
     seed: int
     fingerprint: str
     world_size: int = 1
@@ -48,6 +50,7 @@ class Cell:
             self.contender,
             self.train_size,
             self.seed,
+            budget=self.budget,
             fingerprint=self.fingerprint,
             world_size=self.world_size,
             starts_from=hash_of(start.identity) if isinstance(start, Cell) else start and hash_of_file(start),
@@ -68,12 +71,18 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """For a reader: contender, size, seed."""
+        """For a reader: contender, size, seed; and the budget where there are several."""
+        several = len(self.experiment.protocol.budget.amounts) > 1
+        return self._place + (f" of {self.budget.text}" if several else "")
+
+    @property
+    def _place(self) -> str:
         return f"{self.contender}-n{self.train_size}-s{self.seed}"
 
     @cached_property
     def folder(self) -> Path:
-        return self.experiment.folder / "cells" / f"{self.name}-{hash_of(self.identity)}"
+        """Without its budget, that a budget more leaves the folders of the others where they are."""
+        return self.experiment.folder / "cells" / f"{self._place}-{hash_of(self.identity)}"
 
     @property
     def checkpoint(self) -> Path:
@@ -121,6 +130,7 @@ class Cell:
         cell = {
             "contender": self.contender,
             "train_size": self.train_size,
+            "budget": self.budget.to_dict(),
             "seed": self.seed,
             "fingerprint": self.fingerprint,
             "world_size": self.world_size,
@@ -151,7 +161,7 @@ def cell_from_dict(values: Any, *, where: str, trusted: bool = False) -> Cell:
         raise InputError(f"{where}: {error}") from error
     if cell.contender not in built.contenders:
         raise InputError(f"{where} is not the config of a cell: {cell.contender!r} is none of its contenders")
-    return Cell(built, **dataclasses.asdict(cell))
+    return Cell(built, **{**vars(cell), "budget": cell.budget or built.protocol.budget.largest})
 
 
 @dataclass(frozen=True)
@@ -163,10 +173,13 @@ class _Said:
     seed: int
     fingerprint: str
     world_size: int = 1
+    budget: Budget | None = None
 
     def __post_init__(self) -> None:
         if self.train_size < 1 or self.world_size < 1:
             raise InputError("train_size and world_size must be at least 1")
+        if self.budget is not None and len(self.budget.amounts) > 1:
+            raise InputError("budget must be one")
 
 
 def read_cell(folder: Path, *, trusted: bool = False) -> Cell:
@@ -188,8 +201,16 @@ def read_result(path: Path) -> dict[str, Any]:
     return result
 
 
+def budget_of(result: Mapping[str, Any]) -> Budget | None:
+    """The budget that a result was trained with; None if it does not tell. Raises InputError: what it tells is none."""
+    if text := result.get("budget"):  # a line of results.csv
+        return Budget.of_text(str(text))
+    told = (result.get("identity") or {}).get("budget")
+    return None if told is None else typed.build(Budget, told, where=f"result {result.get('cell')}: budget")
+
+
 def grid(experiment: Experiment, pool: "Pool", *, world_size: int) -> list[Cell]:
-    """All cells, the contenders of one size and seed side by side, each behind the one that it starts from.
+    """All cells, the contenders of one size, budget and seed side by side, each behind the one that it starts from.
 
     Raises:
         InputError: a training size that the images do not allow.
@@ -198,8 +219,9 @@ def grid(experiment: Experiment, pool: "Pool", *, world_size: int) -> list[Cell]
     sizes = [pool.resolve(size) for size in experiment.protocol.train_sizes]
     _check_all_has_one_name(experiment, sizes)
     return [
-        Cell(experiment, contender, size, seed, fingerprint, world_size)
+        Cell(experiment, contender, size, budget, seed, fingerprint, world_size)
         for size in sorted(set(sizes))
+        for budget in experiment.protocol.budget.each()
         for seed in experiment.protocol.seeds
         for contender in experiment.in_order()
     ]

@@ -1,4 +1,4 @@
-"""What an experiment's folder says of its grid: the config, and which cells."""
+"""What an experiment's folder says of its grid: the config, and which cells with which budget."""
 
 import json
 import warnings
@@ -7,7 +7,8 @@ from typing import Any
 
 import yaml
 
-from vit_vs_cnn.config.experiment import Experiment
+from vit_vs_cnn.config.experiment import Budget, Experiment
+from vit_vs_cnn.config.parsing import build
 from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.runs.cell import Cell, read_result
@@ -16,25 +17,31 @@ from vit_vs_cnn.runs.cell import Cell, read_result
 def write_grid(experiment: Experiment, cells: list[Cell]) -> None:
     """Note the cells that are run now, and the config that they come from."""
     write_text(experiment.folder / "experiment.yaml", yaml.safe_dump(experiment.to_dict(), sort_keys=False))
-    write_text(experiment.folder / "grid.json", json.dumps([cell.folder.name for cell in cells], indent=1))
+    budgets = {cell.folder.name: cell.budget.to_dict() for cell in cells}
+    write_text(experiment.folder / "grid.json", json.dumps(budgets, indent=1))
 
 
-def read_grid(folder: Path) -> list[str]:
-    """The folder names of the cells of the grid that was last run in an experiment's folder.
+def read_grid(folder: Path) -> dict[str, Budget | None]:
+    """The grid that was last run in an experiment's folder: the folder names of its cells, each with its budget.
+
+    Folders that were made before experiments had several budgets do not note them.
 
     Raises:
         InputError: no experiment there.
     """
     try:
-        names = json.loads((folder / "grid.json").read_text(encoding="utf-8"))
+        grid = json.loads((folder / "grid.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         if (folder / "tuning" / "grid.json").exists():
             message = f"{folder} is still choosing its recipes; what it runs for that is in {folder / 'tuning'}"
             raise InputError(message) from error
         raise InputError(f"{folder} is not the folder of an experiment: it has no readable grid.json") from error
-    if not (isinstance(names, list) and names and all(isinstance(name, str) for name in names)):
+    names = list(grid) if isinstance(grid, list | dict) else []
+    if not (names and all(isinstance(name, str) for name in names)):
         raise InputError(f"{folder / 'grid.json'}: expected the names of cells' folders; train writes it anew")
-    return names
+    if isinstance(grid, list):
+        return dict.fromkeys(names)
+    return {name: build(Budget, grid[name], where=f"{folder / 'grid.json'}: {name}") for name in names}
 
 
 def finished_cells(folder: Path) -> dict[Path, dict[str, Any]]:

@@ -41,8 +41,8 @@ def make_plan(cell: Cell, images: CellImages) -> Plan:
     except InputError as error:
         raise InputError(f"contenders.{cell.contender}.{error}") from error
     macs = check_logits(network, shape, num_classes=num_classes, where=place)
-    protocol = cell.experiment.protocol
-    steps = protocol.budget.to_steps(batch_size=protocol.batch_size, train_images=len(images.training), macs=macs)
+    batch_size = cell.experiment.protocol.batch_size
+    steps = cell.budget.to_steps(batch_size=batch_size, train_images=len(images.training), macs=macs)
     return Plan(network, count_parameters(network), macs, steps)
 
 

@@ -3,11 +3,12 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from vit_vs_cnn.config.experiment import read_config
+from vit_vs_cnn.config.experiment import Budget, read_config
+from vit_vs_cnn.config.parsing import build
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import read_rows
 from vit_vs_cnn.runs.cell import read_result
@@ -22,6 +23,7 @@ class CellStatus:
     """One cell as its folder shows it.
 
     Arguments:
+        budget: how long it trains.
         state: done; running, by a process that lives; failed, when it was last run; waiting, begun or not.
         step: optimizer steps done; None if it has not begun.
         steps: how many there will be, or were to be; None while that is not known.
@@ -32,6 +34,7 @@ class CellStatus:
     contender: str
     train_size: int
     seed: int
+    budget: Budget
     state: Literal["done", "running", "failed", "waiting"]
     step: int | None = None
     steps: int | None = None
@@ -40,11 +43,18 @@ class CellStatus:
     accuracy: float | None = None
     reason: str | None = None
     host: str | None = None
+    is_one_budget_of_several: bool = False
 
     @property
     def name(self) -> str:
-        """For a reader: contender, size, seed."""
-        return f"{self.contender}-n{self.train_size}-s{self.seed}"
+        """For a reader: contender, size, seed; and the budget where there are several."""
+        budget = f" of {self.budget.text}" if self.is_one_budget_of_several else ""
+        return f"{self.contender}-n{self.train_size}-s{self.seed}{budget}"
+
+    @property
+    def amount(self) -> float:
+        """Of its budget, in whatever that is counted: what its time grows with, but for its contender and its size."""
+        return float(self.budget.amounts[0] * (self.train_size if self.budget.unit == "epochs" else 1))
 
 
 @dataclass(frozen=True)
@@ -67,25 +77,26 @@ class ExperimentStatus:
 
 def read_status(folder: Path) -> ExperimentStatus:
     """The status of the experiment in a folder. Raises InputError: no experiment is there."""
-    names = read_grid(folder)
+    grid = read_grid(folder)
     values = read_config(folder / "experiment.yaml")
     try:
-        budget = dict(values["protocol"]["budget"])
-    except (KeyError, TypeError, ValueError) as error:
+        budget = build(Budget, values["protocol"]["budget"], where="protocol.budget")
+    except (KeyError, TypeError, InputError) as error:
         raise InputError(f"{folder / 'experiment.yaml'} has no protocol.budget; train writes it anew") from error
-    cells = [_read_cell(folder / "cells" / name, steps=budget.get("steps")) for name in names]
+    cells = [_read_cell(folder / "cells" / name, own or budget) for name, own in grid.items()]
+    if len({cell.budget.text for cell in cells}) > 1:
+        cells = [replace(cell, is_one_budget_of_several=True) for cell in cells]
     workers = (values.get("executor") or {}).get("workers") or 1
     running = sum(cell.state == "running" for cell in cells)
-    left = seconds_left(cells, workers=max(workers, running), by_size=budget.get("epochs") is not None)
-    return ExperimentStatus(folder.resolve().name, cells, left)
+    return ExperimentStatus(folder.resolve().name, cells, seconds_left(cells, workers=max(workers, running)))
 
 
-def _read_cell(folder: Path, *, steps: int | None) -> CellStatus:
+def _read_cell(folder: Path, budget: Budget) -> CellStatus:
     match = re.fullmatch(r"(.+)-n(\d+)-s(-?\d+)-[0-9a-f]+", folder.name)
     if match is None:
         raise InputError(f"{folder}: this is not the name of a cell's folder")
     about: dict[str, Any] = {"folder": folder.name, "contender": match[1], "train_size": int(match[2])}
-    about |= {"seed": int(match[3]), "steps": steps}
+    about |= {"seed": int(match[3]), "budget": budget, "steps": budget.to_dict().get("steps")}
     if (result := _result(folder / "result.json")) is not None:
         if isinstance(result, str):
             return CellStatus(**about, state="failed", reason=result)
@@ -123,40 +134,35 @@ def _read_json(path: Path) -> Mapping[str, Any]:
     return values if isinstance(values, dict) else {}
 
 
-def seconds_left(cells: Sequence[CellStatus], *, workers: int, by_size: bool) -> float | None:
+def seconds_left(cells: Sequence[CellStatus], *, workers: int) -> float | None:
     """Seconds until all cells are through; None where there is nothing to tell from.
 
-    The training time of a contender's cells that are done is taken for its others: as it is under a budget in steps or
-    FLOPs, in proportion to the training size under a budget in epochs. The sum over the cells is shared out evenly
-    over the workers; the longest cell that runs is a lower bound.
+    The training time of a contender's cells that are done is taken for its others, in proportion to the budget, and to
+    the training size under a budget in epochs. The sum over the cells is shared out evenly over the workers; the
+    longest cell that runs is a lower bound.
 
     Arguments:
         cells: all of the grid. Those that failed are not tried again before the command is.
-        by_size: whether a cell's time grows with its training size.
     """
-    left = [_left(cell, cells, by_size=by_size) for cell in cells if cell.state in ("running", "waiting")]
+    left = [_left(cell, cells) for cell in cells if cell.state in ("running", "waiting")]
     if any(seconds is None for seconds in left):
         return None
     known = [seconds for seconds in left if seconds is not None]
     return max(sum(known) / max(1, min(workers, len(known))), *known) if known else 0.0
 
 
-def _left(cell: CellStatus, cells: Sequence[CellStatus], *, by_size: bool) -> float | None:
+def _left(cell: CellStatus, cells: Sequence[CellStatus]) -> float | None:
     if cell.step is not None and cell.steps and cell.steps_per_second:
         return max(0, cell.steps - cell.step) / cell.steps_per_second
     share = 1 - cell.step / cell.steps if cell.step is not None and cell.steps else 1.0
-    whole = _expected(cell, cells, by_size=by_size)
+    whole = _expected(cell, cells)
     return None if whole is None else share * whole
 
 
-def _expected(cell: CellStatus, cells: Sequence[CellStatus], *, by_size: bool) -> float | None:
+def _expected(cell: CellStatus, cells: Sequence[CellStatus]) -> float | None:
     """Seconds of a whole cell: the mean over those of its contender that are done or tell their speed."""
-
-    def scale(other: CellStatus) -> float:
-        return cell.train_size / other.train_size if by_size else 1.0
-
-    akin = [other for other in cells if other.contender == cell.contender]
-    times = [other.seconds * scale(other) for other in akin if other.seconds is not None]
+    akin = [(other, cell.amount / other.amount) for other in cells if other.contender == cell.contender]
+    times = [other.seconds * scale for other, scale in akin if other.seconds is not None]
     if not times:
-        times = [o.steps / o.steps_per_second * scale(o) for o in akin if o.steps and o.steps_per_second]
+        times = [o.steps / o.steps_per_second * scale for o, scale in akin if o.steps and o.steps_per_second]
     return sum(times) / len(times) if times else None

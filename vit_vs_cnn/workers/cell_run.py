@@ -276,6 +276,7 @@ def _identity_of(cell: Cell, trained: Trained, pool: Pool) -> dict[str, Any]:
         "trials": cell.recipe.trials,
         "starts_from": cell.start.name if isinstance(cell.start, Cell) else cell.start and str(cell.start),
         "train_size": cell.train_size,
+        "budget": cell.budget.short,
         "seed": cell.seed,
         "data": {**pool.source.provenance(), "fingerprint": cell.fingerprint},
         "subset": trained.images.subset_hash,

@@ -1,0 +1,250 @@
+"""What more training changes: the same runs with several budgets, and two contenders that were given equally much."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+from typing import Any, Literal
+
+import numpy as np
+
+from vit_vs_cnn.config.schema import Budget
+from vit_vs_cnn.experiments.matching import EQUAL
+from vit_vs_cnn.runs.cell import budget_of
+from vit_vs_cnn.statistics.estimate import Estimate
+from vit_vs_cnn.statistics.means import (
+    accuracy_interval,
+    accuracy_interval_without_images,
+    difference_of_accuracies,
+    difference_over_seeds,
+)
+
+Result = Mapping[str, Any]
+Cost = Literal["steps", "flops", "seconds"]
+#: What the costs of a training are called.
+COST_NAMES: dict[Cost, str] = {"steps": "steps", "flops": "training FLOPs", "seconds": "training time"}
+#: Of which a report speaks: times vary with what else runs.
+LASTING: tuple[Cost, ...] = ("steps", "flops")
+_SAME = 1.01
+
+
+@dataclass(frozen=True)
+class BudgetPoint:
+    """One contender at one size with one budget, where there are several.
+
+    Arguments:
+        budget: for a reader.
+        accuracy: mean over its seeds.
+        gained: over the next shorter budget, paired by seed; None for the shortest.
+    """
+
+    contender: str
+    size: int
+    budget: str
+    accuracy: Estimate
+    gained: Estimate | None
+
+
+@dataclass(frozen=True)
+class BudgetGap:
+    """Two contenders at one size with one budget.
+
+    Arguments:
+        budget: for a reader.
+        difference: accuracy of the first of their pair minus that of the second.
+    """
+
+    size: int
+    budget: str
+    difference: Estimate
+
+
+@dataclass(frozen=True)
+class EqualCost:
+    """Two contenders at one size that were given equally much of a cost: what the one of both that got less was given.
+
+    Arguments:
+        ratio: what the first was given with its longest budget for each unit of what the second was given.
+        difference: accuracy of the first minus that of the second at equal cost; None where the one that was given more
+            has no run that is short enough.
+        interpolated: whether that lies between two runs.
+    """
+
+    size: int
+    cost: Cost
+    ratio: float
+    difference: Estimate | None
+    interpolated: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return dataclasses.asdict(self)
+
+
+class Budgets:
+    """The results of a grid by budget, the longest last.
+
+    Arguments:
+        results: of finished cells.
+        correct: by the result's ``cell``, whether each image is classified rightly; None where that is unknown.
+    """
+
+    def __init__(self, results: Sequence[Result], correct: Mapping[str, np.ndarray] | None = None) -> None:
+        several = len(set(map(_place, results))) < len(results)
+        found: dict[tuple[float, str], list[Result]] = {}
+        for result in results:
+            budget = budget_of(result) if several else None
+            found.setdefault((0.0, "") if budget is None else (float(budget.amounts[0]), budget.short), []).append(
+                result
+            )
+        self.groups = {text: found[amount, text] for amount, text in sorted(found)}
+        self._correct = correct
+        self._by_place = {text: {_place(r): r for r in group} for text, group in self.groups.items()}
+
+    @property
+    def longest(self) -> list[Result]:
+        """The results of the longest budget."""
+        return list(self.groups.values())[-1]
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Every budget for a reader, the longest last; none where there is only one."""
+        return tuple(map(_told, self.groups)) if len(self.groups) > 1 else ()
+
+    def points(self) -> list[BudgetPoint]:
+        """Every contender and size with every budget, by size and contender."""
+        places = sorted({(n, name) for by_place in self._by_place.values() for name, n, _ in by_place})
+        return [point for n, name in places for point in self._points(name, n)] if self.texts else []
+
+    def gaps(self, first: str, second: str) -> list[BudgetGap]:
+        """A pair at every size and with every budget that both have a seed in common at."""
+        found = []
+        for text, by_place in self._by_place.items() if self.texts else ():
+            for size in sorted({n for _, n, _ in by_place}):
+                ours, theirs = _both(_at(by_place, first, size), _at(by_place, second, size))
+                if ours:
+                    difference = self._difference(list(map(self._whole, ours)), list(map(self._whole, theirs)))
+                    found.append(BudgetGap(size, _told(text), difference))
+        return found
+
+    def at_equal(self, first: str, second: str, cost: Cost) -> list[EqualCost]:
+        """A pair at every size at which both have a seed in common and the cost of all runs is known.
+
+        Between two budgets b < c of one contender and seed the answers are taken to change evenly with the logarithm of
+        the cost: (1 - w) x_b + w x_c, w = log(C / C_b) / log(C_c / C_b). Learning slows down, so that this gives the
+        one that is cut short too little rather than too much.
+        """
+        longest = list(self._by_place.values())[-1]
+        found = []
+        for size in sorted({n for _, n, _ in longest}):
+            ours, theirs = _both(_at(longest, first, size), _at(longest, second, size))
+            costs = [(_cost(one, cost), _cost(two, cost)) for one, two in zip(ours, theirs, strict=True)]
+            if costs and all(one and two for one, two in costs):
+                found.append(self._equal(size, cost, ours, theirs, costs))
+        return found
+
+    def _equal(
+        self, size: int, cost: Cost, ours: list[Result], theirs: list[Result], costs: list[tuple[float, float]]
+    ) -> EqualCost:
+        ratio = fmean(one for one, _ in costs) / fmean(two for _, two in costs)
+        goals = [min(pair) for pair in costs]
+        sides = [[self._cut(r, cost, goal) for r, goal in zip(side, goals, strict=True)] for side in (ours, theirs)]
+        whole = [one for side in sides for one in side if one is not None]
+        if len(whole) == 2 * len(goals):
+            return EqualCost(size, cost, ratio, self._difference(*sides), max(ratio, 1 / ratio) > _SAME)
+        if max(ratio, 1 / ratio) > EQUAL:
+            return EqualCost(size, cost, ratio, None, interpolated=False)
+        sides = [list(map(self._whole, side)) for side in (ours, theirs)]
+        return EqualCost(size, cost, ratio, self._difference(*sides), interpolated=False)
+
+    def _points(self, contender: str, size: int) -> list[BudgetPoint]:
+        found: list[BudgetPoint] = []
+        before: list[Result] = []
+        for text, by_place in self._by_place.items():
+            runs = _at(by_place, contender, size)
+            if not runs:
+                continue
+            now, shorter = _both(runs, before)
+            gained = self._difference(list(map(self._whole, now)), list(map(self._whole, shorter))) if now else None
+            found.append(BudgetPoint(contender, size, _told(text), self._accuracy(runs), gained))
+            before = runs
+        return found
+
+    def _accuracy(self, runs: list[Result]) -> Estimate:
+        if self._correct is not None:
+            return accuracy_interval(np.stack([self._correct[r["cell"]] for r in runs]))
+        images = min(int(r["scored_images"]) for r in runs)
+        return accuracy_interval_without_images([float(r["accuracy"]) for r in runs], images)
+
+    def _whole(self, result: Result) -> "_Answers":
+        row = None if self._correct is None else self._correct[result["cell"]].astype(np.float64)
+        return _Answers(float(result["accuracy"]), int(result["scored_images"]), row)
+
+    def _cut(self, result: Result, cost: Cost, goal: float) -> "_Answers | None":
+        """What a run would have answered at a cost, out of itself and its shorter budgets."""
+        place = _place(result)
+        runs = [by_place[place] for by_place in self._by_place.values() if place in by_place]
+        costed = sorted(((c, r) for r in runs if (c := _cost(r, cost))), key=lambda pair: pair[0])
+        if costed[-1][0] <= _SAME * goal:
+            return self._whole(costed[-1][1])
+        for (low, shorter), (high, longer) in pairwise(costed):
+            if low <= goal <= high:
+                return self._whole(shorter).towards(self._whole(longer), math.log(goal / low) / math.log(high / low))
+        return None
+
+    @staticmethod
+    def _difference(first: Sequence["_Answers | None"], second: Sequence["_Answers | None"]) -> Estimate:
+        one, two = ([answers for answers in side if answers is not None] for side in (first, second))
+        rows = [[answers.row for answers in side if answers.row is not None] for side in (one, two)]
+        if all(rows):
+            return difference_over_seeds(np.stack(rows[0]), np.stack(rows[1]), paired_seeds=True).interval()
+        images = (min(answers.images for answers in one), min(answers.images for answers in two))
+        ours, theirs = (np.array([answers.accuracy for answers in side]) for side in (one, two))
+        return difference_of_accuracies(ours, theirs, images).interval()
+
+
+@dataclass(frozen=True, eq=False)
+class _Answers:
+    """What one network does: its accuracy and, where it is known, its score on each image, from 0 to 1."""
+
+    accuracy: float
+    images: int
+    row: np.ndarray | None
+
+    def towards(self, other: "_Answers", share: float) -> "_Answers":
+        """A mixture of both, with so large a share of the other."""
+        row = None if self.row is None or other.row is None else (1 - share) * self.row + share * other.row
+        return _Answers((1 - share) * self.accuracy + share * other.accuracy, self.images, row)
+
+
+def _at(by_place: Mapping[tuple[str, int, int], Result], contender: str, size: int) -> list[Result]:
+    """The runs of a contender at a size, by seed."""
+    return [
+        result
+        for (name, n, _), result in sorted(by_place.items(), key=lambda item: item[0])
+        if (name, n) == (contender, size)
+    ]
+
+
+def _place(result: Result) -> tuple[str, int, int]:
+    return str(result["contender"]), int(result["train_size"]), int(result.get("seed", 0))
+
+
+def _both(first: Sequence[Result], second: Sequence[Result]) -> tuple[list[Result], list[Result]]:
+    """The runs of the seeds that both sides have."""
+    one, two = ({int(r.get("seed", 0)): r for r in side} for side in (first, second))
+    shared = sorted(one.keys() & two.keys())
+    return [one[seed] for seed in shared], [two[seed] for seed in shared]
+
+
+def _cost(result: Result, cost: Cost) -> float:
+    """What a run was given; 0 where that is unknown. All runs have equally large batches: MACs do for FLOPs."""
+    known = {"steps": result.get("steps"), "seconds": result.get("train_seconds")}
+    known["flops"] = result.get("flops") or result.get("macs")
+    return float(known[cost] or 0)
+
+
+def _told(short: str) -> str:
+    return Budget.of_text(short).text if short else ""
