@@ -60,7 +60,7 @@ BASE: dict[str, Any] = {
     },
     "trainer": {"accelerator": "cpu", "devices": 1, "precision": "32-true", "accumulate_grad_batches": 1},
     "execution": {"compile": False, "channels_last": False, "checkpoint_interval": 1, "watchers": []},
-    "executor": {"name": "local", "threads": 1, "retries": 1, "resources": {"CPU": 1.0}},
+    "executor": {"name": "local", "retries": 1, "resources": {"CPU": 1.0}},
     "tuning": {"pruner": "none", "seeds": [0], "draw_seed": 0},
     "minutes": None,
 }

@@ -31,7 +31,9 @@ def _photographs(root: Path, *, classes: tuple[int, ...], of_each: int, side: in
 
 def _decide(tmp_path: Path, *words: str) -> int:
     given = ["--data.root", str(tmp_path / "photos"), "--data.folder.cache", str(tmp_path / "cache")]
-    return main(["train", "--config", str(CONFIG), *given, "--output", str(tmp_path / "runs"), *words])
+    return main(
+        ["train", "--config", str(CONFIG), "--executor", "local", *given, "--output", str(tmp_path / "runs"), *words]
+    )
 
 
 def test_a_folder_goes_to_a_report_and_the_same_command_keeps_its_grid(tmp_path, capsys):

@@ -41,7 +41,7 @@ def _values(output, **executor) -> dict[str, Any]:
     resnet = {**values["contenders"]["resnet"], "model": {"name": "resnet8", "width": 2}}
     values["contenders"] = {"later": {**resnet, "starts_from": "resnet"}, "resnet": resnet}
     values["protocol"] |= {"seeds": [3, 4], "budget": {"steps": 9}}
-    values["executor"] = {"threads": 1, **executor}
+    values["executor"] = executor
     return values
 
 
@@ -155,7 +155,7 @@ def test_ray_that_is_missing_is_named(tmp_path):
 class _Stub:
     """Workers that take cells in this process, and end as a script says."""
 
-    threads, most = 1, 2
+    most = 2
 
     def __init__(self, script):
         self.script = script

@@ -140,6 +140,7 @@ class Experiment:
             "seed": seed,
             "budget": _plain(budget or self.protocol.budget.largest),
             "batch_size": self.protocol.batch_size,
+            **({} if self.protocol.threads == 1 else {"threads": self.protocol.threads}),
             "scored_on": self.protocol.scored_on,
             "contender": mine,
             "world_size": world_size,

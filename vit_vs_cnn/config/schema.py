@@ -11,8 +11,8 @@ from vit_vs_cnn.plain import Plain
 from vit_vs_cnn.training.optimizers import Optimizer
 from vit_vs_cnn.training.schedules import Schedule
 
-#: Images of one step, and trials of one contender and size: more are a slip of the pen.
-MOST_AT_ONCE, MOST_TRIALS = 2**20, 10_000
+#: Images of one step, trials of one contender and size, threads: more are a slip of the pen.
+MOST_AT_ONCE, MOST_TRIALS, MOST_THREADS = 2**20, 10_000, 1024
 
 
 @dataclass(frozen=True)
@@ -133,6 +133,8 @@ class Protocol:
         train_sizes: Labelled images that a contender may use, validation included; "all" for every one there is.
         seeds: One run of every contender and size for each; the seed picks the subset, so contenders are paired.
         batch_size: Images of one optimizer step, over all devices.
+        threads: PyTorch's threads in every run. They decide how sums are rounded, and rounding alone moves a run: with
+            as many it ends with the same weights whoever runs it. With --executor processes several runs go at a time.
         scored_on: test, or validation while recipes are being chosen: then the test set stays shut.
         trials: Recipes to try for every contender and size before the grid runs, out of contenders.NAME.search, scored
             on validation images alone; null to run the recipes as they are written.
@@ -142,6 +144,7 @@ class Protocol:
     train_sizes: list[int | Literal["all"]] = field(default_factory=lambda: ["all"])
     seeds: list[int] = field(default_factory=lambda: [0])
     batch_size: int = 128
+    threads: int = 1
     scored_on: Literal["test", "validation"] = "test"
     trials: int | None = None
 
@@ -152,6 +155,8 @@ class Protocol:
             raise InputError("train_sizes and seeds must not name a value twice")
         if not 1 <= self.batch_size <= MOST_AT_ONCE:
             raise InputError(f"batch_size {self.batch_size} must be at least 1, and at most {MOST_AT_ONCE}")
+        if not 1 <= self.threads <= MOST_THREADS:
+            raise InputError(f"threads {self.threads} must be from 1 to {MOST_THREADS}")
         if self.trials is not None and not 1 <= self.trials <= MOST_TRIALS:
             raise InputError(f"trials {self.trials} must be at least 1, and at most {MOST_TRIALS}")
 
@@ -233,9 +238,7 @@ class Executor:
     Args:
         name: this process (local), several of them (processes), a Ray cluster (ray) or a job array (slurm).
         workers: Workers at a time; null for as many as there are cells, and for the executor processes for one for each
-            GPU, or else for each core.
-        threads: Threads of PyTorch in a cell; null for what there is, shared out evenly. With as many threads as before
-            a cell ends with the same weights whoever runs it.
+            GPU, or else as many as the cores have threads for.
         address: For ray: auto for the cluster that this machine is part of, local for one of its own, or HOST:PORT.
         resources: For ray: what a worker takes of a node, such as {CPU: 4, GPU: 1}.
         slurm: For slurm: what each job asks for, in submitit's words, such as {timeout_min: 240, gpus_per_node: 1,
@@ -245,7 +248,6 @@ class Executor:
 
     name: Literal["local", "processes", "ray", "slurm"] = "local"
     workers: int | None = None
-    threads: int | None = None
     address: str = "local"
     resources: dict[str, float] = field(default_factory=lambda: {"CPU": 1.0})
     slurm: Plain = field(default_factory=Plain)
@@ -254,7 +256,7 @@ class Executor:
     def __post_init__(self) -> None:
         if self.workers is not None and self.name == "local":
             raise InputError(f"workers {self.workers} are of the other executors; local is this process")
-        for name, least, most in (("workers", 1, 4096), ("threads", 1, 1024), ("retries", 0, 1000)):
+        for name, least, most in (("workers", 1, 4096), ("retries", 0, 1000)):
             if (value := getattr(self, name)) is not None and not least <= value <= most:
                 raise InputError(f"{name} {value} must be from {least} to {most}")
         if wrong := [name for name, amount in self.resources.items() if amount < 0]:

@@ -32,26 +32,15 @@ def side_by_side(experiment: Experiment, cells: int) -> float:
     is not known here: 1.
 
     Arguments:
-        experiment: whose executor block says how many processes and threads.
+        experiment: whose executor block says how many processes, and whose protocol how many threads.
         cells: how many there are to run.
     """
     if experiment.executor.name != "processes":
         return 1.0
-    workers = min(count_workers(experiment.executor), cells)
+    workers = min(count_workers(experiment), cells)
     on_gpu = torch.cuda.device_count() if experiment.trainer.get("accelerator", "auto") != "cpu" else 0
-    room = on_gpu or (os.cpu_count() or 1) / threads_of_a_run(experiment)
+    room = on_gpu or (os.cpu_count() or 1) / experiment.protocol.threads
     return max(1.0, min(float(workers), room))
-
-
-def threads_of_a_run(experiment: Experiment) -> int:
-    """PyTorch's threads in one run of the experiment's executor."""
-    executor = experiment.executor
-    if executor.threads is not None:
-        return executor.threads
-    if executor.name == "ray":
-        return max(1, int(executor.resources.get("CPU", 1)))
-    workers = count_workers(executor) if executor.name == "processes" else 1
-    return max(1, torch.get_num_threads() // workers)
 
 
 def seconds_per_step(experiment: Experiment, contender: str, pool: Pool) -> float:
@@ -75,7 +64,7 @@ def seconds_per_step(experiment: Experiment, contender: str, pool: Pool) -> floa
     except (MisconfigurationException, ValueError, RuntimeError) as error:
         raise InputError(f"trainer: {' '.join(str(error).split())}") from error
     optimizer = experiment.recipe(contender, size).optimizer.build(network)
-    with threads_set(threads_of_a_run(experiment)):
+    with threads_set(experiment.protocol.threads):
         return _median_step(fabric, network, optimizer, _batches(experiment, contender, images, fabric.device))
 
 

@@ -40,7 +40,6 @@ class RayTasks:
         if self._is_ours:
             _connect(ray, executor.address)
         self.most = min(cells, executor.workers or cells)
-        self.threads = executor.threads or max(1, int(executor.resources.get("CPU", 1)))
         options = _options(executor.resources)
         self._task = self._ray.remote(max_retries=0, scheduling_strategy="SPREAD", **options)(work)
         self._tasks: list[Any] = []

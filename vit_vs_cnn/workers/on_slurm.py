@@ -33,10 +33,10 @@ class SlurmJobs:
         parameters = dict(executor.slurm)
         cluster = parameters.pop("cluster", "slurm")
         self.most = min(cells, executor.workers or cells)
-        self.threads = executor.threads or int(parameters.get("cpus_per_task", 1))
         try:
             self._executor: Any = submitit.AutoExecutor(folder=experiment.folder / "slurm", cluster=cluster)
-            self._executor.update_parameters(**{"name": experiment.name, "cpus_per_task": 1, **parameters})
+            own = {"name": experiment.name, "cpus_per_task": experiment.protocol.threads}
+            self._executor.update_parameters(**own | parameters)
         except (NameError, RuntimeError, TypeError, ValueError, AssertionError) as error:
             raise InputError(f"executor.slurm: {' '.join(str(error).split())}") from error
         self._jobs: list[Any] = []

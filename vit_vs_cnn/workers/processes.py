@@ -10,7 +10,7 @@ from multiprocessing.context import SpawnProcess
 
 import torch
 
-from vit_vs_cnn.config.experiment import Executor, Experiment
+from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.workers.work import PATIENCE, Order, Outcome, work
 
 
@@ -25,14 +25,12 @@ class LocalProcesses:
     """Where there are several GPUs and each cell takes one, every process has one of its own as far as they go.
 
     Arguments:
-        experiment: whose executor block says how many processes and threads.
+        experiment: whose executor block says how many processes.
         cells: how many there are to run: no more processes than that.
     """
 
     def __init__(self, experiment: Experiment, cells: int) -> None:
-        executor = experiment.executor
-        self.most = max(1, min(count_workers(executor), cells))
-        self.threads = executor.threads or max(1, torch.get_num_threads() // self.most)
+        self.most = max(1, min(count_workers(experiment), cells))
         takes_one = experiment.trainer.get("devices", 1) in (1, "1")
         self._gpus = _visible_gpus() if takes_one else []
         self._children: list[_Child] = []
@@ -78,9 +76,10 @@ class LocalProcesses:
         self._children = []
 
 
-def count_workers(executor: Executor) -> int:
+def count_workers(experiment: Experiment) -> int:
     """How many processes the executor ``processes`` has."""
-    return executor.workers or torch.cuda.device_count() or torch.get_num_threads()
+    room = max(1, torch.get_num_threads() // experiment.protocol.threads)
+    return experiment.executor.workers or torch.cuda.device_count() or room
 
 
 def _serve(connection: Connection, order: Order, gpu: str | None) -> None:

@@ -23,8 +23,6 @@ from vit_vs_cnn.workers.work import POLL_SECONDS, Order, Outcome, on_termination
 class Workers(Protocol):
     """A way to start workers: processes, tasks of a cluster, jobs of a queue."""
 
-    #: PyTorch's, in each worker.
-    threads: int
     #: Workers at a time.
     most: int
 
@@ -58,18 +56,22 @@ def run_cells(cells: list[Cell], pool: Pool, *, console: Console) -> None:
     executor, turns = experiment.executor, Turns(datetime.now(UTC), experiment.executor.retries)
     finished = {cell.folder for cell in cells if cell.is_finished}
     missing = [cell for cell in cells if cell.folder not in finished]
+    order = Order(missing, turns, experiment.protocol.threads)
     if executor.name == "local" or not missing:
         for cell in cells:
             if cell.folder in finished:
                 console.print(f"{cell.name}  finished before: {cell.folder}", soft_wrap=True)
-        with threads_set(executor.threads):
-            order = Order(missing, turns, torch.get_num_threads())
+        if len(missing) > 1 and (idle := torch.get_num_threads() - order.threads) > 0 and not torch.cuda.is_available():
+            console.print(
+                f"{idle} more threads have nothing to do: --executor processes runs several cells at a time",
+                soft_wrap=True,
+            )
+        with threads_set(order.threads):
             take_cells(order, pool, console=console, patient=True)
         return
     if is_launched_from_outside():
         raise InputError(f"executor {executor.name}: a launcher has started the processes already; take local")
     workers = _workers(experiment, len(missing), console)
-    order = Order(missing, turns, workers.threads)
     view = CellsView(experiment.folder, console)
     with view.shown():
         supervise(order, workers, view)
@@ -140,10 +142,10 @@ def _interrupt() -> None:
 
 
 @contextmanager
-def threads_set(count: int | None) -> Iterator[None]:
+def threads_set(count: int) -> Iterator[None]:
     """PyTorch with so many threads, and with as many as before behind the block."""
     before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
+    torch.set_num_threads(count)
     try:
         yield
     finally:
