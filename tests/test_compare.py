@@ -22,6 +22,7 @@ PARTS = {"accuracy", "confidence", "robustness", "similarity", "cost", "differen
 def experiment(trained_once, tmp_path) -> Path:
     """A copy that a test may change, somewhere else than where it was trained."""
     shutil.copytree(trained_once, tmp_path / "moved")
+    shutil.copytree(trained_once.parent / "test-sets", tmp_path / "test-sets")
     return tmp_path / "moved"
 
 
@@ -31,7 +32,8 @@ def _cell(experiment: Path, name: str) -> Path:
 
 
 def _ledger(experiment: Path) -> list[dict]:
-    return [json.loads(line) for line in (experiment / "test_ledger.jsonl").read_text().splitlines()]
+    (path,) = (experiment.parent / "test-sets").glob("*.jsonl")
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def _compare(*words) -> int:

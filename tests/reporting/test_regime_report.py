@@ -18,6 +18,7 @@ from vit_vs_cnn.reporting.regime_tables import duplicate_pairs_table, duplicates
 from vit_vs_cnn.runs.answers import MAJORITY
 from vit_vs_cnn.runs.contamination import Contamination
 from vit_vs_cnn.runs.evaluation import Predictions
+from vit_vs_cnn.runs.ledger import TestLedger
 
 SIZES, SEEDS, IMAGES = (50, 110, 230, 470), (0, 1, 2), 307
 CURVES = {"vit": (0.9, 0.20), "resnet": (0.8, 0.25), "a<b>": (0.95, 0.15)}
@@ -33,6 +34,7 @@ def _made_up(folder: Path, *, contenders=("vit", "resnet"), sizes=SIZES, seeds=S
     folder.mkdir(parents=True)
     (folder / "experiment.yaml").write_text(yaml.safe_dump(experiment_from_dict(values).to_dict()))
     labels, names = torch.zeros(IMAGES, dtype=torch.int64), []
+    ledger = TestLedger(folder.parent, "ba4")
     for n in sizes:
         for seed in seeds:
             for contender in contenders:
@@ -44,11 +46,11 @@ def _made_up(folder: Path, *, contenders=("vit", "resnet"), sizes=SIZES, seeds=S
                 cell = folder / "cells" / names[-1]
                 cell.mkdir(parents=True)
                 Predictions(logits, labels, [f"test-{i}" for i in range(IMAGES)]).save(cell / "predictions.npz")
-                (cell / "result.json").write_text(
-                    json.dumps(_result(names[-1], contender, n, seed, correct, scored_on))
-                )
+                result = _result(names[-1], contender, n, seed, correct, scored_on)
+                noted = ledger.record(weights=str(cell), accuracy=result["accuracy"], what=cell.name, cell=None)
+                result |= {"weights": str(cell), "ledger_entry": noted.entry}
+                (cell / "result.json").write_text(json.dumps(result))
     (folder / "grid.json").write_text(json.dumps(names))
-    (folder / "test_ledger.jsonl").write_text("".join(json.dumps({"weights": n}) + "\n" for n in names) + '{"cut sho')
     return folder
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.networks import unequal_compute
-from vit_vs_cnn.statistics.verdict import early_end, unequal_trials
+from vit_vs_cnn.statistics.verdict import early_end, reservations, unequal_trials
 
 Result = Mapping[str, Any]
 
@@ -13,6 +13,8 @@ Result = Mapping[str, Any]
 def obstacle(first: Sequence[Result], second: Sequence[Result]) -> str | None:
     """Why the runs of two contenders at one size allow no verdict, whatever their number; None if they do."""
     both = [*first, *second]
+    if (reserved := reservations(r.get("reservation") for r in both)) is not None:
+        return reserved
     if (unequal := unequal_trials(r.get("trials", 1) for r in both)) is not None:
         return unequal
     if (early := early_end(r.get("ended_early") for r in both)) is not None:
@@ -34,7 +36,9 @@ def warnings_of(results: Sequence[Result]) -> list[str]:
     """
     if len({r.get("scored_on", "test") for r in results}) > 1:
         raise InputError("results: some are scored on test images, others on validation images")
+    reserved = dict.fromkeys(why for r in results if (why := r.get("reservation")))
     found = [
+        *(f"{why[0].upper()}{why[1:]}." for why in reserved),
         *_differing(results, "Recipes had unequal trials", lambda r: r.get("trials", 1)),
         *_differing(results, "Augmentation differs", _augmentation),
         *_differing(results, "Budgets differ", lambda r: r.get("identity", {}).get("budget")),

@@ -14,6 +14,7 @@ from vit_vs_cnn.experiments.runner import read_results
 from vit_vs_cnn.regimes.analysis import Analysis, analyse
 from vit_vs_cnn.regimes.answer import answer
 from vit_vs_cnn.regimes.measurements import load_answers
+from vit_vs_cnn.runs.ledger import account_of, test_set_of
 
 if TYPE_CHECKING:
     import pandas
@@ -74,12 +75,14 @@ def findings_of(folder: Path) -> Findings:
         InputError: no experiment there, or none of its cells is finished.
     """
     results = sorted(read_results(folder), key=lambda r: (r["train_size"], r["seed"], r["contender"]))
+    account = account_of(folder, test_set_of(results[0]))
+    judged = [{**r, "reservation": account.reservation(r["contender"])} for r in results]
     try:
         answers, notes = load_answers(folder, results), ()
     except InputError as error:
-        return Findings(results, analyse(results), None, (f"Intervals do without the predictions: {error}.",), folder)
+        return Findings(results, analyse(judged), None, (f"Intervals do without the predictions: {error}.",), folder)
     told = {"majority": answers.majority, "few_classes": answers.few_classes}
-    return Findings(results, analyse(results, answers.correct, **told), answers.correct, notes, folder)
+    return Findings(results, analyse(judged, answers.correct, **told), answers.correct, notes, folder)
 
 
 def recorded_results(path: Path) -> list[dict[str, Any]]:

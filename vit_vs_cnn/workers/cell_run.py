@@ -18,9 +18,10 @@ from vit_vs_cnn.data.datamodule import TrainingData
 from vit_vs_cnn.errors import DamagedFile, InputError, Interrupted, ProcessLost, TrainingDiverged
 from vit_vs_cnn.files import read_rows, remove_partials
 from vit_vs_cnn.runs.cell import Cell, read_result
-from vit_vs_cnn.runs.evaluation import Predictions, TestLedger, evaluate, hash_weights, predict
+from vit_vs_cnn.runs.evaluation import Predictions, evaluate, hash_weights, predict
 from vit_vs_cnn.runs.failures import write_failure
 from vit_vs_cnn.runs.images import CellImages, Pool
+from vit_vs_cnn.runs.ledger import Noted, TestLedger, output_of
 from vit_vs_cnn.runs.networks import start_from
 from vit_vs_cnn.runs.plan import Plan, make_plan, starting_network
 from vit_vs_cnn.seeds import derive_seed
@@ -128,18 +129,18 @@ def _result(cell: Cell, trained: "Trained", pool: Pool, began: datetime) -> dict
     held = trained.images.validation
     validation = predict(network, held, normalise, what=cell.name) if len(held) else None
     if cell.experiment.protocol.scored_on == "test":
-        ledger = TestLedger(cell.experiment.folder / "test_ledger.jsonl")
-        predictions, times = evaluate(
-            network, pool.test, normalise, ledger=ledger, what=cell.name, keep=cell.predictions
+        ledger = TestLedger(output_of(cell.experiment.folder), pool.test.fingerprint())
+        predictions, noted = evaluate(
+            network, pool.test, normalise, ledger=ledger, what=cell.name, cell=cell, keep=cell.predictions
         )
     else:
         assert validation is not None, "the pool refuses to draw such a cell"
-        predictions, times = validation, 0
+        predictions, noted = validation, None
         predictions.save(cell.predictions)
     return {
         **_identity_of(cell, trained, pool),
         "scored_on": cell.experiment.protocol.scored_on,
-        **_scores(predictions, times),
+        **_scores(predictions, noted),
         **_cost(cell, trained, began),
         "validation_accuracy": None if validation is None else validation.accuracy,
         "validation_curve": _validation_curve(cell) if len(held) else None,
@@ -285,7 +286,7 @@ def _identity_of(cell: Cell, trained: Trained, pool: Pool) -> dict[str, Any]:
     }
 
 
-def _scores(predictions: Predictions, times: int) -> dict[str, Any]:
+def _scores(predictions: Predictions, noted: Noted | None) -> dict[str, Any]:
     count = len(predictions.labels)
     interval = wilson_interval(int(predictions.correct.sum()), count)
     return {
@@ -294,7 +295,8 @@ def _scores(predictions: Predictions, times: int) -> dict[str, Any]:
         "accuracy_interval": [interval.low, interval.high],
         "loss": predictions.loss,
         "calibration_error": predictions.calibration_error,
-        "test_evaluations": times,
+        "test_evaluations": 0 if noted is None else noted.times,
+        "ledger_entry": None if noted is None else noted.entry,
     }
 
 
