@@ -61,8 +61,8 @@ def test_a_result_holds_what_the_design_promises(finished):
         result = json.loads(path.read_text())
         for key in (
             "accuracy accuracy_interval loss calibration_error parameters macs steps images epochs flops train_seconds "
-            "subset versions commit hardware weights precision test_evaluations ledger_entry validation_accuracy validation_curve "
-            "data"
+            "subset versions commit hardware weights precision test_evaluations validation_accuracy validation_curve "
+            "ledger_entry start_images_known data"
         ).split():
             assert key in result, key
         low, high = result["accuracy_interval"]

@@ -9,6 +9,7 @@ from vit_vs_cnn.comparison.entries import Entry, Tested
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.runs.evaluation import Predictions
 from vit_vs_cnn.runs.ledger import TestLedger
+from vit_vs_cnn.runs.seen import NOTHING
 from vit_vs_cnn.training.checkpoints import About
 
 CLASSES = ("ant", "bee", "cat", "dog", "elk", "fox", "gnu")
@@ -54,6 +55,7 @@ def entry(tmp_path: Path, name: str = "cnn", *, seed: int = 0, mean: float = 0.4
         "subset": f"subset{seed}",
         "trials": 1,
         "config": {"contender": {"model": {"name": name}}, "seed": seed},
+        "seen": NOTHING,
     }
     return Entry(**{**values, **changes})
 

@@ -139,6 +139,23 @@ def test_the_page_opens_with_the_answer_and_has_every_part(reported):
     assert html.count("<img") == 5
 
 
+def test_a_page_without_its_ledger_says_so_and_gives_no_verdict(tmp_path):
+    folder = _made_up(tmp_path / "up", sizes=(50, 110))
+    (ledger,) = (tmp_path / "test-sets").glob("*.jsonl")
+    ledger.unlink()
+    write_report(folder)
+    html = (folder / "report" / "index.html").read_text()
+    why = "the ledger of this test set is missing: how often it was opened is not known"
+    assert f"which is no verdict: {why}." in html
+    assert html.count(f"T{why[1:]}.") == 2  # before one reads on, and beside the cells
+    verdicts = {
+        c["verdict"]
+        for pair in json.loads((folder / "report" / "analysis.json").read_text())["pairs"]
+        for c in pair["comparisons"]
+    }
+    assert verdicts == {"no verdict"}
+
+
 def test_every_file_that_the_page_names_is_there(reported):
     html = (reported / "report" / "index.html").read_text()
     links = [link for link in re.findall(r'href="([^"#]+)"', html) if not link.startswith("data:")]

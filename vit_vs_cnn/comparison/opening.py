@@ -65,9 +65,11 @@ def open_entries(
     entries = []
     for place in places:
         if place in ours:
-            entries.append(_of_cell(ours[place], *names[id(ours[place])], pools, books, place))
+            entries.append(_of_cell(ours[place], names[id(ours[place])], pools, books, place))
         else:
-            entries.append(_of_external(open_network(place, like=first), test, place, first, pools, books))
+            outside = open_network(place, like=first)
+            _check(outside, test, where=place, like=first)
+            entries.append(_of_external(outside, first, pools, books))
     taken = Counter(one.name for one in entries)
     if twice := [name for name, count in taken.items() if count > 1]:
         raise InputError(f"{twice[0]} is named twice; each network can be compared once")
@@ -135,7 +137,7 @@ class _Books:
         self._known: dict[Path, Account] = {}
 
     def of(self, trained: TrainedNetwork) -> TestLedger:
-        """Beside the experiment around the cell; else beside the file, whatever the file says of where it was trained."""
+        """Beside the experiment around the cell; else beside the file, whatever the file says of its training."""
         experiment = _experiment_around(trained)
         return TestLedger(trained.path.parent if experiment is None else output_of(experiment), self._test_set)
 
@@ -215,16 +217,23 @@ def _file(trained: TrainedNetwork) -> str:
     return "" if trained.path.name == "last.ckpt" else f" ({trained.path.stem})"
 
 
-def _of_cell(trained: TrainedNetwork, name: str, group: str, pools: _Pools, books: _Books, place: str) -> Entry:
+def _of_cell(trained: TrainedNetwork, names: tuple[str, str], pools: _Pools, books: _Books, place: str) -> Entry:
     folder = trained.path.parents[1] if len(trained.path.parents) > 1 else trained.path.parent
     cell = trained.cell
     result = read_result(folder / "result.json") if _is_folder_of(cell, folder) else {}
-    drawn = pools.of(trained).draw(cell.train_size, cell.seed)
+    pool = pools.of(trained)
+    drawn, tested_on = pool.draw(cell.train_size, cell.seed), pool.test_hashes
+    if leaked := trained.seen.among(tested_on, but=pool.hashes):
+        raise InputError(f"{place} was trained on {leaked:,} of the {len(tested_on):,} test images: it is not compared")
     reservation = books.reservation(trained)
-    told = () if reservation is None else (reservation,)
+    told = [] if reservation is None else [reservation]
+    if twice := trained.seen.among(tested_on):
+        told.append(
+            f"{place} was trained on {twice:,} of the {len(tested_on):,} test images, which its data hold twice"
+        )
     return Entry(
-        **vars(replace(trained, name=name, warnings=(*_warnings(result, place), *told))),
-        group=group,
+        **vars(replace(trained, name=names[0], warnings=(*_warnings(result, place), *told))),
+        group=names[1],
         ledger=books.of(trained),
         reservation=reservation,
         seed=cell.seed,
@@ -249,11 +258,8 @@ def _is_folder_of(cell: Cell, folder: Path) -> bool:
     return folder.name == cell.folder.name and (folder / "result.json").exists()
 
 
-def _of_external(
-    trained: TrainedNetwork, test: LabelledImages, place: str, first: TrainedNetwork, pools: _Pools, books: _Books
-) -> Entry:
+def _of_external(trained: TrainedNetwork, first: TrainedNetwork, pools: _Pools, books: _Books) -> Entry:
     """A network without a run of ours: it is tested on the images of the first that has one, and on its ledger."""
-    _check(trained, test, where=place, like=first)
     held = pools.of(first).draw(first.cell.train_size, first.cell.seed).validation
     return Entry(
         **vars(trained),

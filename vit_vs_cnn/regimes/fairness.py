@@ -13,10 +13,9 @@ Result = Mapping[str, Any]
 def obstacle(first: Sequence[Result], second: Sequence[Result]) -> str | None:
     """Why the runs of two contenders at one size allow no verdict, whatever their number; None if they do."""
     both = [*first, *second]
-    if (reserved := reservations(r.get("reservation") for r in both)) is not None:
-        return reserved
-    if (unequal := unequal_trials(r.get("trials", 1) for r in both)) is not None:
-        return unequal
+    unequal = unequal_trials(r.get("trials", 1) for r in both)
+    if (reason := reservations(r.get("reservation") for r in both) or unequal) is not None:
+        return reason
     if (early := early_end(r.get("ended_early") for r in both)) is not None:
         return early
     if any(r.get("scored_on", "test") != "test" for r in both):
@@ -45,6 +44,11 @@ def warnings_of(results: Sequence[Result]) -> list[str]:
         *_differing(results, "Batch sizes differ", lambda r: r.get("identity", {}).get("batch_size")),
         *_differing(results, "Data differ", lambda r: r.get("data", {}).get("fingerprint")),
     ]
+    if unknown := dict.fromkeys(str(r["contender"]) for r in results if r.get("start_images_known") is False):
+        found.append(
+            f"Which images the weights that {' and '.join(unknown)} started from have seen is not known: test images "
+            "may be among them."
+        )
     if (compute := unequal_compute(results)) is not None:
         found.append(compute)
     by_place: dict[tuple[int, int], list[Result]] = {}

@@ -5,7 +5,7 @@ import json
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -82,11 +82,11 @@ class History:
             return None
         return f"the ledger of this test set {state}: how often it was opened is not known"
 
-    def forks(self, experiments: Iterable[str], contender: str) -> str | None:
+    def forks(self, experiments: Set[str], contender: str) -> str | None:
         """That several recipes of a contender were scored at one size and budget; None if there was one at each."""
         recipes: dict[tuple[str, ...], set[str]] = {}
         for said in (entry.said for entry in self.entries):
-            if said.get("experiment") in experiments and said.get("contender") == contender:
+            if str(said.get("experiment")) in experiments and said.get("contender") == contender:
                 place = tuple(str(said.get(key)) for key in ("experiment", "train_size", "budget"))
                 recipes.setdefault(place, set()).add(str(said.get("recipe")))
         most = max(map(len, recipes.values()), default=0)

@@ -24,6 +24,7 @@ from vit_vs_cnn.runs.images import CellImages, Pool
 from vit_vs_cnn.runs.ledger import Noted, TestLedger, output_of
 from vit_vs_cnn.runs.networks import start_from
 from vit_vs_cnn.runs.plan import Plan, make_plan, starting_network
+from vit_vs_cnn.runs.seen import KEY, Seen, seen_before
 from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.statistics.estimate import wilson_interval
 from vit_vs_cnn.training.callbacks import ImagesSeen, LastCheckpoint, LostValidation, StopOnSignal, Stopwatch
@@ -162,7 +163,7 @@ def _validation_curve(cell: Cell) -> dict[str, list[Any]]:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a finished training leaves behind."""
+    """What a finished training leaves behind; ``before`` is what the weights that it began with had seen."""
 
     module: Classifier
     trainer: lightning.Trainer
@@ -170,12 +171,14 @@ class Trained:
     images: CellImages
     plan: Plan
     stopwatch: Stopwatch
-    seen: ImagesSeen
+    counted: ImagesSeen
+    before: Seen
 
 
 def _train(cell: Cell, pool: Pool, *, console: Console) -> Trained:
     experiment, contender = cell.experiment, cell.recipe
     images = pool.draw(cell.train_size, cell.seed)
+    before = seen_before(cell, images, pool)
     plan = make_plan(cell, images)
     data = TrainingData(
         images.training,
@@ -201,7 +204,7 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Trained:
         module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if experiment.execution.compile:
         plan.network.compile()  # in place: the names of the weights stay as they are
-    stopwatch, seen = Stopwatch(), ImagesSeen(experiment.protocol.batch_size)
+    stopwatch, counted = Stopwatch(), ImagesSeen(experiment.protocol.batch_size)
     contents = {
         "identity": cell.identity,
         "origin": cell.to_dict(),
@@ -211,11 +214,12 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Trained:
         "image_shape": list(images.training.image_shape),
         "mean": data.mean.tolist(),
         "std": data.std.tolist(),
+        KEY: (before | Seen(images.training.hashes())).to_dict(),
     }
     resume = Resumed.of(cell) if cell.checkpoint.exists() else None
     # A run that ended early is not trained on, only tested, where it was killed behind its end.
     steps = resume.step if resume is not None and resume.ended_early else plan.steps
-    trainer = _make_trainer(cell, steps, [stopwatch, seen], contents, console)
+    trainer = _make_trainer(cell, steps, [stopwatch, counted], contents, console)
     if resume is None and (start := starting_network(cell)) is not None:
         start_from(plan.network, start, where=f"contenders.{cell.contender}.starts_from")
     metrics = next(logger for logger in trainer.loggers if isinstance(logger, MetricsCsv))
@@ -230,7 +234,7 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Trained:
         if isinstance(error, SystemExit):  # what Lightning makes of a second Ctrl-C, and of SIGTERM within a step
             raise Interrupted(f"stopped in {cell.name}") from error
         raise
-    return Trained(module, trainer, data, images, plan, stopwatch, seen)
+    return Trained(module, trainer, data, images, plan, stopwatch, counted, before)
 
 
 def _make_trainer(
@@ -276,6 +280,7 @@ def _identity_of(cell: Cell, trained: Trained, pool: Pool) -> dict[str, Any]:
         "model": cell.recipe.model,
         "trials": cell.recipe.trials,
         "starts_from": cell.start.name if isinstance(cell.start, Cell) else cell.start and str(cell.start),
+        "start_images_known": trained.before.is_whole if cell.start is not None else None,
         "train_size": cell.train_size,
         "seed": cell.seed,
         "data": {**pool.source.provenance(), "fingerprint": cell.fingerprint},
@@ -302,7 +307,7 @@ def _scores(predictions: Predictions, noted: Noted | None) -> dict[str, Any]:
 
 def _cost(cell: Cell, trained: Trained, began: datetime) -> dict[str, Any]:
     plan = trained.plan
-    steps, images = trained.trainer.global_step, trained.seen.count or 0
+    steps, images = trained.trainer.global_step, trained.counted.count or 0
     return {
         "parameters": plan.parameters,
         "macs": plan.macs,
