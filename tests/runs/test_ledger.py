@@ -14,7 +14,7 @@ from vit_vs_cnn.comparison.opening import open_entries
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.regimes import findings_of
 from vit_vs_cnn.runs.cell import Cell
-from vit_vs_cnn.runs.ledger import TestLedger, account_of, recipe_of
+from vit_vs_cnn.runs.ledger import TestLedger, account_of, output_of, recipe_of
 
 UNKNOWN = "how often it was opened is not known"
 
@@ -115,6 +115,23 @@ def test_results_made_before_ledgers_were_chained_are_told(experiment):
         "These results were made before ledgers were chained: nothing would show whether theirs is whole."
     )
     assert account.reservation("vit") is None
+
+
+def test_trials_of_recipes_share_the_ledgers_of_their_experiment(tmp_path, monkeypatch):
+    (tmp_path / "one" / "tuning").mkdir(parents=True)
+    assert output_of(tmp_path / "one" / "tuning") == tmp_path / "one"
+    (tmp_path / "one" / "tuning" / "optuna.journal").touch()
+    assert output_of(tmp_path / "one" / "tuning") == tmp_path
+    monkeypatch.chdir(tmp_path / "one")
+    assert output_of(Path()) == tmp_path
+
+
+def test_of_cells_that_validation_images_scored_it_is_told_whether_a_test_set_was_opened_for_them(experiment):
+    beside = _results(experiment.parent / "shut", {"d": None})
+    told = "The cells were scored on validation images; by the ledgers here a test set was {} for them."
+    assert account_of(beside, None).told == told.format("not opened")
+    _record(_ledger(experiment.parent), "d")
+    assert account_of(beside, None).told == told.format("opened 1 times")
 
 
 def _write_many(folder: Path, writer: str, count: int) -> None:

@@ -56,13 +56,13 @@ def test_weights_that_have_seen_the_test_images_are_refused_before_anything_is_t
 def test_what_the_weights_began_with_counts_too(swapped, tmp_path):
     between = _run(tmp_path / "between", start=swapped, seed=9)  # on images that nobody else has
     assert open_network(between).seen.is_whole
-    with pytest.raises(InputError, match="60 of the 60 images that .* is tested on"):
+    with pytest.raises(InputError, match=r"60 of the 60 images that .* is tested on"):
         _run(tmp_path, start=between)
 
 
 def test_weights_that_have_seen_the_validation_images_are_refused(tmp_path):
     start = _run(tmp_path / "start", fraction=0.0)
-    with pytest.raises(InputError, match="images that .* is validated with"):
+    with pytest.raises(InputError, match=r"images that .* is validated with"):
         _run(tmp_path, start=start)
 
 

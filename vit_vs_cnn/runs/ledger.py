@@ -219,8 +219,9 @@ def account_of(folder: Path, test_set: str | None) -> Account:
 
 
 def output_of(folder: Path) -> Path:
-    """The folder in which an experiment's folder lies."""
-    return Path(os.path.abspath(folder)).parent
+    """The folder in which an experiment lies; of trials that choose its recipes it is that of the experiment."""
+    place = Path(os.path.abspath(folder))
+    return place.parents[1] if (place / "optuna.journal").exists() else place.parent
 
 
 def test_set_of(result: Mapping[str, Any]) -> str | None:
