@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import shutil
+import time
 import warnings
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.regimes import findings_of
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.ledger import TestLedger, account_of, output_of, recipe_of
+from vit_vs_cnn.runs.ledger import test_set_of as fingerprint_of
 
 UNKNOWN = "how often it was opened is not known"
 
@@ -134,13 +136,30 @@ def test_of_cells_that_validation_images_scored_it_is_told_whether_a_test_set_wa
     assert account_of(beside, None).told == told.format("opened 1 times")
 
 
+@pytest.mark.parametrize("fingerprint", ["f00-../../secret", "f00-/secret", None, {}, "f00-"])
+def test_what_a_result_says_leads_to_no_other_folder(fingerprint):
+    assert fingerprint_of({"scored_on": "test", "data": {"fingerprint": fingerprint}}) in ("unknown", "None")
+
+
+def test_a_ledger_of_nonsense_is_told_and_stops_nothing(experiment):
+    ledger = _ledger(experiment.parent)
+    nonsense = {"weights": [], "experiment": {}, "contender": "vit", "recipe": [], "budget": {}, "previous": 3}
+    ledger.path.write_text(json.dumps(nonsense) + "\n" + "[" * 99_999 + "\n\xff\n", encoding="latin-1")
+    assert "was edited" in account_of(experiment, "ba4").told
+    _record(ledger, "d")
+    assert ledger.count("d") == 1
+
+
 def _write_many(folder: Path, writer: str, count: int) -> None:
+    """In a process of its own, which dawdles between reading the last line and writing the next."""
+    dumps = json.dumps
+    json.dumps = lambda entry: (time.sleep(0.005), dumps(entry))[1]
     _record(_ledger(folder), *(f"{writer}{number}" for number in range(count)))
 
 
 @pytest.mark.filterwarnings("ignore:.*fork")
 def test_processes_that_write_at_once_leave_one_unbroken_chain(tmp_path):
-    context, count = multiprocessing.get_context("fork"), 25
+    context, count = multiprocessing.get_context("fork"), 12
     children = [context.Process(target=_write_many, args=(tmp_path, writer, count)) for writer in "ab"]
     for child in children:
         child.start()

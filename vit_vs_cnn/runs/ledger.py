@@ -70,11 +70,11 @@ class History:
 
         Lines that are cut off its end, with the results that name them, leave no trace.
         """
-        known, weights = {e.hash for e in self.entries}, {e.said.get("weights") for e in self.entries}
+        known, weights = {e.hash for e in self.entries}, {str(e.said.get("weights")) for e in self.entries}
         lost = [r for r in results if r.get("ledger_entry") not in (None, *known)]
         if lost and not self.is_there:
             state = "is missing"
-        elif not self.is_chained or any(r.get("weights") in weights for r in lost):
+        elif not self.is_chained or any(str(r.get("weights")) in weights for r in lost):
             state = "was edited"
         elif lost:
             state = "was shortened"
@@ -201,10 +201,10 @@ def account_of(folder: Path, test_set: str | None) -> Account:
     """
     output, results = output_of(folder), _all_results(folder)
     if test_set is None:
-        return Account(_shut(output, {r.get("weights") for r in results}))
+        return Account(_shut(output, {str(r.get("weights")) for r in results}))
     results = [r for r in results if test_set_of(r) == test_set]
     history = TestLedger(output, test_set).read()
-    named = {r.get("ledger_entry") for r in results}
+    named = {str(r.get("ledger_entry")) for r in results}
     experiments = {str(e.said["experiment"]) for e in history.entries if e.hash in named and e.said.get("experiment")}
     fault = history.fault(results)
     told = []
@@ -225,8 +225,15 @@ def output_of(folder: Path) -> Path:
 
 
 def test_set_of(result: Mapping[str, Any]) -> str | None:
-    """Fingerprint of the test set that scored a result; None for one that validation images scored."""
-    return str(result["data"]["fingerprint"]).rpartition("-")[2] if result["scored_on"] == "test" else None
+    """Fingerprint of the test set that scored a result; None for one that validation images scored.
+
+    A result is not believed: what could lead to another folder is no fingerprint.
+    """
+    if result["scored_on"] != "test":
+        return None
+    data = result["data"]
+    found = str(data.get("fingerprint")).rpartition("-")[2] if isinstance(data, Mapping) else ""
+    return found if found.isalnum() else "unknown"
 
 
 def recipe_of(cell: Cell) -> str:
@@ -291,9 +298,9 @@ def _counted(history: History) -> str:
     )
 
 
-def _shut(output: Path, weights: set[Any]) -> str:
+def _shut(output: Path, weights: Set[str]) -> str:
     """What all ledgers say of networks that validation images scored."""
     ledgers = [TestLedger(output, path.stem) for path in sorted((output / FOLDER).glob("*.jsonl"))]
-    opened = [e for ledger in ledgers for e in ledger.read().entries if e.said.get("weights") in weights]
+    opened = [e for ledger in ledgers for e in ledger.read().entries if str(e.said.get("weights")) in weights]
     times = f"opened {len(opened)} times" if opened else "not opened"
     return f"The cells were scored on validation images; by the ledgers here a test set was {times} for them."
