@@ -101,6 +101,7 @@ def test_measured_times_change_nothing_but_the_files_that_name_them(tmp_path):
     write_report(folder)
     other = tmp_path / "later" / "up"
     shutil.copytree(folder, other)
+    shutil.copytree(tmp_path / "test-sets", tmp_path / "later" / "test-sets")
     for path in other.rglob("result.json"):
         values = json.loads(path.read_text()) | {"train_seconds": 77.7, "began": "2027-02-03T00:00:00+00:00"}
         path.write_text(json.dumps(values | {"images_per_second": 5.0}))
