@@ -62,7 +62,7 @@ def test_a_result_holds_what_the_design_promises(finished):
         for key in (
             "accuracy accuracy_interval loss calibration_error parameters macs steps images epochs flops train_seconds "
             "subset versions commit hardware weights precision test_evaluations validation_accuracy validation_curve "
-            "data"
+            "ledger_entry start_images_known data"
         ).split():
             assert key in result, key
         low, high = result["accuracy_interval"]
@@ -314,7 +314,7 @@ def test_nothing_is_tested_while_recipes_are_chosen(tmp_path):
     values = tiny_config(tmp_path)
     values["protocol"] |= {"budget": {"steps": 2}, "scored_on": "validation"}
     assert main(_words(values, tmp_path)) == 0
-    assert not list(tmp_path.rglob("test_ledger.jsonl"))
+    assert not list(tmp_path.rglob("test-sets"))
     for path in tmp_path.rglob("result.json"):
         result = json.loads(path.read_text())
         assert result["scored_on"] == "validation"

@@ -13,6 +13,7 @@ import yaml
 
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.runs.evaluation import Predictions
+from vit_vs_cnn.runs.seen import KEY, Seen
 from vit_vs_cnn.runs.trained import open_network
 
 PARTS = {"accuracy", "confidence", "robustness", "similarity", "cost", "differences"}
@@ -22,6 +23,7 @@ PARTS = {"accuracy", "confidence", "robustness", "similarity", "cost", "differen
 def experiment(trained_once, tmp_path) -> Path:
     """A copy that a test may change, somewhere else than where it was trained."""
     shutil.copytree(trained_once, tmp_path / "moved")
+    shutil.copytree(trained_once.parent / "test-sets", tmp_path / "test-sets")
     return tmp_path / "moved"
 
 
@@ -31,7 +33,8 @@ def _cell(experiment: Path, name: str) -> Path:
 
 
 def _ledger(experiment: Path) -> list[dict]:
-    return [json.loads(line) for line in (experiment / "test_ledger.jsonl").read_text().splitlines()]
+    (path,) = (experiment.parent / "test-sets").glob("*.jsonl")
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def _compare(*words) -> int:
@@ -293,6 +296,22 @@ def test_networks_for_images_of_another_size_are_not_compared(refused, experimen
 def test_networks_of_other_test_images_are_not_compared(refused, experiment, tmp_path):
     other = _elsewhere(experiment, tmp_path, seed=9)
     assert "different test images" in refused(_cell(experiment, "vit-n120-s3"), other)
+
+
+def test_a_network_that_was_trained_on_the_test_images_is_not_compared(refused, experiment):
+    cell = _cell(experiment, "vit-n120-s3")
+    hashes = open_network(cell).pool().test.hashes()
+    seen = Seen(hashes[:7]).to_dict()
+    _rewritten(cell / "checkpoints" / "last.ckpt", lambda c: c["vit_vs_cnn"].update({KEY: seen}))
+    assert "was trained on 7 of the 60 test images" in refused(cell)
+
+
+def test_a_network_that_does_not_say_what_it_was_trained_on_is_warned_of(experiment, capsys):
+    cells = [_cell(experiment, "vit-n120-s3"), _cell(experiment, "resnet-n120-s3")]
+    _rewritten(cells[0] / "checkpoints" / "last.ckpt", lambda c: c["vit_vs_cnn"].pop(KEY))
+    assert _compare(*cells, "--parts", "differences", "--json") == 0
+    warned = json.loads(capsys.readouterr().out)["differences"]["warnings"]
+    assert "it is not known on which images vit was trained: test images may be among them" in warned
 
 
 def test_images_that_are_not_those_of_the_run_are_refused(refused, experiment):

@@ -75,11 +75,12 @@ def inspected(experiment, tmp_path_factory):
     """What the command writes and prints for a whole experiment, and the ledger before and after."""
     pytest.importorskip("captum")
     folder = tmp_path_factory.mktemp("inspected")
-    ledger, printed = (experiment / "test_ledger.jsonl").read_text(), io.StringIO()
+    (path,) = (experiment.parent / "test-sets").glob("*.jsonl")
+    ledger, printed = path.read_text(), io.StringIO()
     words = ("--count", 2, "--explorer", "--score", "--score-images", 11, "--methods", "rollout", "grad_cam")
     with contextlib.redirect_stdout(printed):
         assert _inspect(experiment, *words, "--output", folder) == 0
-    assert (experiment / "test_ledger.jsonl").read_text() == ledger
+    assert path.read_text() == ledger
     return folder, " ".join(printed.getvalue().split())
 
 

@@ -52,6 +52,7 @@ def _make_up(cell: Path) -> None:
 def _kept(experiment: Path, folder: Path, keep) -> Path:
     """A copy of an experiment with some of its cells, in another order."""
     shutil.copytree(experiment, folder)
+    shutil.copytree(experiment.parent / "test-sets", folder.parent / "test-sets", dirs_exist_ok=True)
     names = [n for n in json.loads((folder / "grid.json").read_text()) if keep(*n.split("-")[:3:2])]
     (folder / "grid.json").write_text(json.dumps(names[::-1]))
     for cell in (folder / "cells").iterdir():

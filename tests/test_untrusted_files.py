@@ -219,7 +219,7 @@ def test_nothing_in_a_file_says_where_to_write_or_what_to_fetch(trained, tmp_pat
     assert (data.cifar.download, data.cifar.mirror, data.folder.cache) == (False, None, None)
     assert main(["compare", str(tmp_path / "here" / "changed.ckpt"), "--parts", "accuracy"]) == 0
     assert not list((elsewhere / "tiny").iterdir())
-    assert (tmp_path / "here" / "test_ledger.jsonl").exists()
+    assert len(list((tmp_path / "here" / "test-sets").glob("*.jsonl"))) == 1
 
 
 @pytest.mark.parametrize(

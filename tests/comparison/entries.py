@@ -7,7 +7,9 @@ from torch import Tensor, nn
 
 from vit_vs_cnn.comparison.entries import Entry, Tested
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.runs.evaluation import Predictions, TestLedger
+from vit_vs_cnn.runs.evaluation import Predictions
+from vit_vs_cnn.runs.ledger import TestLedger
+from vit_vs_cnn.runs.seen import NOTHING
 from vit_vs_cnn.training.checkpoints import About
 
 CLASSES = ("ant", "bee", "cat", "dog", "elk", "fox", "gnu")
@@ -48,11 +50,12 @@ def entry(tmp_path: Path, name: str = "cnn", *, seed: int = 0, mean: float = 0.4
         "network": TinyCnn(seed=seed).eval(),
         "about": About({"name": name}, CLASSES, (3, 16, 24), [mean] * 3, [std] * 3),
         "group": name,
-        "ledger": TestLedger(tmp_path / "ledger.jsonl"),
+        "ledger": TestLedger(tmp_path, drawn_images().fingerprint()),
         "seed": seed,
         "subset": f"subset{seed}",
         "trials": 1,
         "config": {"contender": {"model": {"name": name}}, "seed": seed},
+        "seen": NOTHING,
     }
     return Entry(**{**values, **changes})
 

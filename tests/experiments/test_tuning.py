@@ -57,8 +57,9 @@ def test_every_contender_and_size_has_as_many_trials_as_asked_for(tuned):
 def test_trials_are_scored_on_validation_and_only_the_grid_is_tested(tuned):
     for path in tuned.glob("tiny/tuning/cells/*/result.json"):
         assert json.loads(path.read_text())["scored_on"] == "validation"
-    assert not list(tuned.glob("tiny/tuning/test_ledger.jsonl"))
-    assert len((tuned / "tiny" / "test_ledger.jsonl").read_text().splitlines()) == 4
+    (ledger,) = tuned.rglob("test-sets/*.jsonl")
+    assert ledger.parent.parent == tuned
+    assert len(ledger.read_text().splitlines()) == 4
 
 
 def test_the_best_trial_is_the_recipe_of_the_grid(tuned):

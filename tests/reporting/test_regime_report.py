@@ -18,6 +18,7 @@ from vit_vs_cnn.reporting.regime_tables import duplicate_pairs_table, duplicates
 from vit_vs_cnn.runs.answers import MAJORITY
 from vit_vs_cnn.runs.contamination import Contamination
 from vit_vs_cnn.runs.evaluation import Predictions
+from vit_vs_cnn.runs.ledger import TestLedger
 
 SIZES, SEEDS, IMAGES = (50, 110, 230, 470), (0, 1, 2), 307
 CURVES = {"vit": (0.9, 0.20), "resnet": (0.8, 0.25), "a<b>": (0.95, 0.15)}
@@ -33,6 +34,7 @@ def _made_up(folder: Path, *, contenders=("vit", "resnet"), sizes=SIZES, seeds=S
     folder.mkdir(parents=True)
     (folder / "experiment.yaml").write_text(yaml.safe_dump(experiment_from_dict(values).to_dict()))
     labels, names = torch.zeros(IMAGES, dtype=torch.int64), []
+    ledger = TestLedger(folder.parent, "ba4")
     for n in sizes:
         for seed in seeds:
             for contender in contenders:
@@ -44,11 +46,11 @@ def _made_up(folder: Path, *, contenders=("vit", "resnet"), sizes=SIZES, seeds=S
                 cell = folder / "cells" / names[-1]
                 cell.mkdir(parents=True)
                 Predictions(logits, labels, [f"test-{i}" for i in range(IMAGES)]).save(cell / "predictions.npz")
-                (cell / "result.json").write_text(
-                    json.dumps(_result(names[-1], contender, n, seed, correct, scored_on))
-                )
+                result = _result(names[-1], contender, n, seed, correct, scored_on)
+                noted = ledger.record(weights=str(cell), accuracy=result["accuracy"], what=cell.name, cell=None)
+                result |= {"weights": str(cell), "ledger_entry": noted.entry}
+                (cell / "result.json").write_text(json.dumps(result))
     (folder / "grid.json").write_text(json.dumps(names))
-    (folder / "test_ledger.jsonl").write_text("".join(json.dumps({"weights": n}) + "\n" for n in names) + '{"cut sho')
     return folder
 
 
@@ -99,6 +101,7 @@ def test_measured_times_change_nothing_but_the_files_that_name_them(tmp_path):
     write_report(folder)
     other = tmp_path / "later" / "up"
     shutil.copytree(folder, other)
+    shutil.copytree(tmp_path / "test-sets", tmp_path / "later" / "test-sets")
     for path in other.rglob("result.json"):
         values = json.loads(path.read_text()) | {"train_seconds": 77.7, "began": "2027-02-03T00:00:00+00:00"}
         path.write_text(json.dumps(values | {"images_per_second": 5.0}))
@@ -135,6 +138,23 @@ def test_the_page_opens_with_the_answer_and_has_every_part(reported):
         assert f">{heading}</h2>" in html
     assert "opened 24 times for 24 networks, each once" in html
     assert html.count("<img") == 5
+
+
+def test_a_page_without_its_ledger_says_so_and_gives_no_verdict(tmp_path):
+    folder = _made_up(tmp_path / "up", sizes=(50, 110))
+    (ledger,) = (tmp_path / "test-sets").glob("*.jsonl")
+    ledger.unlink()
+    write_report(folder)
+    html = (folder / "report" / "index.html").read_text()
+    why = "the ledger of this test set is missing: how often it was opened is not known"
+    assert f"which is no verdict: {why}." in html
+    assert html.count(f"T{why[1:]}.") == 2  # before one reads on, and beside the cells
+    verdicts = {
+        c["verdict"]
+        for pair in json.loads((folder / "report" / "analysis.json").read_text())["pairs"]
+        for c in pair["comparisons"]
+    }
+    assert verdicts == {"no verdict"}
 
 
 def test_every_file_that_the_page_names_is_there(reported):

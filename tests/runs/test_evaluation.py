@@ -11,7 +11,8 @@ from torch import nn
 
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.runs.evaluation import Predictions, TestLedger, evaluate, hash_weights, predict
+from vit_vs_cnn.runs.evaluation import Predictions, evaluate, hash_weights, predict
+from vit_vs_cnn.runs.ledger import TestLedger
 
 
 def _images(count: int = 23) -> LabelledImages:
@@ -53,13 +54,13 @@ def test_predictions_that_carry_objects_are_refused(tmp_path):
 
 
 def test_the_ledger_counts_and_warns_from_the_second_look_on(tmp_path):
-    ledger, network = TestLedger(tmp_path / "ledger.jsonl"), _network()
-    _, times = evaluate(network, _images(), _scale, ledger=ledger, what="one")
-    assert times == 1
+    ledger, network = TestLedger(tmp_path, _images().fingerprint()), _network()
+    _, noted = evaluate(network, _images(), _scale, ledger=ledger, what="one")
+    assert noted.times == 1
     with pytest.warns(UserWarning, match="tested 2 times"):
-        _, times = evaluate(network, _images(), _scale, ledger=ledger, what="one")
-    assert times == 2
-    lines = [json.loads(line) for line in (tmp_path / "ledger.jsonl").read_text().splitlines()]
+        _, noted = evaluate(network, _images(), _scale, ledger=ledger, what="one")
+    assert noted.times == 2
+    lines = [json.loads(line) for line in ledger.path.read_text().splitlines()]
     assert {line["weights"] for line in lines} == {hash_weights(network)}
     assert {line["test_set"] for line in lines} == {_images().fingerprint()}
 
@@ -90,7 +91,7 @@ def test_answers_that_are_no_numbers_are_refused_and_leave_no_trace(tmp_path, va
     network = _network()
     with torch.no_grad():
         network[1].bias[1] = value
-    ledger = TestLedger(tmp_path / "ledger.jsonl")
+    ledger = TestLedger(tmp_path, _images().fingerprint())
     with pytest.raises(InputError, match=r"vit-s3: its answers to 23 of 23 images are not finite numbers") as error:
         evaluate(network, _images(), _scale, ledger=ledger, what="vit-s3", keep=tmp_path / "p.npz")
     assert "\n" not in str(error.value)

@@ -12,7 +12,8 @@ import torch
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.runs.cell import Cell
-from vit_vs_cnn.runs.evaluation import Predictions, TestLedger
+from vit_vs_cnn.runs.evaluation import Predictions
+from vit_vs_cnn.runs.ledger import TestLedger
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 
 HOOKS = (
@@ -128,7 +129,7 @@ def test_two_processes_share_the_cells_of_an_experiment(tmp_path):
     for child in children:
         child.join(120)
     assert [child.exitcode for child in children] == [0, 0]
-    ledger = (tmp_path / "tiny" / "test_ledger.jsonl").read_text().splitlines()
+    ledger = next(tmp_path.glob("test-sets/*.jsonl")).read_text().splitlines()
     assert len(ledger) == len(list(tmp_path.glob("tiny/cells/*/result.json"))) == 6
 
 
@@ -145,7 +146,7 @@ def test_a_run_killed_behind_its_test_is_not_tested_again(tmp_path, moment):
     (result,) = run_quietly(experiment)  # a second test would warn
     assert (predictions.read_bytes(), predictions.stat().st_mtime_ns) == before
     assert result["test_evaluations"] == 1
-    assert len((tmp_path / "tiny" / "test_ledger.jsonl").read_text().splitlines()) == 1
+    assert len(next(tmp_path.glob("test-sets/*.jsonl")).read_text().splitlines()) == 1
 
 
 def _strike(*_, **__):

@@ -13,7 +13,7 @@ from vit_vs_cnn.runs.answers import Answers
 from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.means import accuracy_interval
 from vit_vs_cnn.statistics.significance import Friedman, cochran_q, friedman_nemenyi, holm
-from vit_vs_cnn.statistics.verdict import Comparison, compare_scores, corrected, early_end, unequal_trials
+from vit_vs_cnn.statistics.verdict import Comparison, compare_scores, corrected, early_end, reservations, unequal_trials
 
 
 @dataclass(frozen=True)
@@ -134,11 +134,12 @@ def _pair(first: Sequence[Tested], second: Sequence[Tested]) -> Pair:
         return _pair(second, first)
     trials = (t.trials for t in (*first, *second))
     early = early_end(t.training.get("ended_early") for t in (*first, *second))
+    reserved = reservations(t.reservation for t in (*first, *second))
     names = (first[0].group, second[0].group)
     both = float((a & b).mean()) if paired else float((a[:, None] & b[None]).mean())
     count = a.shape[1]
     return Pair(
-        comparison=compare_scores(names, a, b, paired=paired, obstacle=unequal_trials(trials) or early),
+        comparison=compare_scores(names, a, b, paired=paired, obstacle=reserved or unequal_trials(trials) or early),
         only_first=count * (float(a.mean()) - both),
         only_second=count * (float(b.mean()) - both),
     )

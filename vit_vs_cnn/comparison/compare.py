@@ -202,8 +202,8 @@ def _robustness(
     for one in itertools.chain(*groups.values()):
         one.ledger.record(
             weights=hash_weights(one.network),
-            test_set=test.fingerprint(),
             accuracy=robustness.corruptions.mean[one.group].value,
             what=f"{one.name} (compare: {what})",
+            cell=one.origin,
         )
     return results

@@ -81,6 +81,10 @@ def judge_differences(entries: Sequence[Entry], test_evaluations: Mapping[str, i
     trials = {name: one.trials for name, one in first.items()}
     warnings = [warning for one in entries for warning in one.warnings]
     warnings += [f"it is not known how {name} was trained" for name in groups if name not in known]
+    if unseen := dict.fromkeys(one.group for one in entries if one.group in known and not one.seen.is_whole):
+        warnings.append(
+            f"it is not known on which images {', '.join(unseen)} was trained: test images may be among them"
+        )
     warnings += _unfair(settings) + _about_seeds(groups) + _about_trials(trials)
     if repeated := [f"{name} {times} times" for name, times in test_evaluations.items() if times > 1]:
         warnings.append(

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.runs.evaluation import Predictions, TestLedger, evaluate, hash_weights
+from vit_vs_cnn.runs.evaluation import Predictions, evaluate, hash_weights
+from vit_vs_cnn.runs.ledger import TestLedger
 from vit_vs_cnn.runs.trained import TrainedNetwork
 
 
@@ -23,6 +24,7 @@ class Entry(TrainedNetwork):
         training: what the training took: steps, images, epochs, FLOPs, ...; empty if not known.
         validation: images that it was neither trained nor tested on, or None.
         stored: predictions saved when it was tested, with what they are of.
+        reservation: why the ledger of its test set allows no verdict, or None.
     """
 
     group: str
@@ -34,6 +36,7 @@ class Entry(TrainedNetwork):
     training: dict[str, Any] = field(default_factory=dict)
     validation: LabelledImages | None = None
     stored: Path | None = None
+    reservation: str | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -61,8 +64,10 @@ def tested(entry: Entry, test: LabelledImages) -> Tested:
         times = max(1, entry.ledger.count(weights))
         return Tested(**vars(entry), predictions=stored, times=times, reused=True)
     what = f"{entry.name} (compare)"
-    predictions, times = evaluate(entry.network, test, entry.normalise, ledger=entry.ledger, what=what)
-    return Tested(**vars(entry), predictions=predictions, times=times, reused=False)
+    predictions, noted = evaluate(
+        entry.network, test, entry.normalise, ledger=entry.ledger, what=what, cell=entry.origin
+    )
+    return Tested(**vars(entry), predictions=predictions, times=noted.times, reused=False)
 
 
 def grouped(entries: Iterable[One]) -> dict[str, list[One]]:

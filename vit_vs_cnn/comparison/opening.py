@@ -12,13 +12,12 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.registry import TIMM_PREFIX
 from vit_vs_cnn.runs.cell import Cell, read_result
-from vit_vs_cnn.runs.evaluation import TestLedger
 from vit_vs_cnn.runs.grid import finished_cells, read_grid
 from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.ledger import Account, TestLedger, account_of, output_of
 from vit_vs_cnn.runs.networks import check_logits
 from vit_vs_cnn.runs.trained import TrainedNetwork, open_network
 
-LEDGER = "test_ledger.jsonl"
 #: What a run took, as ``result.json`` has it: always all of it together.
 TRAINING = (
     *("training_images", "steps", "ended_early", "images", "epochs", "flops", "train_seconds", "devices", "precision"),
@@ -62,13 +61,15 @@ def open_entries(
         raise InputError("nothing here says what the test images are: name at least one checkpoint or cell of ours")
     pools = _Pools(root)
     test, first = _same_test_images(ours, pools, open_test_set)
-    names = _names([*ours.values()])
+    names, books = _names([*ours.values()]), _Books(test)
     entries = []
     for place in places:
         if place in ours:
-            entries.append(_of_cell(ours[place], *names[id(ours[place])], pools, place))
+            entries.append(_of_cell(ours[place], names[id(ours[place])], pools, books, place))
         else:
-            entries.append(_of_external(open_network(place, like=first), test, place, first, pools))
+            outside = open_network(place, like=first)
+            _check(outside, test, where=place, like=first)
+            entries.append(_of_external(outside, first, pools, books))
     taken = Counter(one.name for one in entries)
     if twice := [name for name, count in taken.items() if count > 1]:
         raise InputError(f"{twice[0]} is named twice; each network can be compared once")
@@ -136,6 +137,34 @@ class _Pools:
         return self._known[key]
 
 
+class _Books:
+    """The ledgers of the test images, one for each folder of experiments; what each experiment's says is read once."""
+
+    def __init__(self, test: LabelledImages) -> None:
+        self._test_set = test.fingerprint()
+        self._known: dict[Path, Account] = {}
+
+    def of(self, trained: TrainedNetwork) -> TestLedger:
+        """Beside the experiment around the cell; else beside the file, whatever the file says of its training."""
+        experiment = _experiment_around(trained)
+        return TestLedger(trained.path.parent if experiment is None else output_of(experiment), self._test_set)
+
+    def reservation(self, trained: TrainedNetwork) -> str | None:
+        """Why the ledger allows no verdict on a network of an experiment."""
+        experiment = _experiment_around(trained)
+        if experiment is None:
+            return None
+        if experiment not in self._known:
+            self._known[experiment] = account_of(experiment, self._test_set)
+        return self._known[experiment].reservation(trained.cell.contender, trained.cell.experiment.name)
+
+
+def _experiment_around(trained: TrainedNetwork) -> Path | None:
+    """The folder of the experiment in which a cell's checkpoint lies."""
+    parents = trained.path.parents
+    return parents[3] if len(parents) > 3 and parents[2].name == "cells" else None
+
+
 def _same_test_images(
     ours: dict[str, TrainedNetwork], pools: _Pools, open_test_set: bool
 ) -> tuple[LabelledImages, TrainedNetwork]:
@@ -196,15 +225,25 @@ def _file(trained: TrainedNetwork) -> str:
     return "" if trained.path.name == "last.ckpt" else f" ({trained.path.stem})"
 
 
-def _of_cell(trained: TrainedNetwork, name: str, group: str, pools: _Pools, place: str) -> Entry:
+def _of_cell(trained: TrainedNetwork, names: tuple[str, str], pools: _Pools, books: _Books, place: str) -> Entry:
     folder = trained.path.parents[1] if len(trained.path.parents) > 1 else trained.path.parent
     cell = trained.cell
     result = read_result(folder / "result.json") if _is_folder_of(cell, folder) else {}
-    drawn = pools.of(trained).draw(cell.train_size, cell.seed)
+    pool = pools.of(trained)
+    drawn, tested_on = pool.draw(cell.train_size, cell.seed), pool.test_hashes
+    if leaked := trained.seen.among(tested_on, but=pool.hashes):
+        raise InputError(f"{place} was trained on {leaked:,} of the {len(tested_on):,} test images: it is not compared")
+    reservation = books.reservation(trained)
+    told = [] if reservation is None else [reservation]
+    if twice := trained.seen.among(tested_on):
+        told.append(
+            f"{place} was trained on {twice:,} of the {len(tested_on):,} test images, which its data hold twice"
+        )
     return Entry(
-        **vars(replace(trained, name=name, warnings=_warnings(result, place))),
-        group=group,
-        ledger=_ledger(trained, folder),
+        **vars(replace(trained, name=names[0], warnings=(*_warnings(result, place), *told))),
+        group=names[1],
+        ledger=books.of(trained),
+        reservation=reservation,
         seed=cell.seed,
         subset=drawn.subset_hash,
         trials=cell.experiment.contenders[cell.contender].trials,
@@ -227,20 +266,12 @@ def _is_folder_of(cell: Cell, folder: Path) -> bool:
     return folder.name == cell.folder.name and (folder / "result.json").exists()
 
 
-def _ledger(trained: TrainedNetwork, folder: Path) -> TestLedger:
-    """That of the experiment around the cell; else beside the file, whatever the file says of where it was trained."""
-    return TestLedger((folder.parents[1] if folder.parent.name == "cells" else trained.path.parent) / LEDGER)
-
-
-def _of_external(
-    trained: TrainedNetwork, test: LabelledImages, place: str, first: TrainedNetwork, pools: _Pools
-) -> Entry:
+def _of_external(trained: TrainedNetwork, first: TrainedNetwork, pools: _Pools, books: _Books) -> Entry:
     """A network without a run of ours: it is tested on the images of the first that has one, and on its ledger."""
-    _check(trained, test, where=place, like=first)
     held = pools.of(first).draw(first.cell.train_size, first.cell.seed).validation
     return Entry(
         **vars(trained),
         group=trained.name,
-        ledger=_ledger(first, first.path.parents[1]),
+        ledger=books.of(first),
         validation=held if len(held) else None,
     )

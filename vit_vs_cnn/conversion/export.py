@@ -16,6 +16,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.normalised import Normalised
 from vit_vs_cnn.models.timm.export import vision_transformer_to_timm
 from vit_vs_cnn.models.vit import VisionTransformer
+from vit_vs_cnn.runs.seen import KEY
 from vit_vs_cnn.runs.trained import TrainedNetwork
 
 #: Logits of an exported file may differ by this much, the error of another order of summation in float32.
@@ -60,7 +61,7 @@ def export(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Ex
         if not difference <= TOLERANCE:
             raise InputError(f"{path}: its logits differ from the network's by {difference:.1e}; do not use it")
         written.append(Exported(path, difference))
-    _write_config({**asdict(about), "origin": origin}, folder)
+    _write_config({**asdict(about), "origin": origin, KEY: trained.seen.to_dict()}, folder)
     return written
 
 

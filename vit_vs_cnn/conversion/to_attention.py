@@ -16,6 +16,7 @@ from vit_vs_cnn.models.cost import count_macs, count_parameters
 from vit_vs_cnn.models.registry import ATTENTION_PREFIX
 from vit_vs_cnn.runs.evaluation import hash_weights, predict
 from vit_vs_cnn.runs.networks import build_network, start_from
+from vit_vs_cnn.runs.seen import KEY
 from vit_vs_cnn.runs.trained import TrainedNetwork
 
 #: Images that the float64 difference is measured on: on a CPU they cost as much as many times the number in float32.
@@ -82,7 +83,11 @@ def _attention_model(model: Mapping[str, Any], options: Mapping[str, Any], *, wh
 
 def _write(model: dict[str, Any], trained: TrainedNetwork, compiled: nn.Module, output: Path) -> None:
     kept = asdict(trained.about)
-    origin = {"origin": trained.cell.to_dict(), "compiled_from": hash_weights(trained.network)}
+    origin = {
+        "origin": trained.cell.to_dict(),
+        KEY: trained.seen.to_dict(),
+        "compiled_from": hash_weights(trained.network),
+    }
     contents = {
         "vit_vs_cnn": {**kept, **origin, "model": model},
         "state_dict": {f"network.{name}": value for name, value in compiled.state_dict().items()},

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Int64, UInt8
+from jaxtyping import Bool, Int64, UInt8, UInt64
 from torch import Tensor
 
 Bytes = UInt8[Tensor, "batch channels rows cols"]
@@ -55,6 +56,12 @@ class LabelledImages:
         digest.update(self.images.contiguous().numpy().data)
         digest.update(self.labels.contiguous().numpy().data)
         return digest.hexdigest()[:16]
+
+    def hashes(self) -> UInt64[np.ndarray, "count"]:
+        """8 bytes for each image: BLAKE2b of its pixels, whatever its name. 100,000 of CIFAR take a second."""
+        pixels = self.images.contiguous().numpy()
+        digests = b"".join(hashlib.blake2b(image.data, digest_size=8).digest() for image in pixels)
+        return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
 
 
 def concatenate(first: LabelledImages, second: LabelledImages) -> LabelledImages:

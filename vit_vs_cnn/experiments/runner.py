@@ -12,6 +12,7 @@ from vit_vs_cnn.runs.failures import raise_failures
 from vit_vs_cnn.runs.grid import cells_so_far, finished_cells, write_grid
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.plan import make_plan
+from vit_vs_cnn.runs.seen import seen_before
 from vit_vs_cnn.workers.supervise import run_cells
 from vit_vs_cnn.workers.trainer import is_helper_process, quiet_lightning, world_size
 
@@ -50,12 +51,16 @@ def run_experiment(experiment: Experiment, *, console: Console) -> list[dict[str
 
 
 def _check_all(cells: list[Cell], pool: Pool) -> None:
-    """Every subset as indices; every network once, on the images of the first cell that has it."""
+    """Every subset as indices, and what weights from elsewhere have seen; every network once, on the images of the
+    first cell that has it.
+    """
     recipes = []
     for cell in cells:
         if cell.is_finished:
             continue
         pool.check(cell.train_size, cell.seed)
+        if isinstance(cell.start, Path):
+            seen_before(cell, pool.draw(cell.train_size, cell.seed), pool)
         if (recipe := (cell.contender, cell.recipe)) not in recipes:
             make_plan(cell, pool.draw(cell.train_size, cell.seed))
             recipes.append(recipe)

@@ -123,7 +123,8 @@ def analyse(
     """Learning curves, fits, crossings, data multipliers and verdicts; the same for the same results, in any order.
 
     Arguments:
-        results: of finished cells, as in result.json; a table of accuracies (``results_of_table``) will do.
+        results: of finished cells, as in result.json; a table of accuracies (``results_of_table``) will do. What the
+            ledger of its test set has against a verdict stands under ``reservation``.
         correct: by the result's ``cell``, whether each test image is classified rightly (``load_correct``).
         majority: accuracy of always naming the most frequent class (``load_answers``).
         few_classes: a sentence on each network that names few classes.

@@ -5,7 +5,7 @@ from typing import Any
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.networks import unequal_compute
-from vit_vs_cnn.statistics.verdict import early_end, unequal_trials
+from vit_vs_cnn.statistics.verdict import early_end, reservations, unequal_trials
 
 Result = Mapping[str, Any]
 
@@ -13,8 +13,9 @@ Result = Mapping[str, Any]
 def obstacle(first: Sequence[Result], second: Sequence[Result]) -> str | None:
     """Why the runs of two contenders at one size allow no verdict, whatever their number; None if they do."""
     both = [*first, *second]
-    if (unequal := unequal_trials(r.get("trials", 1) for r in both)) is not None:
-        return unequal
+    unequal = unequal_trials(r.get("trials", 1) for r in both)
+    if (reason := reservations(r.get("reservation") for r in both) or unequal) is not None:
+        return reason
     if (early := early_end(r.get("ended_early") for r in both)) is not None:
         return early
     if any(r.get("scored_on", "test") != "test" for r in both):
@@ -34,13 +35,20 @@ def warnings_of(results: Sequence[Result]) -> list[str]:
     """
     if len({r.get("scored_on", "test") for r in results}) > 1:
         raise InputError("results: some are scored on test images, others on validation images")
+    reserved = dict.fromkeys(why for r in results if (why := r.get("reservation")))
     found = [
+        *(f"{why[0].upper()}{why[1:]}." for why in reserved),
         *_differing(results, "Recipes had unequal trials", lambda r: r.get("trials", 1)),
         *_differing(results, "Augmentation differs", _augmentation),
         *_differing(results, "Budgets differ", lambda r: r.get("identity", {}).get("budget")),
         *_differing(results, "Batch sizes differ", lambda r: r.get("identity", {}).get("batch_size")),
         *_differing(results, "Data differ", lambda r: r.get("data", {}).get("fingerprint")),
     ]
+    if unknown := dict.fromkeys(str(r["contender"]) for r in results if r.get("start_images_known") is False):
+        found.append(
+            f"Which images the weights that {' and '.join(unknown)} started from have seen is not known: test images "
+            "may be among them."
+        )
     if (compute := unequal_compute(results)) is not None:
         found.append(compute)
     by_place: dict[tuple[int, int], list[Result]] = {}

@@ -16,6 +16,7 @@ from vit_vs_cnn.regimes.answer import answer
 from vit_vs_cnn.regimes.budgets import Budgets
 from vit_vs_cnn.regimes.measurements import load_answers
 from vit_vs_cnn.runs.cell import budget_of
+from vit_vs_cnn.runs.ledger import account_of, test_set_of
 
 if TYPE_CHECKING:
     import pandas
@@ -81,12 +82,14 @@ def findings_of(folder: Path) -> Findings:
         InputError: no experiment there, or none of its cells is finished.
     """
     results = sorted(read_results(folder), key=_place)
+    account = account_of(folder, test_set_of(results[0]))
+    judged = [{**r, "reservation": account.reservation(r["contender"])} for r in results]
     try:
         answers, notes = load_answers(folder, results), ()
     except InputError as error:
-        return Findings(results, analyse(results), None, (f"Intervals do without the predictions: {error}.",), folder)
+        return Findings(results, analyse(judged), None, (f"Intervals do without the predictions: {error}.",), folder)
     told = {"majority": answers.majority, "few_classes": answers.few_classes}
-    return Findings(results, analyse(results, answers.correct, **told), answers.correct, notes, folder)
+    return Findings(results, analyse(judged, answers.correct, **told), answers.correct, notes, folder)
 
 
 def _place(result: Mapping[str, Any]) -> tuple[float, int, int, str]:

@@ -1,14 +1,12 @@
 """The report of an experiment: one page that opens with the answer, with every table and figure beside it as a file."""
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from vit_vs_cnn.comparison.opening import LEDGER
 from vit_vs_cnn.config.experiment import Budget, read_config
 from vit_vs_cnn.config.parsing import build
 from vit_vs_cnn.data.folder_layout import in_words
@@ -23,6 +21,7 @@ from vit_vs_cnn.reporting.style import looks
 from vit_vs_cnn.reporting.tables import results_csv
 from vit_vs_cnn.runs.contamination import PICTURE, Contamination, contamination_of
 from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.ledger import account_of, test_set_of
 from vit_vs_cnn.runs.status import ExperimentStatus, read_status
 
 #: Figure: what stands below it, and what it shows in words.
@@ -146,7 +145,12 @@ def report_document(found: Findings, pool: Pool | None = None) -> Document:
     with document.folded("The config, with every default"):
         told = {key: config[key] for key in TOLD if key in config}
         document.add(Code(yaml.safe_dump(told, sort_keys=False)))
-    part("Cells", [], tables.cells_table(status.cells, results), Text(_tested(found.folder / LEDGER)))
+    part(
+        "Cells",
+        [],
+        tables.cells_table(status.cells, results),
+        Text(account_of(found.folder, test_set_of(results[0])).told),
+    )
     part("How it was measured", [], Text(METHOD), Facts(_environment(results)))
     document.section("Files", Bullets(_links(document)))
     return document
@@ -212,21 +216,6 @@ def _left_out(results: Sequence[Mapping[str, Any]]) -> dict[str, Cell]:
             place = f"; listed in {skipped['list']}" if skipped["list"] else ""
             return {"files left out": in_words(skipped["counts"]) + place}
     return {}
-
-
-def _tested(path: Path) -> str:
-    """How often each network was tested."""
-    ledger: Counter[str] = Counter()
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        try:
-            ledger[json.loads(line)["weights"]] += 1
-        except (ValueError, KeyError, TypeError):  # a line that a kill cut short
-            continue
-    if not ledger:
-        return "The test set was never opened."
-    again = sum(count > 1 for count in ledger.values())
-    more = f"; {again} of them more than once" if again else ", each once"
-    return f"By its ledger the test set was opened {ledger.total()} times for {len(ledger)} networks{more}."
 
 
 def _environment(results: Sequence[Mapping[str, Any]]) -> dict[str, Cell]:

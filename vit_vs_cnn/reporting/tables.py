@@ -95,8 +95,9 @@ def comparison_lines(analysis: Analysis) -> list[str]:
 
     Before that, what is wrong with a network or with their compute; behind it, the multiplier or why there is none.
     """
-    early = [told for told in analysis.warnings if "ended before their budget" in told or told.startswith("Compute")]
-    warnings = [f"warning: {told}" for told in (*analysis.few_classes, *early)]
+    first = ("ended before their budget", "Compute", "of this test set", "on this test set")
+    grave = [told for told in analysis.warnings if any(words in told for words in first)]
+    warnings = [f"warning: {told}" for told in (*analysis.few_classes, *grave)]
     found = sorted((c for pair in analysis.pairs for c in pair.comparisons), key=lambda c: c.size)
     lines = [f"n = {comparison.size:,}: {comparison.sentence}" for comparison in found]
     if len(analysis.pairs) > 1:

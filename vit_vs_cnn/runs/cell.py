@@ -70,6 +70,11 @@ class Cell:
         return replace(self, contender=start) if start in self.experiment.contenders else Path(start)
 
     @property
+    def start_checkpoint(self) -> Path | None:
+        """The file of its first weights; None for drawn ones."""
+        return self.start.checkpoint if isinstance(self.start, Cell) else self.start
+
+    @property
     def name(self) -> str:
         """For a reader: contender, size, seed; and the budget where there are several."""
         several = len(self.experiment.protocol.budget.amounts) > 1

@@ -1,13 +1,10 @@
-"""The one place that opens the test set, and the ledger that it writes each time."""
+"""The one place that opens the test set, on the record of its ledger."""
 
 import hashlib
-import json
-import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +15,11 @@ from torch.nn import functional as F
 
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError, TrainingDiverged
-from vit_vs_cnn.files import naming, written_whole
+from vit_vs_cnn.files import written_whole
 from vit_vs_cnn.models.recording import as_evaluated
 from vit_vs_cnn.runs.calibration import expected_calibration_error
+from vit_vs_cnn.runs.cell import Cell
+from vit_vs_cnn.runs.ledger import Noted, TestLedger
 
 Normalise = Callable[[UInt8[Tensor, "batch channels rows cols"]], Float[Tensor, "batch channels rows cols"]]
 
@@ -112,44 +111,6 @@ class Predictions:
         return found
 
 
-class TestLedger:
-    """A file with one line for each time that a test set was opened: when, for which weights, with what result.
-
-    A test set looked at again and again while something is being chosen stops being a test set; the ledger keeps the
-    count.
-    """
-
-    __test__ = False  # not a test, whatever pytest thinks of the name
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def count(self, weights: str) -> int:
-        """How often these weights have been tested."""
-        if not self.path.exists():
-            return 0
-        # Looked for as text: a line that a kill cut short must not stop the next evaluation.
-        lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
-        return sum(f'"weights": "{weights}"' in line for line in lines)
-
-    def record(self, *, weights: str, test_set: str, accuracy: float, what: str) -> int:
-        """Note one evaluation and return how many these weights have had; warns from the second on."""
-        entry = {
-            "time": datetime.now(UTC).isoformat(timespec="seconds"),
-            "what": what,
-            "weights": weights,
-            "test_set": test_set,
-            "accuracy": accuracy,
-        }
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with naming(self.path), self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
-        times = self.count(weights)
-        if times > 1:
-            warnings.warn(f"{what}: these weights have now been tested {times} times ({self.path})", stacklevel=2)
-        return times
-
-
 def hash_weights(network: nn.Module) -> str:
     """SHA-256 (first 16 hex digits) over names, shapes and values of parameters and buffers."""
     digest = hashlib.sha256()
@@ -202,28 +163,33 @@ def evaluate(
     *,
     ledger: TestLedger,
     what: str,
+    cell: Cell | None = None,
     keep: Path | None = None,
-) -> tuple[Predictions, int]:
+) -> tuple[Predictions, Noted]:
     """Test a network, once, on the record.
 
     Where predictions are kept, that is done before the ledger notes them. If those of the same weights and images are
     there already, a run was killed behind its test: they are taken, and the ledger notes what it lacks.
 
     Arguments:
+        ledger: of these test images.
+        what: for a reader of the ledger.
+        cell: the run that trained the network, where it is one of ours.
         keep: the file for the predictions, if they are to be kept.
 
     Returns:
-        the predictions, and how often these weights have been tested by now.
+        the predictions, and where the ledger notes them.
 
     Raises:
         TrainingDiverged: an answer that is no finite number; nothing is kept or noted then.
     """
     weights, test_set = hash_weights(network), test.fingerprint()
+    assert ledger.test_set == test_set, "a ledger is of one test set"
     predictions = None if keep is None else Predictions.load_of(keep, f"{weights} {test_set}")
-    if predictions is not None and (times := ledger.count(weights)):
-        return predictions, times
+    if predictions is not None and (noted := ledger.noted(weights=weights, what=what, cell=cell)) is not None:
+        return predictions, noted
     if predictions is None:
         predictions = predict(network, test, normalise, what=what)
         if keep is not None:
             predictions.save(keep, of=f"{weights} {test_set}")
-    return predictions, ledger.record(weights=weights, test_set=test_set, accuracy=predictions.accuracy, what=what)
+    return predictions, ledger.record(weights=weights, accuracy=predictions.accuracy, what=what, cell=cell)

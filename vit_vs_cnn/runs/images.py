@@ -5,8 +5,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
-from jaxtyping import Int64
+from jaxtyping import Int64, UInt64
 from torch import Tensor
 
 from vit_vs_cnn.config.experiment import Data
@@ -61,6 +62,16 @@ class Pool:
     def test(self) -> LabelledImages:
         """The test images. Only ``evaluate`` is given these."""
         return self.source.test()
+
+    @cached_property
+    def hashes(self) -> UInt64[np.ndarray, "images"]:
+        """Of every image that may be trained on or validated with."""
+        return self.images.hashes()
+
+    @cached_property
+    def test_hashes(self) -> UInt64[np.ndarray, "test_images"]:
+        """Of the test images."""
+        return self.test.hashes()
 
     def fingerprint(self, *, with_test: bool) -> str:
         """Of all images that may be trained on and, if asked for, of those that are tested on: other images in any of

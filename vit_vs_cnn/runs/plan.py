@@ -54,9 +54,9 @@ def starting_network(cell: Cell) -> nn.Module | None:
     Raises:
         InputError: its checkpoint is not there, damaged, or not what the config says.
     """
-    if cell.start is None:
+    path = cell.start_checkpoint
+    if path is None:
         return None
-    path = cell.start.checkpoint if isinstance(cell.start, Cell) else cell.start
     contents = read_checkpoint(path)
     is_known = isinstance(cell.start, Cell) and contents["vit_vs_cnn"].get("model") == dict(cell.start.recipe.model)
     return network_of(contents, path, trust=cell.experiment.trusted and is_known)[0]

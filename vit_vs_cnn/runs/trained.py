@@ -22,6 +22,7 @@ from vit_vs_cnn.runs.external import onnx_network, timm_network
 from vit_vs_cnn.runs.grid import finished_cells
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.networks import network_of
+from vit_vs_cnn.runs.seen import NOT_KNOWN, Seen, seen_of
 from vit_vs_cnn.training.checkpoints import About, read_checkpoint
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class TrainedNetwork:
         resize: how an image of another size is brought to that of the network: as those that it was trained on.
         step: the optimizer step of the checkpoint; None where no training wrote it: compiled, exported.
         origin: the run that trained it, as its file says; None where no run of this package did.
+        seen: the images that it was trained on, as its file says.
         warnings: what a reader must know of it.
     """
 
@@ -95,6 +97,7 @@ class TrainedNetwork:
     resize: Resize = "crop"
     step: int | None = None
     origin: Cell | None = None
+    seen: Seen = NOT_KNOWN
     warnings: tuple[str, ...] = ()
 
     @property
@@ -268,6 +271,7 @@ def _of_run(path: Path, trust: bool) -> TrainedNetwork:
         resize=_resize_of(cell),
         step=step if isinstance(step, int) else None,
         origin=cell,
+        seen=seen_of(said),
     )
 
 

@@ -191,3 +191,8 @@ def unequal_trials(trials: Iterable[int | None]) -> str | None:
 def early_end(ended_early: Iterable[Any]) -> str | None:
     """Why runs that a callback ended before their budget allow no verdict; None where all came to its end."""
     return "some of their runs ended before their budget" if any(ended_early) else None
+
+
+def reservations(reasons: Iterable[str | None]) -> str | None:
+    """What the ledger of a test set has against a verdict on a pair; None where it has nothing."""
+    return "; ".join(sorted({reason for reason in reasons if reason is not None})) or None

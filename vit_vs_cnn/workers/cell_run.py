@@ -18,11 +18,13 @@ from vit_vs_cnn.data.datamodule import TrainingData
 from vit_vs_cnn.errors import DamagedFile, InputError, Interrupted, ProcessLost, TrainingDiverged
 from vit_vs_cnn.files import read_rows, remove_partials
 from vit_vs_cnn.runs.cell import Cell, read_result
-from vit_vs_cnn.runs.evaluation import Predictions, TestLedger, evaluate, hash_weights, predict
+from vit_vs_cnn.runs.evaluation import Predictions, evaluate, hash_weights, predict
 from vit_vs_cnn.runs.failures import write_failure
 from vit_vs_cnn.runs.images import CellImages, Pool
+from vit_vs_cnn.runs.ledger import Noted, TestLedger, output_of
 from vit_vs_cnn.runs.networks import start_from
 from vit_vs_cnn.runs.plan import Plan, make_plan, starting_network
+from vit_vs_cnn.runs.seen import KEY, Seen, seen_before
 from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.statistics.estimate import wilson_interval
 from vit_vs_cnn.training.callbacks import ImagesSeen, LastCheckpoint, LostValidation, StopOnSignal, Stopwatch
@@ -128,18 +130,18 @@ def _result(cell: Cell, trained: "Trained", pool: Pool, began: datetime) -> dict
     held = trained.images.validation
     validation = predict(network, held, normalise, what=cell.name) if len(held) else None
     if cell.experiment.protocol.scored_on == "test":
-        ledger = TestLedger(cell.experiment.folder / "test_ledger.jsonl")
-        predictions, times = evaluate(
-            network, pool.test, normalise, ledger=ledger, what=cell.name, keep=cell.predictions
+        ledger = TestLedger(output_of(cell.experiment.folder), pool.test.fingerprint())
+        predictions, noted = evaluate(
+            network, pool.test, normalise, ledger=ledger, what=cell.name, cell=cell, keep=cell.predictions
         )
     else:
         assert validation is not None, "the pool refuses to draw such a cell"
-        predictions, times = validation, 0
+        predictions, noted = validation, None
         predictions.save(cell.predictions)
     return {
         **_identity_of(cell, trained, pool),
         "scored_on": cell.experiment.protocol.scored_on,
-        **_scores(predictions, times),
+        **_scores(predictions, noted),
         **_cost(cell, trained, began),
         "validation_accuracy": None if validation is None else validation.accuracy,
         "validation_curve": _validation_curve(cell) if len(held) else None,
@@ -161,7 +163,7 @@ def _validation_curve(cell: Cell) -> dict[str, list[Any]]:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a finished training leaves behind."""
+    """What a finished training leaves behind; ``before`` is what the weights that it began with had seen."""
 
     module: Classifier
     trainer: lightning.Trainer
@@ -169,12 +171,14 @@ class Trained:
     images: CellImages
     plan: Plan
     stopwatch: Stopwatch
-    seen: ImagesSeen
+    counted: ImagesSeen
+    before: Seen
 
 
 def _train(cell: Cell, pool: Pool, *, console: Console) -> Trained:
     experiment, contender = cell.experiment, cell.recipe
     images = pool.draw(cell.train_size, cell.seed)
+    before = seen_before(cell, images, pool)
     plan = make_plan(cell, images)
     data = TrainingData(
         images.training,
@@ -200,7 +204,7 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Trained:
         module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if experiment.execution.compile:
         plan.network.compile()  # in place: the names of the weights stay as they are
-    stopwatch, seen = Stopwatch(), ImagesSeen(experiment.protocol.batch_size)
+    stopwatch, counted = Stopwatch(), ImagesSeen(experiment.protocol.batch_size)
     contents = {
         "identity": cell.identity,
         "origin": cell.to_dict(),
@@ -210,11 +214,12 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Trained:
         "image_shape": list(images.training.image_shape),
         "mean": data.mean.tolist(),
         "std": data.std.tolist(),
+        KEY: (before | Seen(images.training.hashes())).to_dict(),
     }
     resume = Resumed.of(cell) if cell.checkpoint.exists() else None
     # A run that ended early is not trained on, only tested, where it was killed behind its end.
     steps = resume.step if resume is not None and resume.ended_early else plan.steps
-    trainer = _make_trainer(cell, steps, [stopwatch, seen], contents, console)
+    trainer = _make_trainer(cell, steps, [stopwatch, counted], contents, console)
     if resume is None and (start := starting_network(cell)) is not None:
         start_from(plan.network, start, where=f"contenders.{cell.contender}.starts_from")
     metrics = next(logger for logger in trainer.loggers if isinstance(logger, MetricsCsv))
@@ -229,7 +234,7 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Trained:
         if isinstance(error, SystemExit):  # what Lightning makes of a second Ctrl-C, and of SIGTERM within a step
             raise Interrupted(f"stopped in {cell.name}") from error
         raise
-    return Trained(module, trainer, data, images, plan, stopwatch, seen)
+    return Trained(module, trainer, data, images, plan, stopwatch, counted, before)
 
 
 def _make_trainer(
@@ -275,6 +280,7 @@ def _identity_of(cell: Cell, trained: Trained, pool: Pool) -> dict[str, Any]:
         "model": cell.recipe.model,
         "trials": cell.recipe.trials,
         "starts_from": cell.start.name if isinstance(cell.start, Cell) else cell.start and str(cell.start),
+        "start_images_known": trained.before.is_whole if cell.start is not None else None,
         "train_size": cell.train_size,
         "budget": cell.budget.short,
         "seed": cell.seed,
@@ -286,7 +292,7 @@ def _identity_of(cell: Cell, trained: Trained, pool: Pool) -> dict[str, Any]:
     }
 
 
-def _scores(predictions: Predictions, times: int) -> dict[str, Any]:
+def _scores(predictions: Predictions, noted: Noted | None) -> dict[str, Any]:
     count = len(predictions.labels)
     interval = wilson_interval(int(predictions.correct.sum()), count)
     return {
@@ -295,13 +301,14 @@ def _scores(predictions: Predictions, times: int) -> dict[str, Any]:
         "accuracy_interval": [interval.low, interval.high],
         "loss": predictions.loss,
         "calibration_error": predictions.calibration_error,
-        "test_evaluations": times,
+        "test_evaluations": 0 if noted is None else noted.times,
+        "ledger_entry": None if noted is None else noted.entry,
     }
 
 
 def _cost(cell: Cell, trained: Trained, began: datetime) -> dict[str, Any]:
     plan = trained.plan
-    steps, images = trained.trainer.global_step, trained.seen.count or 0
+    steps, images = trained.trainer.global_step, trained.counted.count or 0
     return {
         "parameters": plan.parameters,
         "macs": plan.macs,

@@ -1,0 +1,251 @@
+"""The ledger of a test set: shared by the experiments beside it, chained, and told where it is not whole."""
+
+import json
+import multiprocessing
+import shutil
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+
+from tests.experiments.tiny import run_quietly, tiny_config
+from vit_vs_cnn.comparison.compare import Settings, compare
+from vit_vs_cnn.comparison.opening import open_entries
+from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.regimes import findings_of
+from vit_vs_cnn.runs.cell import Cell
+from vit_vs_cnn.runs.ledger import TestLedger, account_of, output_of, recipe_of
+from vit_vs_cnn.runs.ledger import test_set_of as fingerprint_of
+
+UNKNOWN = "how often it was opened is not known"
+
+
+def _ledger(folder: Path) -> TestLedger:
+    return TestLedger(folder, "ba4")
+
+
+def _record(ledger: TestLedger, *names: str) -> list[str]:
+    return [ledger.record(weights=name, accuracy=0.5, what=name, cell=None).entry for name in names]
+
+
+def _results(folder: Path, entries: dict[str, str | None]) -> Path:
+    """The folder of an experiment with these results, by the weights that their entries are of."""
+    for weights, entry in entries.items():
+        cell = folder / "cells" / weights
+        cell.mkdir(parents=True)
+        result = {"cell": weights, "contender": "vit", "train_size": 7, "seed": 0, "scored_on": "test"}
+        result |= {"scored_images": 9, "accuracy": 0.5, "data": {"fingerprint": "f00-ba4"}}
+        (cell / "result.json").write_text(json.dumps({**result, "weights": weights, "ledger_entry": entry}))
+    return folder
+
+
+@pytest.fixture
+def experiment(tmp_path) -> Path:
+    """An experiment of three results, each with its entry."""
+    return _results(tmp_path / "one", dict(zip("abc", _record(_ledger(tmp_path), *"abc"), strict=True)))
+
+
+def test_a_ledger_that_is_whole_is_counted_and_stands_in_no_ones_way(experiment):
+    account = account_of(experiment, "ba4")
+    assert account.told == "By its ledger this test set was opened 3 times for 3 networks, each once."
+    assert account.reservation("vit") is None
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().splitlines(keepends=True)
+
+
+def _without(path: Path, gone: int) -> None:
+    path.write_text("".join(line for place, line in enumerate(_lines(path)) if place != gone))
+
+
+@pytest.mark.parametrize(
+    ("harm", "state"),
+    [
+        (Path.unlink, "is missing"),
+        (lambda path: path.write_text(""), "was shortened"),
+        (lambda path: _without(path, 2), "was shortened"),
+        (lambda path: path.write_text(path.read_text()[:-5]), "was shortened"),
+        (lambda path: _without(path, 1), "was edited"),
+        (lambda path: _without(path, 0), "was edited"),
+        (lambda path: path.write_text(path.read_text().replace('"what": "a"', '"what": "x"')), "was edited"),
+        (lambda path: path.write_text(path.read_text().replace('"what": "c"', '"what": "x"')), "was edited"),
+        (lambda path: path.write_text("nonsense\n" + path.read_text()), "was edited"),
+        (lambda path: path.write_text("".join(_lines(path)[:1]) + "[]\n" + "".join(_lines(path)[1:])), "was edited"),
+    ],
+)
+def test_what_befell_a_ledger_is_told_and_allows_no_verdict(experiment, harm, state):
+    harm(_ledger(experiment.parent).path)
+    account = account_of(experiment, "ba4")
+    assert account.told == f"The ledger of this test set {state}: {UNKNOWN}."
+    assert account.reservation("vit") == f"the ledger of this test set {state}: {UNKNOWN}"
+
+
+def test_a_ledger_written_anew_from_some_of_its_tests_is_told_of(experiment):
+    ledger = _ledger(experiment.parent)
+    ledger.path.unlink()
+    _record(ledger, "a", "c")
+    assert "was edited" in account_of(experiment, "ba4").told
+
+
+def test_results_beside_the_grid_are_held_against_the_ledger_too(experiment, tmp_path):
+    """A recipe that was tried and dropped from the config has its result still."""
+    before = _ledger(tmp_path).path.read_bytes()
+    _results(experiment, {"tried": _record(_ledger(tmp_path), "tried")[0]})
+    _ledger(tmp_path).path.write_bytes(before)
+    assert "was shortened" in account_of(experiment, "ba4").told
+
+
+@pytest.mark.parametrize("torn", ['{"time": "20', '{"previous": "0"}', "\0\0\0"])
+def test_a_line_that_a_kill_cut_short_is_no_entry_and_the_next_writer_mends_it(experiment, torn):
+    ledger = _ledger(experiment.parent)
+    whole = ledger.path.read_text()
+    ledger.path.write_text(whole + torn)
+    assert account_of(experiment, "ba4").told.endswith("opened 3 times for 3 networks, each once.")
+    _results(experiment, {"d": _record(ledger, "d")[0]})
+    assert account_of(experiment, "ba4").told.endswith("opened 4 times for 4 networks, each once.")
+    assert ledger.path.read_text().startswith(whole + '{"time"')
+
+
+def test_results_made_before_ledgers_were_chained_are_told(experiment):
+    _results(experiment, {"old": None})
+    assert account_of(experiment, "ba4").told.startswith("1 of 4 results were made before ledgers were chained")
+    alone = _results(experiment.parent / "elsewhere" / "old", {"old": None})
+    account = account_of(alone, "ba4")
+    assert account.told == (
+        "These results were made before ledgers were chained: nothing would show whether theirs is whole."
+    )
+    assert account.reservation("vit") is None
+
+
+def test_trials_of_recipes_share_the_ledgers_of_their_experiment(tmp_path, monkeypatch):
+    (tmp_path / "one" / "tuning").mkdir(parents=True)
+    assert output_of(tmp_path / "one" / "tuning") == tmp_path / "one"
+    (tmp_path / "one" / "tuning" / "optuna.journal").touch()
+    assert output_of(tmp_path / "one" / "tuning") == tmp_path
+    monkeypatch.chdir(tmp_path / "one")
+    assert output_of(Path()) == tmp_path
+
+
+def test_of_cells_that_validation_images_scored_it_is_told_whether_a_test_set_was_opened_for_them(experiment):
+    beside = _results(experiment.parent / "shut", {"d": None})
+    told = "The cells were scored on validation images; by the ledgers here a test set was {} for them."
+    assert account_of(beside, None).told == told.format("not opened")
+    _record(_ledger(experiment.parent), "d")
+    assert account_of(beside, None).told == told.format("opened 1 times")
+
+
+@pytest.mark.parametrize("fingerprint", ["f00-../../secret", "f00-/secret", None, {}, "f00-"])
+def test_what_a_result_says_leads_to_no_other_folder(fingerprint):
+    assert fingerprint_of({"scored_on": "test", "data": {"fingerprint": fingerprint}}) in ("unknown", "None")
+
+
+def test_a_ledger_of_nonsense_is_told_and_stops_nothing(experiment):
+    ledger = _ledger(experiment.parent)
+    nonsense = {"weights": [], "experiment": {}, "contender": "vit", "recipe": [], "budget": {}, "previous": 3}
+    ledger.path.write_text(json.dumps(nonsense) + "\n" + "[" * 99_999 + "\n\xff\n", encoding="latin-1")
+    assert "was edited" in account_of(experiment, "ba4").told
+    _record(ledger, "d")
+    assert ledger.count("d") == 1
+
+
+def _write_many(folder: Path, writer: str, count: int) -> None:
+    """In a process of its own, which dawdles between reading the last line and writing the next."""
+    dumps = json.dumps
+    json.dumps = lambda entry: (time.sleep(0.005), dumps(entry))[1]
+    _record(_ledger(folder), *(f"{writer}{number}" for number in range(count)))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_processes_that_write_at_once_leave_one_unbroken_chain(tmp_path):
+    context, count = multiprocessing.get_context("fork"), 12
+    children = [context.Process(target=_write_many, args=(tmp_path, writer, count)) for writer in "ab"]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(60)
+    assert [child.exitcode for child in children] == [0, 0]
+    history = _ledger(tmp_path).read()
+    assert history.is_chained
+    assert {e.said["weights"] for e in history.entries} == {f"{w}{n}" for w in "ab" for n in range(count)}
+
+
+@pytest.mark.parametrize(
+    ("change", "is_another"),
+    [
+        ({"train_size": 60}, False),
+        ({"seed": 4}, False),
+        ({"budget": {"steps": 9}}, False),
+        ({"scored_on": "validation"}, False),
+        ({"batch_size": 28}, True),
+        ({"lr": 0.1}, True),
+        ({"start_lr": 0.1}, True),
+    ],
+)
+def test_a_recipe_is_all_but_size_seed_and_budget(tmp_path, change, is_another):
+    assert (_recipe(tmp_path) != _recipe(tmp_path, **change)) == is_another
+
+
+def _recipe(output: Path, *, train_size=120, seed=3, lr=0.05, start_lr=0.05, scored_on="test", **protocol) -> str:
+    """Of a contender that starts from another one."""
+    small = {"model": {"name": "resnet8", "width": 2}, "optimizer": {"name": "sgd", "lr": start_lr}}
+    longer = {**small, "optimizer": {"name": "sgd", "lr": lr}, "starts_from": "first"}
+    values = tiny_config(output, contenders={"first": small, "second": longer})
+    values["protocol"] |= {"scored_on": scored_on, **protocol}
+    fingerprint = "f00-ba4" if scored_on == "test" else "f00"
+    experiment = experiment_from_dict(values)
+    return recipe_of(Cell(experiment, "second", train_size, experiment.protocol.budget, seed, fingerprint))
+
+
+def _config(output: Path, name: str, sizes: list[int], **changes) -> dict:
+    """Two contenders, one step each; ``changes`` are of the contender "vit"."""
+    small = {"model": {"name": "resnet8", "width": 2}, "optimizer": {"name": "sgd", "lr": 0.05}}
+    wider = {**small, "model": {"name": "resnet8", "width": 3}}
+    values = tiny_config(output, name=name, contenders={"vit": {**small, **changes}, "cnn": wider})
+    return values | {"protocol": {"train_sizes": sizes, "seeds": [3], "budget": {"steps": 1}, "batch_size": 14}}
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory) -> Path:
+    """Two experiments on one test set whose networks are the same; behind that, three recipes of the first's "vit"."""
+    output = tmp_path_factory.mktemp("shared")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*tested 2 times")
+        for name, sizes in (("one", [60, 120]), ("two", [120])):
+            run_quietly(experiment_from_dict(_config(output, name, sizes)))
+    shutil.copytree(output / "test-sets", output / "before" / "test-sets")
+    shutil.copytree(output / "one", output / "before" / "one")
+    for rate in (0.1, 0.2):
+        run_quietly(experiment_from_dict(_config(output, "one", [120], optimizer={"name": "sgd", "lr": rate})))
+    return output
+
+
+def test_experiments_on_one_test_set_share_its_ledger(shared):
+    (path,) = (shared / "before" / "test-sets").glob("*.jsonl")
+    told = account_of(shared / "before" / "one", path.stem).told
+    assert told == (
+        "By its ledger this test set was opened 6 times for 4 networks; 2 of them more than once. It is shared by 2 "
+        "experiments: one, two."
+    )
+    assert {r["test_evaluations"] for r in findings_of(shared / "two").results} == {2}
+
+
+def test_sizes_and_seeds_are_no_recipes_of_their_own(shared):
+    analysis = findings_of(shared / "before" / "one").analysis
+    assert not any("exploratory" in told for told in analysis.warnings)
+    assert not any("exploratory" in (c.reason or "") for pair in analysis.pairs for c in pair.comparisons)
+
+
+def test_several_recipes_of_a_contender_allow_no_verdict_in_report_and_compare(shared):
+    told = "3 recipes of vit were scored on this test set: exploratory"
+    found = findings_of(shared / "one")
+    assert f"{told}." in found.analysis.warnings
+    assert {c.reason for pair in found.analysis.pairs for c in pair.comparisons} == {told}
+    opened = open_entries([str(shared / "one")])
+    comparison, _ = compare(opened.entries, opened.test, Settings(parts=("accuracy", "differences")))
+    assert comparison.accuracy is not None and comparison.differences is not None
+    assert [pair.comparison.reason for pair in comparison.accuracy.pairs] == [told]
+    assert told in comparison.differences.warnings
+    other = findings_of(shared / "two").analysis
+    assert not any("exploratory" in said for said in other.warnings)

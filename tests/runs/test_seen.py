@@ -1,0 +1,89 @@
+"""Weights say which images they have seen, and do not begin a run that those images score."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.experiments.tiny import run_quietly, tiny_config
+from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.data.objects import ObjectsSource
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.regimes.fairness import warnings_of
+from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.seen import KEY, NOT_KNOWN, Seen, seen_of
+from vit_vs_cnn.runs.trained import open_network
+from vit_vs_cnn.training.checkpoints import read_checkpoint
+
+IMAGES = {"source": "objects", "objects": {"train_images": 60, "test_images": 60}, "validation_fraction": 0.25}
+
+
+def _run(output: Path, *, start: Path | None = None, fraction: float = 0.25, seed: int = 0) -> Path:
+    """The checkpoint of one small network after one step."""
+    data = {**IMAGES, "objects": {**IMAGES["objects"], "seed": seed}, "validation_fraction": fraction}
+    contender = {"model": {"name": "resnet8", "width": 2}, "optimizer": {"name": "sgd", "lr": 0.01}}
+    contender |= {"starts_from": None if start is None else str(start)}
+    protocol = {"train_sizes": [60], "seeds": [3], "budget": {"steps": 1}, "batch_size": 14}
+    values = tiny_config(output, data=data, contenders={"cnn": contender}, protocol=protocol)
+    (result,) = run_quietly(experiment_from_dict(values))
+    return output / "tiny" / "cells" / result["cell"] / "checkpoints" / "last.ckpt"
+
+
+@pytest.fixture(scope="module")
+def swapped(tmp_path_factory) -> Path:
+    """A checkpoint of the other split: trained on what are test images elsewhere."""
+    train, test = ObjectsSource.train, ObjectsSource.test
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ObjectsSource, "train", test)
+        patch.setattr(ObjectsSource, "test", train)
+        return _run(tmp_path_factory.mktemp("swapped"), fraction=0.0)
+
+
+def test_a_checkpoint_says_which_images_it_was_trained_on(swapped):
+    seen = open_network(swapped).seen
+    assert seen.is_whole
+    pool = Pool(experiment_from_dict(tiny_config(Path("nowhere"), data=IMAGES)).data)
+    assert np.array_equal(seen.hashes, np.unique(pool.test.hashes()))
+
+
+def test_weights_that_have_seen_the_test_images_are_refused_before_anything_is_trained(swapped, tmp_path):
+    with pytest.raises(InputError, match=r"contenders\.cnn\.starts_from: .* 60 of the 60 images that .* is tested on"):
+        _run(tmp_path, start=swapped)
+    assert not list(tmp_path.rglob("cells"))
+
+
+def test_what_the_weights_began_with_counts_too(swapped, tmp_path):
+    between = _run(tmp_path / "between", start=swapped, seed=9)  # on images that nobody else has
+    assert open_network(between).seen.is_whole
+    with pytest.raises(InputError, match=r"60 of the 60 images that .* is tested on"):
+        _run(tmp_path, start=between)
+
+
+def test_weights_that_have_seen_the_validation_images_are_refused(tmp_path):
+    start = _run(tmp_path / "start", fraction=0.0)
+    with pytest.raises(InputError, match=r"images that .* is validated with"):
+        _run(tmp_path, start=start)
+
+
+def test_weights_of_which_nothing_is_known_are_warned_of(swapped, tmp_path):
+    contents = read_checkpoint(swapped)
+    del contents["vit_vs_cnn"][KEY]
+    torch.save(contents, tmp_path / "older.ckpt")
+    after = _run(tmp_path, start=tmp_path / "older.ckpt")
+    assert not open_network(after).seen.is_whole
+    result = {"contender": "cnn", "train_size": 60, "start_images_known": False}
+    assert '"start_images_known": false' in (after.parents[1] / "result.json").read_text()
+    assert any("cnn started from have seen is not known" in told for told in warnings_of([result]))
+
+
+@pytest.mark.parametrize("said", [None, 3, {}, {"images": "?", "whole": True}, {"images": "AAA=", "whole": True}])
+def test_a_record_that_is_none_is_not_believed(said):
+    assert seen_of({KEY: said}) is NOT_KNOWN
+
+
+def test_an_image_that_the_own_data_hold_twice_is_no_finding_of_the_start():
+    held, own = np.array([1, 2, 3], dtype=np.uint64), np.array([3, 4], dtype=np.uint64)
+    assert Seen(held).among(held) == 3
+    assert Seen(held).among(held, but=own) == 2
+    assert np.array_equal(seen_of({KEY: Seen(held).to_dict()}).hashes, held)

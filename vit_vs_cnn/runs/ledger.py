@@ -1,0 +1,306 @@
+"""The ledger of a test set: one line for each time that it was opened, bound to the line before it."""
+
+import hashlib
+import json
+import os
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from vit_vs_cnn.config.experiment import hash_of
+from vit_vs_cnn.errors import DamagedFile
+from vit_vs_cnn.files import naming
+from vit_vs_cnn.runs.cell import Cell, read_result
+
+#: Where ledgers lie, beside the experiments: those that share a test set share its ledger.
+FOLDER = "test-sets"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a ledger.
+
+    Arguments:
+        hash: SHA-256 of the line without its end, in hex: what the next line and the result name.
+        said: what the line says.
+    """
+
+    hash: str
+    said: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Noted:
+    """Where a test is written down.
+
+    Arguments:
+        entry: hash of its line.
+        times: how often these weights have been tested by now.
+    """
+
+    entry: str
+    times: int
+
+
+@dataclass(frozen=True)
+class History:
+    """What a ledger says.
+
+    Arguments:
+        is_there: whether there is such a file.
+        is_chained: whether every line can be read and names the one before it.
+    """
+
+    entries: tuple[Entry, ...]
+    is_there: bool
+    is_chained: bool
+
+    def count(self, weights: str) -> int:
+        """How often these weights have been tested."""
+        return sum(entry.said.get("weights") == weights for entry in self.entries)
+
+    def fault(self, results: Iterable[Mapping[str, Any]]) -> str | None:
+        """What befell the ledger, by the entries that results name; None if it holds all of them, unbroken.
+
+        Lines that are cut off its end, with the results that name them, leave no trace.
+        """
+        known, weights = {e.hash for e in self.entries}, {str(e.said.get("weights")) for e in self.entries}
+        lost = [r for r in results if r.get("ledger_entry") not in (None, *known)]
+        if lost and not self.is_there:
+            state = "is missing"
+        elif not self.is_chained or any(str(r.get("weights")) in weights for r in lost):
+            state = "was edited"
+        elif lost:
+            state = "was shortened"
+        else:
+            return None
+        return f"the ledger of this test set {state}: how often it was opened is not known"
+
+    def forks(self, experiments: Set[str], contender: str) -> str | None:
+        """That several recipes of a contender were scored at one size and budget; None if there was one at each."""
+        recipes: dict[tuple[str, ...], set[str]] = {}
+        for said in (entry.said for entry in self.entries):
+            if str(said.get("experiment")) in experiments and said.get("contender") == contender:
+                place = tuple(str(said.get(key)) for key in ("experiment", "train_size", "budget"))
+                recipes.setdefault(place, set()).add(str(said.get("recipe")))
+        most = max(map(len, recipes.values()), default=0)
+        return f"{most} recipes of {contender} were scored on this test set: exploratory" if most > 1 else None
+
+
+class TestLedger:
+    """A file with one line of JSON for each time that a test set was opened: when, for which weights, with what result.
+
+    A test set looked at again and again while something is being chosen stops being a test set; the ledger keeps the
+    count. Each line holds the SHA-256 of the line before it, and a result that of its own line.
+
+    An entry is a line with its end. What stands behind the last end of line was left by a writer that was killed: no
+    reader takes it for an entry, and the next writer cuts it off. All else that is not as it was written is a fault.
+
+    Arguments:
+        output: the folder in which the experiments lie.
+        test_set: fingerprint of the images and their labels.
+    """
+
+    __test__ = False  # not a test, whatever pytest thinks of the name
+
+    def __init__(self, output: Path, test_set: str) -> None:
+        self.path = output / FOLDER / f"{test_set}.jsonl"
+        self.test_set = test_set
+
+    def read(self) -> History:
+        """All entries."""
+        if not self.path.exists():
+            return History((), is_there=False, is_chained=True)
+        entries, previous, is_chained = [], None, True
+        for line in self.path.read_bytes().split(b"\n")[:-1]:
+            said = _parsed(line)
+            is_chained = is_chained and said is not None and said.get("previous") == previous
+            previous = _hash(line)
+            entries += [] if said is None else [Entry(previous, said)]
+        return History(tuple(entries), is_there=True, is_chained=is_chained)
+
+    def count(self, weights: str) -> int:
+        """How often these weights have been tested."""
+        return self.read().count(weights)
+
+    def noted(self, *, weights: str, what: str, cell: Cell | None) -> Noted | None:
+        """Where this very test is written down already; None if it is not."""
+        history, wanted = self.read(), {"what": what, "weights": weights, **_about(cell)}
+        found = [e.hash for e in history.entries if wanted.items() <= e.said.items()]
+        return Noted(found[-1], history.count(weights)) if found else None
+
+    def record(self, *, weights: str, accuracy: float, what: str, cell: Cell | None) -> Noted:
+        """Write one test down; warns where these weights have been tested before. Several processes may do so at once.
+
+        Arguments:
+            what: for a reader: the cell's name, or the comparison.
+            cell: the run of the weights; None where it is no run of ours.
+        """
+        entry = {
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "what": what,
+            **_about(cell),
+            "weights": weights,
+            "test_set": self.test_set,
+            "accuracy": accuracy,
+        }
+        with naming(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(self.path.with_name(f".{self.test_set}.lock")), self.path.open("ab+") as file:
+                file.seek(0)
+                content = file.read()
+                whole = content.rfind(b"\n") + 1
+                file.truncate(whole)
+                lines = content[:whole].split(b"\n")
+                line = json.dumps({**entry, "previous": _hash(lines[-2]) if whole else None}).encode()
+                file.write(line + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        times = self.count(weights)
+        if times > 1:
+            warnings.warn(f"{what}: these weights have now been tested {times} times ({self.path})", stacklevel=2)
+        return Noted(_hash(line), times)
+
+
+@dataclass(frozen=True)
+class Account:
+    """What the ledger of a test set says of the results of an experiment.
+
+    Arguments:
+        told: how often the test set was opened, in a sentence or two.
+        fault: what befell the ledger; None if it is whole.
+        experiments: names under which the results stand in it.
+    """
+
+    told: str
+    history: History = History((), is_there=False, is_chained=True)
+    fault: str | None = None
+    experiments: frozenset[str] = frozenset()
+
+    def reservation(self, contender: str, experiment: str | None = None) -> str | None:
+        """Why the accuracies of a contender allow no verdict; None if nothing in the ledger is in the way.
+
+        Arguments:
+            experiment: a name for it, where one is known besides those in the ledger.
+        """
+        names = self.experiments if experiment is None else self.experiments | {experiment}
+        return self.fault or self.history.forks(names, contender)
+
+
+def account_of(folder: Path, test_set: str | None) -> Account:
+    """Read the ledger of a test set, and hold it against all results in an experiment's folder.
+
+    Arguments:
+        test_set: fingerprint; None where cells are scored on validation images.
+    """
+    output, results = output_of(folder), _all_results(folder)
+    if test_set is None:
+        return Account(_shut(output, {str(r.get("weights")) for r in results}))
+    results = [r for r in results if test_set_of(r) == test_set]
+    history = TestLedger(output, test_set).read()
+    named = {str(r.get("ledger_entry")) for r in results}
+    experiments = {str(e.said["experiment"]) for e in history.entries if e.hash in named and e.said.get("experiment")}
+    fault = history.fault(results)
+    told = []
+    if before := sum(r.get("ledger_entry") is None for r in results):
+        some = "These results" if before == len(results) else f"{before} of {len(results)} results"
+        told.append(f"{some} were made before ledgers were chained: nothing would show whether theirs is whole.")
+    if fault is not None:
+        told.append(f"{fault[0].upper()}{fault[1:]}.")
+    elif history.entries:
+        told.append(_counted(history))
+    return Account(" ".join(told), history, fault, frozenset(experiments))
+
+
+def output_of(folder: Path) -> Path:
+    """The folder in which an experiment lies; of trials that choose its recipes it is that of the experiment."""
+    place = Path(os.path.abspath(folder))
+    return place.parents[1] if (place / "optuna.journal").exists() else place.parent
+
+
+def test_set_of(result: Mapping[str, Any]) -> str | None:
+    """Fingerprint of the test set that scored a result; None for one that validation images scored.
+
+    A result is not believed: what could lead to another folder is no fingerprint.
+    """
+    if result["scored_on"] != "test":
+        return None
+    data = result["data"]
+    found = str(data.get("fingerprint")).rpartition("-")[2] if isinstance(data, Mapping) else ""
+    return found if found.isalnum() else "unknown"
+
+
+def recipe_of(cell: Cell) -> str:
+    """Ten hex digits for a recipe: all that decides a cell's result but training size, seed and budget.
+
+    Neither is what scores it a part of it.
+    """
+    identity = cell.identity
+    apart = ("train_size", "seed", "budget", "scored_on")
+    kept = {key: value for key, value in identity.items() if key not in apart}
+    kept["data"] = {**kept["data"], "fingerprint": cell.fingerprint.partition("-")[0]}
+    if isinstance(cell.start, Cell):
+        kept["starts_from"] = recipe_of(cell.start)
+    return hash_of(kept)
+
+
+def _about(cell: Cell | None) -> dict[str, Any]:
+    """What an entry says of the run whose weights were tested."""
+    if cell is None:
+        return dict.fromkeys(("experiment", "contender", "train_size", "seed", "budget", "recipe"))
+    return {
+        "experiment": cell.experiment.name,
+        "contender": cell.contender,
+        "train_size": cell.train_size,
+        "seed": cell.seed,
+        "budget": cell.identity["budget"],
+        "recipe": recipe_of(cell),
+    }
+
+
+def _hash(line: bytes) -> str:
+    return hashlib.sha256(line).hexdigest()
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return said if isinstance(said, dict) else None
+
+
+def _all_results(folder: Path) -> list[dict[str, Any]]:
+    """All results that can be read: also those of cells that the grid no longer names, which opened the test set."""
+    found = []
+    for path in sorted(folder.glob("cells/*/result.json")):
+        try:
+            found.append(read_result(path))
+        except DamagedFile:
+            continue
+    return found
+
+
+def _counted(history: History) -> str:
+    networks = Counter(str(entry.said.get("weights")) for entry in history.entries)
+    names = sorted({str(name) for entry in history.entries if (name := entry.said.get("experiment"))})
+    again = sum(count > 1 for count in networks.values())
+    more = f"; {again} of them more than once" if again else ", each once"
+    shared = f" It is shared by {len(names)} experiments: {', '.join(names)}." if len(names) > 1 else ""
+    return (
+        f"By its ledger this test set was opened {networks.total()} times for {len(networks)} networks{more}.{shared}"
+    )
+
+
+def _shut(output: Path, weights: Set[str]) -> str:
+    """What all ledgers say of networks that validation images scored."""
+    ledgers = [TestLedger(output, path.stem) for path in sorted((output / FOLDER).glob("*.jsonl"))]
+    opened = [e for ledger in ledgers for e in ledger.read().entries if str(e.said.get("weights")) in weights]
+    times = f"opened {len(opened)} times" if opened else "not opened"
+    return f"The cells were scored on validation images; by the ledgers here a test set was {times} for them."
