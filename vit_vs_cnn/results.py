@@ -142,12 +142,14 @@ class Inspected(Written):
     Arguments:
         scores: how far each method's maps can be trusted, by network; empty unless it was asked for.
         refused: by network and method, why it was not scored.
+        shuffled: by network, those of its kind that were trained on shuffled labels.
         explorer: what is said of the explorer; None where there is none.
     """
 
     looked: tuple[NetworkMaps, ...]
     scores: Mapping[str, list[MethodScore]]
     refused: Mapping[tuple[str, str], str]
+    shuffled: Mapping[str, list[ShuffledNetwork]]
     images: int
     explorer: str | None
     written: tuple[Path, ...]
