@@ -19,6 +19,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.locality.report import LocalityReport
 from vit_vs_cnn.inspection.locality.study import StudiedLayer
 from vit_vs_cnn.inspection.look import NetworkMaps
+from vit_vs_cnn.inspection.runs import ShuffledNetwork
 from vit_vs_cnn.inspection.scores import MethodScore
 from vit_vs_cnn.runs.trained import TrainedNetwork
 from vit_vs_cnn.statistics.estimate import wilson_interval

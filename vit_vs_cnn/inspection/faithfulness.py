@@ -35,6 +35,8 @@ from vit_vs_cnn.statistics.significance import mean_above_zero
 Normalise = Callable[[UInt8[Tensor, "batch channels rows cols"]], Images]
 #: Random maps of each image whose mean is chance; the map "random" is one more, so that its row shows what chance does.
 RANDOM_MAPS = 4
+#: Images of the sanity checks: the redraws differ by more than the images do.
+SANITY_IMAGES = 64
 
 AGNOSTIC = "class-agnostic: it does not look at the class, and no change of the classifier head moves it"
 CONSTANT = "the same everywhere on some of the images: it shows nothing there"
@@ -58,7 +60,7 @@ def score_methods(
     steps: int = 16,
     sanity_stages: int = 5,
     redraws: int = 5,
-    sanity_images: int = 64,
+    sanity_images: int = SANITY_IMAGES,
     shuffled: Sequence[nn.Module] = (),
     batch_size: int = 64,
     layout: TokenLayout | None = None,

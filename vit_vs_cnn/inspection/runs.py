@@ -114,11 +114,11 @@ def open_shuffled(
     for cell in cells:
         trained = open_network(cell, trust=trust)
         if not trained.cell.experiment.data.shuffle_labels:
-            raise InputError(f"--shuffled: {cell} was trained on the labels as they are; needed: data.shuffle_labels true")
+            raise InputError(f"--shuffled: {cell} was trained on the labels as they are, not with data.shuffle_labels")
         fitting = [run for run in runs if _parameters(run.network) == _parameters(trained.network)]
         if not fitting:
             names = ", ".join(run.name for run in runs)
-            raise InputError(f"--shuffled: {cell} has other parameters than {names}; train the same models on such labels")
+            raise InputError(f"--shuffled: {cell} is no model like {names}: its parameters have other names or shapes")
         shuffled = ShuffledNetwork(trained, _learned(trained, root))
         for run in fitting:
             found[run.name].append(shuffled)

@@ -113,6 +113,11 @@ class MethodScore:
         stays = next((one.stays for one in self.sanity if one.stage == EVERYTHING), None)
         return None if stays is None else not stays
 
+    def never_moves(self, stage: SanityStage) -> bool:
+        """Whether no change of the head can move this map, and this stage is that of the head alone."""
+        alone = stage is self.sanity[0] and stage.stage != EVERYTHING
+        return alone and not self.class_specific and stage.constant == 0 and set(stage.told) == {1.0}
+
     def row(self) -> dict[str, Number]:
         """One line of a table: every number under a name of its own."""
         line: dict[str, Number] = {
