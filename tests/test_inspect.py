@@ -29,7 +29,7 @@ from vit_vs_cnn.inspection import attention_maps, rollout_map
 from vit_vs_cnn.inspection.attention_logger import AttentionLogger, picture_sheet
 from vit_vs_cnn.inspection.look import answerable, default_folder, grid_for, look_into, maps_over_training, methods_for
 from vit_vs_cnn.inspection.perturbation import area_under, deletion_curves
-from vit_vs_cnn.inspection.runs import images_to_score, images_to_show, open_runs
+from vit_vs_cnn.inspection.runs import images_to_score, images_to_show, open_runs, open_shuffled
 from vit_vs_cnn.reporting.inspection_pictures import asked_for, card, says, training_strip, write_training_gif
 from vit_vs_cnn.runs.trained import open_network
 
@@ -71,13 +71,24 @@ def _error(capsys) -> str:
 
 
 @pytest.fixture(scope="module")
-def inspected(experiment, tmp_path_factory):
+def shuffled(experiment, tmp_path_factory) -> Path:
+    """The same contenders, trained on shuffled labels."""
+    root = tmp_path_factory.mktemp("shuffled")
+    protocol = {"train_sizes": [60], "seeds": [3, 4], "budget": {"steps": 1}, "batch_size": 14}
+    data = {**tiny_experiment(root).to_dict()["data"], "shuffle_labels": True}
+    run_quietly(tiny_experiment(root, protocol=protocol, data=data, execution={}))
+    return root / "tiny"
+
+
+@pytest.fixture(scope="module")
+def inspected(experiment, shuffled, tmp_path_factory):
     """What the command writes and prints for a whole experiment, and the ledger before and after."""
     pytest.importorskip("captum")
     folder = tmp_path_factory.mktemp("inspected")
     (path,) = (experiment.parent / "test-sets").glob("*.jsonl")
     ledger, printed = path.read_text(), io.StringIO()
     words = ("--count", 2, "--explorer", "--score", "--score-images", 11, "--methods", "rollout", "grad_cam")
+    words += ("--shuffled", shuffled)
     with contextlib.redirect_stdout(printed):
         assert _inspect(experiment, *words, "--output", folder) == 0
     assert path.read_text() == ledger
@@ -117,6 +128,12 @@ def test_scores_come_with_intervals_and_with_what_has_to_be_said(inspected):
             low, value, high = (float(row[f"{name}{limit}"]) for limit in ("_low", "", "_high"))
             assert low <= value <= high
     assert rows[2]["moves"] == "False"
+    assert {(row["sanity_head"], row["sanity_labels"]) for row in rows if row["method"] == "centre"} == {("1.0", "1.0")}
+    assert "Holm's correction for all 22 tests" in printed  # 2 methods x (4 fills x 2 + 3)
+    assert "over 5 shuffles, on 11 of the images" in printed
+    assert printed.count("trained on 60 images with shuffled labels, knows") == 4  # 2 seeds of 2 contenders
+    row = printed.partition("what stays of the maps")[2].partition("rollout ")[2].split()
+    assert row[0] == "class-agnostic" and row[2] == "±"
     assert "How far the maps can be trusted" in (folder / "index.html").read_text()
 
 
@@ -248,6 +265,19 @@ def test_checkpoints_of_one_run_show_its_training_in_order(experiment, tmp_path)
     assert len(training_strip(shown, stages, "t").axes) == 4 * 2
 
 
+def test_a_network_for_the_check_of_labels_is_one_of_shuffled_labels_and_of_the_same_model(experiment, shuffled):
+    (run,) = open_runs([_cell(experiment, "vit-n120-s3")])
+    with pytest.raises(InputError, match="trained on the labels as they are"):
+        open_shuffled([_cell(experiment, "vit-n60-s3")], [run])
+    with pytest.raises(InputError, match=r"resnet-n60-s3-.* is no model like vit-n120-s3"):
+        open_shuffled([_cell(shuffled, "resnet-n60-s3")], [run])
+    (found,) = open_shuffled([_cell(shuffled, "vit-n60-s4")], [run])["vit-n120-s3"]
+    drawn = found.trained.pool().draw(60, 4).training
+    with torch.no_grad():
+        said = found.trained.network(found.trained.normalise(drawn.images)).argmax(dim=1)
+    assert found.learned == pytest.approx(float((said == drawn.labels).float().mean()))
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -260,6 +290,7 @@ def test_checkpoints_of_one_run_show_its_training_in_order(experiment, tmp_path)
         (["--images", "60"], "60 is no number of the 60 test images; allowed: 0 to 59"),
         (["--images", "1", "no.png"], "name either files or numbers"),
         (["--images", "no.png"], "no.png: no such file or folder"),
+        (["--shuffled", "no.ckpt"], "shuffled: it is for the score"),
     ],
 )
 def test_what_cannot_be_done_is_one_clear_line(experiment, tmp_path, capsys, words, said):

@@ -207,6 +207,7 @@ def inspect(
     class_name: str | None = None,
     score: bool = False,
     score_images: int = 200,
+    shuffled: Sequence[Place] = (),
     explorer: bool = False,
     explorer_megabytes: float = 10.0,
     output: Place | None = None,
@@ -228,6 +229,8 @@ def inspect(
         class_name: of the class that maps are for; the one that the network says if it is not named.
         score: score all methods, or those that are named, on images of their own.
         score_images: how many.
+        shuffled: networks of the same models that were trained with data.shuffle_labels, whose maps those of the score
+            are held against.
         explorer: write a page to point at patches on, too: explorer.html.
         explorer_megabytes: size of that page: weights are rounded more coarsely first, then there are fewer images.
         output: where all goes; inspection/ in the first cell, or beside its checkpoint, if it is not named.
@@ -240,7 +243,8 @@ def inspect(
         InputError: something that cannot be opened, an image that cannot be read, no such method or class.
     """
     from vit_vs_cnn.inspection.look import ATTENDED, default_folder, grid_for, look_into, methods_for, score_run
-    from vit_vs_cnn.inspection.runs import images_to_show, open_runs
+    from vit_vs_cnn.inspection.runs import images_to_show, open_runs, open_shuffled
+    from vit_vs_cnn.inspection.scores import corrected
     from vit_vs_cnn.reporting.explorer import most_images, write_explorer
     from vit_vs_cnn.reporting.inspection_report import write_inspection
     from vit_vs_cnn.results import Inspected, class_index
@@ -248,8 +252,11 @@ def inspect(
     _at_least_one(count=count, score_images=score_images)
     if not 0 < explorer_megabytes < float("inf"):
         raise InputError(f"explorer_megabytes: {explorer_megabytes} must be a number above 0")
+    if shuffled and not score:
+        raise InputError("shuffled: it is for the score; ask for that, too (--score)")
     lie = None if root is None else _there(root)
     runs = open_runs([_there(path) for path in paths], trust=trust)
+    by_heart = open_shuffled([_there(path) for path in shuffled], runs, root=lie, trust=trust)
     first, budget = runs[0], round(explorer_megabytes * 1e6)
     named = {run.name: methods_for(run, methods) for run in runs}
     asked = None if class_name is None else class_index(class_name, first.class_names)
@@ -270,17 +277,18 @@ def inspect(
         for run in runs if score else ():
             tell(f"scoring the methods of {run.name}")
             how = {"count": score_images, "seed": seed, "root": lie, "grid_size": grid_size}
-            scores[run.name], not_scored = score_run(run, methods, **how)
+            scores[run.name], not_scored = score_run(run, methods, shuffled=by_heart[run.name], **how)
             refused |= {(run.name, name): why for name, why in not_scored.items()}
+        scores = corrected(scores)
         explored = None if page is None else page.page
         written = write_inspection(
-            shown, looked, folder, title=title, scores=scores or None, explorer=explored, tell=tell
+            shown, looked, folder, title=title, scores=scores or None, shuffled=by_heart, explorer=explored, tell=tell
         )
     said = None
     if page is not None:
         right = f", weights right to {page.error:.0e}" if any(one.attention is not None for one in looked) else ""
         said = f"{page.page} ({page.page.stat().st_size / 1e6:.1f} MB, {page.images} images{right})"
-    return Inspected(tuple(looked), scores, refused, len(shown.data), said, tuple(written))
+    return Inspected(tuple(looked), scores, refused, by_heart, len(shown.data), said, tuple(written))
 
 
 def locality(

@@ -19,6 +19,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.locality.report import LocalityReport
 from vit_vs_cnn.inspection.locality.study import StudiedLayer
 from vit_vs_cnn.inspection.look import NetworkMaps
+from vit_vs_cnn.inspection.runs import ShuffledNetwork
 from vit_vs_cnn.inspection.scores import MethodScore
 from vit_vs_cnn.runs.trained import TrainedNetwork
 from vit_vs_cnn.statistics.estimate import wilson_interval
@@ -142,12 +143,14 @@ class Inspected(Written):
     Arguments:
         scores: how far each method's maps can be trusted, by network; empty unless it was asked for.
         refused: by network and method, why it was not scored.
+        shuffled: by network, those of its kind that were trained on shuffled labels.
         explorer: what is said of the explorer; None where there is none.
     """
 
     looked: tuple[NetworkMaps, ...]
     scores: Mapping[str, list[MethodScore]]
     refused: Mapping[tuple[str, str], str]
+    shuffled: Mapping[str, list[ShuffledNetwork]]
     images: int
     explorer: str | None
     written: tuple[Path, ...]

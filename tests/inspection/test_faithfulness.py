@@ -1,18 +1,33 @@
 """Scores tell maps that know the object from those that do not, and methods that know the network from the others."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
+from scipy.stats import binomtest, ttest_1samp
 from torch import nn
 
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.objects import draw_objects
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection import Method, score_methods
-from vit_vs_cnn.inspection.faithfulness import AGNOSTIC, BASELINE, STAYS
+from vit_vs_cnn.inspection.faithfulness import (
+    AGNOSTIC,
+    BASELINE,
+    CONSTANT,
+    HEAD_STAYS,
+    LABELS_STAY,
+    STAYS,
+    UNTOLD,
+)
+from vit_vs_cnn.inspection.mask_agreement import mask_agreement
+from vit_vs_cnn.inspection.perturbation import FILLS
+from vit_vs_cnn.inspection.saliency import noise_of, saliency_maps
+from vit_vs_cnn.inspection.scores import SanityStage, corrected, number_of_tests
 from vit_vs_cnn.models import VisionTransformer
 from vit_vs_cnn.statistics.estimate import Estimate
+from vit_vs_cnn.statistics.significance import holm
 
 COUNT, SIZE, SIDE = 47, (12, 20), 4
 
@@ -67,7 +82,7 @@ EDGES = Method("edges", "contrast of the image", "any", False, _contrast)
 
 @pytest.fixture(scope="module")
 def scores():
-    options = {"grid_size": (3, 5), "steps": 15, "batch_size": 13}
+    options = {"grid_size": (3, 5), "steps": 5, "batch_size": 13}
     rows = score_methods(Template(), _images(), [KNOWS, EDGES], normalise=_scale, **options)
     return {row.method: row for row in rows}
 
@@ -75,9 +90,11 @@ def scores():
 def test_a_map_that_knows_the_object_beats_random_and_centre_by_every_measure(scores):
     assert list(scores) == ["knows", "edges", "random", "centre"]
     knows = scores["knows"]
-    assert set(knows.measures) == {
-        f"{kind}_{fill}" for kind in ("deletion", "insertion") for fill in ("mean", "blur", "noise")
-    } | {"pointing", "mass", "rank"}
+    assert set(knows.measures) == {f"{kind}_{fill}" for kind in ("deletion", "insertion") for fill in FILLS} | {
+        "pointing",
+        "mass",
+        "rank",
+    }
     for name, measure in knows.measures.items():
         assert measure.beats_both, name
         assert measure.value.low <= measure.value.value <= measure.value.high
@@ -92,20 +109,83 @@ def test_a_random_map_is_as_good_as_chance_and_the_centre_is_no_better_than_itse
         assert random.measures[kind].over_random.low <= 0.0
         assert abs(random.measures[kind].over_random.value) < 0.08
         assert centre.measures[kind].over_centre == Estimate(0.0, 0.0, 0.0)
-    assert random.measures["deletion_mean"].value == Estimate(0.0, 0.0, 0.0)
+    for name in ("deletion_mean", "insertion_road"):  # a random map more, against the mean of others
+        assert random.measures[name].value.low <= 0.0 <= random.measures[name].value.high
+        assert random.measures[name].value != Estimate(0.0, 0.0, 0.0)
     assert random.measures["pointing"].p_value > 0.01
-    assert not random.measures["rank"].beats_both
+    assert {measure.corrected for row in (random, centre) for measure in row.measures.values()} == {None}
+
+
+def test_stars_are_corrected_for_all_tests_of_the_table_and_baselines_are_none(scores):
+    tested = [measure for name in ("knows", "edges") for measure in scores[name].measures.values()]
+    assert [one.corrected for one in tested] == holm([one.p_value for one in tested])
+    twice = corrected({"one": list(scores.values()), "other": list(scores.values())})
+    assert number_of_tests(twice) == 2 * len(tested) == 2 * number_of_tests({"": list(scores.values())})
+    found = [measure.corrected for rows in twice.values() for row in rows[:2] for measure in row.measures.values()]
+    assert found == holm([one.p_value for one in (*tested, *tested)])
+    lucky = replace(tested[0], p_value=0.03, corrected=0.06)
+    assert not lucky.beats_both and replace(lucky, corrected=0.04).beats_both
+
+
+def test_a_test_is_that_the_map_is_above_chance_and_above_the_centre(scores):
+    measure = scores["knows"].measures["pointing"]
+    own, centre = (_pointing(method) for method in (KNOWS, "centre"))
+    by_chance = binomtest(int(own.sum()), COUNT, 16 / 240, alternative="greater").pvalue
+    over_centre = ttest_1samp(own - centre, 0, alternative="greater").pvalue
+    assert measure.p_value == pytest.approx(max(by_chance, over_centre), rel=1e-6)
+
+
+def _pointing(method):
+    images = _images()
+    pixels = _scale(images.images)
+    maps = saliency_maps(Template(), pixels, method)
+    return mask_agreement(maps, images.masks, noise_of(pixels, "ties")[:, 0]).pointing.double().numpy()
 
 
 def test_a_method_that_does_not_move_when_weights_are_randomised_is_flagged(scores):
     assert scores["knows"].moves
-    assert scores["knows"].notes == ()
+    assert scores["knows"].notes == (HEAD_STAYS,)  # of the trunk alone, whatever it says of itself
     assert scores["edges"].moves is False
     assert scores["edges"].notes == (AGNOSTIC, STAYS)
     assert scores["random"].notes == (BASELINE,) == scores["centre"].notes
-    head, everything = scores["knows"].sanity[0], scores["knows"].sanity[-1]
-    assert (head.stage, head.correlation.value) == ("head", 1.0)
-    assert everything.rank.value < 0.5 < head.rank.value
+    head, everything = scores["knows"].sanity
+    assert (head.stage, head.correlations, head.spread, head.stays) == ("head", (1.0,) * 5, 0.0, True)
+    assert len(set(everything.correlations)) > 1 and everything.spread > 0.0
+    assert everything.rank < 0.5 < head.rank
+
+
+def test_a_map_that_is_constant_under_random_weights_has_not_moved():
+    trained = Template().trunk.weight.detach()
+
+    def broken(asked):
+        own = torch.equal(asked.network.trunk.weight, trained)
+        return _responses(asked) if own else torch.full((len(asked.images), *SIZE), 0.7)
+
+    flat = Method("flat", "nothing", "any", True, lambda asked: torch.zeros(len(asked.images), 3, 5))
+    methods = [Method("broken", "falls flat", "any", True, broken), flat]
+    options = {"fills": (), "grid_size": (3, 5), "redraws": 2, "normalise": _scale, "sanity_images": 9}
+    fallen, flat, *_ = score_methods(Template(), _images(), methods, **options)
+    assert [(one.constant, one.value) for one in fallen.sanity] == [(0.0, 1.0), (1.0, None)]
+    assert fallen.moves is None and UNTOLD in fallen.notes and fallen.row()["sanity_all"] is None
+    assert flat.constant == 1.0 and flat.moves is None and CONSTANT in flat.notes
+
+
+@pytest.mark.parametrize(
+    "correlations, constant, stays",
+    [((0.4, 0.6), 0.0, True), ((-0.6, 0.6), 0.0, True), ((0.3, -0.4), 0.5, False), ((0.1, 0.1), 0.51, None)],
+)
+def test_a_map_stays_that_keeps_its_order_in_any_redraw(correlations, constant, stays):
+    assert SanityStage("all", correlations, constant).stays is stays
+
+
+def test_networks_trained_on_shuffled_labels_are_a_check_of_their_own():
+    other = Template()
+    other.head.weight.data.neg_()
+    options = {"fills": (), "grid_size": (3, 5), "redraws": 1, "normalise": _scale, "sanity_images": 9}
+    (knows, *_) = score_methods(Template(), _images(), [KNOWS], shuffled=[other, other], **options)
+    assert [one.stage for one in knows.sanity] == ["head", "all", "labels"]
+    assert knows.sanity[-1].correlations == (1.0, 1.0) and LABELS_STAY in knows.notes
+    assert knows.row()["sanity_labels"] == 1.0
 
 
 def test_a_row_is_flat_and_complete(scores):
@@ -113,12 +193,13 @@ def test_a_row_is_flat_and_complete(scores):
     assert all(value is None or isinstance(value, str | int | float) for value in row.values())
     assert row["deletion_blur_over_centre_low"] == scores["knows"].measures["deletion_blur"].over_centre.low
     assert row["pointing_p"] == scores["knows"].measures["pointing"].p_value
-    assert row["moves"] is True
+    assert row["pointing_p_holm"] == scores["knows"].measures["pointing"].corrected
+    assert row["moves"] is True and row["sanity_head"] == 1.0
     assert set(row) == set(scores["edges"].row())
 
 
 def test_scores_do_not_depend_on_the_batch(scores):
-    options = {"grid_size": (3, 5), "steps": 15, "fills": ("noise",), "sanity_stages": 0}
+    options = {"grid_size": (3, 5), "steps": 5, "fills": ("noise",), "sanity_stages": 0}
     (whole, *_) = score_methods(Template(), _images(), [EDGES], normalise=_scale, batch_size=COUNT, **options)
     for name, measure in whole.measures.items():
         assert vars(measure.value) == pytest.approx(vars(scores["edges"].measures[name].value), abs=1e-6), name
@@ -148,8 +229,8 @@ def test_rollout_of_a_vision_transformer_says_that_it_is_class_agnostic():
     rollout, relevance = rows[:2]
     assert AGNOSTIC in rollout.notes
     assert AGNOSTIC not in relevance.notes
-    assert rollout.sanity[0].correlation.value == 1.0
-    assert relevance.sanity[0].correlation.value < 1.0
+    assert rollout.sanity[0].value == 1.0
+    assert relevance.sanity[0].value < 1.0
     assert all(math.isfinite(value) for value in rollout.row().values() if isinstance(value, float))
 
 

@@ -6,8 +6,9 @@ import torch
 from torch import nn
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.perturbation import FILLS, area_under, deletion_curves, filled
-from vit_vs_cnn.inspection.saliency import descending_ranks, noise_of
+from vit_vs_cnn.inspection.imputation import imputed
+from vit_vs_cnn.inspection.perturbation import BACKGROUNDS, area_under, deletion_curves, filled
+from vit_vs_cnn.inspection.saliency import descending_ranks, noise_of, resize_maps
 
 GRID, SIZE = (3, 5), (12, 20)
 
@@ -56,7 +57,7 @@ def test_steps_that_do_not_divide_the_tokens_count_for_as_many_tokens_as_they_ch
     torch.testing.assert_close(area_under(straight, 7), torch.tensor([0.5]))
 
 
-@pytest.mark.parametrize("fill", FILLS)
+@pytest.mark.parametrize("fill", BACKGROUNDS)
 def test_a_fill_keeps_the_mean_and_is_a_function_of_the_image(fill):
     images = _images()
     background = filled(images, fill)
@@ -75,8 +76,36 @@ def test_steps_and_fills_that_there_are_not_are_refused():
     zeros = torch.zeros(3, dtype=torch.long)
     with pytest.raises(InputError, match="steps is 16; allowed: 1 to 15"):
         deletion_curves(Counting(), _images(), torch.ones(3, *GRID), zeros, grid_size=GRID, steps=16)
-    with pytest.raises(InputError, match='fill is "grey"; allowed: mean, blur, noise'):
-        filled(_images(), "grey")
+    with pytest.raises(InputError, match=r'fill is "road"; allowed: mean, blur, noise$'):
+        filled(_images(), "road")
+    with pytest.raises(InputError, match='fill is "grey"; allowed: mean, blur, noise, road'):
+        deletion_curves(Counting(), _images(), torch.ones(3, *GRID), zeros, fill="grey", grid_size=GRID, steps=3)
+
+
+def test_road_deletes_the_most_relevant_first_and_inserts_what_the_least_relevant_first_leaves():
+    """The points of insertion are those of deletion by the map upside down, from the other end."""
+    images, maps = _images(), noise_of(_images(), "map")[:, 0]
+    options = {"fill": "road", "grid_size": GRID, "steps": 15}
+    asked = []
+
+    class Watching(Counting):
+        def forward(self, images):
+            asked.append(images)
+            return super().forward(images)
+
+    zeros = torch.zeros(3, dtype=torch.long)
+    deletion_curves(Watching(), images, maps, zeros, **options)
+    missing = torch.zeros(3, *SIZE, dtype=torch.bool)
+    importance = resize_maps(maps, GRID).flatten(1)
+    for image, place in enumerate(importance.topk(4).indices):
+        for row, col in (divmod(int(token), GRID[1]) for token in place):
+            missing[image, 4 * row : 4 * row + 4, 4 * col : 4 * col + 4] = True
+    torch.testing.assert_close(asked[4], imputed(images, missing))
+    inserted = deletion_curves(Watching(), images, maps, zeros, **options, insert=True)
+    least_first = deletion_curves(Watching(), images, -maps, zeros, **options)
+    torch.testing.assert_close(inserted.flip(1), least_first)
+    for one, other in zip(asked[16:32], asked[:31:-1], strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_ranks_are_those_of_a_sort_and_ties_fall_where_the_noise_says():

@@ -9,7 +9,13 @@ import torch
 from scipy.stats import spearmanr
 
 from tests.inspection.models import vit
-from vit_vs_cnn.inspection.randomisation import parameter_groups, randomisation_stages, randomised, rank_correlation
+from vit_vs_cnn.inspection.randomisation import (
+    is_constant,
+    parameter_groups,
+    randomisation_stages,
+    randomised,
+    rank_correlation,
+)
 from vit_vs_cnn.models import ResNet
 
 
@@ -48,11 +54,15 @@ def test_entries_are_shuffled_in_a_copy_and_nothing_else_is_touched():
     assert not torch.equal(copy.get_parameter(names[0]), other.get_parameter(names[0]))
 
 
-def test_correlation_is_spearmans_with_ties_and_nothing_of_a_constant_map():
+def test_correlation_is_spearmans_with_ties_and_of_a_constant_map_there_is_none():
     first = torch.randint(0, 9, (5, 7, 3), generator=torch.Generator().manual_seed(0)).float()
     second = torch.randn(5, 7, 3, generator=torch.Generator().manual_seed(1))
     expected = [spearmanr(a.flatten(), b.flatten()).statistic for a, b in zip(first, second, strict=True)]
     np.testing.assert_allclose(rank_correlation(first, second), expected, atol=1e-12)
-    constant = torch.ones(5, 7, 3)
-    assert (rank_correlation(first, constant) == 0).all()
-    assert (rank_correlation(constant, constant) == 1).all()
+    assert (rank_correlation(first, first) == 1).all()
+    nearly = 3.0 + 1e-7 * second  # constant but for rounding
+    for constant in (torch.ones(5, 7, 3), torch.zeros(5, 7, 3), nearly):
+        assert is_constant(constant).all()
+        assert rank_correlation(first, constant).isnan().all()
+        assert rank_correlation(constant, constant).isnan().all()
+    assert not is_constant(1e-9 * second).any()

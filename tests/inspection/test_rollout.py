@@ -284,7 +284,7 @@ def test_rollout_is_the_same_whatever_the_classifier():
         ({"discard_ratio": 1.0}, "discard_ratio is 1.0"),
         ({"residual": 1.5}, "residual is 1.5; allowed: 0 to 1"),
         ({"residual": [torch.zeros(BATCH, TOKENS)]}, "residual has shapes"),
-        ({"weights": [*random_weights(1), *random_weights(1, tokens=11)]}, "weights of layer 1 have shape"),
+        ({"weights": [*random_weights(1), *random_weights(1, tokens=11)]}, r"weights\[1\] has shape"),
     ],
 )
 def test_a_mistake_of_the_user_is_one_line(arguments, message):

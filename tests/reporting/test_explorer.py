@@ -208,7 +208,7 @@ def test_hovering_a_patch_shows_the_numbers_of_python(reader, written):
         reader.hover(row, col)
         assert f"Patch ({row}, {col}) attends to" in reader.text(".readout")
         for choice in (0, 1):
-            reader.press(choice)
+            reader.press(choice + 1)
             torch.testing.assert_close(
                 reader.numbers(), _row(reader.weights[2][:, choice], row, col), atol=1e-12, rtol=0
             )
@@ -252,8 +252,8 @@ def test_keys_move_the_patch_the_layer_the_head_the_image_and_the_method(reader)
     reader.keys(Keys.ARROW_DOWN, Keys.ARROW_RIGHT, Keys.ARROW_DOWN)
     assert "Patch (2, 3) attends to" in reader.text(".readout")
     reader.keys("[", "[", "[", "]")
-    assert "Layer 1 of" in reader.text(".count")
-    reader.keys(";")  # before the first comes the last: head 1
+    assert "Layer 2 of 3" in reader.text(".count")
+    reader.keys(";")  # before the first comes the last: head 2
     torch.testing.assert_close(reader.numbers(), _row(reader.weights[1][:, 1], 2, 3), atol=1e-12, rtol=0)
     reader.keys(" ")
     reader.keys(Keys.ARROW_LEFT)

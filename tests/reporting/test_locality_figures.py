@@ -46,7 +46,7 @@ def test_every_figure_is_drawn_and_nothing_is_clipped(report, tmp_path):
 
 def test_the_figures_show_the_numbers_of_the_report(report):
     axes = head_centres(report).axes
-    assert [axis.get_title() for axis in axes] == ["layer 0", "layer 1", "layer 2"]
+    assert [axis.get_title() for axis in axes] == ["layer 1", "layer 2", "layer 3"]
     head = report.layers[1].heads[2]
     centres = [line.get_xydata()[0] for line in axes[1].lines[1:]]
     np.testing.assert_allclose(centres[2], head.centre[::-1])

@@ -1,10 +1,13 @@
 """A cell gets the images that its size and seed promise, and no test image."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+from tests.experiments.tiny import tiny_experiment
 from vit_vs_cnn.config.experiment import Data
 from vit_vs_cnn.data.folder_layout import FolderOptions
 from vit_vs_cnn.data.objects import ObjectsOptions
@@ -78,3 +81,22 @@ def test_a_class_without_a_training_image_is_named(drawn):
 def test_every_class_has_its_share(drawn):
     counts = torch.bincount(drawn.draw(130, seed=5).training.labels)
     assert counts.tolist() == [11] * 10
+
+
+def test_shuffled_labels_are_those_of_the_training_images_in_another_order_and_change_the_name_of_a_cell(drawn):
+    shuffled = Pool(replace(drawn.data, shuffle_labels=True))
+    before, after, again = drawn.draw(130, seed=1), shuffled.draw(130, seed=1), shuffled.draw(130, seed=1)
+    assert torch.equal(before.training.images, after.training.images)
+    assert torch.equal(before.validation.labels, after.validation.labels)
+    assert torch.equal(before.training.labels.bincount(), after.training.labels.bincount())
+    assert torch.equal(after.training.labels, again.training.labels)
+    share = (before.training.labels == after.training.labels).float().mean()
+    assert share < 3 / drawn.images.num_classes  # what chance leaves
+
+
+def test_labels_as_they_are_leave_the_identity_of_a_cell_as_it_was(tmp_path):
+    plain = tiny_experiment(tmp_path)
+    shuffled = replace(plain, data=replace(plain.data, shuffle_labels=True))
+    one, other = (it.cell_identity("vit", 60, 3, fingerprint="f")["data"] for it in (plain, shuffled))
+    assert set(one) == {"fingerprint", "validation_fraction"}
+    assert other == one | {"shuffle_labels": True}

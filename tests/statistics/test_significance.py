@@ -6,7 +6,7 @@ from scipy import stats
 from statsmodels.stats.contingency_tables import cochrans_q, mcnemar
 from statsmodels.stats.multitest import multipletests
 
-from vit_vs_cnn.statistics.significance import cochran_q, friedman_nemenyi, holm, mcnemar_exact
+from vit_vs_cnn.statistics.significance import cochran_q, friedman_nemenyi, holm, mcnemar_exact, mean_above_zero
 
 
 def _pair(rng, count: int, accuracy: tuple[float, float], spread: float = 1.5):
@@ -63,3 +63,12 @@ def test_friedman_is_scipys_and_nemenyis_distance_that_of_demsars_table():
     assert (ours.statistic, ours.p_value) == pytest.approx(tuple(stats.friedmanchisquare(*values)))
     assert ours.critical_difference == pytest.approx(2.569 * np.sqrt(4 * 5 / (6 * 14)), abs=1e-3)
     assert sum(ours.ranks) == pytest.approx(10)
+
+
+def test_a_mean_above_zero_is_the_one_sided_t_test_and_without_spread_the_sign_test():
+    differences = np.random.default_rng(0).normal(0.3, 1, 23)
+    for values in (differences, -differences):
+        expected = stats.ttest_1samp(values, 0, alternative="greater").pvalue
+        assert mean_above_zero(values) == pytest.approx(expected, rel=1e-12)
+    assert mean_above_zero(np.full(7, 0.2)) == 2**-7
+    assert mean_above_zero(np.zeros(7)) == mean_above_zero(np.full(7, -1.0)) == 1.0

@@ -88,7 +88,7 @@ def inspect(found: "Inspected") -> None:
     from vit_vs_cnn.reporting.inspection_report import print_scores
 
     if found.scores:
-        print_scores(found.scores, _console())
+        print_scores(found.scores, found.shuffled, _console())
     _say(*found.lines)
     if found.explorer is not None:
         _say(f"wrote {found.explorer}")

@@ -135,7 +135,11 @@ class Experiment:
         del mine["starts_from"]  # what matters is which weights those are
         del mine["by_size"]  # laid over the rest by now
         return {
-            "data": {"fingerprint": fingerprint, "validation_fraction": self.data.validation_fraction},
+            "data": {
+                "fingerprint": fingerprint,
+                "validation_fraction": self.data.validation_fraction,
+                **({"shuffle_labels": True} if self.data.shuffle_labels else {}),
+            },
             "train_size": train_size,
             "seed": seed,
             "budget": _plain(budget or self.protocol.budget.largest),

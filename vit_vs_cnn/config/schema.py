@@ -24,6 +24,8 @@ class Data:
         root: The folder of the data set or of your images; objects needs none.
         validation_fraction: Share of a training size that is set apart for validation; it counts into that size.
         augmentation: How training images are varied, for every contender that does not say otherwise.
+        shuffle_labels: Train on labels in random order, for the sanity check of maps (inspect --shuffled); nothing
+            can be learned of them but by heart.
         objects: Settings of the source objects.
         cifar: Settings of the sources cifar10 and cifar100.
         folder: Settings of the source folder.
@@ -33,6 +35,7 @@ class Data:
     root: str = "data"
     validation_fraction: float = 0.1
     augmentation: Augmentation = field(default_factory=Augmentation)
+    shuffle_labels: bool = False
     objects: ObjectsOptions = field(default_factory=ObjectsOptions)
     cifar: CifarOptions = field(default_factory=CifarOptions)
     folder: FolderOptions = field(default_factory=FolderOptions)

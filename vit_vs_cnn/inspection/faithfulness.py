@@ -1,8 +1,7 @@
-"""Scoring methods on the same images: deletion and insertion, agreement with masks, the randomisation check."""
+"""Scoring methods on the same images: deletion and insertion, agreement with masks, the sanity checks."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,27 +13,39 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.attention_weights import has_attention
 from vit_vs_cnn.inspection.layout import Classes, Images, TokenLayout, layout_of
+from vit_vs_cnn.inspection.mask_agreement import agreement_with_masks
 from vit_vs_cnn.inspection.perturbation import FILLS, area_under, check_fills, deletion_curves
-from vit_vs_cnn.inspection.randomisation import randomisation_stages, randomised, rank_correlation
-from vit_vs_cnn.inspection.saliency import (
-    Maps,
-    Method,
-    descending_ranks,
-    method_named,
-    noise_of,
-    resize_maps,
-    saliency_maps,
+from vit_vs_cnn.inspection.randomisation import is_constant
+from vit_vs_cnn.inspection.saliency import Maps, Method, method_named, noise_of, saliency_maps
+from vit_vs_cnn.inspection.sanity import sanity_checks
+from vit_vs_cnn.inspection.scores import (
+    BASELINES,
+    EVERYTHING,
+    LABELS,
+    Measure,
+    MethodScore,
+    SanityStage,
+    corrected,
 )
-from vit_vs_cnn.inspection.scores import Measure, MethodScore, SanityStage
 from vit_vs_cnn.models.recording import as_evaluated
 from vit_vs_cnn.statistics.bootstrap import bootstrap, mean_difference, mean_of
 from vit_vs_cnn.statistics.estimate import wilson_interval
+from vit_vs_cnn.statistics.significance import mean_above_zero
 
 Normalise = Callable[[UInt8[Tensor, "batch channels rows cols"]], Images]
-BASELINES = ("random", "centre")
+#: Random maps of each image whose mean is chance; the map "random" is one more, so that its row shows what chance does.
+RANDOM_MAPS = 4
+#: Images of the sanity checks: the redraws differ by more than the images do.
+SANITY_IMAGES = 64
 
 AGNOSTIC = "class-agnostic: it does not look at the class, and no change of the classifier head moves it"
+CONSTANT = "the same everywhere on some of the images: it shows nothing there"
+HEAD_STAYS = "keeps half of its order or more when the head alone is randomised: much of it is not of the class"
 STAYS = "does not move when the weights are randomised: it does not show what the network learned"
+UNTOLD = "mostly constant when the weights are randomised: that is not moving, and whether it moves is not known"
+LABELS_STAY = (
+    "keeps half of its order or more where labels were shuffled: much of it is of the images, not of the classes"
+)
 BASELINE = "baseline: it does not look at the network"
 
 
@@ -48,6 +59,9 @@ def score_methods(
     grid_size: tuple[int, int] | None = None,
     steps: int = 16,
     sanity_stages: int = 5,
+    redraws: int = 5,
+    sanity_images: int = SANITY_IMAGES,
+    shuffled: Sequence[nn.Module] = (),
     batch_size: int = 64,
     layout: TokenLayout | None = None,
     seed: int = 0,
@@ -55,19 +69,24 @@ def score_methods(
     """Scores of methods on the same images, beside those of a random map and of the centre prior, which come last.
 
     Every map is for the class that the network says. Deletion is ``(AUC_random - AUC) / AUC_random``, insertion
-    ``(AUC - AUC_random) / AUC_random``, with the areas under the mean curves over all images. Only one batch of maps is
-    held; each image leaves a few numbers behind.
+    ``(AUC - AUC_random) / AUC_random``, with the areas under the mean curves over all images and over several random
+    maps of each. Every measure of every method is tested to be above chance and above the centre prior (one-sided
+    paired t-tests over images, of pointing against chance the binomial test; the larger of both p-values), and
+    corrected for the number of tests by Holm. One batch of maps is held at a time, and those of ``sanity_images``.
 
     Arguments:
         network: ViT or CNN; it is evaluated without dropout, whatever its mode.
         images: bytes; masks are used if they are there, and images with an empty one are left out of what needs it.
         methods: names of ``list_methods(network)``, or methods of one's own.
         normalise: from bytes to what the network takes, such as ``Augmenter.normalise``.
-        fills: what stands where content is taken away, see ``filled``; none for no deletion and insertion.
+        fills: what stands where content is taken away, see ``deletion_curves``; none for no deletion and insertion.
         grid_size: (rows, cols) of the tokens that are deleted; the network's own, or (8, 8) for one without. Take the
             same for networks that are to be compared.
         steps: of deletion and insertion; no more than there are tokens.
-        sanity_stages: of the randomisation check; 0 for none.
+        sanity_stages: of the cascade of the sanity checks, see ``sanity_checks``; 0 for no check.
+        redraws: how often each stage is shuffled.
+        sanity_images: the first so many are checked.
+        shuffled: networks of the same kind that were trained on shuffled labels, for the check of that name.
 
     Raises:
         InputError: an unknown method or fill, no image, or a method that the network cannot answer.
@@ -77,17 +96,27 @@ def score_methods(
     check_fills(fills)
     named = {method.name: method for method in (method_named(method) for method in (*methods, *BASELINES))}
     size = (images.images.shape[2], images.images.shape[3])
-    job = _Job(network, tuple(named.values()), tuple(fills), _grid(network, size, layout, grid_size), steps, layout)
+    grid = _grid(network, size, layout, grid_size)
+    job = _Job(network, tuple(named.values()), tuple(fills), grid, steps, layout, seed)
     with as_evaluated(network):
-        stages = randomisation_stages(network, sanity_stages) if sanity_stages else {}
-        others = {stage: randomised(network, names, seed) for stage, names in stages.items()}
         rows: list[dict[str, np.ndarray]] = []
-        for number, batch in enumerate(images.images.split(batch_size)):
-            part = slice(number * batch_size, number * batch_size + len(batch))
+        for part in _slices(len(images), batch_size):
             masks = None if images.masks is None else images.masks[part]
-            rows.append(_score_batch(job, normalise(batch), masks, others))
+            rows.append(_score_batch(job, normalise(images.images[part]), masks))
+        sanity: dict[str, tuple[SanityStage, ...]] = {}
+        if sanity_stages:
+            parts = _slices(min(sanity_images, len(images)), batch_size)
+            batches = [normalise(images.images[part]) for part in parts]
+            masks = None if images.masks is None else [images.masks[part] for part in parts]
+            how = {"stages": sanity_stages, "redraws": redraws, "shuffled": shuffled, "layout": layout, "seed": seed}
+            sanity = sanity_checks(network, batches, job.methods, masks=masks, **how)
     values = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
-    return [_summary(method, values, job.fills, tuple(stages), seed) for method in job.methods]
+    scores = [_summary(job, method, values, sanity.get(method.name, ())) for method in job.methods]
+    return corrected({"": scores})[""]
+
+
+def _slices(count: int, size: int) -> list[slice]:
+    return [slice(first, min(first + size, count)) for first in range(0, count, size)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,9 +127,7 @@ class _Job:
     grid_size: tuple[int, int]
     steps: int
     layout: TokenLayout | None
-
-    def maps(self, network: nn.Module, images: Tensor, classes: Classes, method: Method) -> Maps:
-        return saliency_maps(network, images, method, classes=classes, layout=self.layout, verify=False)
+    seed: int
 
 
 def _grid(
@@ -114,25 +141,21 @@ def _grid(
 
 
 def _score_batch(
-    job: _Job, images: Tensor, masks: Bool[Tensor, "batch rows cols"] | None, others: dict[str, nn.Module]
+    job: _Job, images: Tensor, masks: Bool[Tensor, "batch rows cols"] | None
 ) -> dict[str, Float[np.ndarray, "batch"]]:
     """Every number of every image, under "method/measure"; NaN where the image has no mask."""
     with torch.no_grad():
         classes = job.network(images).argmax(dim=1)
     ties = noise_of(images, "ties")[:, 0]
-    found: dict[str, Tensor] = {}
+    noises = (noise_of(images, "random map", number)[:, 0] for number in range(1, RANDOM_MAPS + 1))
+    by_chance = [dict(_curves(job, images, noise, classes)) for noise in noises]
+    found = {f"chance/{name}": torch.stack([one[name] for one in by_chance]).mean(dim=0) for name in by_chance[0]}
     for method in job.methods:
-        maps = job.maps(job.network, images, classes, method)
-        for name, values in _curves(job, images, maps, classes):
-            found[f"{method.name}/{name}"] = values
+        maps = saliency_maps(job.network, images, method, classes=classes, layout=job.layout, verify=False)
+        numbers = {"constant": is_constant(maps), **dict(_curves(job, images, maps, classes))}
         if masks is not None:
-            agreement = _with_mask(maps, masks, ties)
-            found |= {f"{method.name}/{name}": values for name, values in agreement.items()}
-        for stage, other in others.items():
-            moved = job.maps(other, images, classes, method)
-            found[f"{method.name}/correlation/{stage}"] = rank_correlation(maps, moved)
-            if masks is not None:
-                found[f"{method.name}/rank/{stage}"] = _with_mask(moved, masks, ties)["rank"]
+            numbers |= agreement_with_masks(maps, masks, ties)
+        found |= {f"{method.name}/{name}": values for name, values in numbers.items()}
     return {name: values.double().cpu().numpy() for name, values in found.items()}
 
 
@@ -145,74 +168,14 @@ def _curves(job: _Job, images: Tensor, maps: Maps, classes: Classes) -> Iterator
             yield f"{name}_{fill}", area_under(curves, tokens)
 
 
-class MaskAgreement(NamedTuple):
-    """Of each image, 0 to 1. What chance gives is the mask's area, for each of the three.
-
-    Arguments:
-        pointing: 1 where the largest value lies on the object.
-        mass: share of the map's sum that lies on the object.
-        rank: share of the |M| largest values that lie on the object of |M| pixels.
-    """
-
-    pointing: Float[Tensor, "batch"]
-    mass: Float[Tensor, "batch"]
-    rank: Float[Tensor, "batch"]
-    area: Float[Tensor, "batch"]
-
-
-def mask_agreement(
-    maps: Maps, masks: Bool[Tensor, "batch rows cols"], ties: Float[Tensor, "batch rows cols"]
-) -> MaskAgreement:
-    """How well maps agree with masks, at the size of the masks.
-
-    ``pointing = M[argmax S]``, ``mass = sum(S M) / sum(S)``, ``rank = |top_|M|(S) and M| / |M|``.
-
-    Reference: Zhang et al. 2018 (pointing game); Arras et al. 2022, equations 1 and 2 (mass and rank accuracy).
-    Differs: no tolerance around the object; a map without mass counts as one that is the same everywhere.
-
-    Arguments:
-        maps: on any grid; negative values have no mass.
-        masks: where the object is; none may be empty.
-        ties: what decides among equal values; noise, so that no place is preferred.
-    """
-    masks = masks.flatten(1)
-    values = resize_maps(maps, (ties.shape[1], ties.shape[2])).flatten(1)
-    ranks = descending_ranks(values, ties.flatten(1))
-    inside, count = masks.to(values), masks.sum(dim=1)
-    area = inside.mean(dim=1)
-    positive = values.clamp_min(0.0)
-    total = positive.sum(dim=1)
-    mass = torch.where(total > 0, (positive * inside).sum(dim=1) / total.clamp_min(1e-30), area)
-    return MaskAgreement(
-        pointing=(masks & (ranks == 0)).any(dim=1).to(values),
-        mass=mass,
-        rank=(masks & (ranks < count[:, None])).sum(dim=1) / count,
-        area=area,
-    )
-
-
-def _with_mask(
-    maps: Maps, masks: Bool[Tensor, "batch rows cols"], ties: Float[Tensor, "batch rows cols"]
-) -> dict[str, Float[Tensor, "batch"]]:
-    """Agreement of each image, NaN where its mask is empty."""
-    masks = masks.to(maps.device)
-    there = masks.flatten(1).any(dim=1)
-    found = mask_agreement(maps, masks | ~there[:, None, None], ties)._asdict()
-    return {name: values.where(there, torch.nan) for name, values in found.items()}
-
-
 def _summary(
-    method: Method,
-    values: dict[str, Float[np.ndarray, "images"]],
-    fills: Sequence[str],
-    stages: Sequence[str],
-    seed: int,
+    job: "_Job", method: Method, values: dict[str, Float[np.ndarray, "images"]], sanity: tuple[SanityStage, ...]
 ) -> MethodScore:
-    name = method.name
+    name, seed = method.name, job.seed
     measures = {}
     for sign, kind in ((-1, "deletion"), (1, "insertion")):
-        for fill in fills:
-            own, random, centre = (values[f"{who}/{kind}_{fill}"] for who in (name, *BASELINES))
+        for fill in job.fills:
+            own, random, centre = (values[f"{who}/{kind}_{fill}"] for who in (name, "chance", "centre"))
             measures[f"{kind}_{fill}"] = _relative(own, random, centre, sign, seed)
     area = values.get(f"{name}/area")
     there = np.zeros(1, dtype=bool) if area is None else ~np.isnan(area)
@@ -221,18 +184,15 @@ def _summary(
         for kind in ("pointing", "mass", "rank"):
             own, centre = (values[f"{who}/{kind}"][there] for who in (name, "centre"))
             measures[kind] = _against_area(own, centre, area, seed, share=kind == "pointing")
-    sanity = []
-    for stage in stages:
-        ranks = values.get(f"{name}/rank/{stage}")
-        rank = None if ranks is None or not there.any() else mean_of(ranks[there], seed=seed)
-        sanity.append(SanityStage(stage, mean_of(values[f"{name}/correlation/{stage}"], seed=seed), rank))
+    constant = values[f"{name}/constant"]
     score = MethodScore(
         method=name,
         class_specific=method.class_specific,
-        images=len(next(iter(values.values()))),
+        images=len(constant),
         area=float(area.mean()) if area is not None and there.any() else None,
         measures=measures,
-        sanity=tuple(sanity),
+        constant=float(constant.mean()),
+        sanity=sanity,
     )
     return replace(score, notes=_notes(score))
 
@@ -242,28 +202,37 @@ def _relative(own: np.ndarray, random: np.ndarray, centre: np.ndarray, sign: int
     stacked = np.stack([own, random, centre], axis=1)
     value = bootstrap(stacked, lambda means: sign * (means[:, 0] - means[:, 1]) / means[:, 1], seed=seed)
     centred = bootstrap(stacked, lambda means: sign * (means[:, 0] - means[:, 2]) / means[:, 1], seed=seed)
-    return Measure(value, value, centred)
+    return Measure(value, value, centred, max(mean_above_zero(sign * (own - other)) for other in (random, centre)))
 
 
 def _against_area(own: np.ndarray, centre: np.ndarray, area: np.ndarray, seed: int, *, share: bool) -> Measure:
     """Agreement with masks; chance is their area."""
     hits, count = round(float(own.sum())), len(own)
+    by_chance = (
+        float(stats.binomtest(hits, count, float(area.mean()), alternative="greater").pvalue)
+        if share
+        else mean_above_zero(own - area)
+    )
     return Measure(
         value=wilson_interval(hits, count) if share else mean_of(own, seed=seed),
         over_random=mean_difference(own, area, seed=seed),
         over_centre=mean_difference(own, centre, seed=seed),
-        p_value=float(stats.binomtest(hits, count, float(area.mean()), alternative="greater").pvalue)
-        if share
-        else None,
+        p_value=max(by_chance, mean_above_zero(own - centre)),
     )
 
 
 def _notes(score: MethodScore) -> tuple[str, ...]:
     if score.method in BASELINES:
         return (BASELINE,)
-    said = []
-    if not score.class_specific:
-        said.append(AGNOSTIC)
-    if score.moves is False:
-        said.append(STAYS)
-    return tuple(said)
+    by_stage = {one.stage: one for one in score.sanity}
+    head, everything = next(iter(by_stage.values()), None), by_stage.get(EVERYTHING)
+    labels = by_stage.get(LABELS)
+    said = {
+        AGNOSTIC: not score.class_specific,
+        CONSTANT: score.constant > 0,
+        HEAD_STAYS: score.class_specific and head is not None and head is not everything and head.stays,
+        STAYS: score.moves is False,
+        UNTOLD: everything is not None and everything.stays is None,
+        LABELS_STAY: labels is not None and labels.stays,
+    }
+    return tuple(note for note, holds in said.items() if holds)

@@ -12,10 +12,10 @@ from torch import Tensor
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.attention_weights import AttentionMaps, attention_maps, joined
 from vit_vs_cnn.inspection.class_activation import feature_layer
-from vit_vs_cnn.inspection.faithfulness import score_methods
+from vit_vs_cnn.inspection.faithfulness import RANDOM_MAPS, score_methods
 from vit_vs_cnn.inspection.layout import layout_of
-from vit_vs_cnn.inspection.perturbation import area_under, deletion_curves
-from vit_vs_cnn.inspection.runs import InspectedRun, ShownImages, images_to_score
+from vit_vs_cnn.inspection.perturbation import BACKGROUNDS, FILLS, area_under, deletion_curves
+from vit_vs_cnn.inspection.runs import InspectedRun, ShownImages, ShuffledNetwork, images_to_score
 from vit_vs_cnn.inspection.saliency import list_methods, method_named, noise_of, saliency_maps
 from vit_vs_cnn.inspection.scores import MethodScore
 from vit_vs_cnn.runs.evaluation import check_finite
@@ -23,8 +23,8 @@ from vit_vs_cnn.runs.evaluation import check_finite
 #: What is shown where nothing is asked for: attention through all layers, attention for the class; Grad-CAM, or where
 #: there is no feature map for it what any network can be asked.
 OF_ATTENTION, OF_CONVOLUTION, OF_ANY = ("rollout", "relevance"), ("grad_cam",), ("integrated_gradients",)
-#: Random maps that a picture's score is held against; one alone is a noisy yardstick for a single image.
-RANDOM_MAPS = 4
+#: Pixels of an image beyond which ROAD is left out: a system of linear equations for every point of every curve.
+ROAD_PIXELS = 64 * 64
 FILL, STEPS, BATCH = "mean", 16, 32
 #: As many lines of attention flow take longer than everything else together: it is scored where it is asked for.
 SLOW = {"attention_flow"}
@@ -206,19 +206,32 @@ def _areas(
 
 
 def score_run(
-    run: InspectedRun, methods: Sequence[str], *, grid_size: tuple[int, int], count: int, seed: int, root: Path | None
+    run: InspectedRun,
+    methods: Sequence[str],
+    *,
+    grid_size: tuple[int, int],
+    count: int,
+    seed: int,
+    root: Path | None,
+    shuffled: Sequence[ShuffledNetwork] = (),
 ) -> tuple[list[MethodScore], dict[str, str]]:
     """The scores of a network's methods on images of their own draw, and by name why others have none.
 
     Arguments:
         methods: names; all that it can answer, but for the slow ones, if there are none.
+        shuffled: networks of the same parameters that were trained on shuffled labels.
     """
     shown, refused = images_to_score(run, count=count, seed=seed, root=root), {}
     names = methods_for(run, methods)
     if not methods:
         names, refused = answerable(run, [name for name in list_methods(run.network) if name not in SLOW], shown)
-    how = {"normalise": run.normalise, "grid_size": grid_size, "seed": seed}
-    return score_methods(run.network, shown.data, names, **how), refused
+    fills, (rows, cols) = FILLS, shown.data.images.shape[2:]
+    if rows * cols > ROAD_PIXELS:
+        fills = BACKGROUNDS
+        refused |= {"road": f"images of {rows} x {cols} pixels take it hours; score_methods(fills=['road']) does it"}
+    how = {"normalise": run.normalise, "grid_size": grid_size, "seed": seed, "fills": fills}
+    others = [one.trained.network for one in shuffled]
+    return score_methods(run.network, shown.data, names, shuffled=others, **how), refused
 
 
 def default_folder(path: Path, checkpoint: Path) -> Path:

@@ -5,12 +5,15 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy.stats import rankdata
 from torch import Tensor, nn
 
 from vit_vs_cnn.inspection.saliency import Maps
 from vit_vs_cnn.seeds import derive_seed
+
+#: A map whose values differ by less than this share of the greatest is constant: a few roundings of single precision.
+SAME = 1e-6
 
 
 def parameter_groups(network: nn.Module) -> dict[str, list[str]]:
@@ -61,18 +64,25 @@ def randomised(network: nn.Module, parameters: Sequence[str], seed: int = 0) -> 
     return shuffled
 
 
-def rank_correlation(first: Maps, second: Maps) -> Float[Tensor, "batch"]:
-    """Spearman's correlation of the values of two maps of each image; 0 where one of them is constant.
+def is_constant(maps: Maps) -> Bool[Tensor, "batch"]:
+    """Whether each map has one value alone, as far as single precision tells: it orders no places."""
+    flat = maps.detach().double().flatten(1)
+    return flat.amax(dim=1) - flat.amin(dim=1) <= SAME * flat.abs().amax(dim=1)
 
-    Equal maps have 1, constant or not: such a map did not move.
+
+def rank_correlation(first: Maps, second: Maps) -> Float[Tensor, "batch"]:
+    """Spearman's correlation of the values of two maps of each image, equal values sharing their mean rank.
+
+    Not a number where one of the maps is constant: it has no order that could stay or change.
     """
     pairs = [rankdata(maps.double().flatten(1).cpu().numpy(), axis=1) for maps in (first, second)]
     centred = [ranks - ranks.mean(axis=1, keepdims=True) for ranks in pairs]
     scale = np.sqrt((centred[0] ** 2).sum(axis=1) * (centred[1] ** 2).sum(axis=1))
     products = (centred[0] * centred[1]).sum(axis=1)
-    correlation = np.divide(products, scale, out=np.zeros_like(products), where=scale > 0)
+    untold = (is_constant(first) | is_constant(second)).cpu().numpy() | (scale == 0)
+    correlation = np.divide(products, scale, out=np.full_like(products, np.nan), where=~untold)
     same = (first == second).flatten(1).all(dim=1).cpu().numpy()
-    return torch.from_numpy(np.where(same, 1.0, correlation))
+    return torch.from_numpy(np.where(same & ~untold, 1.0, correlation))
 
 
 def _part(name: str) -> str:

@@ -195,7 +195,7 @@ def check_layers(weights: Sequence[Weights]) -> None:
     for number, layer in enumerate(weights):
         if layer.ndim != 4 or (layer.shape[0], *layer.shape[2:]) != (batch, tokens, tokens):
             raise InputError(
-                f"weights of layer {number} have shape {tuple(layer.shape)}; "
+                f"weights[{number}] has shape {tuple(layer.shape)}; "
                 f"needed: (batch, heads, tokens, tokens) = ({batch}, any, {tokens}, {tokens})"
             )
 

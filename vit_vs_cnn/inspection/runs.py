@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 from jaxtyping import Int64
-from torch import Tensor
+from torch import Tensor, nn
 
 from vit_vs_cnn.config.experiment import hash_of
 from vit_vs_cnn.data.decoding import SUFFIXES
@@ -14,9 +14,13 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.pictures import Picture
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.attention_weights import has_attention
+from vit_vs_cnn.runs.evaluation import predict
 from vit_vs_cnn.runs.grid import finished_cells
 from vit_vs_cnn.runs.trained import UNKNOWN, TrainedNetwork, open_network
 from vit_vs_cnn.seeds import derive_seed
+
+#: Images that a network trained on shuffled labels is asked for, to see whether it knows these labels.
+BY_HEART = 1000
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -55,6 +59,18 @@ class ShownImages:
         return None if label == UNKNOWN else self.data.class_names[label]
 
 
+@dataclass(frozen=True, eq=False)
+class ShuffledNetwork:
+    """A network that was trained on shuffled labels.
+
+    Arguments:
+        learned: share of them that it knows by heart.
+    """
+
+    trained: TrainedNetwork
+    learned: float
+
+
 def open_runs(paths: Sequence[Path], *, trust: bool = False) -> list[InspectedRun]:
     """The networks at checkpoints and in folders of cells and experiments; several states of one run are one.
 
@@ -79,6 +95,47 @@ def open_runs(paths: Sequence[Path], *, trust: bool = False) -> list[InspectedRu
         run = str(trained.path) if trained.step is None else hash_of(trained.cell.identity)
         runs.setdefault(run, []).append(trained)
     return _named([_run(states) for states in runs.values()])
+
+
+def open_shuffled(
+    paths: Sequence[Path], runs: Sequence[InspectedRun], *, root: Path | None = None, trust: bool = False
+) -> dict[str, list[ShuffledNetwork]]:
+    """Networks that were trained on shuffled labels, by the run that each is held against: that of its parameters.
+
+    Arguments:
+        paths: checkpoints, folders of cells, and of experiments, of which every finished cell is taken.
+        root: where the data lies, if no longer where it lay.
+
+    Raises:
+        InputError: one that was trained on the labels as they are, or that no run has the parameters of.
+    """
+    cells = [cell for path in paths for cell in (finished_cells(path) if (path / "grid.json").exists() else [path])]
+    found: dict[str, list[ShuffledNetwork]] = {run.name: [] for run in runs}
+    for cell in cells:
+        trained = open_network(cell, trust=trust)
+        if not trained.cell.experiment.data.shuffle_labels:
+            raise InputError(f"--shuffled: {cell} was trained on the labels as they are, not with data.shuffle_labels")
+        fitting = [run for run in runs if _parameters(run.network) == _parameters(trained.network)]
+        if not fitting:
+            names = ", ".join(run.name for run in runs)
+            raise InputError(f"--shuffled: {cell} is no model like {names}: its parameters have other names or shapes")
+        shuffled = ShuffledNetwork(trained, _learned(trained, root))
+        for run in fitting:
+            found[run.name].append(shuffled)
+    return found
+
+
+def _parameters(network: nn.Module) -> dict[str, torch.Size]:
+    return {name: parameter.shape for name, parameter in network.named_parameters()}
+
+
+def _learned(trained: TrainedNetwork, root: Path | None) -> float:
+    """Share of the shuffled labels that a network knows, of the first ``BY_HEART`` images that it was trained on."""
+    cell = trained.cell
+    given = trained.pool(root).draw(cell.train_size, cell.seed).training
+    asked = given.subset(torch.arange(min(BY_HEART, len(given))))
+    said = predict(trained.network, asked, trained.normalise, what=trained.name).logits.argmax(dim=1)
+    return float((said == asked.labels).float().mean())
 
 
 def images_to_show(

@@ -58,10 +58,10 @@ def panels(
 
 
 def plot_distances(axis: Axes, heads: Sequence[Sequence[float]], look: Look, label: str) -> None:
-    """How far every head of every layer looks, and the mean of a layer's."""
-    for layer, distances in enumerate(heads):
+    """How far every head of every layer looks, and the mean of a layer's; the first layer is 1."""
+    for layer, distances in enumerate(heads, start=1):
         axis.plot([layer] * len(distances), distances, ls="none", alpha=0.45, ms=4, **look.line)
-    axis.plot([fmean(distances) for distances in heads], color=look.colour, label=label)
+    axis.plot(range(1, len(heads) + 1), [fmean(distances) for distances in heads], color=look.colour, label=label)
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set(xlabel="layer", ylabel="mean attention distance in pixels")
 

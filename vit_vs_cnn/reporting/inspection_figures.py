@@ -69,7 +69,9 @@ def position_figure(network: nn.Module, title: str) -> Figure | None:
         return None
     encoding, grid_size = found
     similarity = position_similarity(encoding, grid_size)
-    return _mosaic(list(similarity), title, "cosine similarity", names=("row", "column"), low=float(similarity.min()))
+    return _mosaic(
+        list(similarity), title, "cosine similarity", names=("row", "column"), first=0, low=float(similarity.min())
+    )
 
 
 def filter_figure(network: nn.Module, title: str) -> Figure | None:
@@ -107,10 +109,12 @@ def _mosaic(
     bar: str,
     *,
     names: tuple[str, str] = ("layer", "head"),
+    first: int = 1,
     low: float = 0.0,
     high: float | None = None,
 ) -> Figure:
-    """Maps as tiles under one colour scale: ``maps[row]`` is (tiles, rows, cols), all of one size."""
+    """Maps as tiles under one colour scale: ``maps[row]`` is (tiles, rows, cols), all of one size, counted from
+    ``first``: layers and heads from 1, as people count, places in an image from 0."""
     rows, cols = maps[0].shape[1:]
     gap = max(1, round(0.06 * min(rows, cols)))
     columns = max(len(row) for row in maps)
@@ -124,7 +128,11 @@ def _mosaic(
     axis = figure.subplots()
     image = axis.imshow(sheet, cmap=COLOUR_MAP, vmin=low, vmax=high, interpolation="nearest")
     for count, side, set_ticks in ((len(maps), rows, axis.set_yticks), (columns, cols, axis.set_xticks)):
-        set_ticks([i * (side + gap) + side / 2 - 0.5 for i in range(count)], list(map(str, range(count))), fontsize=8)
+        set_ticks(
+            [i * (side + gap) + side / 2 - 0.5 for i in range(count)],
+            list(map(str, range(first, first + count))),
+            fontsize=8,
+        )
     axis.set(ylabel=names[0], xlabel=names[1])
     axis.spines[:].set_visible(False)
     axis.tick_params(length=0)

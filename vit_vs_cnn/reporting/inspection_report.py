@@ -11,10 +11,20 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from vit_vs_cnn.files import write_text
+from vit_vs_cnn.inspection.faithfulness import RANDOM_MAPS, SANITY_IMAGES
 from vit_vs_cnn.inspection.look import NetworkMaps, maps_over_training
-from vit_vs_cnn.inspection.runs import ShownImages
+from vit_vs_cnn.inspection.runs import ShownImages, ShuffledNetwork
 from vit_vs_cnn.inspection.saliency import METHODS
-from vit_vs_cnn.inspection.scores import Measure, MethodScore
+from vit_vs_cnn.inspection.scores import (
+    ALPHA,
+    BASELINES,
+    EVERYTHING,
+    LABELS,
+    Measure,
+    MethodScore,
+    SanityStage,
+    number_of_tests,
+)
 from vit_vs_cnn.reporting import inspection_figures as figures
 from vit_vs_cnn.reporting import inspection_pictures as pictures
 from vit_vs_cnn.reporting.document import Bullets, Document, Gallery, Link, Picture, Table, Text
@@ -27,6 +37,8 @@ from vit_vs_cnn.reporting.terminal import print_document
 TOLD = 25
 #: The scores of all networks: by network, the methods' in the order in which they were asked for.
 Scores = Mapping[str, Sequence[MethodScore]]
+#: By network, those of its kind that were trained on shuffled labels.
+Shuffled = Mapping[str, Sequence[ShuffledNetwork]]
 
 NO_LABEL = (
     "Maps and their scores are for {classes}: no label enters them, and nothing here is written into the ledger of the "
@@ -41,10 +53,23 @@ AGNOSTIC = (
     "Maps that are called class-agnostic do not look at the class: no change of the classifier's head moves them."
 )
 SCORE_LEGEND = (
-    "Deletion, insertion: relative to a random map, larger is better. Pointing, mass, rank: share on the object, for "
-    "which chance is its area. With 95 % intervals; * clearly above both chance and the centre prior. moved: "
-    "rank correlation with the maps of a network whose weights are all shuffled; near 0 is good."
+    "Deletion, insertion: relative to random maps (the mean of {maps}; the row random is one more), larger is better. "
+    "The fill road is ROAD: what is missing is imputed from what is left, with the most relevant first under deletion "
+    "and the least relevant first under insertion. Pointing, mass, rank: share on the object, for which chance is its "
+    "area. With 95 % intervals. * above both chance and the centre prior: p < {alpha} after Holm's correction for all "
+    "{tests} tests here, one for each measure of each method of each network."
 )
+SANITY_LEGEND = (
+    "Sanity checks: rank correlation (Spearman) with the maps of the same network, its weights shuffled from the head "
+    "to the input: mean and standard deviation over {redraws} shuffles, on {images} of the images. labels: with those "
+    "of networks that were trained on shuffled labels. Near 0 is good; ! keeps half or more in some shuffle. "
+    "class-agnostic: the head does not enter the map, so it cannot move. constant: the same everywhere, which is no "
+    "moving."
+)
+LEARNED = "{trained}, trained on {count:,} images with shuffled labels, knows {share:.0%} of these{too_few}."
+TOO_FEW = ": too few, the check says little"
+#: Share of the shuffled labels that a network must know for the check to say something (Adebayo et al. 2018: 95 %).
+LEARNED_ENOUGH = 0.95
 #: Figure: its heading, and what stands below it.
 CAPTIONS = {
     "heads": (
@@ -71,29 +96,73 @@ CAPTIONS = {
 }
 
 
-def print_scores(scores: Scores, console: Console) -> None:
+def print_scores(scores: Scores, shuffled: Shuffled, console: Console) -> None:
     document = Document("Scores")
-    _add_scores(document, scores)
+    _add_scores(document, scores, shuffled)
     print_document(document, console)
 
 
-def _add_scores(document: Document, scores: Scores) -> None:
+def _add_scores(document: Document, scores: Scores, shuffled: Shuffled) -> None:
+    images = min(SANITY_IMAGES, *(row.images for rows in scores.values() for row in rows))
+    checked = [one for rows in scores.values() for row in rows for one in row.sanity]
     for name, rows in scores.items():
-        document.add(score_table(name, rows), Bullets(score_notes(rows)))
-    document.add(Text(SCORE_LEGEND, note=True))
+        document.add(score_table(name, rows))
+        if rows[0].sanity:
+            document.add(sanity_table(name, rows))
+        document.add(Bullets([*score_notes(rows), *map(_learned, shuffled.get(name, ()))]))
+    legend = SCORE_LEGEND.format(maps=RANDOM_MAPS, alpha=ALPHA, tests=number_of_tests(scores))
+    document.add(Text(legend, note=True))
+    if checked:
+        document.add(Text(SANITY_LEGEND.format(redraws=len(checked[0].correlations), images=images), note=True))
+
+
+def _learned(one: ShuffledNetwork) -> str:
+    too_few = "" if one.learned >= LEARNED_ENOUGH else TOO_FEW
+    cell = one.trained.cell
+    return LEARNED.format(trained=one.trained.name, count=cell.train_size, share=one.learned, too_few=too_few)
 
 
 def score_table(name: str, rows: Sequence[MethodScore]) -> Table:
-    """Every measure above its interval, and how far maps move under shuffled weights.
+    """Every measure above its interval.
 
     A terminal has room for two fills, or where masks are known for one fill and the masks.
     """
     measures = list(rows[0].measures)
-    columns = ["method", *(measure.replace("_", "\n") for measure in measures), "moved"]
-    cells = [[row.method, *(_stacked(row.measures[measure]) for measure in measures), _moved(row)] for row in rows]
-    left_out = ("\nblur", "\nnoise") if "pointing" in measures else ("\nnoise",)
+    columns = ["method", *(measure.replace("_", "\n") for measure in measures)]
+    cells = [[row.method, *(_stacked(row.measures[measure]) for measure in measures)] for row in rows]
+    left_out = ("\nblur", "\nnoise", "\nroad") if "pointing" in measures else ("\nblur", "\nnoise")
     aside = frozenset(column for column in columns if column.endswith(left_out))
     return Table(f"{name}: {rows[0].images:,} images", columns, cells, aside=aside)
+
+
+def sanity_table(name: str, rows: Sequence[MethodScore]) -> Table:
+    """What stays of each method's maps, stage by stage; a terminal has room for the head, everything and the labels."""
+    stages = [one.stage for one in rows[0].sanity]
+    columns = ["method", *(_stage_name(stage, first=stage == stages[0]) for stage in stages)]
+    cells = [[row.method, *(_left(row, one) for one in row.sanity)] for row in rows]
+    aside = frozenset(
+        column
+        for column, stage in zip(columns[1:], stages, strict=True)
+        if stage not in (stages[0], EVERYTHING, LABELS)
+    )
+    return Table(f"{name}: what stays of the maps", columns, cells, aside=aside)
+
+
+def _stage_name(stage: str, *, first: bool) -> str:
+    if stage in (EVERYTHING, LABELS):
+        return stage
+    return f"{stage} alone" if first else stage.replace(" to ", " to\n")
+
+
+def _left(row: MethodScore, stage: SanityStage) -> str:
+    """One cell: mean and spread, or in words why there is no number."""
+    if row.never_moves(stage):
+        return "class-agnostic"
+    if stage.value is None or stage.stays is None:
+        return "constant"
+    said = _short(stage.value) if stage.spread is None else f"{_short(stage.value)} ± {_short(stage.spread)}"
+    mark = " !" if stage.stays and row.method not in BASELINES else ""
+    return f"{said}{mark}" + (f"\n({stage.constant:.0%} constant)" if stage.constant >= 0.005 else "")
 
 
 def _stacked(measure: Measure) -> str:
@@ -104,10 +173,6 @@ def _stacked(measure: Measure) -> str:
 def _short(number: float) -> str:
     """Two digits, and no minus before a zero."""
     return f"{round(number, 2) + 0.0:.2f}"
-
-
-def _moved(row: MethodScore) -> str:
-    return _short(row.sanity[-1].correlation.value) if row.sanity else "-"
 
 
 def score_notes(rows: Sequence[MethodScore]) -> list[str]:
@@ -134,6 +199,7 @@ def write_inspection(
     *,
     title: str,
     scores: Scores | None = None,
+    shuffled: Shuffled | None = None,
     explorer: Path | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> list[Path]:
@@ -153,7 +219,7 @@ def write_inspection(
     scored = _write_scores(scores, folder) if scores else []
     if scores:
         document.section("How far the maps can be trusted")
-        _add_scores(document, scores)
+        _add_scores(document, scores, shuffled or {})
     document.section("Every number")
     rows = _rows(shown, networks)
     with document.folded("Predictions and scores of every picture"):

@@ -37,7 +37,7 @@ def attention_distances(report: LocalityReport, title: str = "Mean attention dis
     """Every head's distance in pixels by layer, their mean, and that of uniform attention."""
     layers = _layers(report)
     figure, (axis,) = plain_axes(max(5.4, 0.5 * len(layers) + 3.4), 3.4)
-    depths = [layer.layer for layer in layers]
+    depths = [layer.layer + 1 for layer in layers]
     heads = [[head.distance for head in layer.heads] for layer in layers]
     plot_distances(axis, heads, Look(COLOURS[0], "o"), "mean of heads")
     axis.plot(depths, [layer.uniform_distance for layer in layers], "--", color="black", label="uniform attention")
@@ -51,7 +51,7 @@ def convolution_ladder(report: LocalityReport, title: str = "How much of a layer
     """R^2 on held-out images by layer: convolutions of growing size, and the layer's own mean weights."""
     layers = _layers(report)
     figure, (axis,) = plain_axes(max(5.6, 0.5 * len(layers) + 3.6), 3.4)
-    depths = [layer.layer for layer in layers]
+    depths = [layer.layer + 1 for layer in layers]
     sizes = sorted({size for layer in layers for size in layer.ladder})
     for size, colour, marker in zip(sizes, (*COLOURS[:1], *COLOURS[2:]), "osDv^", strict=False):
         shares = [layer.ladder.get(size, math.nan) for layer in layers]
@@ -68,7 +68,7 @@ def variance_shares(report: LocalityReport, title: str = "What decides the atten
     """Of every layer, the mean shares over heads of offset, place and content, for A and for log A."""
     layers = _layers(report)
     figure, axes = plain_axes(max(6.4, 0.9 * len(layers) + 2.8), 3.4, 2, share=True)
-    depths = [layer.layer for layer in layers]
+    depths = [layer.layer + 1 for layer in layers]
     for axis, prefix, name in zip(axes, ("", "log_"), ("A", "log A, centred per query"), strict=True):
         bottom = np.zeros(len(layers))
         for share, colour, hatch in zip(SHARES, COLOURS, HATCHES, strict=False):
@@ -90,7 +90,7 @@ def replaced_layers(report: LocalityReport, title: str = "A layer replaced by it
     if not any(layer.replaced for layer in layers):
         raise InputError("the report has no layers replaced by convolutions: no kernel sizes were named")
     figure, (axis,) = plain_axes(max(5.6, 0.5 * len(layers) + 3.6), 3.4)
-    depths = [layer.layer for layer in layers]
+    depths = [layer.layer + 1 for layer in layers]
     sizes = sorted({size for layer in layers for size in layer.replaced})
     labelled = all(found.accuracy_lost is not None for layer in layers for found in layer.replaced.values())
     for size, colour, marker in zip(sizes, (*COLOURS[:1], *COLOURS[2:]), "osDv^", strict=False):
@@ -151,9 +151,9 @@ def _draw_heads(axis: Axes, layer: LayerLocality, reach: float) -> None:
         axis.add_patch(Circle((cols, rows), head.width, facecolor=colour, alpha=0.10, edgecolor="none"))
         axis.add_patch(Circle((cols, rows), head.width, fill=False, edgecolor=colour, linewidth=0.8))
         axis.plot(cols, rows, "o", color=colour, ms=4, zorder=3)
-        axis.annotate(str(head.head), (cols, rows), (3, 3), textcoords="offset points", fontsize=6)
+        axis.annotate(str(head.head + 1), (cols, rows), (3, 3), textcoords="offset points", fontsize=6)
     axis.set(xlim=(-reach, reach), ylim=(reach, -reach), aspect="equal")
-    axis.set_title(f"layer {layer.layer}", fontsize=9)
+    axis.set_title(f"layer {layer.layer + 1}", fontsize=9)
     axis.set_xlabel("cols", fontsize=8)
     axis.tick_params(labelsize=7)
 

@@ -52,7 +52,7 @@ ALT = {
 def locality_document(report: LocalityReport, *, title: str, drawn: bool = True) -> Document:
     measured = f"Measured on {report.images:,} images and judged on {report.held_out:,} held out."
     document = Document(title, measured)
-    if rows := report.layer_rows():
+    if rows := [_counted(row) for row in report.layer_rows()]:
         texts = [
             ["-" if row.get(key) is None else form.format(row[key]) for key, form in COLUMNS.values()] for row in rows
         ]
@@ -66,7 +66,7 @@ def locality_document(report: LocalityReport, *, title: str, drawn: bool = True)
     if drawn:
         pictures = [Picture(figure, f"{ALT[name]}.", ALT[name], name) for name, figure in figures_of(report).items()]
         document.section("Figures", *pictures)
-    if heads := report.head_rows() if report.layers else []:
+    if heads := [_counted(row) for row in report.head_rows()]:
         cells = [[_number(value) for value in row.values()] for row in heads]
         with document.folded("Every head"):
             document.add(Table("Every head of every layer", list(heads[0]), cells, "heads"))
@@ -81,6 +81,12 @@ def print_locality(report: LocalityReport, *, title: str, console: Console) -> N
 def write_locality(report: LocalityReport, folder: Path, *, title: str) -> list[Path]:
     """Figures as PNG and SVG, tables as CSV, and a page with them, in a folder; returns the files."""
     return write_document(locality_document(report, title=title), folder, page="locality.html", figures=".")
+
+
+def _counted(row: dict[str, Number]) -> dict[str, Number]:
+    """A row for a reader: layers and heads, whose indices begin at 0, are counted from 1."""
+    counted = {key: index + 1 for key in ("layer", "head") if isinstance(index := row.get(key), int)}
+    return row | counted
 
 
 def _number(value: Number) -> str | int | None:
@@ -128,7 +134,9 @@ def before_and_after(layers: Sequence[StudiedLayer], order: Sequence[str], measu
 
 def _by_depth(layers: Sequence[StudiedLayer], when: str, measure: str) -> tuple[list[int], list[float]]:
     depths = sorted({layer.layer for layer in layers})
-    return depths, [_mean([getattr(one, when)[measure] for one in layers if one.layer == depth]) for depth in depths]
+    return [depth + 1 for depth in depths], [
+        _mean([getattr(one, when)[measure] for one in layers if one.layer == depth]) for depth in depths
+    ]
 
 
 def summary_rows(layers: Sequence[StudiedLayer], order: Sequence[str]) -> list[list[str]]:

@@ -1,6 +1,6 @@
 """The images of an experiment, read once, and the part of them that a cell is given."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -17,6 +17,7 @@ from vit_vs_cnn.data.images import LabelledImages, Source, concatenate
 from vit_vs_cnn.data.objects import ObjectsSource
 from vit_vs_cnn.data.subsets import nested_subsets, split_validation, subset_hash
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.seeds import derive_seed
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,14 +112,16 @@ class Pool:
     def draw(self, train_size: int, seed: int) -> CellImages:
         """The nested, stratified subset of a seed, with its validation share set apart.
 
-        Where the user set validation images apart, the validation share of the size comes from those.
+        Where the user set validation images apart, the validation share of the size comes from those. With
+        ``data.shuffle_labels`` the training images have each other's labels; as many of each class, drawn by the seed.
 
         Raises:
             InputError: a class would have no training image, or there is nothing to validate with.
         """
         training, validation = self._indices(train_size, seed)
+        given = self.images.subset(training)
         return CellImages(
-            training=self.images.subset(training),
+            training=_shuffled(given, seed) if self.data.shuffle_labels else given,
             validation=self.images.subset(validation),
             subset_hash=subset_hash(torch.cat([training, validation])),
         )
@@ -157,3 +160,8 @@ class Pool:
                 f"protocol.train_sizes: with {train_size} images the class {name!r} has none to train on; "
                 f"take more (there are {len(self.images)} of {self.images.num_classes} classes)"
             )
+
+
+def _shuffled(images: LabelledImages, seed: int) -> LabelledImages:
+    generator = torch.Generator().manual_seed(derive_seed(seed, "shuffled labels"))
+    return replace(images, labels=images.labels[torch.randperm(len(images), generator=generator)])

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from scipy import stats
 
 
@@ -31,6 +31,18 @@ def mcnemar_exact(first: Bool[np.ndarray, "images"], second: Bool[np.ndarray, "i
     discordant = only_first + only_second
     p = min(1.0, 2 * float(stats.binom.cdf(min(only_first, only_second), discordant, 0.5))) if discordant else 1.0
     return McNemar(only_first, only_second, p)
+
+
+def mean_above_zero(differences: Float[np.ndarray, "images"]) -> float:
+    """One-sided p-value of the paired t-test that the mean of differences is above zero.
+
+    Where all differences are equal there is no spread to compute with: the sign test, ``2^-n`` or 1.
+
+    Reference: Student, "The probable error of a mean", Biometrika 1908.
+    """
+    if np.ptp(differences) == 0:
+        return float(0.5 ** len(differences)) if differences[0] > 0 else 1.0
+    return float(stats.t.sf(differences.mean() / stats.sem(differences), len(differences) - 1))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

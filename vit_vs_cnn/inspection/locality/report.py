@@ -15,6 +15,7 @@ class HeadLocality:
     """One head. What could not be told is not a number.
 
     Arguments:
+        layer, head: indices, the first being 0; tables and figures count from 1.
         relative, positional, content: shares of the variance of the weights; see ``Shares``.
         entropy: in nats; see ``Entropy``.
         alpha, offset, gaussian_r2: the Gaussian head nearest to it; see ``GaussianFit``.

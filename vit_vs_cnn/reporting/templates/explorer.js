@@ -19,6 +19,7 @@
   };
   const bytesOf = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
   const percent = (share) => `${(100 * share).toFixed(0)} %`;
+  const counted = (index) => index + 1; // layers and heads, for a reader
   const number = (value) => (value === 0 ? "0" : Math.abs(value) >= 0.001 ? value.toFixed(4) : value.toExponential(2));
   const scored = ([deletion, chance, faster]) =>
     `Deletion ${deletion.toFixed(2)}, random ${chance.toFixed(2)} (${faster >= 0 ? "+" : "−"}${percent(Math.abs(faster))}).`;
@@ -226,10 +227,10 @@
       this.heads.replaceChildren(
         make("span", { className: "small", textContent: this.view === "rollout" ? "Heads fused by" : "Head" }),
         ...this.choices().map((choice) => make("button", {
-          type: "button", textContent: choice, "aria-pressed": String(choice === this.chosen),
+          type: "button", textContent: typeof choice === "number" ? counted(choice) : choice, "aria-pressed": String(choice === this.chosen),
           onclick: () => this.pick(choice),
         })));
-      this.count.textContent = `Layer ${this.layer} of 0–${this.about.attention.heads.length - 1}`;
+      this.count.textContent = `Layer ${counted(this.layer)} of ${this.about.attention.heads.length}`;
     }
     moveLayer(by) {
       if (this.view !== "layer") return;
@@ -324,8 +325,8 @@
       [this.all.width, this.all.height] = [MARGIN + columns * wide, MARGIN + heads.length * high];
       [context.fillStyle, context.textAlign, context.textBaseline] = [getComputedStyle(this.root).color, "center", "middle"];
       context.font = "20px system-ui, sans-serif";
-      for (let head = 0; head < columns; head++) context.fillText(head, MARGIN + (head + 0.5) * wide, MARGIN / 2);
-      for (let layer = 0; layer < heads.length; layer++) context.fillText(layer, MARGIN / 2, MARGIN + (layer + 0.5) * high);
+      for (let head = 0; head < columns; head++) context.fillText(counted(head), MARGIN + (head + 0.5) * wide, MARGIN / 2);
+      for (let layer = 0; layer < heads.length; layer++) context.fillText(counted(layer), MARGIN / 2, MARGIN + (layer + 0.5) * high);
       context.translate(MARGIN, MARGIN);
       context.imageSmoothingEnabled = false;
       heads.forEach((count, layer) => {
@@ -381,7 +382,7 @@
           lines.push(`To ${said([row, col])}: ${number(values[row * grid[1] + col])}.`);
         }
         this.allNote.textContent = `Every head (across) of every layer (down), each in its own colours; ` +
-          `click one to see it. Counted from 0, as rows and columns are.`;
+          `click one to see it. Counted from 1; rows and columns of patches from 0.`;
       }
       this.readout.replaceChildren(...lines.flatMap((line, i) => (i ? [make("br"), line] : [line])));
     }
