@@ -5,7 +5,8 @@ import pytest
 from sklearn.metrics import confusion_matrix, top_k_accuracy_score
 
 from tests.comparison.entries import CLASSES, given_answers
-from vit_vs_cnn.comparison.accuracy import choose_pictures, judge_accuracy
+from vit_vs_cnn.comparison.accuracy import judge_accuracy
+from vit_vs_cnn.comparison.by_class import choose_pictures
 from vit_vs_cnn.statistics.means import accuracy_interval
 from vit_vs_cnn.statistics.significance import mcnemar_exact
 

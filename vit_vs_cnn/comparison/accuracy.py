@@ -8,11 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vit_vs_cnn.comparison.entries import Tested, grouped, paired_rows
+from vit_vs_cnn.comparison.by_class import ClassAccuracy, by_class, confusion, correct_of, paired_correct
+from vit_vs_cnn.comparison.entries import Tested, grouped
 from vit_vs_cnn.runs.answers import Answers
 from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.means import accuracy_interval
-from vit_vs_cnn.statistics.significance import Friedman, cochran_q, friedman_nemenyi, holm
+from vit_vs_cnn.statistics.significance import Friedman, cochran_q, friedman_nemenyi
 from vit_vs_cnn.statistics.verdict import Comparison, compare_scores, corrected, early_end, reservations, unequal_trials
 
 
@@ -44,16 +45,6 @@ class Pair:
     comparison: Comparison
     only_first: float
     only_second: float
-
-
-@dataclass(frozen=True)
-class ClassAccuracy:
-    """One class: its images, the accuracy of each group, and for two groups a test corrected for all classes."""
-
-    name: str
-    images: int
-    accuracy: dict[str, float]
-    p_corrected: float | None
 
 
 @dataclass(frozen=True)
@@ -97,16 +88,11 @@ def judge_accuracy(tested: Sequence[Tested], class_names: Sequence[str]) -> Accu
         groups=[_group(name, members) for name, members in groups.items()],
         pairs=_pairs(groups),
         overall=_overall(groups) if len(groups) > 2 else None,
-        classes=_classes(groups, class_names),
-        confusion={name: _confusion(members, len(class_names)) for name, members in groups.items()},
+        classes=by_class(groups, class_names),
+        confusion={name: confusion(members, len(class_names)) for name, members in groups.items()},
         networks=[t.name for t in ordered],
         disagreement=_disagreement(ordered),
     )
-
-
-def correct_of(members: Sequence[Tested]) -> np.ndarray:
-    """Whether each image is classified rightly, ``(networks, images)``."""
-    return torch.stack([t.predictions.correct for t in members]).numpy()
 
 
 def _group(name: str, members: Sequence[Tested]) -> GroupAccuracy:
@@ -129,7 +115,7 @@ def _pairs(groups: dict[str, list[Tested]]) -> list[Pair]:
 
 
 def _pair(first: Sequence[Tested], second: Sequence[Tested]) -> Pair:
-    a, b, paired = _rows(first, second)
+    a, b, paired = paired_correct(first, second)
     if a.mean() < b.mean():
         return _pair(second, first)
     trials = (t.trials for t in (*first, *second))
@@ -145,12 +131,6 @@ def _pair(first: Sequence[Tested], second: Sequence[Tested]) -> Pair:
     )
 
 
-def _rows(first: Sequence[Tested], second: Sequence[Tested]) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Whether each image is classified rightly by the networks that are compared, and whether row by row."""
-    mine, other, paired = paired_rows(first, second)
-    return correct_of([first[i] for i in mine]), correct_of([second[i] for i in other]), paired
-
-
 def _overall(groups: dict[str, list[Tested]]) -> Overall:
     """Friedman's test over shared seeds; Cochran's Q, which is Friedman's over images, where there is one seed."""
     seeds = set.intersection(*({t.seed for t in members} for members in groups.values())) - {None}
@@ -163,53 +143,6 @@ def _overall(groups: dict[str, list[Tested]]) -> Overall:
     return Overall("Cochran's Q over images (Friedman's test on right and wrong)", statistic, p, None)
 
 
-def _classes(groups: dict[str, list[Tested]], class_names: Sequence[str]) -> list[ClassAccuracy]:
-    labels = next(iter(groups.values()))[0].predictions.labels.numpy()
-    correct = {name: correct_of(members) for name, members in groups.items()}
-    there = {index: labels == index for index in range(len(class_names)) if (labels == index).any()}
-    p_values: list[float | None] = [None] * len(there)
-    if len(groups) == 2:
-        a, b, paired = _rows(*groups.values())
-        p_values = [*holm([_class_p(a[:, of], b[:, of], paired) for of in there.values()])]
-    return [
-        ClassAccuracy(
-            class_names[index], int(of.sum()), {name: float(right[:, of].mean()) for name, right in correct.items()}, p
-        )
-        for (index, of), p in zip(there.items(), p_values, strict=True)
-    ]
-
-
-def _class_p(first: np.ndarray, second: np.ndarray, paired: bool) -> float:
-    return compare_scores(("", ""), first, second, paired=paired).p_value
-
-
-def _confusion(members: Sequence[Tested], classes: int) -> list[list[int]]:
-    matrix = torch.zeros(classes * classes, dtype=torch.int64)
-    for predictions in (one.predictions for one in members):
-        places = predictions.labels * classes + predictions.logits.argmax(1)
-        matrix += torch.bincount(places, minlength=classes * classes)
-    return matrix.view(classes, classes).tolist()
-
-
 def _disagreement(tested: Sequence[Tested]) -> list[list[float]]:
     predicted: Tensor = torch.stack([t.predictions.logits.argmax(1) for t in tested])
     return [[float((a != b).double().mean()) for b in predicted] for a in predicted]
-
-
-def choose_pictures(tested: Sequence[Tested], *, each: int = 8, seed: int = 0) -> dict[str, list[int]]:
-    """Numbers of test images to look at: those that one network alone gets right, and those that all get wrong.
-
-    They are drawn, not picked: at random among all there are, from a fixed seed.
-
-    Arguments:
-        tested: one network of each group.
-    """
-    right = correct_of(tested)
-    kinds = {f"only {t.group} right": right[i] & (right.sum(0) == 1) for i, t in enumerate(tested) if len(tested) > 1}
-    kinds["all wrong" if len(tested) > 1 else "wrong"] = right.sum(0) == 0
-    rng = np.random.default_rng(seed)
-    return {
-        kind: sorted(rng.permutation(np.flatnonzero(there))[:each].tolist())
-        for kind, there in kinds.items()
-        if there.any()
-    }

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vit_vs_cnn.comparison.accuracy import Accuracy, choose_pictures, judge_accuracy
+from vit_vs_cnn.comparison.accuracy import Accuracy, judge_accuracy
 from vit_vs_cnn.comparison.attacks import Attacked, attack
+from vit_vs_cnn.comparison.by_class import choose_pictures
 from vit_vs_cnn.comparison.confidence import Confidence, judge_confidence
 from vit_vs_cnn.comparison.corruptions import CORRUPTIONS, LEVELS
 from vit_vs_cnn.comparison.differences import Differences, judge_differences

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.runs.evaluation import Predictions, evaluate, hash_weights
@@ -53,7 +53,27 @@ class Tested(Entry):
     reused: bool
 
 
-One = TypeVar("One", bound=Entry)
+class Seeded(Protocol):
+    """A network as one seed of a group."""
+
+    @property
+    def group(self) -> str: ...
+
+    @property
+    def seed(self) -> int | None: ...
+
+    @property
+    def subset(self) -> str | None: ...
+
+
+class Answered(Seeded, Protocol):
+    """One of which the answers are known."""
+
+    @property
+    def predictions(self) -> Predictions: ...
+
+
+One = TypeVar("One", bound=Seeded)
 
 
 def tested(entry: Entry, test: LabelledImages) -> Tested:
@@ -77,7 +97,7 @@ def grouped(entries: Iterable[One]) -> dict[str, list[One]]:
     return {name: sorted(members, key=lambda one: (one.seed is None, one.seed)) for name, members in groups.items()}
 
 
-def paired_rows(first: Sequence[Entry], second: Sequence[Entry]) -> tuple[list[int], list[int], bool]:
+def paired_rows(first: Sequence[Seeded], second: Sequence[Seeded]) -> tuple[list[int], list[int], bool]:
     """Which networks of two groups are compared, by their places, and whether one by one: same seed, same subset.
 
     Where seeds are shared, only those are looked at; else all are, unpaired.
@@ -90,5 +110,5 @@ def paired_rows(first: Sequence[Entry], second: Sequence[Entry]) -> tuple[list[i
     return [mine[seed] for seed in shared], [other[seed] for seed in shared], True
 
 
-def _same_subset(one: Entry, other: Entry) -> bool:
+def _same_subset(one: Seeded, other: Seeded) -> bool:
     return one.subset is not None and one.subset == other.subset

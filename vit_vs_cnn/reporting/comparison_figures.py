@@ -7,9 +7,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vit_vs_cnn.comparison.accuracy import Accuracy
+from vit_vs_cnn.comparison.by_class import ClassAccuracy
 from vit_vs_cnn.comparison.compare import Comparison
 from vit_vs_cnn.comparison.confidence import Confidence
-from vit_vs_cnn.comparison.entries import Tested, grouped
+from vit_vs_cnn.comparison.entries import Answered, Tested, grouped
 from vit_vs_cnn.comparison.latency import Cost
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.reporting.behaviour_figures import (
@@ -29,8 +30,8 @@ def figures_of(comparison: Comparison, tested: Sequence[Tested], test: LabelledI
     known = looks([network.group for network in comparison.networks])
     if (accuracy := comparison.accuracy) is not None:
         drawn["accuracy"] = accuracy_figure(accuracy, known)
-        drawn["classes"] = classes_figure(accuracy, known)
-        drawn["confusion"] = confusion_figure(accuracy, comparison.class_names)
+        drawn["classes"] = classes_figure(accuracy.classes, known)
+        drawn["confusion"] = confusion_figure(accuracy.confusion, comparison.class_names)
         if len(accuracy.networks) > 1:
             drawn["disagreement"] = disagreement_figure(accuracy)
         if comparison.pictures:
@@ -70,14 +71,14 @@ def accuracy_figure(accuracy: Accuracy, known: Looks) -> Figure:
     return figure
 
 
-def classes_figure(accuracy: Accuracy, known: Looks) -> Figure:
+def classes_figure(classes: Sequence[ClassAccuracy], known: Looks) -> Figure:
     """Accuracy by class, the class where groups differ most on top; at most 30 classes."""
-    ordered = sorted(accuracy.classes, key=lambda c: max(c.accuracy.values()) - min(c.accuracy.values()), reverse=True)
+    ordered = sorted(classes, key=lambda c: max(c.accuracy.values()) - min(c.accuracy.values()), reverse=True)
     shown = ordered[:30]
     figure, (axis,) = plain_axes(6.4, 1.2 + 0.27 * len(shown))
-    for group in accuracy.groups:
-        values = [100 * one.accuracy[group.name] for one in shown]
-        axis.plot(values, range(len(shown)), ls="none", label=group.name, ms=5, **known[group.name].line)
+    for name in classes[0].accuracy:
+        values = [100 * one.accuracy[name] for one in shown]
+        axis.plot(values, range(len(shown)), ls="none", label=name, ms=5, **known[name].line)
     for place, one in enumerate(shown):
         ends = [100 * min(one.accuracy.values()), 100 * max(one.accuracy.values())]
         axis.plot(ends, [place, place], color="#bbbbbb", zorder=0, linewidth=1.5)
@@ -92,9 +93,9 @@ def classes_figure(accuracy: Accuracy, known: Looks) -> Figure:
     return figure
 
 
-def confusion_figure(accuracy: Accuracy, class_names: Sequence[str]) -> Figure:
+def confusion_figure(confusion: Mapping[str, Sequence[Sequence[int]]], class_names: Sequence[str]) -> Figure:
     """Confusion of each group in per cent of the true class, one panel for each."""
-    shown = dict(list(accuracy.confusion.items())[:MOST])
+    shown = dict(list(confusion.items())[:MOST])
     figure, axes = plain_axes(0.6 + 3.7 * len(shown), 4.0, len(shown))
     few = len(class_names) <= 20
     for axis, (name, counts) in zip(axes, shown.items(), strict=True):
@@ -135,7 +136,7 @@ def disagreement_figure(accuracy: Accuracy) -> Figure:
     return figure
 
 
-def pictures_figure(pictures: Mapping[str, list[int]], tested: Sequence[Tested], test: LabelledImages) -> Figure:
+def pictures_figure(pictures: Mapping[str, list[int]], tested: Sequence[Answered], test: LabelledImages) -> Figure:
     """Test images that one network alone gets right, and some that all get wrong, with what each says."""
     first = [members[0] for members in grouped(tested).values()][:MOST]
     kinds = dict(list(pictures.items())[: MOST + 1])
@@ -152,7 +153,7 @@ def pictures_figure(pictures: Mapping[str, list[int]], tested: Sequence[Tested],
     return figure
 
 
-def _picture(axis: Axes, number: int, first: Sequence[Tested], test: LabelledImages) -> None:
+def _picture(axis: Axes, number: int, first: Sequence[Answered], test: LabelledImages) -> None:
     pixels = test.images[number].permute(1, 2, 0).numpy()
     axis.imshow(pixels[..., 0] if pixels.shape[2] == 1 else pixels[..., :3], cmap="gray", vmin=0, vmax=255)
     truth = test.class_names[int(test.labels[number])]

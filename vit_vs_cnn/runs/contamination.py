@@ -3,7 +3,7 @@
 import contextlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,11 @@ import torch
 from jaxtyping import Bool
 from PIL import Image
 
-from vit_vs_cnn.config import parsing as typed
-from vit_vs_cnn.config.experiment import Data, read_config
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.near_duplicates import METHOD, Duplicates, near_duplicates
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text, written_whole
-from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.images import Pool, pool_of
 
 RECORD, PICTURE = "duplicates.json", "duplicates.png"
 _SHOWN, _COLUMNS, _GAP = 24, 6, 4
@@ -98,10 +96,9 @@ def _read(path: Path) -> Contamination | None:
 
 def _open(folder: Path, results: Sequence[Mapping[str, Any]]) -> Pool:
     """The images of the experiment, if they lie where they lay; nothing is downloaded for it."""
-    data = typed.build(Data, read_config(folder / "experiment.yaml").get("data") or {}, where="data")
-    pool = Pool(replace(data, cifar=replace(data.cifar, download=False)))
+    pool = pool_of(folder)
     if {pool.fingerprint(with_test=True)} != {result["data"]["fingerprint"] for result in results}:
-        raise InputError(f"{data.source} in {data.root} is not what the cells were trained and tested on")
+        raise InputError(f"{pool.data.source} in {pool.data.root} is not what the cells were trained and tested on")
     return pool
 
 

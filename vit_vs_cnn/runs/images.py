@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Int64, UInt64
 from torch import Tensor
 
-from vit_vs_cnn.config.experiment import Data
+from vit_vs_cnn.config import parsing as typed
+from vit_vs_cnn.config.experiment import Data, read_config
 from vit_vs_cnn.data.cifar import CifarSource
 from vit_vs_cnn.data.folder import FolderSource
 from vit_vs_cnn.data.images import LabelledImages, Source, concatenate
@@ -38,6 +39,16 @@ def open_source(data: Data) -> Source:
             return FolderSource(Path(data.root), data.folder)
         case "cifar10" | "cifar100":
             return CifarSource(data.source, Path(data.root), data.cifar)
+
+
+def pool_of(folder: Path) -> "Pool":
+    """The images that an experiment's config names, if they lie where they lay; nothing is downloaded for it.
+
+    Raises:
+        InputError: the config can no longer be read.
+    """
+    data = typed.build(Data, read_config(folder / "experiment.yaml").get("data") or {}, where="data")
+    return Pool(replace(data, cifar=replace(data.cifar, download=False)))
 
 
 class Pool:
