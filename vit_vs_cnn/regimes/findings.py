@@ -13,7 +13,9 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.runner import read_results
 from vit_vs_cnn.regimes.analysis import Analysis, analyse
 from vit_vs_cnn.regimes.answer import answer
-from vit_vs_cnn.regimes.measurements import load_answers
+from vit_vs_cnn.regimes.comparison import SizedComparison, comparisons
+from vit_vs_cnn.regimes.measurements import in_order, load_answers, measurements_of
+from vit_vs_cnn.runs.design import read_design
 
 if TYPE_CHECKING:
     import pandas
@@ -74,12 +76,28 @@ def findings_of(folder: Path) -> Findings:
         InputError: no experiment there, or none of its cells is finished.
     """
     results = sorted(read_results(folder), key=lambda r: (r["train_size"], r["seed"], r["contender"]))
+    design = read_design(folder)
     try:
         answers, notes = load_answers(folder, results), ()
     except InputError as error:
-        return Findings(results, analyse(results), None, (f"Intervals do without the predictions: {error}.",), folder)
-    told = {"majority": answers.majority, "few_classes": answers.few_classes}
+        without = analyse(results, design=design)
+        return Findings(results, without, None, (f"Intervals do without the predictions: {error}.",), folder)
+    told = {"majority": answers.majority, "few_classes": answers.few_classes, "design": design}
     return Findings(results, analyse(results, answers.correct, **told), answers.correct, notes, folder)
+
+
+def comparisons_in(folder: Path) -> list[SizedComparison]:
+    """The comparisons of ``findings_of`` alone, which need no resamples.
+
+    Raises:
+        InputError: as ``findings_of``.
+    """
+    results = in_order(read_results(folder))
+    try:
+        correct = load_answers(folder, results).correct
+    except InputError:
+        correct = None
+    return comparisons(measurements_of(results, correct), results, read_design(folder))
 
 
 def recorded_results(path: Path) -> list[dict[str, Any]]:

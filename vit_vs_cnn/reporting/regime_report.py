@@ -190,7 +190,7 @@ def _protocol(config: Mapping[str, Any], found: Findings) -> dict[str, Cell]:
         "images": source if data["source"] == "objects" else f"{source}, in {data['root']}",
         **_left_out(found.results),
         "training sizes": ", ".join(f"{size:,}" for size in found.analysis.sizes),
-        "seeds": ", ".join(map(str, protocol["seeds"])),
+        "seeds": ", ".join(map(str, sorted({result["seed"] for result in found.results}))),
         "budget of a run": budget,
         "batch size": protocol["batch_size"],
         "scored on": f"{first['scored_images']:,} {first['scored_on']} images",

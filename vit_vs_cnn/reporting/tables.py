@@ -95,11 +95,8 @@ def comparison_lines(analysis: Analysis) -> list[str]:
     warnings = [f"warning: {told}" for told in (*analysis.few_classes, *early)]
     found = sorted((c for pair in analysis.pairs for c in pair.comparisons), key=lambda c: c.size)
     lines = [f"n = {comparison.size:,}: {comparison.sentence}" for comparison in found]
-    if len(analysis.pairs) > 1:
-        lines.append(
-            "Each interval is of its pair by itself; p and whether a difference is shown are corrected for the pairs "
-            "of a size (Holm)"
-        )
+    if len(found) > 1:
+        lines.append("Each interval is of its line by itself; p and verdict are corrected over all lines (Holm)")
     multiplier = multiplier_line(analysis)
     return [*warnings, *lines, *([] if multiplier is None else [multiplier])]
 
