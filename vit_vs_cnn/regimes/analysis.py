@@ -14,6 +14,7 @@ from vit_vs_cnn.regimes.crossing import Crossing, PairLaws, crossings
 from vit_vs_cnn.regimes.curves import LearningCurve, learning_curve
 from vit_vs_cnn.regimes.fairness import warnings_of
 from vit_vs_cnn.regimes.frontier import FrontierPoint, cost_frontier
+from vit_vs_cnn.regimes.lottery import lottery_warnings
 from vit_vs_cnn.regimes.measurements import in_order, measurements_of
 from vit_vs_cnn.regimes.multiplier import Multiplier, leader, multipliers, where_they_stand
 from vit_vs_cnn.regimes.networks import Network, networks_of, same_steps
@@ -151,6 +152,7 @@ def analyse(
             *(f"{told}." for told in few_classes),
             *(f"Exploratory: {told}; verdicts go by what was settled before." for told in _departures(design)),
             *warnings_of(ordered),
+            *lottery_warnings(measured, majority),
             *_limits(measured, laws),
         ),
         resamples=resamples,

@@ -19,8 +19,9 @@ DECIDED = ("ahead", "equivalent")
 def run_until_decided(experiment: Experiment, *, console: Console) -> list[dict[str, Any]]:
     """Run three seeds of everything, look, and go on seed by seed until the primary comparison is decided.
 
-    At most the planned seeds are run (``protocol.max_seeds``; those of the plan that was settled, if it was another). What a look may say, with all the others before it, is
-    in ``statistics.looks.Plan``. Called again it looks at what is there in the same order and goes on.
+    At most the planned seeds are run (``protocol.max_seeds``), or those of the plan that was settled, where it was
+    another one. What a look may say, with all the others before it, is in ``statistics.looks.Plan``. Called again it
+    looks at what is there in the same order and goes on.
 
     Raises:
         InputError, CellsFailed, Interrupted: as ``run_experiment``; a primary comparison on which no verdict can be
