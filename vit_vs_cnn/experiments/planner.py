@@ -17,8 +17,8 @@ from vit_vs_cnn.experiments.step_time import seconds_per_step, side_by_side
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, quiet_lightning
 
-#: Sizes, seeds and share of the config's steps, the best first. Three seeds allow a verdict and four sizes a trend; these
-#: come before longer runs, and longer runs before more of either. Fewer than three sizes show no trend, and it is said.
+#: Sizes, seeds and share of the config's steps, the best first. Three seeds allow a verdict and four sizes a trend;
+#: these come before longer runs, and longer runs before more of either. One size or two show no trend, and it is said.
 LADDER = (
     *((5, 10, 4.0), (5, 5, 4.0), (5, 10, 2.0), (5, 5, 2.0), (5, 5, 1.0), (5, 3, 1.0), (4, 3, 1.0), (3, 3, 1.0)),
     *((4, 3, 0.5), (3, 3, 0.5), (3, 3, 0.25), (2, 3, 0.25), (1, 3, 0.25), (1, 1, 0.25)),
@@ -105,7 +105,7 @@ def planned(
 
 
 def _few_sizes(grid: Grid, fixed: Collection[str]) -> str | None:
-    """What too few sizes leave unsaid, and why there are no more; None where there are enough, or the user named them."""
+    """What too few sizes do not show, and why there are no more; None for enough, and for those that the user named."""
     count = len(grid.train_sizes)
     if count > 2 or "train_sizes" not in _free(fixed):
         return None
@@ -204,7 +204,8 @@ def _grids(experiment: Experiment, pool: Pool, times: dict[str, float], fixed: C
     base = protocol.budget.steps or STEPS
     free = _free(fixed)
     for size_count, seed_count, share in LADDER:
-        seeds = list(range(seed_count)) if "seeds" in free else protocol.seeds
+        most = protocol.max_seeds or seed_count
+        seeds = list(range(min(seed_count, most))) if "seeds" in free else protocol.seeds
         if "train_sizes" in free:
             sizes = spread_sizes(pool, size_count)
         else:
@@ -229,7 +230,8 @@ def _estimated(experiment: Experiment, pool: Pool, times: dict[str, float], grid
 def spread_sizes(pool: Pool, count: int) -> list[int]:
     """So many sizes in even steps of log n, from all images down to ten of each class or a hundredth of all.
 
-    No two neighbours are further apart than a factor of 4.6: fewer than four sizes reach less far down. Sizes are rounded to two digits. There are fewer where they would come closer than a factor of 1.5, or where the
+    No two neighbours are further apart than a factor of 4.6, so that fewer than four sizes reach less far down. Sizes
+    are rounded to two digits. There are fewer where they would come closer than a factor of 1.5, or where the
     rarest class would be left with less than two images to train on.
     """
     largest, counts = pool.largest, torch.bincount(pool.images.labels, minlength=pool.images.num_classes)

@@ -73,7 +73,7 @@ def judged(family: Sequence[Compared], keys: Sequence[Key], design: Design | Non
     count = max(1, pairs * len({*design.train_sizes, *(size for *_, size in keys)}))
     wanted = None if design.pair is None else ({*design.pair}, design.size)
     first = next((i for i, key in enumerate(keys) if ({*key[:2]}, key[2]) == wanted), None)
-    if count == 1 or wanted is None or not {*design.pair} <= {*design.contenders}:
+    if count == 1 or design.pair is None or not {*design.pair} <= {*design.contenders}:
         return corrected(family, [1 / count] * len(family), primary=first, count=count)
     weights = [0.5 if i == first else 0.5 / (count - 1) for i in range(len(family))]
     return corrected(family, weights, primary=first, count=count)
@@ -164,7 +164,9 @@ def read_design(folder: Path) -> Design | None:
         return None
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-        built = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        built: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+        }
         return _checked(Design(**built))
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{path} is not the design of an experiment: {error}") from error

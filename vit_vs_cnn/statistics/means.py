@@ -86,7 +86,7 @@ class Uncertain:
             return power - float(weight @ (special.ndtr(d - threshold) + special.ndtr(-d - threshold)))
 
         error = math.sqrt(variance)
-        return error * float(optimize.brentq(lacking, 0.0, 4 * self._half(level) / error + 10))
+        return error * optimize.root_scalar(lacking, bracket=(0.0, 4 * self._half(level) / error + 10)).root
 
 
 @lru_cache(maxsize=256)
