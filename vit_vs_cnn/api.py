@@ -40,11 +40,10 @@ def train(
     Runs what is not finished yet: the same call goes on where it was stopped.
 
     Arguments:
-        config: a YAML file, or the name of one that comes with the package (decide, cifar10, ...); several are laid
-            over each other, later ones win. Without one, the quickstart on drawn images.
+        config: a YAML file, or the name of one of the package (decide, cifar10, ...); of several later ones win.
+            Without one, the quickstart.
         overrides: settings by their dotted names, ``{"protocol.seeds": [0, 1, 2]}``, laid over the config.
-        until_decided: add seeds, one after the other, until the primary comparison is decided, and stop by itself
-            (protocol.until_decided, protocol.max_seeds).
+        until_decided: add seeds until the primary comparison is decided.
         quiet: show no progress.
 
     Returns:

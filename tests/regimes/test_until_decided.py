@@ -9,6 +9,7 @@ import torch
 from rich.console import Console
 
 from tests.experiments.tiny import tiny_experiment
+from vit_vs_cnn.api import train as train_of_the_api
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments import runner
 from vit_vs_cnn.regimes.until_decided import run_until_decided
@@ -120,3 +121,11 @@ def test_one_contender_leaves_nothing_to_decide(tmp_path):
     experiment = tiny_experiment(tmp_path, protocol=PROTOCOL | {"until_decided": True}, contenders=contenders)
     with pytest.raises(InputError, match="nothing to decide"):
         run_until_decided(experiment, console=Console(quiet=True))
+
+
+def test_the_option_of_train_asks_for_it(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr("vit_vs_cnn.regimes.until_decided.run_until_decided", lambda one, **_: asked.append(one) or [])
+    assert train_of_the_api(tiny_experiment(tmp_path, protocol=PROTOCOL), until_decided=True, quiet=True) is None
+    assert asked[0].protocol.until_decided
+    assert asked[0].protocol.planned_seeds == (3, 8, 9, 10, 11, 12)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vit_vs_cnn.comparison.entries import Entry
+from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.comparison import SizedComparison
 from vit_vs_cnn.regimes.findings import comparisons_in
 from vit_vs_cnn.runs.design import NAME, Design, judged, read_design, terms_of
@@ -48,7 +49,7 @@ def family_of(entries: Sequence[Entry]) -> Family:
     """The experiment whose finished networks these are, one training size of it; else no family but their own pairs.
 
     Raises:
-        InputError: its design or its results can't be read.
+        InputError: its design can't be read.
     """
     places = {_experiment_of(one) for one in entries}
     if len(places) > 1 or None in places:
@@ -57,7 +58,10 @@ def family_of(entries: Sequence[Entry]) -> Family:
     design = read_design(folder)
     if design is None:
         return Family()
-    return Family(design, size, tuple(comparisons_in(folder)))
+    try:
+        return Family(design, size, tuple(comparisons_in(folder)))
+    except InputError:  # the experiment contradicts itself: its other comparisons count, and say nothing
+        return Family(design, size)
 
 
 def _experiment_of(one: Entry) -> tuple[Path, int] | None:
