@@ -29,16 +29,21 @@ Config = Place | Mapping[str, Any] | Experiment
 
 
 def train(
-    config: Config | Sequence[Config] | None = None, overrides: Mapping[str, Any] | None = None, *, quiet: bool = False
+    config: Config | Sequence[Config] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    until_decided: bool = False,
+    quiet: bool = False,
 ) -> "Findings | None":
     """Train the contenders of a config under one protocol, write the report, and say what was found.
 
     Runs what is not finished yet: the same call goes on where it was stopped.
 
     Arguments:
-        config: a YAML file, or the name of one that comes with the package (decide, cifar10, ...); several are laid
-            over each other, later ones win. Without one, the quickstart on drawn images.
+        config: a YAML file, or the name of one of the package (decide, cifar10, ...); of several later ones win.
+            Without one, the quickstart.
         overrides: settings by their dotted names, ``{"protocol.seeds": [0, 1, 2]}``, laid over the config.
+        until_decided: add seeds until the primary comparison is decided.
         quiet: show no progress.
 
     Returns:
@@ -49,16 +54,19 @@ def train(
         CellsFailed: some cells failed, while the others were run; ``found`` has the findings of those that finished.
         Interrupted: the user asked to stop.
     """
+    overrides = {**(overrides or {}), **({"protocol.until_decided": True} if until_decided else {})}
     experiment = experiment_of(config, overrides)  # before the libraries: what is misspelt is told at once
     from rich.console import Console
 
     from vit_vs_cnn.experiments.planner import planned
     from vit_vs_cnn.experiments.runner import finished_results, run_experiment
+    from vit_vs_cnn.regimes.until_decided import run_until_decided
 
     console = Console(stderr=True, quiet=quiet)
-    experiment = planned(experiment, fixed=list(overrides or ()), console=console)
+    experiment = planned(experiment, fixed=list(overrides), console=console)
+    run = run_until_decided if experiment.protocol.until_decided else run_experiment
     try:
-        results = run_experiment(experiment, console=console)
+        results = run(experiment, console=console)
     except CellsFailed as error:
         if finished_results(experiment.folder):
             error.found = report(experiment.folder)

@@ -71,7 +71,7 @@ def test_several_pairs_are_corrected_for_and_tested_together_first():
     least = min(found, key=lambda one: one.p_value)
     assert least.adjusted_p_value == pytest.approx(min(1.0, 6 * least.p_value))
     assert "Cochran" in accuracy.overall.test
-    assert "Holm over 6 pairs" in found[0].sentence
+    assert "Holm over 6 comparisons" in found[0].sentence
 
 
 def test_three_groups_with_seeds_are_ranked_by_friedman():

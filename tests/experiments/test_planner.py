@@ -1,5 +1,6 @@
 import io
 import itertools
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,15 +37,32 @@ def _grid(pool: Pool, minutes: float, **times: float):
     return choose_grid(_experiment(Path("runs"), minutes=minutes), pool, {"vit": 0.01, "resnet": 0.03} | times)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 5])
-def test_sizes_are_evenly_spread_and_end_with_all_images(pool, count):
+@pytest.mark.parametrize(("count", "smallest"), [(1, 1300), (2, 280), (3, 100), (5, 100)])
+def test_sizes_are_evenly_spread_and_end_with_all_images(pool, count, smallest):
     sizes = spread_sizes(pool, count)
     assert len(sizes) == count
     assert sizes == sorted(set(sizes))
     assert sizes[-1] == 1300
-    assert sizes[0] == (100 if count > 1 else 1300)
+    assert sizes[0] == smallest
     ratios = [b / a for a, b in itertools.pairwise(sizes)]
     assert max(ratios, default=1.0) < 1.1 * min(ratios, default=1.0)
+    assert max(ratios, default=1.0) < 1.02 * 100 ** (1 / 3)  # four sizes in two decades
+
+
+@pytest.mark.parametrize(
+    ("minutes", "told"), [(0.7, "sizes? shows? no trend .*: the minutes allow no more"), (9.0, None)]
+)
+def test_too_few_sizes_for_a_trend_are_told_of_with_the_reason(pool, monkeypatch, tmp_path, minutes, told):
+    monkeypatch.setattr("vit_vs_cnn.experiments.planner.seconds_per_step", lambda *_: 0.01)
+    text = io.StringIO()
+    planned(_experiment(tmp_path, minutes=minutes), console=Console(file=text, width=300), pool=pool)
+    assert bool(re.search(told or "no trend", text.getvalue())) == (told is not None)
+
+
+def test_a_plan_of_few_seeds_is_not_overrun(pool):
+    protocol = {"budget": {"steps": 100}, "batch_size": 14, "max_seeds": 4}
+    grid = choose_grid(_experiment(Path("runs"), minutes=500.0, protocol=protocol), pool, {"vit": 0.01, "resnet": 0.01})
+    assert grid.seeds == (0, 1, 2, 3)
 
 
 def test_few_images_give_fewer_sizes():

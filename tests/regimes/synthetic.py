@@ -111,16 +111,16 @@ def coverage(world: World, simulations: int, *, resamples: int = 1000, with_laws
         results, correct = world.draw(simulation)
         measured = measurements_of(in_order(results), correct)
         draws = Resamples(measured, count=resamples, seed=simulation).of(["cnn", "vit"])
-        for name, true, low, high in _intervals(world, measured, draws, with_laws):
+        for name, true, low, high in _intervals(world, measured, results, draws, with_laws):
             held.setdefault(name, []).append((low is None or low <= true) and (high is None or true <= high))
     return {name: float(np.mean(values)) for name, values in held.items()}
 
 
 def _intervals(
-    world: World, measured: Measurements, draws: Draws, with_laws: bool
+    world: World, measured: Measurements, results: list[dict], draws: Draws, with_laws: bool
 ) -> Iterator[tuple[str, float, float | None, float | None]]:
     """What is estimated, what is true, and the ends of the interval."""
-    for comparison in comparisons(measured, ("cnn", "vit"), draws.sizes, [None] * len(draws.sizes)):
+    for comparison in comparisons(measured, results):
         true = world.error(1, comparison.size) - world.error(0, comparison.size)
         yield f"difference at {comparison.size}", true, comparison.difference.low, comparison.difference.high
     accuracy = learning_curve(measured, "cnn").points[0].accuracy

@@ -1,16 +1,28 @@
-"""Pairs at every size: what is compared with what, and over which family p-values are corrected."""
+"""Pairs at every size: what is compared with what, and on what terms."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tests.regimes.tables import seeded
-from vit_vs_cnn.regimes.comparison import adjust_for_pairs, comparisons, over_all_sizes
+from vit_vs_cnn.regimes.comparison import comparisons
 from vit_vs_cnn.regimes.measurements import in_order, measurements_of
+from vit_vs_cnn.runs.design import Design
+from vit_vs_cnn.statistics.significance import holm
+
+SEEDED = {"seeds": (0, 1, 2), "on_the_way": False, "contenders": ("a", "b"), "train_sizes": (7, 11)}
+DESIGN = Design(**SEEDED, size=11, pair=("b", "a"), equivalence_points=1.0)
 
 
-def compared(gap, *, seeds=3, obstacle=None, spread=0.002):
-    results = seeded({"a": {7: 0.5, 11: 0.6}, "b": {7: 0.5 - gap, 11: 0.6}}, seeds=seeds, spread=spread)
-    return comparisons(measurements_of(in_order(results)), ("a", "b"), (7, 11), [obstacle, obstacle])
+def judged(results, design=None):
+    ordered = in_order(results)
+    return comparisons(measurements_of(ordered), ordered, design)
+
+
+def compared(gap, *, seeds=3, spread=0.002, design=None, **changes):
+    table = {"a": {7: 0.5, 11: 0.6}, "b": {7: 0.5 - gap, 11: 0.6}}
+    return judged(seeded(table, seeds=seeds, spread=spread, **changes), design)
 
 
 def test_each_size_is_judged_by_itself():
@@ -28,30 +40,48 @@ def test_fewer_than_three_seeds_describe_only(seeds):
 
 
 def test_an_obstacle_forbids_the_verdict():
-    (first, _) = compared(0.2, obstacle="their recipes had unequal trials (1, 12)")
+    results = seeded({"a": {7: 0.5}}, trials=1) + seeded({"b": {7: 0.2}}, trials=12)
+    (first,) = judged(results)
     assert (first.verdict, first.reason) == ("no verdict", "their recipes had unequal trials (1, 12)")
 
 
 def test_only_seeds_that_both_have_are_compared():
     results = seeded({"a": {7: 0.5}, "b": {7: 0.4}}, seeds=4, spread=0.02)
     few = [r for r in results if (r["contender"], r["seed"]) != ("b", 3)]
-    (found,) = comparisons(measurements_of(in_order(few)), ("a", "b"), (7,), [None])
+    (found,) = judged(few)
     by_seed = [[r["accuracy"] for r in few if r["contender"] == name][:3] for name in "ab"]
     assert found.seeds == 3
     assert found.difference.value == pytest.approx(np.mean(by_seed[0]) - np.mean(by_seed[1]))
 
 
-def test_sizes_are_corrected_apart_and_all_together():
-    first, second = compared(0.2)
-    (judged,) = adjust_for_pairs([[first, second]])
-    assert [c.adjusted_p_value for c in judged] == [first.p_value, second.p_value]
-    together = over_all_sizes([judged])
-    assert together["a", "b", 7] == pytest.approx(2 * first.p_value)
-    assert together["a", "b", 11] == pytest.approx(second.p_value)
+def test_all_sizes_and_pairs_are_one_family():
+    table = {"a": {7: 0.5, 11: 0.6}, "b": {7: 0.45, 11: 0.6}, "c": {7: 0.48, 11: 0.58}}
+    found = judged(seeded(table, spread=0.02))
+    assert len(found) == 6
+    assert {one.family for one in found} == {6}
+    assert [one.adjusted_p_value for one in found] == pytest.approx(holm([one.p_value for one in found]))
 
 
-def test_pairs_of_a_size_are_corrected_for_their_number():
-    (one, _) = compared(0.02, spread=0.0001, seeds=5)
-    many = adjust_for_pairs([[one]] * 20)
-    assert many[0][0].adjusted_p_value == pytest.approx(min(1.0, 20 * one.p_value))
-    assert many[0][0].family == 20
+def test_the_design_says_which_comparison_has_half_of_the_error():
+    first, second = compared(0.0, spread=0.01, design=DESIGN)
+    assert (first.primary, second.primary) == (False, True)
+    assert [first.level, second.level] == pytest.approx([0.025, 0.025])
+    three = compared(0.0, spread=0.01, design=replace(DESIGN, contenders=("a", "b", "c"), train_sizes=(3, 7, 11)))
+    assert [one.family for one in three] == [9, 9]  # what is planned counts, finished or not
+    assert [one.level for one in three] == pytest.approx([0.05 / 16, 0.025])
+    assert [one.adjusted_p_value for one in three] == pytest.approx(
+        [min(1, w * c.p_value) for w, c in zip((16, 2), three, strict=True)]
+    )
+
+
+def test_seeds_beyond_the_plan_change_no_verdict_and_are_told_of():
+    of_three = compared(0.02, seeds=3, spread=0.01, design=DESIGN)
+    five = seeded({"a": {7: 0.5, 11: 0.6}, "b": {7: 0.48, 11: 0.6}}, seeds=5, spread=0.01)
+    few = [r for r in five if r["seed"] < 3]
+    planned, more = judged(few, DESIGN), judged(five, DESIGN)
+    assert [one.p_value for one in more] == [one.p_value for one in planned]
+    assert [one.later_seeds for one in more] == [2, 2]
+    assert more[0].sentence.endswith("2 seeds beyond the plan only describe")
+    assert of_three[0].later_seeds == 0
+    (other, _) = judged([r | {"seed": r["seed"] + 7} for r in few], DESIGN)
+    assert (other.verdict, other.reason) == ("no verdict", "none of their seeds was planned")

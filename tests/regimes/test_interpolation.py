@@ -5,6 +5,7 @@ import pytest
 
 from vit_vs_cnn.regimes.interpolation import (
     interpolate,
+    interpolation_error,
     log_errors,
     reached_from,
     root_with_interval,
@@ -55,7 +56,7 @@ def test_the_interval_of_a_root_holds_all_sizes_that_a_test_cannot_tell_from_it(
     """A straight gap with normal intercept: in log n the interval is the root plus and minus 1.96 of its deviation."""
     sizes = size_grid(100, 10_000)
     intercepts = np.random.default_rng(0).normal(-np.log(1500), 0.2, (20_000, 1))
-    found = root_with_interval(sizes, np.log(sizes)[None] - np.log(1500), np.log(sizes) + intercepts)
+    found = root_with_interval(sizes, np.log(sizes)[None] - np.log(1500), np.log(sizes) + intercepts, np.zeros(257))
     assert found.value == pytest.approx(1500, rel=1e-4)
     assert np.log(found.high / found.value) == pytest.approx(1.96 * 0.2, rel=0.05)
     assert np.log(found.value / found.low) == pytest.approx(1.96 * 0.2, rel=0.05)
@@ -75,5 +76,30 @@ def test_the_interval_of_a_root_holds_all_sizes_that_a_test_cannot_tell_from_it(
 def test_an_interval_is_open_where_the_range_ends_before_it(root, deviation, expected):
     sizes = size_grid(100, 10_000)
     intercepts = np.random.default_rng(0).normal(-np.log(root), deviation, (20_000, 1))
-    found = root_with_interval(sizes, np.log(sizes)[None] - np.log(root), np.log(sizes) + intercepts)
+    found = root_with_interval(sizes, np.log(sizes)[None] - np.log(root), np.log(sizes) + intercepts, np.zeros(257))
     assert (found.value, found.low, found.high) == pytest.approx(expected, rel=0.03)
+
+
+def test_what_may_be_wrong_between_sizes_is_nothing_at_them_and_nothing_on_a_straight_line():
+    sizes, at = (100, 700, 2000, 10_000), np.array([100.0, 250.0, 700.0, 1200.0, 2000.0, 5000.0, 10_000.0])
+    straight = -0.3 * np.log(sizes)[None]
+    assert interpolation_error(sizes, straight, at) == pytest.approx(0, abs=1e-12)
+    bent = straight + np.array([0.0, 0.2, 0.0, 0.0])
+    error = interpolation_error(sizes, bent, at)
+    assert error[[0, 2, 4, 6]] == pytest.approx(0)
+    assert (error[[1, 3, 5]] > 0.05).all()
+    assert interpolation_error(sizes, np.concatenate([bent, bent]), at) == pytest.approx(0)  # both alike: no gap errs
+
+
+def test_two_sizes_say_nothing_of_what_lies_between_them():
+    error = interpolation_error((100, 1000), np.array([[0.0, -1.0]]), np.array([100.0, 101.0, 500.0, 1000.0]))
+    assert error.tolist() == [0.0, np.inf, np.inf, 0.0]
+
+
+def test_an_error_between_sizes_widens_the_interval_by_it():
+    sizes = size_grid(100, 10_000)
+    intercepts = np.random.default_rng(0).normal(-np.log(1500), 0.2, (20_000, 1))
+    gaps = np.log(sizes)[None] - np.log(1500), np.log(sizes) + intercepts
+    found = root_with_interval(sizes, *gaps, np.full(257, 0.3))
+    assert np.log(found.high / found.value) == pytest.approx(1.96 * 0.2 + 0.3, rel=0.05)
+    assert np.log(found.value / found.low) == pytest.approx(1.96 * 0.2 + 0.3, rel=0.05)

@@ -86,9 +86,9 @@ def test_unequal_trials_give_no_verdict(tmp_path):
     assert "no verdict: their recipes had unequal trials (1, 12)" in line
 
 
-def test_equal_networks_show_no_difference(tmp_path):
+def test_equal_networks_are_equivalent(tmp_path):
     (line,) = _lines(tmp_path, _both(tmp_path, 3, gap=0.0))
-    assert line.endswith("no difference is shown")
+    assert line.endswith("equivalent within 1.0 points over 3 paired seeds")
 
 
 def test_other_test_images_give_no_verdict(tmp_path):
@@ -101,8 +101,8 @@ def test_several_pairs_come_with_a_word_on_their_number(tmp_path):
     results = _both(tmp_path, 3) + [_result(tmp_path, "c", seed, 0.9) for seed in range(3)]
     lines = _lines(tmp_path, results)
     assert len(lines) == 4
-    assert "corrected for the pairs of a size (Holm)" in lines[-1]
-    assert all("Holm over 3 pairs" in line for line in lines[:3])
+    assert "p and verdict are corrected over all lines (Holm)" in lines[-1]
+    assert all("Holm over 3 comparisons" in line for line in lines[:3])
 
 
 def test_there_is_a_line_for_each_cell_and_a_row_for_each_contender(tmp_path):

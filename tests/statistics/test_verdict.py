@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from statsmodels.stats.multitest import multipletests
 
+from vit_vs_cnn.statistics.looks import Plan
 from vit_vs_cnn.statistics.significance import mcnemar_exact
-from vit_vs_cnn.statistics.verdict import compare_accuracies, compare_scores, corrected, unequal_trials
+from vit_vs_cnn.statistics.verdict import LEVEL, Terms, compare_accuracies, compare_scores, corrected, unequal_trials
 
 
 def _right(share: float, seeds: int = 3, *, seed: int = 0, images: int = 997) -> np.ndarray:
@@ -14,8 +15,8 @@ def _right(share: float, seeds: int = 3, *, seed: int = 0, images: int = 997) ->
     return ease + noise < share
 
 
-def _compared(gap: float, seeds: int = 3, **changes):
-    return compare_scores(("a", "b"), _right(0.7, seeds), _right(0.7 - gap, seeds, seed=1), **changes)
+def _compared(gap: float, seeds: int = 3, **terms):
+    return compare_scores(("a", "b"), _right(0.7, seeds), _right(0.7 - gap, seeds, seed=1), terms=Terms(**terms))
 
 
 def test_three_paired_seeds_and_an_interval_off_zero_give_a_verdict():
@@ -27,7 +28,9 @@ def test_three_paired_seeds_and_an_interval_off_zero_give_a_verdict():
     level = _compared(0.0)
     assert level.verdict == "no difference shown"
     assert level.difference.low < 0 < level.difference.high
-    assert level.sentence.endswith("no difference is shown")
+    assert level.sentence.endswith(
+        f"no difference is shown: a gap of {100 * level.smallest_gap:.1f} points would have been in 80 % of cases"
+    )
 
 
 def test_the_lead_is_the_difference_seen_from_the_leader():
@@ -68,8 +71,61 @@ def test_more_pairs_make_a_verdict_harder_and_their_number_is_told():
     many = corrected([one] * 97)
     assert many[0].adjusted_p_value == pytest.approx(min(1.0, 97 * one.p_value))
     assert many[0].verdict == "no difference shown"
-    assert "Holm over 97 pairs" in many[0].sentence
+    assert "Holm over 97 comparisons" in many[0].sentence
     assert "Holm" not in one.sentence
+    assert many[0].smallest_gap > one.smallest_gap
+
+
+def test_the_primary_comparison_has_half_of_the_error_and_says_so():
+    one = _compared(0.0)
+    first, *_, last = corrected([one] * 5, [0.5, *[0.125] * 4], primary=0)
+    assert first.adjusted_p_value == pytest.approx(min(1.0, 2 * one.p_value))
+    assert (first.primary, last.primary) == (True, False)
+    assert (first.level, last.level) == (pytest.approx(LEVEL / 2), pytest.approx(LEVEL / 8))
+    assert "primary comparison, Holm over 5 comparisons" in first.sentence
+    assert "primary" not in last.sentence
+
+
+def test_what_may_not_be_judged_passes_its_share_of_the_error_to_nobody():
+    """The p-value of two single networks is of these networks: it is tiny where the seeds decide."""
+    single, judged = _compared(0.3, seeds=1), _compared(0.03)
+    assert single.p_value < 1e-6
+    assert corrected([single, judged])[1].adjusted_p_value == pytest.approx(2 * judged.p_value)
+    assert corrected([_compared(0.3), judged])[1].adjusted_p_value == pytest.approx(judged.p_value)
+
+
+def test_surely_closer_than_the_margin_is_equivalent():
+    close = _compared(0.0, seeds=10, margin=0.1)
+    assert close.verdict == "equivalent"
+    assert -0.1 < close.difference.low < close.difference.high < 0.1
+    assert close.sentence.endswith("equivalent within 10.0 points over 10 paired seeds")
+    assert _compared(0.0, seeds=10, margin=0.001).verdict == "no difference shown"
+    assert _compared(0.04, seeds=10, margin=0.1).verdict == "ahead"  # both: that one is ahead says more
+    barely = _compared(0.0, seeds=10, margin=1.01 * max(-close.difference.low, close.difference.high))
+    assert barely.verdict == "equivalent"
+    assert corrected([barely] * 3)[0].verdict == "no difference shown"  # corrected for, as a difference is
+
+
+def test_a_look_on_the_way_has_a_level_of_its_own_and_the_interval_that_goes_with_it():
+    """Wherever "ahead" stands, the interval leaves zero out; on the way both are harder to get."""
+    at_once, verdicts = Plan(4), set()
+    for gap in np.linspace(0.02, 0.08, 25):
+        found, once = _compared(gap, seeds=4, plan=Plan(10, on_the_way=True)), _compared(gap, seeds=4, plan=at_once)
+        assert found.adjusted_p_value > once.adjusted_p_value == once.p_value == found.p_value
+        assert found.difference.high - found.difference.low > once.difference.high - once.difference.low
+        assert (found.verdict == "ahead") == (found.lead.low > 0)
+        verdicts.add((found.verdict, once.verdict))
+    assert {("ahead", "ahead"), ("no difference shown", "ahead")} <= verdicts
+    assert "looks at 3 to 10 seeds allowed for" in found.sentence
+
+
+def test_a_plan_without_looks_gives_no_verdict_before_its_end():
+    found = _compared(0.2, seeds=4, plan=Plan(5))
+    assert (found.verdict, found.why_no_verdict) == (
+        "no verdict",
+        "4 of the 5 planned seeds are there, and looks on the way were not planned",
+    )
+    assert _compared(0.2, seeds=5, plan=Plan(5)).verdict == "ahead"
 
 
 def test_a_family_is_corrected_as_statsmodels_does():

@@ -159,7 +159,7 @@ def _from_yaml(text: str, name: str) -> Any:
 TRAINED = (
     *("config", "name", "output", "minutes", "data.source", "data.root", "protocol.train_sizes", "protocol.seeds"),
     *("protocol.budget.steps", "contenders.NAME.model", "contenders.NAME.optimizer.lr"),
-    *("executor.name", "print_config", "json", "quiet"),
+    *("until_decided", "executor.name", "print_config", "json", "quiet"),
 )
 COMMANDS = {
     one.name: one

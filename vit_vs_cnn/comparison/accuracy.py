@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from vit_vs_cnn.comparison.by_class import ClassAccuracy, by_class, confusion, correct_of, paired_correct
-from vit_vs_cnn.comparison.entries import Tested, grouped
+from vit_vs_cnn.comparison.entries import Tested, grouped, paired_rows
+from vit_vs_cnn.comparison.family import Family, family_of
 from vit_vs_cnn.runs.answers import Answers
 from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.means import accuracy_interval
 from vit_vs_cnn.statistics.significance import Friedman, cochran_q, friedman_nemenyi
-from vit_vs_cnn.statistics.verdict import Comparison, compare_scores, corrected, early_end, reservations, unequal_trials
+from vit_vs_cnn.statistics.verdict import Comparison, compare_scores, early_end, reservations, unequal_trials
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def judge_accuracy(tested: Sequence[Tested], class_names: Sequence[str]) -> Accu
         majority=answers.majority,
         few_classes=answers.few_classes,
         groups=[_group(name, members) for name, members in groups.items()],
-        pairs=_pairs(groups),
+        pairs=_pairs(groups, family_of(tested)),
         overall=_overall(groups) if len(groups) > 2 else None,
         classes=by_class(groups, class_names),
         confusion={name: confusion(members, len(class_names)) for name, members in groups.items()},
@@ -108,24 +109,27 @@ def _in_top5(one: Tested) -> Tensor:
     return (one.predictions.logits.topk(5).indices == labels).any(1)
 
 
-def _pairs(groups: dict[str, list[Tested]]) -> list[Pair]:
-    pairs = [_pair(groups[a], groups[b]) for a, b in itertools.combinations(groups, 2)]
-    family = corrected([pair.comparison for pair in pairs])
-    return [replace(pair, comparison=comparison) for pair, comparison in zip(pairs, family, strict=True)]
+def _pairs(groups: dict[str, list[Tested]], family: Family) -> list[Pair]:
+    pairs = [_pair(groups[a], groups[b], family) for a, b in itertools.combinations(groups, 2)]
+    judged = family.judged([pair.comparison for pair in pairs])
+    return [replace(pair, comparison=comparison) for pair, comparison in zip(pairs, judged, strict=True)]
 
 
-def _pair(first: Sequence[Tested], second: Sequence[Tested]) -> Pair:
+def _pair(first: Sequence[Tested], second: Sequence[Tested], family: Family) -> Pair:
     a, b, paired = paired_correct(first, second)
     if a.mean() < b.mean():
-        return _pair(second, first)
+        return _pair(second, first, family)
+    seeds = [first[i].seed for i in paired_rows(first, second)[0]]
+    planned = family.planned(seeds) if paired else slice(None)
     trials = (t.trials for t in (*first, *second))
     early = early_end(t.training.get("ended_early") for t in (*first, *second))
     reserved = reservations(t.reservation for t in (*first, *second))
     names = (first[0].group, second[0].group)
     both = float((a & b).mean()) if paired else float((a[:, None] & b[None]).mean())
     count = a.shape[1]
+    terms = family.terms(seeds, reserved or unequal_trials(trials) or early)
     return Pair(
-        comparison=compare_scores(names, a, b, paired=paired, obstacle=reserved or unequal_trials(trials) or early),
+        comparison=compare_scores(names, a[planned], b[planned], paired=paired, terms=terms),
         only_first=count * (float(a.mean()) - both),
         only_second=count * (float(b.mean()) - both),
     )

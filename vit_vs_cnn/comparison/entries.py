@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.runs.evaluation import Predictions, evaluate, hash_weights
@@ -53,6 +53,7 @@ class Tested(Entry):
     reused: bool
 
 
+@runtime_checkable
 class Seeded(Protocol):
     """A network as one seed of a group."""
 
@@ -66,6 +67,7 @@ class Seeded(Protocol):
     def subset(self) -> str | None: ...
 
 
+@runtime_checkable
 class Answered(Seeded, Protocol):
     """One of which the answers are known."""
 

@@ -197,12 +197,14 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> 
         raise InputError(f"output: expected the path of a folder, got {output!r}")
     protocol_values, trainer = _budget_from_trainer(_block(values, "protocol"), _block(values, "trainer"))
     protocol = typed.build(Protocol, protocol_values, where="protocol")
+    contenders = _contenders(values.get("contenders"), protocol)
+    _check_primary(protocol, contenders)
     built = {name: typed.build(class_, _block(values, name), where=name) for name, class_ in BLOCKS.items()}
     return Experiment(
         name=values["name"],
         output=output,
         protocol=protocol,
-        contenders=_contenders(values.get("contenders"), protocol),
+        contenders=contenders,
         trainer=Plain(read_trainer(trainer, built["execution"].watchers, trusted=trusted)),
         minutes=_minutes(values.get("minutes")),
         trusted=trusted,
@@ -232,6 +234,12 @@ def _contenders(given: Any, protocol: Protocol) -> dict[str, Contender]:
     }
     _check_starts(contenders)
     return contenders
+
+
+def _check_primary(protocol: Protocol, contenders: Mapping[str, Contender]) -> None:
+    for name in protocol.primary.contenders or ():
+        if name not in contenders:
+            raise InputError(f"protocol.primary.contenders: {name!r} is none of {', '.join(contenders)}")
 
 
 def _check_starts(contenders: Mapping[str, Contender]) -> None:

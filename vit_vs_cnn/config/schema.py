@@ -127,6 +127,27 @@ class Budget:
         return max(1, round(amount / (3 * 2 * macs * batch_size)))
 
 
+#: Seeds that a plan may grow to, as the error is shared out over looks at every number of them.
+MOST_SEEDS = 100
+
+
+@dataclass(frozen=True)
+class Primary:
+    """The comparison that decides: half of the error is its own, all others share the other half.
+
+    Args:
+        train_size: At which training size; null for the largest.
+        contenders: Which two; null for the first two of the config.
+    """
+
+    train_size: int | Literal["all"] | None = None
+    contenders: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.contenders is not None and (len(self.contenders) != 2 or len({*self.contenders}) != 2):
+            raise InputError(f"primary.contenders must name two contenders, got {self.contenders}")
+
+
 @dataclass(frozen=True)
 class Protocol:
     """What makes the comparison fair: the same sizes, seeds, budget and batches for every contender.
@@ -141,6 +162,11 @@ class Protocol:
         scored_on: test, or validation while recipes are being chosen: then the test set stays shut.
         trials: Recipes to try for every contender and size before the grid runs, out of contenders.NAME.search, scored
             on validation images alone; null to run the recipes as they are written.
+        primary: Which comparison decides. It, max_seeds and equivalence_points are settled with the first three seeds.
+        max_seeds: Up to how many seeds may be added, one after the other, each with a look: verdicts on the way share
+            the 5 % of error. null for a verdict when all of seeds are there, and none before.
+        until_decided: Add seeds from three up to max_seeds until the primary comparison is decided, and stop there.
+        equivalence_points: Contenders that are surely closer than these points of accuracy are called equivalent.
     """
 
     budget: Budget
@@ -150,6 +176,21 @@ class Protocol:
     threads: int = 1
     scored_on: Literal["test", "validation"] = "test"
     trials: int | None = None
+    primary: Primary = field(default_factory=Primary)
+    max_seeds: int | None = None
+    until_decided: bool = False
+    equivalence_points: float = 1.0
+
+    @property
+    def planned_seeds(self) -> tuple[int, ...]:
+        """The seeds that are named and, up to ``max_seeds``, the numbers that follow."""
+        more = (self.max_seeds or len(self.seeds)) - len(self.seeds)
+        return (*self.seeds, *range(max(self.seeds) + 1, max(self.seeds) + 1 + more))
+
+    @property
+    def looks_on_the_way(self) -> bool:
+        """Whether verdicts are given before all planned seeds are there."""
+        return self.until_decided or self.max_seeds is not None
 
     def __post_init__(self) -> None:
         if not self.train_sizes or not self.seeds:
@@ -162,6 +203,15 @@ class Protocol:
             raise InputError(f"threads {self.threads} must be from 1 to {MOST_THREADS}")
         if self.trials is not None and not 1 <= self.trials <= MOST_TRIALS:
             raise InputError(f"trials {self.trials} must be at least 1, and at most {MOST_TRIALS}")
+        if self.max_seeds is not None and not len(self.seeds) <= self.max_seeds <= MOST_SEEDS:
+            raise InputError(
+                f"max_seeds {self.max_seeds} must be at least the number of seeds, {len(self.seeds)}, and at most "
+                f"{MOST_SEEDS}"
+            )
+        if self.until_decided and not 3 <= len(self.planned_seeds) <= MOST_SEEDS:
+            raise InputError(f"until_decided needs 3 to {MOST_SEEDS} seeds; name them, or max_seeds")
+        if not 0 < self.equivalence_points <= 100:
+            raise InputError(f"equivalence_points {self.equivalence_points} must be above 0, and at most 100")
 
 
 @dataclass(frozen=True)

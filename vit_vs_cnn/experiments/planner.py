@@ -17,18 +17,19 @@ from vit_vs_cnn.experiments.step_time import seconds_per_step, side_by_side
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, quiet_lightning
 
-#: Sizes, seeds and share of the config's steps, the best first. Three seeds allow a verdict and three sizes a trend;
-#: these come before longer runs, and longer runs before more of either.
+#: Sizes, seeds and share of the config's steps, the best first. Three seeds allow a verdict and four sizes a trend;
+#: these come before longer runs, and longer runs before more of either. One size or two show no trend, and it is said.
 LADDER = (
     *((5, 10, 4.0), (5, 5, 4.0), (5, 10, 2.0), (5, 5, 2.0), (5, 5, 1.0), (5, 3, 1.0), (4, 3, 1.0), (3, 3, 1.0)),
-    *((3, 3, 0.5), (3, 3, 0.25), (2, 3, 0.25), (1, 3, 0.25), (1, 1, 0.25)),
+    *((4, 3, 0.5), (3, 3, 0.5), (3, 3, 0.25), (2, 3, 0.25), (1, 3, 0.25), (1, 1, 0.25)),
 )
 #: What the smallest size holds of each class, and how far below the largest it lies, at most.
 PER_CLASS, SPAN = 10, 100
 #: Steps where the config counts its budget otherwise.
 STEPS = 600
-#: Neighbouring sizes closer than this tell nothing new.
-_LEAST_RATIO = 1.5
+#: Neighbouring sizes closer than this tell nothing new; between some that are further apart than four in two decades,
+#: a curve is guessed.
+_LEAST_RATIO, MOST_RATIO = 1.5, 100 ** (1 / 3)
 _VALIDATIONS = 6  # of a run: five on the way and one at its end
 _START = 2.0  # seconds that a cell takes beside its steps and evaluations
 _PROCESS = 12.0  # seconds until a process of its own has read the images and begins
@@ -43,6 +44,7 @@ class Grid:
         train_sizes: labelled images, ascending.
         seeds: of every contender and size.
         steps: of a run; several budgets have every run made with each.
+        asked_sizes: how many sizes there would be with images enough.
         runs: of all contenders, those included that choose recipes.
         at_a_time: how many of them go side by side.
         seconds: estimated, for all of them.
@@ -51,6 +53,7 @@ class Grid:
     train_sizes: tuple[int, ...]
     seeds: tuple[int, ...]
     steps: tuple[int, ...]
+    asked_sizes: int = 0
     runs: int = 0
     at_a_time: float = 1.0
     seconds: float = 0.0
@@ -97,7 +100,19 @@ def planned(
     console.print(
         f"Chosen: {told}. {grid.runs} runs in about {_minutes(grid.seconds)}, {_how(grid, experiment)}", soft_wrap=True
     )
+    if (told := _few_sizes(grid, fixed)) is not None:
+        console.print(told, soft_wrap=True)
     return _with_grid(experiment, grid)
+
+
+def _few_sizes(grid: Grid, fixed: Collection[str]) -> str | None:
+    """What too few sizes do not show, and why there are no more; None for enough, and for those that the user named."""
+    count = len(grid.train_sizes)
+    if count > 2 or "train_sizes" not in _free(fixed):
+        return None
+    why = "the images are too few for more" if grid.asked_sizes > count else "the minutes allow no more"
+    sizes = "One size shows" if count == 1 else "Two sizes show"
+    return f"{sizes} no trend over the number of images: {why}"
 
 
 def _with_matched_models(experiment: Experiment, pool: Pool, fixed: Collection[str], console: Console) -> Experiment:
@@ -190,13 +205,14 @@ def _grids(experiment: Experiment, pool: Pool, times: dict[str, float], fixed: C
     base = _steps_of(protocol.budget) or (STEPS,)
     free = _free(fixed)
     for size_count, seed_count, share in LADDER:
-        seeds = list(range(seed_count)) if "seeds" in free else protocol.seeds
+        most = protocol.max_seeds or seed_count
+        seeds = list(range(min(seed_count, most))) if "seeds" in free else protocol.seeds
         if "train_sizes" in free:
             sizes = spread_sizes(pool, size_count)
         else:
             sizes = sorted({pool.resolve(size) for size in protocol.train_sizes})
         steps = tuple(max(1, round(one * share)) for one in base) if "budget" in free else base
-        yield _estimated(experiment, pool, times, Grid(tuple(sizes), tuple(seeds), steps))
+        yield _estimated(experiment, pool, times, Grid(tuple(sizes), tuple(seeds), steps, size_count))
 
 
 def _estimated(experiment: Experiment, pool: Pool, times: dict[str, float], grid: Grid) -> Grid:
@@ -221,12 +237,14 @@ def _estimated(experiment: Experiment, pool: Pool, times: dict[str, float], grid
 def spread_sizes(pool: Pool, count: int) -> list[int]:
     """So many sizes in even steps of log n, from all images down to ten of each class or a hundredth of all.
 
-    Sizes are rounded to two digits. There are fewer where they would come closer than a factor of 1.5, or where the
+    No two neighbours are further apart than a factor of 4.6, so that fewer than four sizes reach less far down. Sizes
+    are rounded to two digits. There are fewer where they would come closer than a factor of 1.5, or where the
     rarest class would be left with less than two images to train on.
     """
     largest, counts = pool.largest, torch.bincount(pool.images.labels, minlength=pool.images.num_classes)
     rarest = float(counts.min()) / len(pool.images) * (1 - pool.data.validation_fraction)
     smallest = max(PER_CLASS * len(counts), largest / SPAN, 2 / rarest if rarest else largest)
+    smallest = max(smallest, largest / MOST_RATIO ** (count - 1))
     while count > 1 and (largest / smallest) ** (1 / (count - 1)) < _LEAST_RATIO:
         count -= 1
     below = [largest * (smallest / largest) ** (place / (count - 1)) for place in range(1, count)]

@@ -1,5 +1,7 @@
 """All cells of an experiment."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ from rich.console import Console
 from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.experiments.tuning import tune
 from vit_vs_cnn.runs.cell import Cell, grid, read_result
+from vit_vs_cnn.runs.design import design_of, settle
 from vit_vs_cnn.runs.failures import raise_failures
 from vit_vs_cnn.runs.grid import cells_so_far, finished_cells, write_grid
 from vit_vs_cnn.runs.images import Pool
@@ -17,7 +20,9 @@ from vit_vs_cnn.workers.supervise import run_cells
 from vit_vs_cnn.workers.trainer import is_helper_process, quiet_lightning, world_size
 
 
-def run_experiment(experiment: Experiment, *, console: Console) -> list[dict[str, Any]]:
+def run_experiment(
+    experiment: Experiment, *, console: Console, seeds: Sequence[int] | None = None
+) -> list[dict[str, Any]]:
     """Run what is not finished yet and return the results of all cells.
 
     Everything that can be wrong is looked at before the first cell trains: every image read, every subset drawn, every
@@ -28,6 +33,9 @@ def run_experiment(experiment: Experiment, *, console: Console) -> list[dict[str
     Where torchrun or SLURM started several processes, or several nodes take part, all of them call this; the first one
     writes everything and gets the results, the others get an empty list.
 
+    Arguments:
+        seeds: which are run now, out of ``protocol.planned_seeds``; ``protocol.seeds`` if none are named.
+
     Raises:
         InputError: what the user gave cannot be used.
         CellsFailed: some cells failed, while the others were run; the same command tries those again.
@@ -36,18 +44,28 @@ def run_experiment(experiment: Experiment, *, console: Console) -> list[dict[str
     quiet_lightning()
     processes = world_size(experiment)
     pool = Pool(experiment.data, experiment.protocol.scored_on)
-    cells = grid(experiment, pool, world_size=processes)
+    cells = grid(_with_seeds(experiment, seeds), pool, world_size=processes)
     _check_all(cells, pool)
     if experiment.protocol.trials is not None:
         experiment = tune(experiment, console=console)
-        cells = grid(experiment, pool, world_size=processes)
+        cells = grid(_with_seeds(experiment, seeds), pool, world_size=processes)
+    sizes = {size: pool.resolve(size) for size in experiment.protocol.train_sizes}
+    design = design_of(experiment, sizes)
     if not is_helper_process():
+        for told in settle(design, cells).departures:
+            console.print(f"Exploratory: {told}; verdicts go by what was settled before", soft_wrap=True)
         write_grid(experiment, cells)
     run_cells(cells, pool, console=console)
     if is_helper_process():
         return []
     raise_failures(cells)
     return [read_result(cell.folder / "result.json") for cell in cells]
+
+
+def _with_seeds(experiment: Experiment, seeds: Sequence[int] | None) -> Experiment:
+    if seeds is None:
+        return experiment
+    return replace(experiment, protocol=replace(experiment.protocol, seeds=list(seeds)))
 
 
 def _check_all(cells: list[Cell], pool: Pool) -> None:

@@ -9,19 +9,21 @@ from typing import Any
 import numpy as np
 
 from vit_vs_cnn.regimes.budgets import LASTING, BudgetGap, BudgetPoint, Budgets, EqualCost
-from vit_vs_cnn.regimes.comparison import SizedComparison, adjust_for_pairs, comparisons
+from vit_vs_cnn.regimes.comparison import SizedComparison, comparisons
 from vit_vs_cnn.regimes.convergence import Convergence, convergence_of
 from vit_vs_cnn.regimes.crossing import Crossing, PairLaws, crossings
 from vit_vs_cnn.regimes.curves import LearningCurve, learning_curve
-from vit_vs_cnn.regimes.fairness import obstacle, warnings_of
+from vit_vs_cnn.regimes.fairness import warnings_of
 from vit_vs_cnn.regimes.frontier import FrontierPoint, cost_frontier
-from vit_vs_cnn.regimes.measurements import coordinates, in_order, measurements_of
+from vit_vs_cnn.regimes.lottery import lottery_warnings
+from vit_vs_cnn.regimes.measurements import in_order, measurements_of
 from vit_vs_cnn.regimes.multiplier import Multiplier, leader, multipliers, where_they_stand
 from vit_vs_cnn.regimes.networks import Network, networks_of, same_steps
 from vit_vs_cnn.regimes.power_laws import PowerLaw, fit_draws, models_for, power_laws
+from vit_vs_cnn.runs.design import Design
+from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
 from vit_vs_cnn.statistics.measurements import Measurements
 from vit_vs_cnn.statistics.resampling import Draws, Resamples
-from vit_vs_cnn.statistics.verdict import SEEDS_FOR_A_VERDICT
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,7 @@ def analyse(
     *,
     majority: float | None = None,
     few_classes: Sequence[str] = (),
+    design: Design | None = None,
     resamples: int = 4000,
     seed: int = 0,
 ) -> Analysis:
@@ -128,6 +131,7 @@ def analyse(
         correct: by the result's ``cell``, whether each test image is classified rightly (``load_correct``).
         majority: accuracy of always naming the most frequent class (``load_answers``).
         few_classes: a sentence on each network that names few classes.
+        design: what was settled before anybody looked; None to give all comparisons the same share of the error.
         resamples: behind crossings, data multipliers and fits.
         seed: of the resamples.
 
@@ -156,46 +160,47 @@ def analyse(
         same_steps=same_steps(ordered),
         curves=tuple(curves),
         laws=tuple(laws),
-        pairs=tuple(_pairs(measured, drawn, budgets, convergence)),
+        pairs=tuple(_pairs(drawn, comparisons(measured, ordered, design), budgets, convergence)),
         frontier=tuple(cost_frontier(ordered, curves)),
-        warnings=(*(f"{told}." for told in few_classes), *warnings_of(ordered), *_limits(measured, laws)),
+        warnings=(
+            *(f"{told}." for told in few_classes),
+            *(f"Exploratory: {told}; verdicts go by what was settled before." for told in _departures(design)),
+            *warnings_of(ordered),
+            *lottery_warnings(measured, majority),
+            *_limits(measured, laws),
+        ),
         resamples=resamples,
         has_predictions=correct is not None,
     )
 
 
 def _pairs(
-    measured: Measurements,
-    drawn: Resamples,
-    budgets: Budgets,
-    convergence: Sequence[Convergence],
+    drawn: Resamples, judged: Sequence[SizedComparison], budgets: Budgets, convergence: Sequence[Convergence]
 ) -> list[Pair]:
-    found = []
-    for first, second in itertools.combinations(measured.contenders, 2):
-        both = [measured.contenders.index(name) for name in (first, second)]
-        if measured.present[both].all(0).any():
-            found.append(_pair(measured, drawn.of([first, second]), budgets, convergence))
-    judged = adjust_for_pairs([pair.comparisons for pair in found])
-    return [dataclasses.replace(pair, comparisons=tuple(c)) for pair, c in zip(found, judged, strict=True)]
+    """The comparisons by pair, each with what it says of all its sizes together."""
+    by_pair = itertools.groupby(judged, key=lambda one: (one.first, one.second))
+    return [_pair(drawn.of(names), tuple(of_pair), budgets, convergence) for names, of_pair in by_pair]
 
 
-def _pair(measured: Measurements, draws: Draws, budgets: Budgets, convergence: Sequence[Convergence]) -> Pair:
+def _pair(
+    draws: Draws, judged: tuple[SizedComparison, ...], budgets: Budgets, convergence: Sequence[Convergence]
+) -> Pair:
     laws: PairLaws = {model: [fit_draws(draws, place, model) for place in (0, 1)] for model in models_for(draws)}
-    obstacles = []
-    for size in draws.sizes:
-        runs = [[r for r in budgets.longest if coordinates(r)[:2] == (name, size)] for name in draws.contenders]
-        obstacles.append(obstacle(*runs))
-    place, names = leader(draws), (draws.contenders[0], draws.contenders[1])
-    ahead, behind = names[place], names[1 - place]
+    place = leader(draws)
+    ahead, behind = draws.contenders[place], draws.contenders[1 - place]
     return Pair(
         ahead=ahead,
         behind=behind,
-        comparisons=tuple(comparisons(measured, names, draws.sizes, obstacles)),
+        comparisons=judged,
         crossings=tuple(crossings(draws, laws)),
         multipliers=tuple(where_they_stand(multipliers(draws, laws), draws, convergence)),
         gaps=tuple(budgets.gaps(ahead, behind)),
         at_equal=tuple(one for cost in LASTING for one in budgets.at_equal(ahead, behind, cost)),
     )
+
+
+def _departures(design: Design | None) -> tuple[str, ...]:
+    return () if design is None else design.departures
 
 
 def _limits(measured: Measurements, laws: Sequence[PowerLaw]) -> list[str]:

@@ -9,8 +9,8 @@ from vit_vs_cnn.regimes.convergence import LITTLE
 from vit_vs_cnn.regimes.crossing import Crossing
 from vit_vs_cnn.regimes.multiplier import WHY_NONE, Multiplier
 from vit_vs_cnn.regimes.networks import introduction
-from vit_vs_cnn.statistics.estimate import Estimate
-from vit_vs_cnn.statistics.verdict import SEEDS_FOR_A_VERDICT
+from vit_vs_cnn.statistics.estimate import Estimate, p_text
+from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
 
 #: How papers write what contenders are often called.
 _SAME = 1.01
@@ -70,7 +70,15 @@ def _first_sentence(analysis: Analysis, pair: Pair, called: Mapping[str, str], o
     place = f"With {'your ' if own_images else ''}{comparison.size:,} images"
     lead, interval = f"{100 * comparison.lead.value:.1f} points", _points(comparison.lead)
     if comparison.verdict == "no difference shown":
-        return f"{place} no difference is shown: {ahead} is {lead} above {behind} ({interval})."
+        shown = comparison.what_would_show
+        if comparison.lead.low > 0:
+            interval += (
+                f", by itself; corrected over {comparison.family} comparisons p = {p_text(comparison.adjusted_p_value)}"
+            )
+        return f"{place} no difference is shown: {ahead} is {lead} above {behind} ({interval}); {shown}."
+    if comparison.verdict == "equivalent":
+        within = f"{100 * comparison.margin:.1f} points"
+        return f"{place} {ahead} and {behind} are equivalent within {within}: they are {lead} apart ({interval})."
     if comparison.verdict != "ahead":
         return (
             f"{place} {ahead} came out {lead} above {behind} ({interval}), which is no verdict: "

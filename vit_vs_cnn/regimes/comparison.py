@@ -1,11 +1,17 @@
-"""Pairs of contenders at every training size that they have in common."""
+"""Pairs of contenders at every training size that they have in common, judged together."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+
+from vit_vs_cnn.regimes.fairness import obstacle
+from vit_vs_cnn.regimes.measurements import coordinates
+from vit_vs_cnn.runs.design import Design, judged, terms_of
 from vit_vs_cnn.statistics.measurements import Measurements
-from vit_vs_cnn.statistics.significance import holm
-from vit_vs_cnn.statistics.verdict import Comparison, compare_accuracies, compare_scores, corrected
+from vit_vs_cnn.statistics.verdict import Comparison, compare_accuracies, compare_scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,48 +24,54 @@ class SizedComparison(Comparison):
 
     size: int
 
+    @property
+    def key(self) -> tuple[str, str, int]:
+        return self.first, self.second, self.size
+
 
 def comparisons(
-    measured: Measurements, names: tuple[str, str], sizes: Sequence[int], obstacles: Sequence[str | None]
+    measured: Measurements, results: Sequence[Mapping[str, Any]], design: Design | None = None
 ) -> list[SizedComparison]:
-    """Two contenders at each size over the seeds that both have, judged by themselves.
+    """Every two contenders at every size at which they have a seed in common, judged together.
 
     Arguments:
         measured: all accuracies.
-        names: of both.
-        sizes: those at which both have a seed in common.
-        obstacles: for each size, why no verdict may be given.
+        results: of the same cells, for what makes a comparison unfair.
+        design: what was settled before they were looked at; None to give all the same share of the error.
     """
-    return [_comparison(measured, names, size, reason) for size, reason in zip(sizes, obstacles, strict=True)]
+    found = [
+        _comparison(measured, names, size, results, design)
+        for names in itertools.combinations(measured.contenders, 2)
+        for size in measured.sizes
+        if _shared(measured, names, size, None).any()
+    ]
+    return judged(found, [one.key for one in found], design)
 
 
-def _comparison(measured: Measurements, names: tuple[str, str], size: int, obstacle: str | None) -> SizedComparison:
+def _shared(measured: Measurements, names: tuple[str, str], size: int, design: Design | None) -> np.ndarray:
+    """The places of the seeds that both have; only of planned ones where any of these is there."""
     one, two = (measured.contenders.index(name) for name in names)
     place = measured.sizes.index(size)
-    shared = measured.present[one, place] & measured.present[two, place]
+    both = measured.present[one, place] & measured.present[two, place]
+    planned = both if design is None else both & np.isin(measured.seeds, design.seeds)
+    return planned if planned.any() else both
+
+
+def _comparison(
+    measured: Measurements,
+    names: tuple[str, str],
+    size: int,
+    results: Sequence[Mapping[str, Any]],
+    design: Design | None,
+) -> SizedComparison:
+    one, two = (measured.contenders.index(name) for name in names)
+    place = measured.sizes.index(size)
+    there, shared = (_shared(measured, names, size, of) for of in (None, design))
+    runs = [[r for r in results if coordinates(r)[:2] == (name, size)] for name in names]
+    terms = terms_of(design, [measured.seeds[i] for i in np.flatnonzero(there)], obstacle(*runs))
     if measured.correct is not None:
         first, second = (measured.correct[i, place, shared] for i in (one, two))
-        return SizedComparison(size=size, **vars(compare_scores(names, first, second, obstacle=obstacle)))
+        return SizedComparison(size=size, **vars(compare_scores(names, first, second, terms=terms)))
     first, second = (measured.accuracy[i, place, shared] for i in (one, two))
     images = (int(measured.images[one, place, shared].min()), int(measured.images[two, place, shared].min()))
-    return SizedComparison(size=size, **vars(compare_accuracies(names, first, second, images, obstacle=obstacle)))
-
-
-def adjust_for_pairs(pairs: Sequence[Sequence[SizedComparison]]) -> list[list[SizedComparison]]:
-    """The same comparisons with p-values corrected, size by size, for the number of pairs; verdicts follow.
-
-    The pairs at one size are what ``compare`` looks at, too, so that both say the same.
-    """
-    adjusted = [list(pair) for pair in pairs]
-    for size in sorted({c.size for pair in pairs for c in pair}):
-        places = [(i, j) for i, pair in enumerate(pairs) for j, c in enumerate(pair) if c.size == size]
-        for (i, j), judged in zip(places, corrected([pairs[i][j] for i, j in places]), strict=True):
-            adjusted[i][j] = judged
-    return adjusted
-
-
-def over_all_sizes(pairs: Sequence[Sequence[SizedComparison]]) -> dict[tuple[str, str, int], float]:
-    """p-values of all pairs at all sizes, corrected for all of them at once (Holm), by first, second and size."""
-    every = [c for pair in pairs for c in pair]
-    values = holm([c.p_value for c in every])
-    return {(c.first, c.second, c.size): p for c, p in zip(every, values, strict=True)}
+    return SizedComparison(size=size, **vars(compare_accuracies(names, first, second, images, terms=terms)))

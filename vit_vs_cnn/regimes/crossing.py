@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from vit_vs_cnn.regimes.interpolation import (
     interpolate,
+    interpolation_error,
     log_errors,
     reached_from,
     root_with_interval,
@@ -103,7 +104,8 @@ def _by_interpolation(draws: Draws, overtaker: int) -> Crossing:
     sizes = size_grid(draws.sizes[0], draws.sizes[-1])
     sign = 1 if overtaker == 1 else -1
     observed, resampled = (sign * _gap(draws.sizes, a, sizes) for a in (draws.observed[None], draws.values))
-    interval = root_with_interval(sizes, observed, resampled)
+    error = interpolation_error(draws.sizes, log_errors(draws.observed), sizes)
+    interval = root_with_interval(sizes, observed, resampled, error)
     return _crossing(draws, overtaker, "interpolation", interval, reached_from(sizes, resampled))
 
 

@@ -1,7 +1,7 @@
 """What an analysis is of: the finished cells of an experiment's folder, or accuracies that were recorded as a table."""
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,10 @@ from vit_vs_cnn.experiments.runner import read_results
 from vit_vs_cnn.regimes.analysis import Analysis, analyse
 from vit_vs_cnn.regimes.answer import answer
 from vit_vs_cnn.regimes.budgets import Budgets
-from vit_vs_cnn.regimes.measurements import load_answers
+from vit_vs_cnn.regimes.comparison import SizedComparison, comparisons
+from vit_vs_cnn.regimes.measurements import in_order, load_answers, measurements_of
 from vit_vs_cnn.runs.cell import budget_of
+from vit_vs_cnn.runs.design import read_design
 from vit_vs_cnn.runs.ledger import account_of, test_set_of
 
 if TYPE_CHECKING:
@@ -81,20 +83,45 @@ def findings_of(folder: Path) -> Findings:
     Raises:
         InputError: no experiment there, or none of its cells is finished.
     """
-    results = sorted(read_results(folder), key=_place)
-    account = account_of(folder, test_set_of(results[0]))
-    judged = [{**r, "reservation": account.reservation(r["contender"])} for r in results]
+    results, design = sorted(read_results(folder), key=_place), read_design(folder)
+    reserved = _reserved(folder, results)
     try:
         answers, notes = load_answers(folder, results), ()
     except InputError as error:
-        return Findings(results, analyse(judged), None, (f"Intervals do without the predictions: {error}.",), folder)
-    told = {"majority": answers.majority, "few_classes": answers.few_classes}
-    return Findings(results, analyse(judged, answers.correct, **told), answers.correct, notes, folder)
+        without = analyse(reserved, design=design)
+        return Findings(results, without, None, (f"Intervals do without the predictions: {error}.",), folder)
+    told = {"majority": answers.majority, "few_classes": answers.few_classes, "design": design}
+    return Findings(results, analyse(reserved, answers.correct, **told), answers.correct, notes, folder)
+
+
+def _reserved(folder: Path, results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The results, each with what the ledger of its test set has against a verdict."""
+    account = account_of(folder, test_set_of(results[0]))
+    return [{**r, "reservation": account.reservation(r["contender"])} for r in results]
 
 
 def _place(result: Mapping[str, Any]) -> tuple[float, int, int, str]:
     budget = budget_of(result)
     return (float(budget.amounts[0]) if budget else 0.0, result["train_size"], result["seed"], result["contender"])
+
+
+def cells_of_the_longest_budget(folder: Path) -> set[str]:
+    """The finished cells that an experiment's comparisons are of. Raises InputError: as ``findings_of``."""
+    return {result["cell"] for result in Budgets(read_results(folder)).longest}
+
+
+def comparisons_in(folder: Path) -> list[SizedComparison]:
+    """The comparisons of ``findings_of`` alone, which need no resamples.
+
+    Raises:
+        InputError: as ``findings_of``.
+    """
+    results = Budgets(in_order(_reserved(folder, read_results(folder)))).longest
+    try:
+        correct = load_answers(folder, results).correct
+    except InputError:
+        correct = None
+    return comparisons(measurements_of(results, correct), results, read_design(folder))
 
 
 def recorded_results(path: Path) -> list[dict[str, Any]]:

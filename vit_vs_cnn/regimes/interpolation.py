@@ -55,23 +55,55 @@ def reached_from(
     return np.where(below[:, -1], np.inf, roots)
 
 
+def interpolation_error(
+    sizes: Sequence[int], log_errors: Float[np.ndarray, "curves sizes"], at: Float[np.ndarray, "places"]
+) -> Float[np.ndarray, "places"]:
+    """How far the difference of two interpolated curves, or one curve, may be off between the sizes: no resample tells.
+
+    Every size but the first and the last is left out in turn; the miss d_j is what the others then say of it less what
+    was measured. Between two sizes the error is taken to be 4 u (1 - u) times the larger of the misses at both, u the
+    share of the way in log n: nothing at the sizes themselves. A size that is left out leaves a gap twice as wide, so
+    that a smooth curve is off by less. With two sizes nothing is known of what lies between them.
+
+    Arguments:
+        log_errors: of the curve, or of both, of which the first less the second is looked at.
+    """
+    x, signs = np.log(sizes), np.array([1.0, -1.0])[: len(log_errors)]
+    misses = np.zeros(len(sizes)) if len(sizes) > 2 else np.full(2, np.inf)
+    for left_out in range(1, len(sizes) - 1):
+        others = np.delete(x, left_out)
+        said = PchipInterpolator(others, np.delete(log_errors, left_out, axis=1), axis=1)(x[left_out])
+        misses[left_out] = abs(float(signs @ (said - log_errors[:, left_out])))
+    places = np.clip(np.log(at), x[0], x[-1])
+    left = np.clip(np.searchsorted(x, places, side="right") - 1, 0, len(x) - 2)
+    share = (places - x[left]) / (x[left + 1] - x[left])
+    width = 4 * share * (1 - share)
+    return np.where(width > 1e-9, np.maximum(misses[left], misses[left + 1]) * np.maximum(width, 1e-9), 0.0)
+
+
 def root_with_interval(
     sizes: Float[np.ndarray, "places"],
     observed: Float[np.ndarray, "1 places"],
     resampled: Float[np.ndarray, "resamples places"],
+    error: Float[np.ndarray, "places"],
     confidence: float = 0.95,
 ) -> Estimate:
     """The root of the observed gap, by ``reached_from``, and all sizes around it that a test cannot tell from a root.
 
     A size is told from a root where fewer than 2.5 % or more than 97.5 % of the resampled gaps are above zero there:
     the test of "the gap is zero at n" turned inside out (Fieller's way). So the interval holds as often as the test
-    does, however crooked the curves, and has no end on a side where the test never rejects.
+    does, however crooked the curves, and has no end on a side where the test never rejects. Rejected is only what is
+    rejected for every gap that lies within ``error`` of the interpolated one.
+
+    Arguments:
+        error: of the gap at each place, by ``interpolation_error``.
 
     Returns:
         sizes; an end that is not there is infinite, as is a root beyond the largest size (+) or below the smallest (-).
     """
     root = float(reached_from(sizes, observed)[0])
-    share = (resampled > 0).mean(0)
+    most, least = (resampled > -error).mean(0), (resampled > error).mean(0)
+    share = np.where(most < 0.5, most, np.maximum(least, 0.5))
     tail = (1 - confidence) / 2
     told = (share < tail) | (share > 1 - tail)
     after = int(np.searchsorted(sizes, root, side="right"))  # the first place behind the root

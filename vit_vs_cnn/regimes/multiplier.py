@@ -10,7 +10,7 @@ import numpy as np
 from vit_vs_cnn.regimes.convergence import Convergence
 from vit_vs_cnn.regimes.convergence import State as TrainingState
 from vit_vs_cnn.regimes.crossing import REACH, Method, PairLaws, State, state_of
-from vit_vs_cnn.regimes.interpolation import interpolate, log_errors, root_with_interval, size_grid
+from vit_vs_cnn.regimes.interpolation import interpolate, interpolation_error, log_errors, root_with_interval, size_grid
 from vit_vs_cnn.regimes.power_laws import Laws, Model
 from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.resampling import Draws, estimate_from
@@ -126,7 +126,8 @@ def _needed(draws: Draws, contender: int, *, level_of: int, at: int) -> Estimate
         level = log_errors(accuracy[:, level_of, at])
         gap = level[:, None] - interpolate(draws.sizes, log_errors(accuracy[:, contender]), sizes)
         gaps.append(np.where(np.abs(gap) < 1e-12, 1e-12, gap))  # as good is good enough
-    return root_with_interval(sizes, *gaps)
+    error = interpolation_error(draws.sizes, log_errors(draws.observed[contender][None]), sizes)
+    return root_with_interval(sizes, gaps[0], gaps[1], error)
 
 
 def _by_interpolation(draws: Draws, place: int) -> Multiplier:

@@ -27,7 +27,8 @@ from vit_vs_cnn.runs.status import ExperimentStatus, read_status
 #: Figure: what stands below it, and what it shows in words.
 CAPTIONS = {
     "learning_curves": (
-        "Mean accuracy with 95 % intervals; dots are single seeds; beyond the largest size, fits are a guess.",
+        "Mean accuracy with 95 % intervals; dots are single seeds, failed ones too; beyond the largest size, fits are "
+        "a guess.",
         "accuracy of each contender over the number of labelled images",
     ),
     "difference": (
@@ -58,9 +59,16 @@ METHOD = (
     "Intervals cover 95 %. Those of accuracies and differences are of a sum: Student's distribution over seeds and "
     "their subsets, and a normal one over what the test images have in common for all seeds; a single network has "
     "Wilson's interval, two single networks have McNemar's exact p-value. Crossings, data multipliers and fits come "
-    "from resamples of the same two levels. Differences are paired by seed and image. A verdict needs three paired "
-    "seeds, equal trials of recipes and the same test images; with several pairs at a size, p-values are corrected for "
-    "these by Holm's method. The command compare says the same of the same cells. A data multiplier is given where "
+    "from resamples of the same two levels; where they are interpolated, what leaving out each size in turn changes is "
+    "added to their intervals. Differences are paired by seed and image. What is compared is the mean accuracy over "
+    "seeds, failures included; seeds without a failure leave failure rates of up to 1 - .05^(1/k) open, 63 % for three "
+    "and 26 % for ten. A verdict needs three paired seeds, equal trials of recipes and the same test images. All pairs "
+    "at all sizes are judged together by weighted Holm: the primary comparison, which the config names, has half of "
+    "the 5 % to itself. With protocol.max_seeds verdicts come on the way, at every number of seeds from three on, and "
+    "share the 5 % as Lan and DeMets spend it (Pocock's type, for Student's test); intervals of differences are then "
+    "repeated ones, which hold at all looks together. Equivalent: the interval lies within the margin (two one-sided "
+    "tests), corrected in the same way. What was settled is in design.json; what was changed after a look is told of. "
+    "The command compare says the same of the same cells. A data multiplier is given where "
     "the runs that it stands on are settled: where their validation curves rule out that the last quarter of a run "
     "gained two points. Its standard error takes the two ends to err independently, as validation images are not "
     "followed one by one; as both are of the same images, which are hard or easy at both ends, it is too large rather "
@@ -200,7 +208,7 @@ def _protocol(config: Mapping[str, Any], found: Findings) -> dict[str, Cell]:
         "images": source if data["source"] == "objects" else f"{source}, in {data['root']}",
         **_left_out(found.results),
         "training sizes": ", ".join(f"{size:,}" for size in found.analysis.sizes),
-        "seeds": ", ".join(map(str, protocol["seeds"])),
+        "seeds": ", ".join(map(str, sorted({result["seed"] for result in found.results}))),
         "budget of a run": build(Budget, protocol["budget"], where="protocol.budget").text,
         "batch size": protocol["batch_size"],
         "scored on": f"{first['scored_images']:,} {first['scored_on']} images",

@@ -100,11 +100,8 @@ def comparison_lines(analysis: Analysis) -> list[str]:
     warnings = [f"warning: {told}" for told in (*analysis.few_classes, *grave)]
     found = sorted((c for pair in analysis.pairs for c in pair.comparisons), key=lambda c: c.size)
     lines = [f"n = {comparison.size:,}: {comparison.sentence}" for comparison in found]
-    if len(analysis.pairs) > 1:
-        lines.append(
-            "Each interval is of its pair by itself; p and whether a difference is shown are corrected for the pairs "
-            "of a size (Holm)"
-        )
+    if len(found) > 1:
+        lines.append("Each interval is of its line by itself; p and verdict are corrected over all lines (Holm)")
     multiplier = multiplier_line(analysis)
     more = [line for pair in analysis.pairs for line in (*_budget_lines(pair), *_equal_lines(pair))]
     return [*warnings, *lines, *more, *([] if multiplier is None else [multiplier])]

@@ -13,6 +13,8 @@ from vit_vs_cnn.statistics.estimate import Estimate, wilson_interval
 
 #: Places at which the chi distribution of a standard deviation is summed.
 NODES = 200
+#: Degrees of freedom beyond which Student's distribution is the normal one.
+MANY = 1e5
 
 
 @dataclass(frozen=True)
@@ -51,22 +53,47 @@ class Uncertain:
 
     def interval(self, confidence: float = 0.95, *, within: tuple[float, float] = (-1.0, 1.0)) -> Estimate:
         """The central interval, cut to what is possible."""
-        error, reach = 1 - confidence, 1e-9
+        half = self._half(1 - confidence)
+        return Estimate(self.mean, max(within[0], self.mean - half), min(within[1], self.mean + half))
+
+    def _half(self, error: float) -> float:
+        """The distance that is exceeded with this probability."""
+        reach = 1e-9
         while self.beyond(reach) > error:
             reach *= 4
-        half = optimize.root_scalar(lambda h: self.beyond(h) - error, bracket=(0.0, reach), xtol=1e-13).root
-        return Estimate(self.mean, max(within[0], self.mean - half), min(within[1], self.mean + half))
+        return float(optimize.root_scalar(lambda h: self.beyond(h) - error, bracket=(0.0, reach), xtol=1e-13).root)
 
     @property
     def p_value(self) -> float:
         """Of "the mean is zero", two-sided."""
         return self.beyond(abs(self.mean))
 
+    def detectable(self, level: float, power: float = 0.8) -> float:
+        """The mean that would be told from zero at a two-sided level with this power, were the spread the true one.
+
+        With s the standard error and h half the interval at that level it is the d with P[|T| > h / s] = power, where
+        T is of the noncentral t distribution around d / s, its degrees of freedom Satterthwaite's.
+
+        Reference: Cohen, "Statistical power analysis for the behavioral sciences", 1988, section 2.5.
+        """
+        parts = [scale**2 for scale, _ in self.students]
+        variance = sum(parts) + self.sigma**2
+        spread = sum(part**2 / df for part, (_, df) in zip(parts, self.students, strict=True))
+        inverse, weight = _inverse_chi_square(variance**2 / spread if spread else MANY)
+        threshold = self._half(level) / np.sqrt(variance * inverse)
+
+        def lacking(d: float) -> float:
+            return power - float(weight @ (special.ndtr(d - threshold) + special.ndtr(-d - threshold)))
+
+        error = math.sqrt(variance)
+        return error * optimize.root_scalar(lacking, bracket=(0.0, 4 * self._half(level) / error + 10)).root
+
 
 @lru_cache(maxsize=256)
-def _inverse_chi_square(df: int) -> tuple[Float[np.ndarray, "nodes"], Float[np.ndarray, "nodes"]]:
+def _inverse_chi_square(df: int | float) -> tuple[Float[np.ndarray, "nodes"], Float[np.ndarray, "nodes"]]:
     """df / r^2 for chi-distributed r, and the probability of each."""
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    df = min(df, MANY)
     low, high = (max(0.0, math.sqrt(df) - 9), math.sqrt(df) + 9)
     r = low + (high - low) * (nodes + 1) / 2
     probability = weights * stats.chi.pdf(r, df)

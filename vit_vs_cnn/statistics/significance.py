@@ -45,15 +45,24 @@ def mean_above_zero(differences: Float[np.ndarray, "images"]) -> float:
     return float(stats.t.sf(differences.mean() / stats.sem(differences), len(differences) - 1))
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values corrected for their number: ``max_{j <= i} min(1, (m - j + 1) p_(j))`` over the sorted ones.
+def holm(p_values: Sequence[float], weights: Sequence[float] | None = None) -> list[float]:
+    """p-values corrected for their number, such that no false one among them is below alpha more often than that.
 
-    Reference: Holm, "A simple sequentially rejective multiple test procedure", 1979.
+    With p-values in the order of p_i / w_i: ``max_{j <= i} min(1, p_j W_j / w_j)``, W_j = 1 less the weights of those
+    before j. Equal weights 1 / m give ``max_{j <= i} min(1, (m - j + 1) p_j)``.
+
+    Reference: Holm, "A simple sequentially rejective multiple test procedure", 1979 (section 4 has the weights).
+
+    Arguments:
+        weights: shares of the error, above 0; what they lack to 1 is kept for tests that are not here. Equal if none
+            are given.
     """
-    order = np.argsort(p_values, kind="stable")
-    factors = np.arange(len(order), 0, -1)
-    corrected = np.empty(len(order))
-    corrected[order] = np.minimum(1, np.maximum.accumulate(factors * np.asarray(p_values, dtype=float)[order]))
+    p = np.asarray(p_values, dtype=float)
+    w = np.full(len(p), 1 / max(1, len(p))) if weights is None else np.asarray(weights, dtype=float)
+    order = np.argsort(p / w, kind="stable")
+    left = 1 - np.concatenate([[0.0], np.cumsum(w[order])[:-1]])
+    corrected = np.empty(len(p))
+    corrected[order] = np.minimum(1, np.maximum.accumulate(p[order] * left / w[order]))
     return corrected.tolist()
 
 

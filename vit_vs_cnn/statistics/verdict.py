@@ -9,13 +9,15 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from vit_vs_cnn.statistics.estimate import Estimate, p_text
+from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT, Plan
 from vit_vs_cnn.statistics.means import Uncertain, difference_of_accuracies, difference_over_seeds
 from vit_vs_cnn.statistics.significance import holm, mcnemar_exact
 
-Verdict = Literal["ahead", "no difference shown", "descriptive only", "no verdict"]
-#: Fewer paired seeds than these describe runs and judge nothing.
-SEEDS_FOR_A_VERDICT = 3
+Verdict = Literal["ahead", "equivalent", "no difference shown", "descriptive only", "no verdict"]
+#: False verdicts "ahead" among all that are judged together, and false "equivalent", each in at most this share.
 LEVEL = 0.05
+#: Contenders closer than this are equivalent, where nothing else is said.
+MARGIN = 0.01
 UNPAIRED = "their seeds or subsets are not the same"
 MCNEMAR = "exact McNemar"
 
@@ -25,23 +27,36 @@ class Comparison:
     """Two contenders, compared on the same images.
 
     Arguments:
-        difference: accuracy of ``first`` minus that of ``second``, with an interval for this pair by itself.
+        difference: accuracy of ``first`` minus that of ``second``, with an interval for this pair by itself; where
+            looks come on the way (``plan``) it is the repeated interval, which holds at all looks together.
+        uncertain: the distribution behind it.
         seeds: how many are compared on each side; the smaller number.
+        later_seeds: how many more there are than were planned; no verdict stands on these.
         paired: whether seed by seed, on the same subsets.
-        p_value: of "there is no difference", two-sided.
-        adjusted_p_value: Holm's, over all pairs of the family.
-        family: how many pairs were looked at together: those at one size.
+        p_value: of "there is no difference", two-sided, of this look by itself.
+        adjusted_p_value: the same with all looks up to this one allowed for, and corrected over the family (Holm).
+        family: how many comparisons are judged together.
+        primary: whether it is the one that has half of the error to itself.
+        level: the p-value of this look below which it is "ahead", with what the family leaves to it.
+        margin: contenders closer than this are equivalent.
+        plan: how many seeds were to be compared, and whether verdicts come on the way.
     """
 
     first: str
     second: str
     difference: Estimate
+    uncertain: Uncertain
     seeds: int
+    later_seeds: int
     paired: bool
     test: str
     p_value: float
     adjusted_p_value: float
     family: int
+    primary: bool
+    level: float
+    margin: float
+    plan: Plan
     verdict: Verdict
     reason: str | None
 
@@ -60,13 +75,25 @@ class Comparison:
     @property
     def why_no_verdict(self) -> str | None:
         """What stands in the way of a verdict, for a reader; None where there is one."""
-        if self.verdict in ("ahead", "no difference shown"):
+        if self.verdict in ("ahead", "equivalent", "no difference shown"):
             return None
         if self.seeds == 1:
             return "one seed describes these networks only"
         if self.seeds < SEEDS_FOR_A_VERDICT:
             return f"{self.seeds} seeds describe these runs only"
         return self.reason
+
+    @property
+    def smallest_gap(self) -> float:
+        """The difference that so many seeds with this spread would have shown in 80 % of cases, at this ``level``."""
+        return self.uncertain.detectable(self.level)
+
+    @property
+    def what_would_show(self) -> str:
+        """``smallest_gap`` in words."""
+        if self.smallest_gap >= 1:
+            return "no gap whatever would have been in 80 % of cases"
+        return f"a gap of {100 * self.smallest_gap:.1f} points would have been in 80 % of cases"
 
     @property
     def sentence(self) -> str:
@@ -77,14 +104,25 @@ class Comparison:
         if points == "0.0 points":
             apart = f"{self.leader} and {self.follower} are {points} apart"
         test = f"{'McNemar: ' if self.test == MCNEMAR else ''}p {p if p[0] == '<' else f'= {p}'}"
-        holms = f", Holm over {self.family} pairs" if self.family > 1 else ""
         interval = f"{100 * lead.low:+.1f} to {100 * lead.high:+.1f}"
-        return f"{apart} ({interval}; {test}{holms}); {self._what_it_says()}"
+        return f"{apart} ({'; '.join([interval, ', '.join([test, *self._allowed_for()])])}); {self._what_it_says()}"
+
+    def _allowed_for(self) -> list[str]:
+        """What the p-value has been corrected for."""
+        told = ["primary comparison"] * (self.primary and self.family > 1)
+        told += [f"Holm over {self.family} comparisons"] * (self.family > 1)
+        looked = self.plan.on_the_way and self.why_no_verdict is None
+        return told + [f"looks at {SEEDS_FOR_A_VERDICT} to {self.plan.seeds} seeds allowed for"] * looked
 
     def _what_it_says(self) -> str:
+        later = f"; {_seeds(self.later_seeds)} beyond the plan only describe" if self.later_seeds else ""
         if self.why_no_verdict is not None:
-            return f"no verdict: {self.why_no_verdict}"
-        return f"shown over {self.seeds} paired seeds" if self.verdict == "ahead" else "no difference is shown"
+            return f"no verdict: {self.why_no_verdict}{later}"
+        if self.verdict == "ahead":
+            return f"shown over {self.seeds} paired seeds{later}"
+        if self.verdict == "equivalent":
+            return f"equivalent within {100 * self.margin:.1f} points over {self.seeds} paired seeds{later}"
+        return f"no difference is shown: {self.what_would_show}{later}"
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -93,13 +131,30 @@ class Comparison:
 Compared = TypeVar("Compared", bound=Comparison)
 
 
+@dataclass(frozen=True)
+class Terms:
+    """On what terms two contenders are compared.
+
+    Arguments:
+        plan: of seeds; None for those that are there, looked at once.
+        later_seeds: how many there are beyond the plan.
+        margin: contenders closer than this are equivalent.
+        obstacle: why no verdict may be given, whatever the numbers.
+    """
+
+    plan: Plan | None = None
+    later_seeds: int = 0
+    margin: float = MARGIN
+    obstacle: str | None = None
+
+
 def compare_scores(
     names: tuple[str, str],
     first: Bool[np.ndarray, "seeds images"],
     second: Bool[np.ndarray, "other_seeds images"],
     *,
     paired: bool = True,
-    obstacle: str | None = None,
+    terms: Terms | None = None,
 ) -> Comparison:
     """Compare two contenders of which it is known which images each network classifies rightly.
 
@@ -109,15 +164,13 @@ def compare_scores(
     Arguments:
         first, second: whether each image is classified rightly, one row for each seed.
         paired: row i of both has the same seed and subset. A single network on each side need not.
-        obstacle: why no verdict may be given, whatever the numbers.
     """
     seeds = min(len(first), len(second))
     single = len(first) == len(second) == 1
     uncertain = difference_over_seeds(first, second, paired_seeds=paired or single)
     p = mcnemar_exact(first[0], second[0]).p_value if single else uncertain.p_value
     test = MCNEMAR if single else "Student over seeds, normal over images"
-    reason = obstacle if paired else obstacle or UNPAIRED
-    return _by_itself(names, uncertain, seeds=seeds, paired=paired, test=test, p=p, reason=reason)
+    return _by_itself(names, uncertain, seeds=seeds, paired=paired, test=test, p=p, terms=terms or Terms())
 
 
 def compare_accuracies(
@@ -126,57 +179,126 @@ def compare_accuracies(
     second: Float[np.ndarray, "seeds"],
     images: tuple[int, int],
     *,
-    obstacle: str | None = None,
+    terms: Terms | None = None,
 ) -> Comparison:
     """``compare_scores`` for paired seeds of which nothing but accuracies is known."""
     uncertain = difference_of_accuracies(first, second, images)
     test = "Student over seeds, normal over images, predictions unknown"
     p, seeds = uncertain.p_value, len(first)
-    return _by_itself(names, uncertain, seeds=seeds, paired=True, test=test, p=p, reason=obstacle)
+    return _by_itself(names, uncertain, seeds=seeds, paired=True, test=test, p=p, terms=terms or Terms())
 
 
 def _by_itself(
-    names: tuple[str, str], uncertain: Uncertain, *, seeds: int, paired: bool, test: str, p: float, reason: str | None
+    names: tuple[str, str], uncertain: Uncertain, *, seeds: int, paired: bool, test: str, p: float, terms: Terms
 ) -> Comparison:
+    plan = terms.plan or Plan(seeds)
+    looks = plan if SEEDS_FOR_A_VERDICT <= seeds <= plan.seeds else Plan(seeds)
     found = Comparison(
         first=names[0],
         second=names[1],
-        difference=uncertain.interval(),
+        difference=uncertain.interval(1 - looks.level(seeds, LEVEL)),
+        uncertain=uncertain,
         seeds=seeds,
+        later_seeds=terms.later_seeds,
         paired=paired,
         test=test,
         p_value=p,
         adjusted_p_value=p,
         family=1,
+        primary=False,
+        level=LEVEL,
+        margin=terms.margin,
+        plan=plan,
         verdict="no verdict",
-        reason=reason,
+        reason=terms.obstacle or (None if paired else UNPAIRED) or _unfinished(seeds, plan),
     )
     return corrected([found])[0]
 
 
-def corrected(family: Sequence[Compared]) -> list[Compared]:
-    """The same comparisons with p-values corrected for their number (Holm); verdicts follow.
+def _unfinished(seeds: int, plan: Plan) -> str | None:
+    """Why a plan without looks on the way gives no verdict yet."""
+    if plan.on_the_way or not SEEDS_FOR_A_VERDICT <= seeds < plan.seeds:
+        return None
+    return f"{seeds} of the {plan.seeds} planned seeds are there, and looks on the way were not planned"
 
-    Ahead is who has a corrected p-value below 5 % and an interval off zero, with at least three paired seeds and
-    nothing in the way; the interval is of the pair by itself.
+
+def corrected(
+    family: Sequence[Compared],
+    weights: Sequence[float] | None = None,
+    *,
+    primary: int | None = None,
+    count: int | None = None,
+) -> list[Compared]:
+    """The same comparisons judged together: p-values corrected by weighted Holm; verdicts follow.
+
+    Ahead is who has a corrected p-value below 5 %, with at least three paired seeds and nothing in the way; then the
+    interval of the pair by itself leaves zero out, too. Else the two are equivalent where two one-sided tests reject
+    "``first`` is better by the margin or more" and "worse by the margin or more" (Schuirmann, J. Pharmacokinetics and
+    Biopharmaceutics 1987), each at 2.5 %, so that the interval lies within the margin, and corrected in the same way.
+
+    Arguments:
+        weights: of the comparisons, as ``holm`` takes them.
+        primary: the place of the one that is told as such.
+        count: of the whole family, where some of it is not here.
     """
-    adjusted = holm([comparison.p_value for comparison in family])
-    return [_judged(one, p, len(family)) for one, p in zip(family, adjusted, strict=True)]
+    apart = _adjusted(family, [one.p_value for one in family], weights)
+    within = _adjusted(family, [_equivalence_p(one) for one in family], weights)
+    shares = [1 / max(1, len(family))] * len(family) if weights is None else weights
+    left = 1 - sum(shares[i] for i, one in enumerate(family) if apart[i] < LEVEL and _may_be_judged(one))
+    return [
+        _judged(
+            one,
+            apart[i],
+            equivalent=within[i] < LEVEL,
+            family=count or len(family),
+            primary=i == primary,
+            level=_looks(one).level(one.seeds, LEVEL if apart[i] < LEVEL else LEVEL * min(1.0, shares[i] / left)),
+        )
+        for i, one in enumerate(family)
+    ]
 
 
-def _judged(comparison: Compared, adjusted: float, family: int) -> Compared:
+def _looks(one: Comparison) -> Plan:
+    """Its plan where it is being followed; one look at what is there where no verdict comes of it anyway."""
+    return one.plan if SEEDS_FOR_A_VERDICT <= one.seeds <= one.plan.seeds else Plan(one.seeds)
+
+
+def _may_be_judged(one: Comparison) -> bool:
+    return one.seeds >= SEEDS_FOR_A_VERDICT and one.reason is None
+
+
+def _adjusted(family: Sequence[Comparison], p_values: Sequence[float], weights: Sequence[float] | None) -> list[float]:
+    """Looks allowed for, then Holm. Where no verdict may be given the share of the error is passed on to no other."""
+    p = [_looks(one).p_value(one.seeds, value) for one, value in zip(family, p_values, strict=True)]
+    every = holm(p, weights)
+    strict = holm([value if _may_be_judged(one) else 1.0 for one, value in zip(family, p, strict=True)], weights)
+    return [strict[i] if _may_be_judged(one) else every[i] for i, one in enumerate(family)]
+
+
+def _equivalence_p(one: Comparison) -> float:
+    """Twice the larger p-value of the two one-sided tests."""
+    inside = one.margin - abs(one.uncertain.mean)
+    return one.uncertain.beyond(inside) if inside > 0 else 1.0
+
+
+def _judged(one: Compared, adjusted: float, *, equivalent: bool, family: int, primary: bool, level: float) -> Compared:
     verdict: Verdict
-    reason = comparison.reason
-    if comparison.seeds < SEEDS_FOR_A_VERDICT:
+    reason = one.reason
+    if one.seeds < SEEDS_FOR_A_VERDICT:
         verdict = "descriptive only"
-        seeds = f"{comparison.seeds} seed{'s' * (comparison.seeds > 1)}"
-        reason = reason or f"{seeds} in common; a verdict needs {SEEDS_FOR_A_VERDICT}"
+        reason = reason or f"{_seeds(one.seeds)} in common; a verdict needs {SEEDS_FOR_A_VERDICT}"
     elif reason is not None:
         verdict = "no verdict"
+    elif adjusted < LEVEL:
+        verdict = "ahead"
     else:
-        excludes_zero = comparison.difference.low > 0 or comparison.difference.high < 0
-        verdict = "ahead" if adjusted < LEVEL and excludes_zero else "no difference shown"
-    return dataclasses.replace(comparison, adjusted_p_value=adjusted, family=family, verdict=verdict, reason=reason)
+        verdict = "equivalent" if equivalent else "no difference shown"
+    told = {"adjusted_p_value": adjusted, "family": family, "primary": primary, "level": level}
+    return dataclasses.replace(one, verdict=verdict, reason=reason, **told)
+
+
+def _seeds(count: int) -> str:
+    return f"{count} seed{'s' * (count != 1)}"
 
 
 def unequal_trials(trials: Iterable[int | None]) -> str | None:

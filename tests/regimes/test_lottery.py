@@ -1,0 +1,56 @@
+"""Runs that failed, and seeds in two groups."""
+
+import numpy as np
+import pytest
+
+from tests.regimes.tables import seeded
+from vit_vs_cnn.regimes import analyse
+from vit_vs_cnn.regimes.lottery import has_failed, not_ruled_out, two_groups
+
+
+def test_what_is_within_the_error_of_chance_has_failed():
+    """Of 1,000 images at .1 the standard error is .0095."""
+    assert has_failed(0.1, 0.1, 1000)
+    assert has_failed(0.118, 0.1, 1000)
+    assert not has_failed(0.12, 0.1, 1000)
+    assert has_failed(float("nan"), 0.1, 1000)
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "gap"),
+    [
+        ((0.70, 0.71, 0.10, 0.69), 0.59),
+        ((0.70, 0.71, 0.11, 0.10, 0.72), 0.59),
+        ((0.70, 0.71, 0.10), 0.60),
+        ((0.70, 0.75, 0.60), None),  # three seeds that spread
+        ((0.70, 0.705, 0.69, 0.73), None),  # no further apart than images alone bring about
+        ((0.70, 0.10), None),
+        ((0.7, 0.7, 0.7), None),
+    ],
+)
+def test_seeds_fall_into_two_groups_where_the_gap_is_far_above_what_they_spread(accuracies, gap):
+    assert two_groups(accuracies, 1000) == (None if gap is None else pytest.approx(gap))
+
+
+def test_seeds_of_one_kind_are_seldom_said_to_be_two():
+    """3 and 5 seeds of a normal distribution that is wide beside the error of the images."""
+    draws = 0.5 + 0.05 * np.random.default_rng(0).standard_normal((1000, 5))
+    for seeds, most in ((3, 0.16), (5, 0.08)):
+        assert np.mean([two_groups(row[:seeds], 10_000) is not None for row in draws]) < most
+
+
+def test_failures_are_counted_and_told_of_before_the_rest():
+    results = seeded({"a": {500: 0.7, 900: 0.8}, "b": {500: 0.7, 900: 0.8}}, seeds=4)
+    results[2]["accuracy"] = 0.1
+    told = analyse(results, majority=0.1, resamples=50).warnings
+    assert (
+        "1 of 8 runs of a ended no better than chance (n = 500 seed 2): they count, as what is compared is the mean "
+        "accuracy over seeds, failures included." in told
+    )
+    assert any(t.startswith("The seeds of a fall into two groups at n = 500 (60 points apart)") for t in told)
+    assert not any("runs of b" in t or "seeds of b" in t for t in told)
+
+
+def test_seeds_without_a_failure_leave_a_failure_rate_open():
+    assert not_ruled_out(3) == pytest.approx(0.632, abs=1e-3)
+    assert (1 - not_ruled_out(10)) ** 10 == pytest.approx(0.05)

@@ -1,0 +1,82 @@
+"""Runs that failed, and seeds that fall into two groups: where a mean over seeds says little of a single run."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from vit_vs_cnn.statistics.measurements import Measurements
+
+#: What all means over seeds are of.
+ESTIMAND = "the mean accuracy over seeds, failures included"
+#: A gap between two groups of seeds is so many times what they spread within: with more seeds, and with three.
+_TIMES, _TIMES_OF_THREE = 3.0, 10.0
+#: Standard errors of one accuracy, images alone: what is closer than that to chance has failed; gaps are above 5.
+_NEAR, _APART = 2.0, 5.0
+
+
+def has_failed(accuracy: float, chance: float, images: int) -> bool:
+    """Whether an accuracy is that of chance within two of its standard errors, or is none: the run learned nothing."""
+    return not accuracy > chance + _NEAR * math.sqrt(chance * (1 - chance) / images)
+
+
+def two_groups(accuracies: Sequence[float] | np.ndarray, images: int) -> float | None:
+    """The gap between two groups of seeds; None where there is one group, or fewer than three seeds.
+
+    The seeds are parted at the largest gap between neighbours. There are two groups where it is more than three times
+    what either side spreads (ten times with three seeds, where one side is a single seed and the other has two), and
+    more than five standard errors of an accuracy on so many images.
+    """
+    found = np.sort(np.asarray(accuracies, dtype=float))
+    if len(found) < 3:
+        return None
+    steps = np.diff(found)
+    place = int(steps.argmax())
+    within = max(found[place] - found[0], found[-1] - found[place + 1])
+    mean = float(np.clip(found.mean(), 0.02, 0.98))
+    least = _APART * math.sqrt(mean * (1 - mean) / images)
+    times = _TIMES if len(found) > 3 else _TIMES_OF_THREE
+    return float(steps[place]) if steps[place] > max(times * within, least) else None
+
+
+def not_ruled_out(seeds: int) -> float:
+    """The largest failure rate at which so many seeds without a failure still have a chance of 5 %: 1 - .05^(1/k)."""
+    return 1 - 0.05 ** (1 / seeds)
+
+
+def lottery_warnings(measured: Measurements, chance: float | None) -> list[str]:
+    """A sentence on each contender's failed runs, and one on sizes at which its seeds fall into two groups.
+
+    Arguments:
+        chance: accuracy of always naming the most frequent class; None if it is not known.
+    """
+    found = []
+    for place, name in enumerate(measured.contenders):
+        found += _failures(measured, place, name, chance)
+        if told := [f"n = {n:,} ({100 * gap:.0f} points apart)" for n, gap in _gaps(measured, place)]:
+            found.append(
+                f"The seeds of {name} fall into two groups at {', '.join(told)}: intervals that take seeds to spread "
+                "like a normal distribution are not to be relied on there."
+            )
+    return found
+
+
+def _failures(measured: Measurements, place: int, name: str, chance: float | None) -> list[str]:
+    accuracy, images, there = (a[place] for a in (measured.accuracy, measured.images, measured.present))
+    if chance is None:
+        return []
+    failed = [(i, s) for i, s in np.argwhere(there) if has_failed(accuracy[i, s], chance, int(images[i, s]))]
+    if not failed:
+        return []
+    runs = [f"n = {measured.sizes[i]:,} seed {measured.seeds[s]}" for i, s in failed[:3]]
+    named = ", ".join(runs) + ", ..." * (len(failed) > 3)
+    count = f"{len(failed)} of {int(there.sum())} runs of {name}"
+    return [f"{count} ended no better than chance ({named}): they count, as what is compared is {ESTIMAND}."]
+
+
+def _gaps(measured: Measurements, place: int) -> Iterator[tuple[int, float]]:
+    """The sizes at which the seeds of a contender fall into two groups, with the gap between these."""
+    for size, accuracy, images in zip(measured.sizes, measured.accuracy[place], measured.images[place], strict=True):
+        there = ~np.isnan(accuracy)
+        if there.any() and (gap := two_groups(accuracy[there], int(images[there].min()))) is not None:
+            yield size, gap

@@ -1,0 +1,58 @@
+"""Seed after seed until the primary comparison is decided."""
+
+from typing import Any
+
+from rich.console import Console
+
+from vit_vs_cnn.config.experiment import Experiment
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.runner import run_experiment
+from vit_vs_cnn.regimes.comparison import SizedComparison
+from vit_vs_cnn.regimes.findings import comparisons_in
+from vit_vs_cnn.runs.design import read_design
+from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
+from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, world_size
+
+DECIDED = ("ahead", "equivalent")
+
+
+def run_until_decided(experiment: Experiment, *, console: Console) -> list[dict[str, Any]]:
+    """Run three seeds of everything, look, and go on seed by seed until the primary comparison is decided.
+
+    At most the planned seeds are run (``protocol.max_seeds``), or those of the plan that was settled, where it was
+    another one. What a look may say, with all the others before it, is in ``statistics.looks.Plan``. Called again it
+    looks at what is there in the same order and goes on.
+
+    Raises:
+        InputError, CellsFailed, Interrupted: as ``run_experiment``; a primary comparison on which no verdict can be
+            given, whatever the seeds.
+    """
+    if len(experiment.contenders) < 2:
+        raise InputError("protocol.until_decided: there is one contender, so there is nothing to decide")
+    if is_helper_process() or is_launched_from_outside() or world_size(experiment) > 1:
+        raise InputError(
+            "protocol.until_decided: one process looks and goes on; train on one device, with an executor for more"
+        )
+    planned, results, settled = experiment.protocol.planned_seeds, [], None
+    for count in range(SEEDS_FOR_A_VERDICT, len(planned) + 1):
+        results = run_experiment(experiment, console=console, seeds=planned[:count])
+        settled = read_design(experiment.folder)
+        primary = next((one for one in comparisons_in(experiment.folder) if one.primary), None)
+        if settled is None or primary is None:
+            raise InputError(f"{experiment.folder}: the primary comparison that was settled is not part of this grid")
+        console.print(f"{count} of at most {len(settled.seeds)} seeds: {primary.sentence}", soft_wrap=True)
+        if primary.verdict in DECIDED:
+            console.print(f"Decided at n = {primary.size:,}: no more seeds are needed", soft_wrap=True)
+            return results
+        _check_hope(primary)
+        if count == len(settled.seeds):
+            break
+    assert settled is not None
+    console.print(f"Not decided with all {len(settled.seeds)} planned seeds", soft_wrap=True)
+    return results
+
+
+def _check_hope(primary: SizedComparison) -> None:
+    """Seeds cannot help where a verdict is forbidden."""
+    if primary.verdict == "no verdict":
+        raise InputError(f"protocol.until_decided: more seeds decide nothing, as {primary.reason}")

@@ -1,0 +1,185 @@
+"""What is settled before anybody looks: which comparison decides, over how many seeds, and how close is equal."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from vit_vs_cnn.config.experiment import Experiment
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.files import write_text
+from vit_vs_cnn.runs.cell import Cell
+from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT, Plan
+from vit_vs_cnn.statistics.verdict import Comparison, Terms, corrected
+
+NAME = "design.json"
+Compared = TypeVar("Compared", bound=Comparison)
+#: Two contenders and a training size.
+Key = tuple[str, str, int]
+
+
+@dataclass(frozen=True)
+class Design:
+    """What is settled before the first look; a look is possible once three seeds of anything are finished.
+
+    All pairs of contenders at all sizes are judged together. One of these comparisons, the primary, has half of the 5 %
+    to itself; the others share the other half.
+
+    Arguments:
+        seeds: planned, in the order in which they are looked at.
+        on_the_way: whether verdicts are given before all of them are there.
+        contenders, train_sizes: of the grid.
+        size, pair: the primary comparison; None where there is but one contender.
+        equivalence_points: contenders closer than these points are equivalent.
+        budget: the longest, with which contenders are compared; empty where older versions did not note it.
+        departures: what was changed behind the first look, a sentence each; verdicts go by what was settled.
+    """
+
+    seeds: tuple[int, ...]
+    on_the_way: bool
+    contenders: tuple[str, ...]
+    train_sizes: tuple[int, ...]
+    size: int | None
+    pair: tuple[str, str] | None
+    equivalence_points: float
+    budget: str = ""
+    departures: tuple[str, ...] = ()
+
+    def terms(self, there: Sequence[int], obstacle: str | None) -> Terms:
+        """On what terms two contenders are compared that have these seeds in common, those beyond the plan included."""
+        plan = Plan(len(self.seeds), self.on_the_way)
+        later, margin = len({*there} - {*self.seeds}), self.equivalence_points / 100
+        if later == len(there):
+            return Terms(None, 0, margin, obstacle or "none of their seeds was planned")
+        return Terms(plan, later, margin, obstacle)
+
+
+def terms_of(design: Design | None, there: Sequence[int], obstacle: str | None) -> Terms:
+    """``Design.terms``; without a design the seeds that are there are looked at once."""
+    return Terms(obstacle=obstacle) if design is None else design.terms(there, obstacle)
+
+
+def judged(family: Sequence[Compared], keys: Sequence[Key], design: Design | None) -> list[Compared]:
+    """The comparisons of an experiment judged together, those that are not finished yet counted in.
+
+    Arguments:
+        keys: of each, both contenders in either order.
+        design: None to give all the same share of the error.
+    """
+    if design is None:
+        return corrected(family)
+    pairs = math.comb(len({*design.contenders, *(name for key in keys for name in key[:2])}), 2)
+    count = max(1, pairs * len({*design.train_sizes, *(size for *_, size in keys)}))
+    wanted = None if design.pair is None else ({*design.pair}, design.size)
+    first = next((i for i, key in enumerate(keys) if ({*key[:2]}, key[2]) == wanted), None)
+    if count == 1 or design.pair is None or not {*design.pair} <= {*design.contenders}:
+        return corrected(family, [1 / count] * len(family), primary=first, count=count)
+    weights = [0.5 if i == first else 0.5 / (count - 1) for i in range(len(family))]
+    return corrected(family, weights, primary=first, count=count)
+
+
+def design_of(experiment: Experiment, sizes: Mapping[int | str, int]) -> Design:
+    """What a config settles.
+
+    Arguments:
+        sizes: how many images each of ``protocol.train_sizes`` is.
+
+    Raises:
+        InputError: the primary comparison is none that is run.
+    """
+    protocol, primary = experiment.protocol, experiment.protocol.primary
+    size = max(sizes.values())
+    if primary.train_size is not None:
+        size = sizes.get(primary.train_size, primary.train_size)
+        if size not in sizes.values():
+            named = ", ".join(map(str, sizes))
+            raise InputError(f"protocol.primary.train_size: {size} is none of protocol.train_sizes ({named})")
+    names = primary.contenders or list(experiment.contenders)[:2]
+    return Design(
+        seeds=protocol.planned_seeds,
+        on_the_way=protocol.looks_on_the_way,
+        contenders=tuple(experiment.contenders),
+        train_sizes=tuple(sorted({*sizes.values()})),
+        size=int(size) if len(names) > 1 else None,
+        pair=(names[0], names[1]) if len(names) > 1 else None,
+        equivalence_points=protocol.equivalence_points,
+        budget=protocol.budget.largest.text,
+    )
+
+
+def settle(new: Design, cells: Sequence[Cell]) -> Design:
+    """Record the design of a grid, unless one is recorded that its results can have been looked at by: that one stands.
+
+    Arguments:
+        cells: of the grid.
+
+    Raises:
+        InputError: the one that is recorded can't be read.
+    """
+    folder = cells[0].experiment.folder
+    old = read_design(folder)
+    if old is not None and _seen(old, cells):
+        new = _kept(old, new)
+    write_text(folder / NAME, json.dumps(dataclasses.asdict(new), indent=1) + "\n")
+    return new
+
+
+def _seen(old: Design, cells: Sequence[Cell]) -> bool:
+    """Whether three seeds of any contender, size and budget are finished: recorded seeds, with today's recipes."""
+    places = {(cell.contender, cell.train_size, cell.budget.text): cell for cell in cells}
+    return any(
+        sum(dataclasses.replace(cell, seed=seed).has_result for seed in old.seeds) >= SEEDS_FOR_A_VERDICT
+        for cell in places.values()
+    )
+
+
+def _kept(old: Design, new: Design) -> Design:
+    told = [
+        f"{what} changed from {_text(getattr(old, name))} to {_text(getattr(new, name))} after a look was possible"
+        for name, what in (
+            ("seeds", "the planned seeds"),
+            ("on_the_way", "whether verdicts come on the way"),
+            ("size", "the size of the primary comparison"),
+            ("pair", "the pair of the primary comparison"),
+            ("equivalence_points", "the margin of equivalence"),
+            ("budget", "the longest budget"),
+        )
+        if getattr(old, name) not in ("", getattr(new, name))
+    ]
+    departures = tuple(dict.fromkeys([*old.departures, *told]))
+    grid = {"contenders": new.contenders, "train_sizes": new.train_sizes, "budget": new.budget}
+    return dataclasses.replace(old, **grid, departures=departures)
+
+
+def _text(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def read_design(folder: Path) -> Design | None:
+    """What was settled for the experiment of a folder; None for one that is older than this.
+
+    Raises:
+        InputError: the file can't be read.
+    """
+    path = folder / NAME
+    if not path.exists():
+        return None
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        built: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+        }
+        return _checked(Design(**built))
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise InputError(f"{path} is not the design of an experiment: {error}") from error
+
+
+def _checked(design: Design) -> Design:
+    if not design.seeds or not all(isinstance(seed, int) for seed in (*design.seeds, *design.train_sizes)):
+        raise ValueError("seeds and train_sizes must be whole numbers, and some seeds")
+    if not design.equivalence_points > 0 or (design.pair is not None and len(design.pair) != 2):
+        raise ValueError("equivalence_points must be above 0, and pair two contenders")
+    return design
