@@ -216,3 +216,12 @@ def test_a_browser_reads_the_page_on_a_desk_and_on_a_phone(tmp_path):
                 assert_readable(look)
                 assert len(look.figures) == 8
                 assert NASTY in look.text
+
+
+def test_in_the_dark_figures_are_turned_round_and_pictures_are_not():
+    pictures = [Picture(_plot(), "", "a curve"), Picture(_plot(), "", "a photograph", formats=("png",))]
+    document = Document("Dark")
+    document.add(*pictures)
+    found = re.findall(r"<img( class=\"drawn\")? src", page_of(document))
+    assert [bool(one) for one in found] == [True, False]
+    assert "img.drawn { filter: invert" in page_of(document)

@@ -123,7 +123,9 @@ def test_files_that_were_left_out_stand_on_the_page_once(tmp_path):
 
 def test_the_page_opens_with_the_answer_and_has_every_part(reported):
     html = (reported / "report" / "index.html").read_text()
-    lead = re.search(r'<div class="lead"><p>(.*?)</p>', html)
+    recommended, lead = (re.search(rf'<div class="lead">{before}<p>(.*?)</p>', html) for before in ("", "<p>.*?</p>"))
+    assert recommended is not None
+    assert recommended.group(1).startswith("Train the ResNet.")
     assert lead is not None
     assert "both from scratch, 23 steps each: with 470 images" in lead.group(1)
     assert "Every run has 23 steps: 6.44 epochs at n = 50 and 0.685 at 470." in html
@@ -131,7 +133,8 @@ def test_the_page_opens_with_the_answer_and_has_every_part(reported):
     assert "too few validation images to rule out 2 points" in html
     assert lead.group(1).count(". ") >= 1
     for heading in (
-        "Learning curves|Training curves|What more data would change|Fits|Accuracy and cost|"
+        "Who is ahead|Learning curves|Image by image|Training curves|What more data would change|Fits|"
+        "Accuracy and cost|"
         "Near-duplicates|Protocol and budgets|Cells|"
         "How it was measured|Files"
     ).split("|"):

@@ -58,10 +58,11 @@ def recorded(path: Path, *, in_json: bool) -> None:
 
 
 def _table(results: list[dict[str, Any]], analysis: "Analysis", folder: Path) -> None:
+    from vit_vs_cnn.regimes.recommendation import recommendation
     from vit_vs_cnn.reporting.tables import comparison_lines, equal_time_lines, print_table
 
     print_table(results, analysis, title=folder.resolve().name, console=_console())
-    _say(*comparison_lines(analysis), *equal_time_lines(results, analysis))
+    _say(*comparison_lines(analysis), *equal_time_lines(results, analysis), recommendation(analysis))
 
 
 def tune(found: "Experiment") -> None:

@@ -146,6 +146,8 @@ def analyse(
     laws = [law for draws in by_contender for law in power_laws(draws)]
     curves = [learning_curve(measured, name) for name in measured.contenders]
     convergence = convergence_of(ordered)
+    judged = comparisons(measured, ordered, design)
+    ahead = {(one.leader, one.follower, one.size) for one in judged if one.verdict == "ahead"}
     return Analysis(
         contenders=measured.contenders,
         sizes=measured.sizes,
@@ -160,8 +162,8 @@ def analyse(
         same_steps=same_steps(ordered),
         curves=tuple(curves),
         laws=tuple(laws),
-        pairs=tuple(_pairs(drawn, comparisons(measured, ordered, design), budgets, convergence)),
-        frontier=tuple(cost_frontier(ordered, curves)),
+        pairs=tuple(_pairs(drawn, judged, budgets, convergence)),
+        frontier=tuple(cost_frontier(ordered, curves, ahead)),
         warnings=(
             *(f"{told}." for told in few_classes),
             *(f"Exploratory: {told}; verdicts go by what was settled before." for told in _departures(design)),

@@ -30,7 +30,7 @@ def answer(analysis: Analysis, *, names: Mapping[str, str] | None = None, own_im
     pair = headline(analysis)
     if pair is None:
         return _alone(analysis, names)
-    called = {name: _called(name, names) for name in (pair.ahead, pair.behind)}
+    called = {name: called_by(name, names) for name in (pair.ahead, pair.behind)}
     plain = {name: display_name(name, names) for name in called}
     networks = {network.contender: network for network in analysis.networks}
     compared = introduction(networks[pair.ahead], networks[pair.behind], plain)
@@ -57,9 +57,8 @@ def _alone(analysis: Analysis, names: Mapping[str, str] | None) -> str:
     curve = analysis.curves[0]
     point = curve.points[-1]
     value, low, high = (100 * a for a in (point.accuracy.value, point.accuracy.low, point.accuracy.high))
-    reached = (
-        f"With {point.size:,} images {_called(curve.contender, names)} reaches {value:.1f} % ({low:.1f} to {high:.1f})."
-    )
+    called = called_by(curve.contender, names)
+    reached = f"With {point.size:,} images {called} reaches {value:.1f} % ({low:.1f} to {high:.1f})."
     why = "no two contenders share a size and a seed" if len(analysis.contenders) > 1 else "there is one contender"
     return f"{reached} Nothing is compared: {why}."
 
@@ -85,7 +84,7 @@ def _first_sentence(analysis: Analysis, pair: Pair, called: Mapping[str, str], o
             f"{comparison.why_no_verdict}."
         )
     next_of = f", the next of {len(analysis.contenders)}" if len(analysis.contenders) > 2 else ""
-    held, costs = _at_equal_costs(pair, comparison.leader, behind)
+    held, costs = at_equal_costs(pair, comparison.leader, behind)
     if not held:
         return f"{place} {ahead} came out {lead} above {behind}{next_of} ({interval}){costs}."
     if next_of:
@@ -93,7 +92,7 @@ def _first_sentence(analysis: Analysis, pair: Pair, called: Mapping[str, str], o
     return f"{place} {ahead} is ahead by {lead} ({interval}){costs}."
 
 
-def _at_equal_costs(pair: Pair, leader: str, behind: str) -> tuple[bool, str]:
+def at_equal_costs(pair: Pair, leader: str, behind: str) -> tuple[bool, str]:
     """Whether a lead that is shown holds at equal steps and at equal training FLOPs, and the words for that.
 
     Who leads with less of a cost leads with equally much, too: more training would not take it back.
@@ -236,7 +235,8 @@ def _rounded(size: float | None) -> str:
     return f"{float(f'{size:.2g}'):,.0f}"
 
 
-def _called(name: str, names: Mapping[str, str] | None) -> str:
+def called_by(name: str, names: Mapping[str, str] | None) -> str:
+    """``the ResNet``: a contender in a sentence."""
     return f"the {display_name(name, names)}"
 
 

@@ -16,6 +16,7 @@ from vit_vs_cnn.regimes.answer import answer
 from vit_vs_cnn.regimes.budgets import Budgets
 from vit_vs_cnn.regimes.comparison import SizedComparison, comparisons
 from vit_vs_cnn.regimes.measurements import in_order, load_answers, measurements_of
+from vit_vs_cnn.regimes.recommendation import recommendation
 from vit_vs_cnn.runs.cell import budget_of
 from vit_vs_cnn.runs.design import read_design
 from vit_vs_cnn.runs.ledger import account_of, test_set_of
@@ -63,6 +64,11 @@ class Findings:
         """
         source = read_config(self.folder / "experiment.yaml")["data"]["source"]
         return answer(self.analysis, own_images=source == "folder")
+
+    @property
+    def recommendation(self) -> str:
+        """What to do, in plain words."""
+        return recommendation(self.analysis)
 
     def frame(self) -> "pandas.DataFrame":
         """One row for each finished cell: contender, training size, seed, accuracy, and all else that was measured."""

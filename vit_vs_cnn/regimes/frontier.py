@@ -1,7 +1,7 @@
 """Accuracy against what it costs, and who is beaten on both counts."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ class FrontierPoint:
         cost: a name of ``COSTS``.
         value: mean over its seeds.
         accuracy: mean over its seeds.
-        is_on_frontier: no contender with the same data is at least as accurate and as cheap, and better in one.
+        is_on_frontier: no contender with the same data costs as little and is ahead by a verdict.
     """
 
     contender: str
@@ -41,8 +41,14 @@ class FrontierPoint:
         return dataclasses.asdict(self)
 
 
-def cost_frontier(results: Sequence[Mapping[str, Any]], curves: Sequence[LearningCurve]) -> list[FrontierPoint]:
-    """A point for each contender, size and cost that is known for all contenders."""
+def cost_frontier(
+    results: Sequence[Mapping[str, Any]], curves: Sequence[LearningCurve], ahead: Collection[tuple[str, str, int]]
+) -> list[FrontierPoint]:
+    """A point for each contender, size and cost that is known for all contenders.
+
+    Arguments:
+        ahead: who is ahead of whom at which size, by a verdict: a gap that is none beats nobody.
+    """
     found = []
     accuracy = {(curve.contender, point.size): point.accuracy.value for curve in curves for point in curve.points}
     for cost in COSTS:
@@ -50,18 +56,13 @@ def cost_frontier(results: Sequence[Mapping[str, Any]], curves: Sequence[Learnin
             continue
         means = {key: _mean_cost(results, cost, *key) for key in accuracy}
         for (contender, size), value in means.items():
-            rivals = [(means[key], accuracy[key]) for key in means if key[1] == size and key[0] != contender]
-            mine = (value, accuracy[contender, size])
-            beaten = any(_beats(rival, mine) for rival in rivals)
-            found.append(FrontierPoint(contender, size, cost, *mine, is_on_frontier=not beaten))
+            rivals = [name for name, n in means if n == size and means[name, n] <= value]
+            beaten = any((rival, contender, size) in ahead for rival in rivals)
+            point = FrontierPoint(contender, size, cost, value, accuracy[contender, size], is_on_frontier=not beaten)
+            found.append(point)
     return found
 
 
 def _mean_cost(results: Sequence[Mapping[str, Any]], cost: str, contender: str, size: int) -> float:
     values = [float(r[cost]) for r in results if r["contender"] == contender and r["train_size"] == size]
     return sum(values) / len(values)
-
-
-def _beats(rival: tuple[float, float], mine: tuple[float, float]) -> bool:
-    (their_cost, their_accuracy), (cost, accuracy) = rival, mine
-    return their_cost <= cost and their_accuracy >= accuracy and rival != mine

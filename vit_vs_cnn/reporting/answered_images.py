@@ -49,29 +49,21 @@ def blocks_of_images(found: Findings, pool: Pool | None = None) -> list[Block]:
     one_each = [members[0] for members in groups.values()]
     known = looks(found.analysis.contenders)
     known |= {display_name(name): look for name, look in known.items()}
-    pictures = Picture(
-        pictures_figure(choose_pictures(one_each), one_each, test),
-        f"Test images drawn at random from a fixed seed: one alone is right, or none is. Networks of {size}, the first "
-        "seed.",
-        "test images with their class and what each network says",
-        "pictures",
-        ("png", "svg"),
-    )
-    blocks: list[Block] = [
-        pictures,
-        Picture(
-            classes_figure(classes, known),
-            f"Accuracy by class at {size}, mean over the seeds; the class where they differ most on top.",
-            "accuracy of each contender by class",
-            "classes",
-        ),
-    ]
+    blocks: list[Block] = []
+    if chosen := choose_pictures(one_each):
+        told = (
+            f"Test images drawn from a fixed seed: one alone is right, or none is. Networks of {size}, the first seed."
+        )
+        alt = "test images with their class and what each network says"
+        drawn = pictures_figure(chosen, one_each, test)
+        blocks.append(Picture(drawn, told, alt, "pictures", ("png", "svg")))
+    told = f"Accuracy by class at {size}, mean over the seeds; the class where they differ most on top."
+    blocks.append(Picture(classes_figure(classes, known), told, "accuracy of each contender by class", "classes"))
     if len(test.class_names) <= MOST_CLASSES:
         counts = {name: confusion(members, len(test.class_names)) for name, members in groups.items()}
         told = f"What is taken for what at {size}, in per cent of the true class, over all seeds."
-        blocks.append(
-            Picture(confusion_figure(counts, test.class_names), told, "confusion of each contender", "confusion")
-        )
+        drawn = confusion_figure(counts, test.class_names)
+        blocks.append(Picture(drawn, told, "confusion of each contender", "confusion"))
     return [*blocks, _table(classes, size)]
 
 

@@ -139,6 +139,11 @@ class Picture(Block):
     name: str = ""
     formats: Sequence[str] = ("svg", "png")
 
+    @property
+    def is_drawn(self) -> bool:
+        """Whether it is lines and letters, which a page in the dark turns round; photographs stay as they are."""
+        return isinstance(self.source, Figure) and self.formats[0] == "svg"
+
 
 @dataclass(frozen=True)
 class Gallery(Block):

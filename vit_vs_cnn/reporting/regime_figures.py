@@ -38,9 +38,9 @@ def regime_figures(analysis: Analysis, names: Names = None) -> dict[str, Figure]
         figures["training_curves"] = training_curves(analysis, names)
     if analysis.budgets:
         figures["more_training"] = more_training(analysis, names)
-    if pair is not None:
+    if pair is not None and len(pair.comparisons) > 1:
         figures["difference"] = difference(pair, names)
-        if any(m.state not in WHY_NONE for m in pair.multipliers):
+        if any(m.state not in WHY_NONE for m in pair.multipliers if m.method == "interpolation"):
             figures["data_multiplier"] = data_multiplier(pair, names)
     if analysis.laws:
         figures["residuals"] = residuals(analysis, names)
@@ -51,6 +51,8 @@ def regime_figures(analysis: Analysis, names: Names = None) -> dict[str, Figure]
 
 def learning_curves(analysis: Analysis, names: Names = None) -> Figure:
     """Accuracy over log n: means with 95 % intervals, single seeds as dots, and the fitted power laws."""
+    if len(analysis.sizes) == 1:
+        return _one_size(analysis, names)
     figure, axis = _figure("Accuracy and labelled images")
     for curve in analysis.curves:
         look = looks(analysis.contenders)[curve.contender]
@@ -63,6 +65,25 @@ def learning_curves(analysis: Analysis, names: Names = None) -> Figure:
     axis.set(xlabel="labelled images", ylabel="accuracy, %")
     _log_axis(axis, analysis.sizes)
     _legend(axis, [model for model in DASHES if any(law.model == model for law in analysis.laws)])
+    return figure
+
+
+def _one_size(analysis: Analysis, names: Names) -> Figure:
+    """A row for each contender: there is nothing to draw it over."""
+    figure, (axis,) = plain_axes(SIZE[0], 1.2 + 0.5 * len(analysis.curves))
+    for row, curve in enumerate(analysis.curves):
+        (point,), look = curve.points, looks(analysis.contenders)[curve.contender]
+        value, low, high = _percent([point.accuracy.value, point.accuracy.low, point.accuracy.high])
+        error = [[max(0, value - low)], [max(0, high - value)]]
+        axis.errorbar(value, row, xerr=error, ls="none", ms=7, elinewidth=1.5, **look.line)
+        if len(point.by_seed) > 1:
+            axis.plot(
+                _percent(point.by_seed), [row + 0.2] * len(point.by_seed), ".", color=look.colour, ms=4, alpha=0.5
+            )
+    axis.set_yticks(range(len(analysis.curves)), [display_name(c.contender, names) for c in analysis.curves])
+    axis.set_ylim(len(analysis.curves) - 0.5, -0.5)
+    axis.set_xlabel("accuracy, %, with 95 % intervals")
+    axis.set_title(f"Accuracy with {analysis.sizes[0]:,} images", fontsize=12, loc="left")
     return figure
 
 
@@ -105,16 +126,18 @@ def _draw_crossings(axis: Axes, crossings: Sequence[Crossing], names: Names) -> 
     step = 0.085 * (top - bottom)
     left, right = axis.get_xlim()
     for row, crossing in enumerate(crossings):
-        height, colour = bottom - (row + 2) * step, SERIES[1 + row]
+        place, colour = bottom - (2 * row + 2) * step, SERIES[1 + row]  # its words, and its bar below them
         low, high = crossing.low or left, crossing.high or np.inf
         if low < right:
-            axis.plot([low, min(high, right)], [height, height], color=colour, lw=4, solid_capstyle="butt")
+            bar = [place - 0.8 * step] * 2
+            axis.plot([low, min(high, right)], bar, color=colour, lw=4, solid_capstyle="butt")
         if crossing.size is not None and crossing.size < right:
-            axis.plot(crossing.size, height, "D", color=colour, mec="white", ms=8)
-        axis.text(left, height, f" {crossing.method}: {_crossing_text(crossing)}", fontsize=9, color=GREY, va="center")
+            axis.plot(crossing.size, place - 0.8 * step, "D", color=colour, mec="white", ms=8)
+        axis.text(left, place, f" {crossing.method}: {_crossing_text(crossing)}", fontsize=9, color=GREY, va="center")
     passing = display_name(crossings[0].overtaker, names)
     axis.text(left, bottom - step, f" n*, where {passing} overtakes, by", fontsize=9, color=GREY, va="center")
-    axis.set_ylim(bottom - (len(crossings) + 1.6) * step, top)
+    axis.set_ylim(bottom - (2 * len(crossings) + 1.6) * step, top)
+    axis.set_yticks([tick for tick in axis.get_yticks() if bottom <= tick <= top])
 
 
 def _crossing_text(crossing: Crossing) -> str:
@@ -266,7 +289,7 @@ def cost_frontier(analysis: Analysis, names: Names = None) -> Figure:
             axis.plot(across, up, ms=7, lw=1, label=display_name(contender, names), **look.line)
             ringed = [(p.value, 100 * p.accuracy) for p in points if p.is_on_frontier]
             axis.plot(*zip(*ringed, strict=True), "o", mfc="none", mec="black", ms=13) if ringed else None
-            for p in (points[0], points[-1]):
+            for p in dict.fromkeys((points[0], points[-1])):
                 at = (p.value, 100 * p.accuracy)
                 axis.annotate(f"n = {p.size:,}", at, (10, 0), textcoords="offset points", fontsize=9)
         axis.margins(x=0.25, y=0.12)
@@ -274,7 +297,7 @@ def cost_frontier(analysis: Analysis, names: Names = None) -> Figure:
         axis.set_ylabel("accuracy, %", fontsize=11)
         _log_axis(axis, [p.value for p in analysis.frontier if p.cost == cost], short)
     axes[0].legend(fontsize=9, frameon=False)
-    figure.suptitle("Accuracy and its cost (ringed: not beaten with the same data)", fontsize=12)
+    figure.suptitle("Accuracy and its cost (ringed: not beaten by a verdict, with the same data)", fontsize=12)
     return figure
 
 

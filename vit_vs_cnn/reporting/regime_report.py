@@ -14,6 +14,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.regimes import Findings, display_name, findings_of, multiplier_line
 from vit_vs_cnn.reporting import regime_tables as tables
+from vit_vs_cnn.reporting.answered_images import blocks_of_images
 from vit_vs_cnn.reporting.document import Block, Bullets, Cell, Code, Document, Facts, Link, Picture, Table, Text
 from vit_vs_cnn.reporting.page import write_document
 from vit_vs_cnn.reporting.regime_figures import learning_curves, regime_figures
@@ -126,39 +127,45 @@ def report_document(found: Findings, pool: Pool | None = None) -> Document:
     duplicates = _contamination(found, pool)
     pictures = {name: _picture(name, figure) for name, figure in regime_figures(analysis).items()}
     versus = " against ".join(display_name(name) for name in analysis.contenders)
-    document = Document(f"{config['name']}: {versus}", found.answer, looks=_looks(found))
+    lead = (found.recommendation, found.answer)
+    document = Document(f"{config['name']}: {versus}", lead, looks=_looks(found))
 
     def part(heading: str, figures: Sequence[str], *blocks: Block) -> None:
+        """Figures and sentences; tables are folded away below them, or stand where there is nothing else."""
         drawn = [pictures[name] for name in figures if name in pictures]
-        there = [block for block in blocks if not isinstance(block, Table) or block.rows]
-        if drawn or there:
-            document.section(heading, *drawn, *there)
+        shown = [*drawn, *(block for block in blocks if not isinstance(block, Table))]
+        numbers = [block for block in blocks if isinstance(block, Table) and block.rows]
+        if shown:
+            document.section(heading, *shown)
+            if numbers:
+                with document.folded(f"{heading}: the numbers"):
+                    document.add(*numbers)
+        elif numbers:
+            document.section(heading, *numbers)
 
     if notes := [*_unfinished(status), *analysis.warnings, *found.notes]:
         document.section("Before you read on", Bullets(notes))
-    curves = (tables.curves_table(analysis), tables.differences_table(analysis))
+    document.section("Who is ahead", tables.differences_table(analysis))
     limits = [] if analysis.same_steps is None else [Text(analysis.same_steps)]
-    part("Learning curves", ["learning_curves", "difference"], *limits, *curves)
+    part("Learning curves", ["learning_curves", "difference"], *limits, tables.curves_table(analysis))
+    part("Image by image", [], *blocks_of_images(found, pool))
+    costs = (tables.equal_cost_table(analysis), tables.frontier_table(analysis))
+    part("Accuracy and cost", ["cost_frontier"], *costs)
     part("Training curves", ["training_curves"], tables.convergence_table(analysis))
+    trained = (tables.more_training_table(analysis),) if analysis.budgets else ()
+    part("What more training changed", ["more_training"], *trained)
     multiplier = multiplier_line(analysis, display_name)
     told = [] if multiplier is None else [Text(f"{multiplier[0].upper()}{multiplier[1:]}.")]
     more = (*told, tables.multipliers_table(analysis), tables.crossings_table(analysis))
-    trained = (tables.more_training_table(analysis),) if analysis.budgets else ()
-    part("What more training changed", ["more_training"], *trained)
     part("What more data would change", ["data_multiplier"], *more)
     part("Fits", ["residuals"], tables.laws_table(analysis))
-    part("Accuracy and cost", ["cost_frontier"], tables.equal_cost_table(analysis), tables.frontier_table(analysis))
     part("Near-duplicates", [], *_duplicates(found, duplicates))
     part("Protocol and budgets", [], Facts(_protocol(config, found)), tables.budgets_table(results))
     with document.folded("The config, with every default"):
         told = {key: config[key] for key in TOLD if key in config}
         document.add(Code(yaml.safe_dump(told, sort_keys=False)))
-    part(
-        "Cells",
-        [],
-        tables.cells_table(status.cells, results),
-        Text(account_of(found.folder, test_set_of(results[0])).told),
-    )
+    tested = Text(account_of(found.folder, test_set_of(results[0])).told)
+    part("Cells", [], tested, tables.cells_table(status.cells, results))
     part("How it was measured", [], Text(METHOD), Facts(_environment(results)))
     document.section("Files", Bullets(_links(document)))
     return document

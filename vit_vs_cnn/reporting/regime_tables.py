@@ -8,6 +8,7 @@ import numpy as np
 from vit_vs_cnn.regimes import Analysis, Crossing, display_name
 from vit_vs_cnn.regimes.budgets import COST_NAMES
 from vit_vs_cnn.regimes.convergence import LITTLE
+from vit_vs_cnn.regimes.crossing import NEAR
 from vit_vs_cnn.regimes.frontier import COSTS
 from vit_vs_cnn.regimes.multiplier import WHY_NONE, Multiplier
 from vit_vs_cnn.reporting.document import Table
@@ -74,7 +75,8 @@ def differences_table(analysis: Analysis) -> Table:
             found = [*_percent(c.lead, sign=True), *p, str(c.seeds), gap]
             rows.append([f"{c.size:,}", *names, *found, f"{verdict}{' (primary)' * c.primary}"])
     title = (
-        "Who has the higher accuracy, by how many points, on the same images with the same seeds. p is that of the "
+        "Who has the higher accuracy, by how many points, on the same images with the same seeds and the same budget "
+        "(equal compute: under accuracy and cost). p is that of the "
         "line by itself; corrected, as the verdict is, it allows for all pairs and sizes (Holm, half of the error for "
         "the primary comparison) and for looks on the way. Would show: the gap that these seeds find in 80 % of cases"
     )
@@ -137,7 +139,7 @@ def frontier_table(analysis: Analysis) -> Table:
     for p in analysis.frontier:
         numbers = [f"{p.size:,}", f"{p.value:.4g}", percent(p.accuracy)]
         rows.append([COSTS[p.cost], display_name(p.contender), *numbers, "yes" if p.is_on_frontier else "no"])
-    title = "Accuracy and its cost; on the frontier is who no other beats in both with the same data"
+    title = "Accuracy and its cost; off the frontier is who another one, as cheap, is ahead of by a verdict"
     columns = ["cost", "contender", "n", "value", "accuracy, %", "on the frontier"]
     return Table(title, columns, rows, "cost_frontier")
 
@@ -250,6 +252,8 @@ def _multiplier(m: Multiplier) -> list[str]:
 
 def _crossing(c: Crossing) -> list[str]:
     smallest, largest = c.range
+    if c.state == "far extrapolated":  # a number would be a guess
+        return [f"none up to {NEAR * largest:,}", "", "", c.state]
     beyond = f"> {largest:,}" if c.method == "interpolation" else "never"
     found = "none" if c.size is None else _three(c.size)
     low = f"< {smallest:,}" if c.low is None else _three(c.low)

@@ -1,0 +1,56 @@
+"""What to do, in plain words, in all its variants."""
+
+import pytest
+
+from tests.regimes.tables import RISING, law_table, seeded, validated
+from tests.regimes.test_budgets import FOUR_TIMES, grid
+from vit_vs_cnn.regimes import analyse
+from vit_vs_cnn.regimes.recommendation import recommendation
+
+TABLE = law_table((500, 4000), resnet=(0.5, 0.25, 0.0), vit=(0.5, 0.2, 0.0))
+ALIKE = law_table((500, 4000), resnet=(0.5, 0.25, 0.0), vit=(0.5, 0.25, 0.0))
+
+
+def told(results):
+    return recommendation(analyse(results, resamples=50))
+
+
+def test_a_network_is_named_where_it_is_ahead_by_a_verdict():
+    assert told(validated(seeded(TABLE, seeds=5, images=10_000))) == "Train the ResNet."
+
+
+def test_a_budget_that_was_too_short_is_said_with_it():
+    text = told(validated(seeded(TABLE, seeds=5, images=10_000), RISING))
+    assert text.startswith("Train the ResNet. But the ResNet and the ViT were still improving when the budget ended")
+
+
+def test_a_lead_at_equal_steps_alone_is_no_recommendation():
+    unknown = grid({("resnet", 400): 0.7, ("vit", 400): 0.6})
+    assert told(unknown) == "Train the ResNet if its compute does not matter; at equal compute nothing is decided."
+    assert told(FOUR_TIMES) == "Choose by what you pay for: by steps the ResNet is ahead, by compute the ViT."
+
+
+def test_equals_are_told_apart_by_what_they_cost():
+    macs = {"resnet": 48_000_000, "vit": 12_000_000}
+    runs = seeded(ALIKE, seeds=10, images=1_000_000, spread=0.0005)
+    text = told([r | {"macs": macs[r["contender"]], "parameters": 1} for r in runs])
+    assert text.startswith("Either will do: the ")
+    assert text.endswith("For an image the ViT takes 4 times fewer multiply-accumulates.")
+
+
+def test_what_is_not_shown_is_not_recommended():
+    text = told(seeded(ALIKE, seeds=3, images=1009, spread=0.02))
+    assert text.startswith("Neither is shown to be better: take the one that suits you, or run more seeds (a gap of ")
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_fewer_than_three_seeds_are_asked_for(seeds):
+    text = told(seeded(TABLE, seeds=seeds))
+    assert text.startswith("No recommendation yet: ")
+    assert text.endswith("3 seeds allow a verdict (--protocol.seeds '[0, 1, 2]').")
+
+
+def test_unfair_runs_and_single_contenders_have_none():
+    unequal = [r | {"trials": 12 if r["contender"] == "vit" else 1} for r in seeded(TABLE)]
+    assert told(unequal) == "No recommendation: their recipes had unequal trials (1, 12)."
+    assert told(seeded({"vit": {7: 0.5}})) == "No recommendation: nothing is compared."

@@ -1,0 +1,93 @@
+"""Images of noise with labels drawn at random: whatever is done with them, nothing says more than chance."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vit_vs_cnn.cli import main
+
+CLASSES, OF_EACH, SIDE = ("left", "right"), 97, 8
+SMALL = """
+name: noise
+output: {output}
+data:
+  source: folder
+  root: {root}
+  validation_fraction: 0.3
+  folder: {{image_size: 8, test_fraction: 0.3, cache: {cache}, split_seed: {split}}}
+protocol: {{train_sizes: [all], seeds: [0, 1, 2], budget: {{steps: 12}}, batch_size: 16}}
+contenders:
+  vit:
+    model: {{name: vit_nano, patch_size: 4, embed_dim: 12, depth: 1, num_heads: 3}}
+    search: {{optimizer.lr: {{low: 1e-3, high: 1e-1, log: true}}}}
+  resnet:
+    model: {{name: resnet8, width: 2}}
+    search: {{optimizer.lr: {{low: 1e-3, high: 1e-1, log: true}}}}
+trainer: {{logger: false, accelerator: cpu}}
+"""
+
+
+@pytest.fixture(scope="module")
+def noise(tmp_path_factory):
+    """A config of a folder of noise, ready to run, and what came of it."""
+    root = tmp_path_factory.mktemp("noise")
+    draw = np.random.default_rng(11)
+    for name in CLASSES:
+        (root / "images" / name).mkdir(parents=True)
+        for number in range(OF_EACH):
+            pixels = draw.integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(root / "images" / name / f"{number}.png")
+    assert main(["train", "--config", str(_config(root))]) == 0
+    return root
+
+
+def _config(root: Path, *, split: int = 0) -> Path:
+    path = root / f"noise{split}.yaml"
+    places = {"output": root / "runs", "root": root / "images", "cache": root / "cache"}
+    path.write_text(SMALL.format(**places, split=split))
+    return path
+
+
+def _no_more_than_chance(report: Path) -> None:
+    analysis = json.loads((report / "analysis.json").read_text())
+    for curve in analysis["curves"]:
+        for point in curve["points"]:
+            assert point["accuracy"]["low"] < 0.5 < point["accuracy"]["high"]
+    assert {c["verdict"] for pair in analysis["pairs"] for c in pair["comparisons"]} == {"no difference shown"}
+    assert re.search(r'<div class="lead"><p>Neither is shown to be better', (report / "index.html").read_text())
+
+
+def test_training_says_no_more_than_chance(noise, capsys):
+    _no_more_than_chance(noise / "runs" / "noise" / "report")
+
+
+@pytest.mark.slow
+def test_tuning_on_noise_finds_no_network_better(noise, capsys):
+    words = ["--config", str(_config(noise)), "--name", "tuned", "--protocol.trials", "3"]
+    assert main(["train", *words]) == 0
+    _no_more_than_chance(noise / "runs" / "tuned" / "report")
+
+
+@pytest.mark.slow
+def test_decide_on_noise_recommends_nothing(noise, capsys):
+    words = ["--config", str(_config(noise)), "--name", "decide", "--minutes", "30", "--protocol.budget.steps", "12"]
+    assert main(["train", *words, "--protocol.train_sizes", "[all]", "--protocol.seeds", "[3, 4, 5]"]) == 0
+    _no_more_than_chance(noise / "runs" / "decide" / "report")
+
+
+def test_compare_shows_no_difference_on_noise(noise, capsys):
+    assert main(["compare", str(noise / "runs" / "noise"), "--parts", "accuracy", "--json"]) == 0
+    (pair,) = json.loads(capsys.readouterr().out)["accuracy"]["pairs"]
+    assert pair["comparison"]["verdict"] == "no difference shown"
+
+
+def test_weights_that_have_seen_the_test_images_are_refused(noise, capsys):
+    """With other splits test images of one run are training images of the next: 80 % on random labels, once."""
+    start = next((noise / "runs" / "noise" / "cells").glob("resnet-*-s0-*/checkpoints/last.ckpt"))
+    words = ["--config", str(_config(noise, split=1)), "--name", "started"]
+    assert main(["train", *words, "--contenders.resnet.starts_from", str(start)]) == 2
+    assert re.search(r"were trained on \d+ of the \d+ images that resnet-n136-s0 is", capsys.readouterr().err)

@@ -1,0 +1,75 @@
+"""What to do, in plain words: the first thing that a reader is told."""
+
+from collections.abc import Iterator, Mapping
+
+from vit_vs_cnn.experiments.matching import EQUAL
+from vit_vs_cnn.regimes.analysis import Analysis, Pair
+from vit_vs_cnn.regimes.answer import at_equal_costs, called_by, headline
+from vit_vs_cnn.statistics.verdict import SEEDS_FOR_A_VERDICT
+
+
+def recommendation(analysis: Analysis, *, names: Mapping[str, str] | None = None) -> str:
+    """Which of the two networks of the answer to train, or what it would take to say.
+
+    It names a network only where that is ahead by a verdict, at equal steps and at equal training FLOPs.
+
+    Arguments:
+        names: how to call the contenders, where not by their own names.
+    """
+    pair = headline(analysis)
+    if pair is None:
+        return "No recommendation: nothing is compared."
+    comparison = pair.at_largest
+    leader, follower = (called_by(name, names) for name in (comparison.leader, comparison.follower))
+    match comparison.verdict:
+        case "ahead":
+            held, _ = at_equal_costs(pair, comparison.leader, follower)
+            told = f"Train {leader}." if held else _by_cost(pair, leader, follower)
+            return " ".join([told, *_unsettled(analysis, pair, names)])
+        case "equivalent":
+            return " ".join(
+                [f"Either will do: {leader} and {follower} are equally good here.", *_cheaper(analysis, pair, names)]
+            )
+        case "no difference shown":
+            return (
+                f"Neither is shown to be better: take the one that suits you, or run more seeds "
+                f"({comparison.what_would_show})."
+            )
+        case "descriptive only":
+            seeds = ", ".join(map(str, range(SEEDS_FOR_A_VERDICT)))
+            return (
+                f"No recommendation yet: {comparison.why_no_verdict}. {SEEDS_FOR_A_VERDICT} seeds allow a verdict "
+                f"(--protocol.seeds '[{seeds}]')."
+            )
+    return f"No recommendation: {comparison.why_no_verdict}."
+
+
+def _by_cost(pair: Pair, leader: str, follower: str) -> str:
+    """Where a lead at equal steps does not hold at equal compute."""
+    for one in pair.at_equal:
+        if one.size == pair.at_largest.size and one.difference is not None:
+            lead = one.difference if pair.ahead == pair.at_largest.leader else -one.difference
+            if lead.high < 0:
+                return f"Choose by what you pay for: by steps {leader} is ahead, by compute {follower}."
+    return f"Train {leader} if its compute does not matter; at equal compute nothing is decided."
+
+
+def _unsettled(analysis: Analysis, pair: Pair, names: Mapping[str, str] | None) -> Iterator[str]:
+    """Which of both was still improving at that size."""
+    improving = [
+        called_by(c.contender, names)
+        for c in analysis.convergence
+        if c.contender in (pair.ahead, pair.behind) and c.size == pair.at_largest.size and c.state == "still improving"
+    ]
+    if improving:
+        told = f"{' and '.join(improving)} {'was' if len(improving) == 1 else 'were'} still improving"
+        yield f"But {told} when the budget ended: a longer one may change this."
+
+
+def _cheaper(analysis: Analysis, pair: Pair, names: Mapping[str, str] | None) -> Iterator[str]:
+    """Which of two equals computes less."""
+    macs = {n.contender: n.macs for n in analysis.networks if n.contender in (pair.ahead, pair.behind) and n.macs}
+    if len(macs) == 2 and max(macs.values()) > EQUAL * min(macs.values()):
+        cheap = min(macs, key=lambda name: macs[name])
+        ratio = max(macs.values()) / min(macs.values())
+        yield f"For an image {called_by(cheap, names)} takes {ratio:.2g} times fewer multiply-accumulates."
