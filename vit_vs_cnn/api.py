@@ -116,8 +116,8 @@ def report(folder: Place, output: Place | None = None) -> "Findings":
     A warning says where it cannot be written.
 
     Arguments:
-        folder: of the experiment; on the command line also a recorded results.csv, which is only printed.
-        output: where the report goes; the experiment's report/ if it is not named.
+        folder: of the experiment; on the command line also a recorded results.csv, which is printed.
+        output: where the report goes; the experiment's report/ if it is not named, and nowhere for a recorded table.
 
     Raises:
         InputError: no experiment there, or none of its cells is finished.

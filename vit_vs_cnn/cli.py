@@ -102,7 +102,9 @@ def _run(name: str, words: list[str]) -> None:
         print(yaml.safe_dump(values, sort_keys=False), end="")
         return
     if name == "report" and Path(given.paths[0]).is_file():
-        show.recorded(Path(given.paths[0]), in_json=given.options.get("json", False))
+        output = given.options.get("output")
+        in_json = given.options.get("json", False)
+        show.recorded(Path(given.paths[0]), in_json=in_json, output=None if output is None else Path(output))
         return
     try:
         found = command.call(given)

@@ -41,20 +41,22 @@ def report(found: "Findings") -> None:
     _wrote(found.written)
 
 
-def recorded(path: Path, *, in_json: bool) -> None:
-    """The same table and lines from accuracies alone."""
+def recorded(path: Path, *, in_json: bool, output: Path | None) -> None:
+    """The same table and lines from accuracies alone, and a page where a folder for it is named."""
     from vit_vs_cnn.regimes import analyse
     from vit_vs_cnn.regimes.findings import recorded_results
+    from vit_vs_cnn.reporting.regime_report import ACCURACIES_ALONE, write_recorded
 
     results = recorded_results(path)
     if in_json:
         print(as_json(results), end="")
-        return
-    _table(results, analyse(results), path.parent)
-    _say(
-        "note: from accuracies alone: which images were right is not in this table, so the test images' part of an "
-        "interval is that of two test sets, and too wide"
-    )
+    else:
+        _table(results, analyse(results), path.parent)
+        _say(f"note: {ACCURACIES_ALONE[0].lower()}{ACCURACIES_ALONE[1:]}")
+    if output is not None:
+        written = write_recorded(path, output)
+        if not in_json:
+            _wrote(written)
 
 
 def _table(results: list[dict[str, Any]], analysis: "Analysis", folder: Path) -> None:

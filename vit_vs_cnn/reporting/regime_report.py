@@ -12,7 +12,9 @@ from vit_vs_cnn.config.parsing import build
 from vit_vs_cnn.data.folder_layout import in_words
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
-from vit_vs_cnn.regimes import Findings, display_name, findings_of, multiplier_line
+from vit_vs_cnn.regimes import Analysis, Findings, analyse, answer, display_name, findings_of, multiplier_line
+from vit_vs_cnn.regimes.findings import recorded_results
+from vit_vs_cnn.regimes.recommendation import recommendation
 from vit_vs_cnn.reporting import regime_tables as tables
 from vit_vs_cnn.reporting.answered_images import blocks_of_images
 from vit_vs_cnn.reporting.document import Block, Bullets, Cell, Code, Document, Facts, Link, Picture, Table, Text
@@ -75,6 +77,10 @@ METHOD = (
     "followed one by one; as both are of the same images, which are hard or easy at both ends, it is too large rather "
     "than too small."
 )
+ACCURACIES_ALONE = (
+    "From accuracies alone: which images were right is not in this table, so the test images' part of an interval is "
+    "that of two test sets, and too wide"
+)
 NEAR_DUPLICATES = (
     "A test image counts as a near-duplicate where one of the images used shows the same picture: re-encoded, "
     "shifted by up to two pixels of 32, slightly cropped, mirrored, brighter or darker."
@@ -111,7 +117,7 @@ def write_report(
 
 def summary(found: Findings) -> Document:
     """What a notebook shows of findings: the answer, the accuracies and their curves."""
-    document = Document(found.folder.resolve().name, found.answer, looks=_looks(found))
+    document = Document(found.folder.resolve().name, found.answer, looks=_looks(found.analysis))
     document.add(tables.curves_table(found.analysis), _picture("learning_curves", learning_curves(found.analysis)))
     return document
 
@@ -123,56 +129,101 @@ def report_document(found: Findings, pool: Pool | None = None) -> Document:
         InputError: the experiment's config can no longer be read.
     """
     config, status = read_config(found.folder / "experiment.yaml"), read_status(found.folder)
-    analysis, results = found.analysis, found.results
-    duplicates = _contamination(found, pool)
-    pictures = {name: _picture(name, figure) for name, figure in regime_figures(analysis).items()}
-    versus = " against ".join(display_name(name) for name in analysis.contenders)
-    lead = (found.recommendation, found.answer)
-    document = Document(f"{config['name']}: {versus}", lead, looks=_looks(found))
-
-    def part(heading: str, figures: Sequence[str], *blocks: Block) -> None:
-        """Figures and sentences; tables are folded away below them, or stand where there is nothing else."""
-        drawn = [pictures[name] for name in figures if name in pictures]
-        shown = [*drawn, *(block for block in blocks if not isinstance(block, Table))]
-        numbers = [block for block in blocks if isinstance(block, Table) and block.rows]
-        if shown:
-            document.section(heading, *shown)
-            if numbers:
-                with document.folded(f"{heading}: the numbers"):
-                    document.add(*numbers)
-        elif numbers:
-            document.section(heading, *numbers)
-
-    if notes := [*_unfinished(status), *analysis.warnings, *found.notes]:
-        document.section("Before you read on", Bullets(notes))
-    document.section("Who is ahead", tables.differences_table(analysis))
-    limits = [] if analysis.same_steps is None else [Text(analysis.same_steps)]
-    part("Learning curves", ["learning_curves", "difference"], *limits, tables.curves_table(analysis))
-    part("Image by image", [], *blocks_of_images(found, pool))
-    costs = (tables.equal_cost_table(analysis), tables.frontier_table(analysis))
-    part("Accuracy and cost", ["cost_frontier"], *costs)
-    part("Training curves", ["training_curves"], tables.convergence_table(analysis))
-    trained = (tables.more_training_table(analysis),) if analysis.budgets else ()
-    part("What more training changed", ["more_training"], *trained)
-    multiplier = multiplier_line(analysis, display_name)
-    told = [] if multiplier is None else [Text(f"{multiplier[0].upper()}{multiplier[1:]}.")]
-    more = (*told, tables.multipliers_table(analysis), tables.crossings_table(analysis))
-    part("What more data would change", ["data_multiplier"], *more)
-    part("Fits", ["residuals"], tables.laws_table(analysis))
-    part("Near-duplicates", [], *_duplicates(found, duplicates))
-    part("Protocol and budgets", [], Facts(_protocol(config, found)), tables.budgets_table(results))
-    with document.folded("The config, with every default"):
-        told = {key: config[key] for key in TOLD if key in config}
-        document.add(Code(yaml.safe_dump(told, sort_keys=False)))
+    results, duplicates = found.results, _contamination(found, pool)
+    document = _begun(found.analysis, config["name"], (found.recommendation, found.answer))
+    _tell(document, found.analysis, [*_unfinished(status), *found.notes], blocks_of_images(found, pool))
+    _part(document, "Near-duplicates", *_duplicates(found, duplicates))
+    _part(document, "Protocol and budgets", Facts(_protocol(config, found)), tables.budgets_table(results))
+    _tell_config(document, config)
     tested = Text(account_of(found.folder, test_set_of(results[0])).told)
-    part("Cells", [], tested, tables.cells_table(status.cells, results))
-    part("How it was measured", [], Text(METHOD), Facts(_environment(results)))
+    _part(document, "Cells", tested, tables.cells_table(status.cells, results))
+    _part(document, "How it was measured", Text(METHOD), Facts(_environment(results)))
     document.section("Files", Bullets(_links(document)))
     return document
 
 
-def _looks(found: Findings) -> dict[str, Any]:
-    by_name = looks(found.analysis.contenders)
+def write_recorded(path: Path, target: Path) -> list[Path]:
+    """What a recorded table of accuracies says, as a page with its figures and tables, and as analysis.json.
+
+    Which images were right is not in such a table, nor are the images.
+
+    Arguments:
+        path: a results.csv as ``write_report`` writes it, with the experiment.yaml of its folder beside it, or without.
+        target: the folder for the page.
+
+    Raises:
+        InputError: no such table.
+    """
+    results = recorded_results(path)
+    analysis, config = analyse(results), path.with_name("experiment.yaml")
+    values = read_config(config) if config.exists() else {}
+    own = (values.get("data") or {}).get("source") == "folder"
+    lead = (recommendation(analysis), answer(analysis, own_images=own))
+    document = _begun(analysis, str(values.get("name", path.parent.name)), lead)
+    _tell(document, analysis, [f"{ACCURACIES_ALONE}."], [])
+    _part(document, "Protocol and budgets", tables.budgets_table(results))
+    _tell_config(document, values)
+    _part(document, "How it was measured", Text(METHOD))
+    document.section("Files", Bullets(_links(document)))
+    texts = {"results.csv": path.read_text(encoding="utf-8")}
+    texts["analysis.json"] = json.dumps(analysis.to_dict(), indent=1) + "\n"
+    for name, text in texts.items():
+        write_text(target / name, text)
+    return [*(target / name for name in texts), *write_document(document, target)]
+
+
+def _begun(analysis: Analysis, name: str, lead: Sequence[str]) -> Document:
+    versus = " against ".join(display_name(contender) for contender in analysis.contenders)
+    return Document(f"{name}: {versus}", lead, looks=_looks(analysis))
+
+
+def _tell(document: Document, analysis: Analysis, notes: Sequence[str], images: Sequence[Block]) -> None:
+    """What follows from accuracies, and what the networks do with single images."""
+    drawn = {name: _picture(name, figure) for name, figure in regime_figures(analysis).items()}
+
+    def part(heading: str, figures: str, *blocks: Block) -> None:
+        _part(document, heading, *(drawn[name] for name in figures.split() if name in drawn), *blocks)
+
+    if told := [*notes, *analysis.warnings]:
+        document.section("Before you read on", Bullets(told))
+    part("Who is ahead", "", tables.differences_table(analysis))
+    limits = [] if analysis.same_steps is None else [Text(analysis.same_steps)]
+    part("Learning curves", "learning_curves difference", *limits, tables.curves_table(analysis))
+    part("Image by image", "", *images)
+    costs = (tables.equal_cost_table(analysis), tables.frontier_table(analysis))
+    part("Accuracy and cost", "cost_frontier", *costs)
+    part("Training curves", "training_curves", tables.convergence_table(analysis))
+    trained = [tables.more_training_table(analysis)] if analysis.budgets else []
+    part("What more training changed", "more_training", *trained)
+    multiplier = multiplier_line(analysis, display_name)
+    sentence = [] if multiplier is None else [Text(f"{multiplier[0].upper()}{multiplier[1:]}.")]
+    more = (*sentence, tables.multipliers_table(analysis), tables.crossings_table(analysis))
+    part("What more data would change", "data_multiplier", *more)
+    part("Fits", "residuals", tables.laws_table(analysis))
+
+
+def _part(document: Document, heading: str, *blocks: Block) -> None:
+    """Tables are folded away below figures and sentences, or stand where there is nothing else."""
+    shown = [block for block in blocks if not isinstance(block, Table)]
+    numbers = [block for block in blocks if isinstance(block, Table) and block.rows]
+    if not shown:
+        if numbers:
+            document.section(heading, *numbers)
+        return
+    document.section(heading, *shown)
+    if numbers:
+        with document.folded(f"{heading}: the numbers"):
+            document.add(*numbers)
+
+
+def _tell_config(document: Document, config: Mapping[str, Any]) -> None:
+    if told := {key: config[key] for key in TOLD if key in config}:
+        with document.folded("The config, with every default"):
+            document.add(Code(yaml.safe_dump(told, sort_keys=False)))
+
+
+def _looks(analysis: Analysis) -> dict[str, Any]:
+    by_name = looks(analysis.contenders)
     return by_name | {display_name(name): look for name, look in by_name.items()}
 
 
