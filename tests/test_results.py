@@ -1,6 +1,7 @@
 """What stands under results/ still reads, and its figures are those that the recorded cells give."""
 
 import csv
+import functools
 import html
 import json
 import re
@@ -32,10 +33,15 @@ def _name(path: Path) -> str:
     return str(path.relative_to(RESULTS))
 
 
+@functools.lru_cache
+def analysis_of(table: Path, resamples: int) -> Analysis:
+    return analyse(recorded_results(table), resamples=resamples)
+
+
 def answer_of(path: Path) -> str:
     """What is said of the accuracies beside an ``analysis.json``."""
     own = yaml.safe_load((path.parent / "experiment.yaml").read_text())["data"]["source"] == "folder"
-    return answer(analyse(recorded_results(path.parent / "results.csv"), resamples=200), own_images=own)
+    return answer(analysis_of(path.parent / "results.csv", 200), own_images=own)
 
 
 def block_of(analysis: Analysis) -> str:
@@ -60,7 +66,7 @@ def test_every_recorded_config_is_one_of_todays(path):
 def test_a_readme_says_what_report_says_of_the_recorded_accuracies(path):
     folder = path.parent if (path.parent / "README.md").exists() else path.parents[1]
     blocks = dict(BLOCK.findall((folder / "README.md").read_text()))
-    assert blocks[f"results/{_name(path)}"].strip() == block_of(analyse(recorded_results(path), resamples=50))
+    assert blocks[f"results/{_name(path)}"].strip() == block_of(analysis_of(path, 50))
 
 
 @pytest.mark.parametrize("path", ANALYSES, ids=_name)
@@ -89,7 +95,7 @@ def test_a_readme_says_at_which_sizes_a_difference_stays_shown_when_all_are_coun
 def test_every_difference_that_a_readme_lists_is_one_that_report_prints(path):
     listed = re.findall(r"^- (n = [\d,]+: .+)$", path.read_text(), re.MULTILINE)
     tables = [table for table in TABLES if path.parent in table.parents]
-    printed = [line for t in tables for line in comparison_lines(analyse(recorded_results(t), resamples=50))]
+    printed = [line for t in tables for line in comparison_lines(analysis_of(t, 50))]
     assert {*listed} <= {*printed}
 
 
@@ -110,7 +116,7 @@ def test_no_text_says_how_many_times_the_data_one_needs_where_no_analysis_does(p
     text = " ".join(path.read_text().split())
     assert not re.search(r"\d times the data|\d times as many \(|multiplier grows from", text)
     if path.parent.parent == RESULTS and (path.parent / "analysis.json").exists():
-        pairs = analyse(recorded_results(path.parent / "results.csv"), resamples=50).pairs
+        pairs = analysis_of(path.parent / "results.csv", 50).pairs
         assert {m.value for pair in pairs for m in pair.multipliers} == {None}
         recorded = json.loads((path.parent / "analysis.json").read_text())["pairs"]
         assert {m["value"] for pair in recorded for m in pair["multipliers"]} == {None}
@@ -126,9 +132,8 @@ def test_a_recorded_page_says_what_today_is_said_of_its_accuracies(path, tmp_pat
 
 
 def test_the_front_page_quotes_todays_answer():
-    results = recorded_results(RESULTS / "regimes_cpu" / "results.csv")
     quoted = " ".join(re.findall(r"^> (.+)$", (RESULTS.parent / "README.md").read_text(), re.MULTILINE))
-    assert quoted == answer(analyse(results, resamples=200))
+    assert quoted == answer(analysis_of(RESULTS / "regimes_cpu" / "results.csv", 200))
 
 
 def test_the_recorded_comparison_has_the_figures_of_its_json_and_the_sign_of_its_pair():
@@ -148,14 +153,14 @@ def test_the_recorded_comparison_has_the_figures_of_its_json_and_the_sign_of_its
 
 
 def _printed(folder: str) -> list[str]:
-    return comparison_lines(analyse(recorded_results(RESULTS / folder / "results.csv"), resamples=50))
+    return comparison_lines(analysis_of(RESULTS / folder / "results.csv", 50))
 
 
 def test_the_command_prints_what_the_block_holds(capsys):
     path = RESULTS / "cifar10_cpu" / "results.csv"
     assert main(["report", str(path)]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    for line in comparison_lines(analyse(recorded_results(path), resamples=50)):
+    for line in comparison_lines(analysis_of(path, 50)):
         assert line in printed
     assert "from accuracies alone" in printed
     assert not (path.parent / "report").exists()
