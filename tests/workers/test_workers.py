@@ -82,6 +82,19 @@ def test_processes_share_the_cells_and_a_killed_one_is_replaced(tmp_path, calm):
 
 
 @pytest.mark.slow
+def test_a_script_that_trains_with_processes_needs_no_guard(tmp_path):
+    values = _values(tmp_path, name="processes", workers=2) | {
+        "protocol": {**_values(tmp_path)["protocol"], "seeds": [3]}
+    }
+    script = tmp_path / "script.py"
+    script.write_text(f"import vit_vs_cnn as vc\nprint(len(vc.train({values!r}).results))\n")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    settings: dict[str, Any] = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
+    ran = subprocess.run([sys.executable, str(script)], check=False, **settings)
+    assert ran.stdout.splitlines()[-1] == "2", ran.stderr
+
+
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*tested 2 times")  # a kill may fall between the test and the result
 def test_a_command_with_processes_that_is_killed_goes_on_without_running_a_cell_twice(tmp_path, calm):
     values = _values(tmp_path, name="processes", workers=2)

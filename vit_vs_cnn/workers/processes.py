@@ -3,10 +3,14 @@
 import contextlib
 import multiprocessing
 import os
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from types import ModuleType
 
 import torch
 
@@ -42,7 +46,8 @@ class LocalProcesses:
             gpu = self._gpus[place % len(self._gpus)] if self._gpus else None
             ours, theirs = multiprocessing.Pipe()
             process = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs, order, gpu))
-            process.start()
+            with _script_hidden():
+                process.start()
             theirs.close()  # so that the child's death is the end of the connection
             self._children.append(_Child(process, ours, place))
 
@@ -80,6 +85,17 @@ def count_workers(experiment: Experiment) -> int:
     """How many processes the executor ``processes`` has."""
     room = max(1, torch.get_num_threads() // experiment.protocol.threads)
     return experiment.executor.workers or torch.cuda.device_count() or room
+
+
+@contextmanager
+def _script_hidden() -> Iterator[None]:
+    """A process that is spawned here does not run the user's script again, of which it needs nothing."""
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
 
 
 def _serve(connection: Connection, order: Order, gpu: str | None) -> None:
