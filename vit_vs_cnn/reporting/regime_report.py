@@ -66,6 +66,8 @@ METHOD = (
     "followed one by one; as both are of the same images, which are hard or easy at both ends, it is too large rather "
     "than too small."
 )
+#: The folder of the audit within that of the experiment, and what is said of its page.
+AUDIT, AUDITED = "audit", "The audit of the images, made before anything was trained"
 NEAR_DUPLICATES = (
     "A test image counts as a near-duplicate where one of the images used shows the same picture: re-encoded, "
     "shifted by up to two pixels of 32, slightly cropped, mirrored, brighter or darker."
@@ -152,7 +154,8 @@ def report_document(found: Findings, pool: Pool | None = None) -> Document:
         Text(account_of(found.folder, test_set_of(results[0])).told),
     )
     part("How it was measured", [], Text(METHOD), Facts(_environment(results)))
-    document.section("Files", Bullets(_links(document)))
+    audited = [Link(AUDITED, f"../{AUDIT}/index.html")] if (found.folder / AUDIT / "index.html").exists() else []
+    document.section("Files", Bullets(_links(document, audited)))
     return document
 
 
@@ -237,11 +240,12 @@ def _environment(results: Sequence[Mapping[str, Any]]) -> dict[str, Cell]:
     }
 
 
-def _links(document: Document) -> list[str | Link]:
+def _links(document: Document, audited: Sequence[Link]) -> list[str | Link]:
     files = [f"tables/{table.name}.csv" for table in document.tables]
     files += [f"figures/{one.name}.{suffix}" for one in document.pictures for suffix in one.formats]
     return [
         Link("results.csv: one line for each cell, with its measured times", "results.csv"),
         Link("analysis.json: every number of this page, unrounded", "analysis.json"),
+        *audited,
         *(Link(name, name) for name in files),
     ]
