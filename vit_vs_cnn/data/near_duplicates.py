@@ -93,9 +93,12 @@ def near_duplicates(test: Images, train: Images) -> Duplicates:
 def duplicates_within(images: Images) -> Duplicates:
     """Every pair of images of one set that show the same picture, as ``near_duplicates`` finds them, once.
 
+    Images are brought to 32 x 32 bytes first, as each is looked at in many pairs.
+
     Returns:
         The pairs, the earlier image as ``test`` and the later one as ``train``.
     """
+    images = torch.cat([_planes(part).round().to(torch.uint8) for part in images.split(_CHUNK)])
     upright, count, found = _grey(images), len(images), []
     hashes = _hashes(upright)
     for shown in (images, images.flip(-1)):
@@ -184,6 +187,8 @@ def _planes(images: Images) -> Planes:
 
 
 def _scaled(planes: Planes, side: int) -> Planes:
+    if planes.shape[-2:] == (side, side):
+        return planes
     return F.interpolate(planes, (side, side), mode="bilinear", antialias=True)
 
 

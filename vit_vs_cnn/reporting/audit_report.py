@@ -29,10 +29,10 @@ HEADINGS: dict[Kind, str] = {
 METHOD = (
     "Images were compared at the size of training, cut as training cuts them. Two of them show the same picture where "
     "all pixels are equal, or where one is the other re-encoded, shifted by up to two pixels of 32, slightly cropped, "
-    "mirrored, brighter or darker; similarity is the correlation of their detail. Of several copies with one class "
-    "and split each is paired with the first. Blank is what strays from one colour by at most "
-    f"{BLANK:g} grey levels; blank images are left out of the pairs. Nothing was trained, and no file in the folder of "
-    "images was touched."
+    "mirrored, brighter or darker. Similarity is the correlation of their detail; pairs below 0.8 may be two pictures "
+    "of like things. Of several copies with one class and split each is paired with the first. Blank is what strays "
+    f"from one colour by at most {BLANK:g} grey levels; blank images are left out of the pairs. Nothing was trained, "
+    "and no file in the folder of images was touched."
 )
 
 

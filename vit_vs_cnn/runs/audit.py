@@ -113,10 +113,10 @@ class Audit:
 
     @property
     def majority(self) -> tuple[str, float]:
-        """The class with most images that are not tested on, and the accuracy of always naming it in the test."""
-        trained = {name: count - self.counts["test"][name] for name, count in self.by_class.items()}
-        name = max(trained, key=trained.__getitem__)
-        return name, self.counts["test"][name] / max(1, self.test_images)
+        """The class with most test images, and the accuracy of always naming it."""
+        tested = self.counts["test"]
+        name = max(tested, key=tested.__getitem__)
+        return name, tested[name] / max(1, self.test_images)
 
     @property
     def straddling(self) -> int:
@@ -140,20 +140,19 @@ def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None) ->
     Raises:
         InputError: no such folder, a layout that there is not, or a source that cannot be read.
     """
-    tell("reading images")
     source = open_source(data)
     faults: list[Fault] = []
     others: list[str] = []
     splits: dict[str, LabelledImages] = {}
     layout = "splits of the source"
     if isinstance(source, FolderSource):
-        read = {
-            split: source.readable(split) for split in ("train", "validation", "test") if split in source.layout.splits
-        }
+        layout, others, there = source.layout.kind, source.layout.others, source.layout.splits
+        tell("reading images")
+        read = {split: source.readable(split) for split in ("train", "validation", "test") if split in there}
         splits = {split: images for split, (images, _) in read.items()}
         faults = source.faults({split: failures for split, (_, failures) in read.items()})
-        others, layout = source.layout.others, source.layout.kind
     else:
+        tell("reading images")
         given = {"train": source.train(), "validation": source.validation(), "test": source.test()}
         splits = {split: images for split, images in given.items() if images is not None}
     images, of = _joined(splits)
@@ -212,20 +211,12 @@ def _pairs(
     images: LabelledImages, of: Sequence[str], blank: torch.Tensor
 ) -> tuple[tuple[Pair, ...], dict[int, np.ndarray]]:
     found, exact = same_pictures(images, of, blank)
-    classes = [images.class_names[label] for label in images.labels.tolist()]
-    places = list(zip(found.test.tolist(), found.train.tolist(), strict=True))
+    names: list[str] = [str(name) for name in images.sample_ids]
+    classes: list[str] = [images.class_names[label] for label in images.labels.tolist()]
+    alike = zip(found.test.tolist(), found.train.tolist(), found.similarity.tolist(), exact.tolist(), strict=True)
     made = [
-        (
-            Pair(
-                *(str(images.sample_ids[place]) for place in pair),
-                round(similarity, 3),
-                same,
-                (classes[pair[0]], classes[pair[1]]),
-                (of[pair[0]], of[pair[1]]),
-            ),
-            pair,
-        )
-        for pair, similarity, same in zip(places, found.similarity.tolist(), exact.tolist(), strict=True)
+        (Pair(names[a], names[b], round(near, 3), same, (classes[a], classes[b]), (of[a], of[b])), (a, b))
+        for a, b, near, same in alike
     ]
     kinds = list(SHOWN)
     made.sort(key=lambda one: (kinds.index(one[0].kind), not one[0].straddles, -one[0].similarity))

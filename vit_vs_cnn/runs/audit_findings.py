@@ -88,14 +88,10 @@ def _leaks(audit: Audit) -> Iterator[Finding]:
 def _conflicts(audit: Audit) -> Iterator[Finding]:
     pairs = audit.of_kind("two classes")
     if pairs:
-        first = pairs[0]
-        told = (
-            f"{_many(len(pairs), 'pair')} of the same picture under two classes, such as {first.first} ({first.classes[0]}) "
-            f"and {first.second} ({first.classes[1]})"
-        )
-        yield Finding(
-            "misleads", "One picture, two classes", told, "Look at each pair and keep the class that is right"
-        )
+        one = pairs[0]
+        such = f"{one.first} ({one.classes[0]}) and {one.second} ({one.classes[1]})"
+        told = f"{_many(len(pairs), 'pair')} of the same picture under two classes, such as {such}"
+        yield Finding("misleads", "One picture, two classes", told, "Look at each pair and keep the right class")
 
 
 def _told_by_form(audit: Audit) -> Iterator[Finding]:
@@ -164,7 +160,7 @@ def _repeats(audit: Audit) -> Iterator[Finding]:
     pairs = audit.of_kind("repeated")
     if pairs:
         copies = len({pair.second for pair in pairs})
-        told = f"{_many(copies, 'image')} with what another one of the same class and split shows: counted, and of little use"
+        told = f"{_many(copies, 'image')} with what another one of the class and split shows, which teaches little"
         yield Finding("weakens", "Repeated pictures", told, "Keep one of each")
 
 
