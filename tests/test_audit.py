@@ -143,6 +143,7 @@ def test_of_a_folder_without_a_test_the_split_of_training_is_judged(tmp_path):
     found = vc.audit(overrides=given, output=tmp_path / "out", quiet=True)
     assert found.layout == "class folders"
     assert found.counts["test"] == {"ant": 8, "bee": 8}
+    assert found.pairs is not None
     both_in_one = [pair for pair in found.pairs if not pair.straddles]
     assert len(found.pairs) == 40
     assert found.straddling == 16 - 2 * sum(pair.splits == ("test", "test") for pair in both_in_one)

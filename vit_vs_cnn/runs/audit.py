@@ -211,17 +211,21 @@ def _pairs(
     images: LabelledImages, of: Sequence[str], blank: torch.Tensor
 ) -> tuple[tuple[Pair, ...], dict[int, np.ndarray]]:
     found, exact = same_pictures(images, of, blank)
-    names: list[str] = [str(name) for name in images.sample_ids]
-    classes: list[str] = [images.class_names[label] for label in images.labels.tolist()]
+    names = [str(name) for name in images.sample_ids]
+    classes = [images.class_names[label] for label in images.labels.tolist()]
     alike = zip(found.test.tolist(), found.train.tolist(), found.similarity.tolist(), exact.tolist(), strict=True)
     made = [
-        (Pair(names[a], names[b], round(near, 3), same, (classes[a], classes[b]), (of[a], of[b])), (a, b))
+        (Pair(*_two(names, a, b), round(near, 3), same, _two(classes, a, b), _two(of, a, b)), (a, b))
         for a, b, near, same in alike
     ]
     kinds = list(SHOWN)
     made.sort(key=lambda one: (kinds.index(one[0].kind), not one[0].straddles, -one[0].similarity))
     pictures = {place: _side_by_side(images, made[place][1]) for place in _shown([pair.kind for pair, _ in made])}
     return tuple(pair for pair, _ in made), pictures
+
+
+def _two(values: Sequence[str], first: int, second: int) -> tuple[str, str]:
+    return values[first], values[second]
 
 
 def _shown(kinds: Sequence[Kind]) -> list[int]:
