@@ -333,7 +333,7 @@ def inspect(
         shown = images_to_show(first, [str(one) for one in images or ()], count=count, seed=seed, root=lie)
         grid_size = grid_for(runs, (shown.data.images.shape[2], shown.data.images.shape[3]))
         attended = max(ATTENDED, most_images(runs, shown, budget)) if explorer else ATTENDED
-        how = {"grid_size": grid_size, "class_index": asked, "attended": attended, "tell": tell}
+        how = {"grid_size": grid_size, "class_index": asked, "attended": attended, "labels_too": explorer, "tell": tell}
         looked = [look_into(one, shown, named[one.name], **how) for one in runs]
         title, page = f"Inspection of {', '.join(named)}", None
         if explorer:
