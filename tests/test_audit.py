@@ -172,6 +172,19 @@ def test_files_that_tell_the_class_by_their_format_are_told_of(tmp_path):
     assert "60 of 60 images are so long" in _told(found, "Cut images")
 
 
+def test_a_folder_of_which_nothing_can_be_read_is_told_of(tmp_path):
+    for number in range(8):
+        path = tmp_path / "photos" / ("ant" if number % 2 else "bee") / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("no image")
+    given = {"data.root": str(tmp_path / "photos"), "data.folder.cache": str(tmp_path / "cache")}
+    found = vc.audit(overrides=given, output=tmp_path / "out", quiet=True)
+    assert [finding.kind for finding in found.findings[:2]] == ["Unusable classes", "Unusable files"]
+    assert "8 (no image: 8), such as" in found.findings[1].told
+    assert found.findings[1].told.endswith(" and 5 more")
+    assert (found.images, found.pairs) == (0, ())
+
+
 def test_sizes_are_those_that_a_reader_sees(tmp_path):
     turned = Image.Exif()
     turned[274] = 6

@@ -144,8 +144,9 @@ def _audit_first(experiment: Experiment, quiet: bool) -> None:
     from rich.console import Console
 
     from vit_vs_cnn.reporting.audit_report import lines_of
+    from vit_vs_cnn.runs.audit import PLACE
 
-    folder = experiment.folder / "audit"
+    folder = experiment.folder / PLACE
     if (experiment.folder / "experiment.yaml").exists() and (folder / "index.html").exists():
         return
     found = _audited(experiment.data, folder, quiet)

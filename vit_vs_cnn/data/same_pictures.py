@@ -18,6 +18,8 @@ _CHUNK = 500
 
 def colours(images: LabelledImages) -> tuple[Float32[Tensor, "count channels"], Float32[Tensor, "count"]]:
     """Mean of each channel of each image, 0 to 255, and the largest standard deviation of a channel."""
+    if not len(images):
+        return torch.zeros(0, images.image_shape[0]), torch.zeros(0)
     planes = [part.float().flatten(2) for part in images.images.split(_CHUNK)]
     means = torch.cat([part.mean(2) for part in planes])
     return means, torch.cat([part.std(2, correction=0).amax(1) for part in planes])

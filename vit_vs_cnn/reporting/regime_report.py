@@ -19,6 +19,7 @@ from vit_vs_cnn.reporting.page import write_document
 from vit_vs_cnn.reporting.regime_figures import learning_curves, regime_figures
 from vit_vs_cnn.reporting.style import looks
 from vit_vs_cnn.reporting.tables import results_csv
+from vit_vs_cnn.runs.audit import PLACE
 from vit_vs_cnn.runs.contamination import PICTURE, Contamination, contamination_of
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.ledger import account_of, test_set_of
@@ -66,8 +67,7 @@ METHOD = (
     "followed one by one; as both are of the same images, which are hard or easy at both ends, it is too large rather "
     "than too small."
 )
-#: The folder of the audit within that of the experiment, and what is said of its page.
-AUDIT, AUDITED = "audit", "The audit of the images, made before anything was trained"
+AUDITED = "The audit of the images, made before anything was trained"
 NEAR_DUPLICATES = (
     "A test image counts as a near-duplicate where one of the images used shows the same picture: re-encoded, "
     "shifted by up to two pixels of 32, slightly cropped, mirrored, brighter or darker."
@@ -154,7 +154,7 @@ def report_document(found: Findings, pool: Pool | None = None) -> Document:
         Text(account_of(found.folder, test_set_of(results[0])).told),
     )
     part("How it was measured", [], Text(METHOD), Facts(_environment(results)))
-    audited = [Link(AUDITED, f"../{AUDIT}/index.html")] if (found.folder / AUDIT / "index.html").exists() else []
+    audited = [Link(AUDITED, f"../{PLACE}/index.html")] if (found.folder / PLACE / "index.html").exists() else []
     document.section("Files", Bullets(_links(document, audited)))
     return document
 

@@ -18,6 +18,8 @@ from vit_vs_cnn.data.options import Resize
 from vit_vs_cnn.data.same_pictures import BLANK, colours, same_pictures
 from vit_vs_cnn.runs.images import open_source
 
+#: Where the audit of an experiment's images lies, in its folder.
+PLACE = "audit"
 Kind = Literal["two classes", "two splits", "repeated"]
 #: Pairs that are shown as pictures, of each kind; what a kind leaves free, others take.
 SHOWN: dict[Kind, int] = {"two classes": 16, "two splits": 16, "repeated": 8}

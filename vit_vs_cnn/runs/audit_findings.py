@@ -197,7 +197,7 @@ def _many(count: int, what: str) -> str:
 
 
 def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:_NAMED]) + ", ..." * (len(names) > _NAMED)
+    return ", ".join(names[:_NAMED]) + f" and {len(names) - _NAMED:,} more" * (len(names) > _NAMED)
 
 
 _LOOKS = (
