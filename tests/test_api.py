@@ -94,6 +94,11 @@ def test_the_readmes_examples_run_as_written(config, found, tmp_path, monkeypatc
     (tmp_path / "cifar10_cpu").write_text(yaml.safe_dump(values))  # a file of that name wins over the package's
     Image.new("RGB", (40, 33), "red").save(tmp_path / "photo.jpg")
     safetensors.save_file(timm.create_model("resnet18", num_classes=10).state_dict(), tmp_path / "weights.safetensors")
+    for place in ("red", "blue"):
+        (tmp_path / "photos" / place).mkdir(parents=True)
+        for number in range(3):
+            Image.new("RGB", (70, 70), place).save(tmp_path / "photos" / place / f"{number}.png")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     drawn = []
 

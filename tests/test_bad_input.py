@@ -108,6 +108,8 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
         (["report", "no/such/folder"], "no/such/folder: no such file or folder"),
         (["report", "."], ". is not the folder of an experiment"),
         (["report"], "FOLDER is missing"),
+        (["audit", "photos"], "argument 'photos': expected --setting value"),
+        (["audit", "--data.root", "no/such/folder"], "no/such/folder: no such folder; data.root must be a folder"),
         (["models", "vit_nano", "vit_tiny"], "'vit_tiny' is one too many"),
         (["compare", "a.ckpt", "--quik"], "there is no option --quik; did you mean --quick?"),
         (["inspect", "a.ckpt", "--count", "many"], "--count: expected a whole number, got many"),

@@ -44,6 +44,7 @@ def test_a_folder_goes_to_a_report_and_the_same_command_keeps_its_grid(tmp_path,
     named = "--protocol.budget.steps 3 --protocol.seeds [5] --trainer.accelerator cpu"
     assert _decide(tmp_path, "--minutes", "9", *small.split(), *named.split()) == 0
     captured = capsys.readouterr()
+    assert "Few test images (weakens): with 12 test images" in captured.err
     assert "s for a step of 6 images" in captured.err
     assert "1 seed, 3 steps each." in captured.err
     folder = tmp_path / "runs" / "decide"
@@ -52,10 +53,13 @@ def test_a_folder_goes_to_a_report_and_the_same_command_keeps_its_grid(tmp_path,
     assert chosen["seeds"] == [5]
     html = (folder / "report" / "index.html").read_text()
     assert "each: with your 50 images" in html
+    assert '<a href="../audit/index.html">' in html
+    assert f"More on the images: {folder / 'audit' / 'index.html'}" in captured.err
     assert str(folder / "report" / "index.html") in captured.out.replace("\n", "")
     assert _decide(tmp_path, "--minutes", "99", *small.split(), *named.split()) == 0
     again = capsys.readouterr().err
     assert "Going on with the grid that was chosen before" in again
+    assert "More on the images" not in again
     assert again.count("finished before") == 6
     assert (folder / "report" / "index.html").read_text() == html
 

@@ -8,6 +8,7 @@ from importlib import import_module
 TYPE_CHECKING = False  # editors take it for true; importing typing for it would take longer than all the rest
 if TYPE_CHECKING:
     from vit_vs_cnn.api import (
+        audit,
         compare,
         export,
         inspect,
@@ -38,6 +39,7 @@ __all__ = [
     "VisionTransformer",
     "__version__",
     "attention_rollout",
+    "audit",
     "compare",
     "create_model",
     "export",
@@ -53,7 +55,19 @@ __all__ = [
     "tune",
 ]
 _MODULES = {
-    "api": ("compare", "export", "inspect", "load", "locality", "report", "status", "to_attention", "train", "tune"),
+    "api": (
+        "audit",
+        "compare",
+        "export",
+        "inspect",
+        "load",
+        "locality",
+        "report",
+        "status",
+        "to_attention",
+        "train",
+        "tune",
+    ),
     "attention": ("MultiHeadAttention",),
     "config.experiment": ("Experiment",),
     "data.datamodule": ("TrainingData",),

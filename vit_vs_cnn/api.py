@@ -11,14 +11,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from vit_vs_cnn.config.experiment import Experiment, experiment_from_dict, find_config, merge, override, read_config
+from vit_vs_cnn.config.experiment import (
+    Data,
+    Experiment,
+    experiment_from_dict,
+    find_config,
+    merge,
+    override,
+    read_config,
+)
 from vit_vs_cnn.errors import CellsFailed, InputError
 
 if TYPE_CHECKING:
     from vit_vs_cnn.conversion.export import Exported
     from vit_vs_cnn.conversion.to_attention import Compilation
     from vit_vs_cnn.data.images import LabelledImages
-    from vit_vs_cnn.results import Compared, Findings, Inspected, LoadedNetwork, Locality
+    from vit_vs_cnn.results import Audited, Compared, Findings, Inspected, LoadedNetwork, Locality
     from vit_vs_cnn.runs.status import ExperimentStatus
     from vit_vs_cnn.runs.trained import TrainedNetwork
 
@@ -63,6 +71,8 @@ def train(
     from vit_vs_cnn.regimes.until_decided import run_until_decided
 
     console = Console(stderr=True, quiet=quiet)
+    if experiment.minutes is not None and experiment.data.source == "folder":
+        _audit_first(experiment, quiet)
     experiment = planned(experiment, fixed=list(overrides), console=console)
     run = run_until_decided if experiment.protocol.until_decided else run_experiment
     try:
@@ -94,6 +104,64 @@ def tune(
     from vit_vs_cnn.experiments.tuning import tune as choose_recipes
 
     return choose_recipes(experiment_of(config, overrides), console=Console(stderr=True, quiet=quiet))
+
+
+def audit(
+    config: Config | Sequence[Config] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    output: Place = "audit",
+    quiet: bool = False,
+) -> "Audited":
+    """Say what one must know of images before training: classes, unusable files, sizes, pictures that are there twice.
+
+    Each finding comes with what to do about it, the worst first. Nothing is trained, and nothing is written into the
+    folder of images.
+
+    Arguments:
+        config: whose images: as of train; only its block data counts. Without one, decide: a folder.
+        overrides: as of train, ``{"data.root": "photos"}``.
+        output: where the page and its tables go.
+        quiet: show no progress.
+
+    Raises:
+        InputError: no such folder, no classes in it, images that cannot be had, or an output within their folder.
+    """
+    data, folder = experiment_of("decide" if config is None else config, overrides).data, Path(output)
+    if data.source == "folder" and folder.resolve().is_relative_to(Path(data.root).resolve()):
+        raise InputError(f"output {folder}: it lies in the folder of images, where nothing is written; name another")
+    return _audited(data, folder, quiet)
+
+
+def _audited(data: Data, folder: Path, quiet: bool) -> "Audited":
+    from vit_vs_cnn.reporting.audit_report import write_audit
+    from vit_vs_cnn.results import Audited
+    from vit_vs_cnn.runs.audit import audit_images
+    from vit_vs_cnn.runs.audit_findings import findings_of
+
+    with _progress(quiet) as tell:
+        found = audit_images(data, tell)
+        findings = findings_of(found)
+        tell("writing")
+        written = write_audit(found, findings, folder)
+    return Audited(**vars(found), findings=tuple(findings), written=tuple(written))
+
+
+def _audit_first(experiment: Experiment, quiet: bool) -> None:
+    """The audit of the folder that an experiment is planned for, once; its three worst findings are told."""
+    from rich.console import Console
+
+    from vit_vs_cnn.reporting.audit_report import lines_of
+    from vit_vs_cnn.runs.audit import PLACE
+
+    folder = experiment.folder / PLACE
+    if (experiment.folder / "experiment.yaml").exists() and (folder / "index.html").exists():
+        return
+    found = _audited(experiment.data, folder, quiet)
+    console = Console(stderr=True, quiet=quiet)
+    for line in lines_of(found.findings[:3]):
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
+    console.print(f"More on the images: {found.page}", soft_wrap=True, markup=False, highlight=False)
 
 
 def status(folder: Place) -> "ExperimentStatus":
@@ -274,7 +342,7 @@ def inspect(
         shown = images_to_show(first, [str(one) for one in images or ()], count=count, seed=seed, root=lie)
         grid_size = grid_for(runs, (shown.data.images.shape[2], shown.data.images.shape[3]))
         attended = max(ATTENDED, most_images(runs, shown, budget)) if explorer else ATTENDED
-        how = {"grid_size": grid_size, "class_index": asked, "attended": attended, "tell": tell}
+        how = {"grid_size": grid_size, "class_index": asked, "attended": attended, "labels_too": explorer, "tell": tell}
         looked = [look_into(one, shown, named[one.name], **how) for one in runs]
         title, page = f"Inspection of {', '.join(named)}", None
         if explorer:

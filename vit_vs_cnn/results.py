@@ -21,6 +21,8 @@ from vit_vs_cnn.inspection.locality.study import StudiedLayer
 from vit_vs_cnn.inspection.look import NetworkMaps
 from vit_vs_cnn.inspection.runs import ShuffledNetwork
 from vit_vs_cnn.inspection.scores import MethodScore
+from vit_vs_cnn.runs.audit import Audit
+from vit_vs_cnn.runs.audit_findings import Finding
 from vit_vs_cnn.runs.trained import TrainedNetwork
 from vit_vs_cnn.statistics.estimate import wilson_interval
 
@@ -68,6 +70,52 @@ class Findings(regimes.Findings, Written):
         from vit_vs_cnn.reporting.regime_report import summary
 
         return fragment_of(summary(self))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Audited(Audit, Written):
+    """What images are like, before anything is trained on them, and the page that was written of it.
+
+    ``findings`` has what is wrong, the worst first, each with what to do about it (``.told``, ``.advice``).
+    """
+
+    findings: tuple[Finding, ...]
+    written: tuple[Path, ...]
+
+    def frame(self) -> "pandas.DataFrame":
+        """One row for each class: its images in each split, and their mean colour, 0 to 255 for each channel."""
+        import pandas
+
+        rows = [
+            {"class": name, **{split: by_class[name] for split, by_class in self.counts.items()}, "images": count}
+            | {"mean_colour": [round(value, 1) for value in self.mean_colours.get(name, ())]}
+            for name, count in self.by_class.items()
+        ]
+        return pandas.DataFrame(rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        named = [field.name for field in dataclasses.fields(Audit) if field.name not in ("files", "faults", "pictures")]
+        plain = {name: getattr(self, name) for name in named}
+        plain["majority"] = dict(zip(("class", "test_accuracy"), self.majority, strict=True))
+        plain["pairs"] = None if self.pairs is None else [dataclasses.asdict(pair) for pair in self.pairs]
+        plain |= {name: [one._asdict() for one in getattr(self, name)] for name in ("files", "faults")}
+        return {
+            "findings": [dataclasses.asdict(finding) for finding in self.findings],
+            **plain,
+            "straddling": self.straddling,
+            "written": self.written,
+        }
+
+    def __repr__(self) -> str:
+        from vit_vs_cnn.reporting.audit_report import lines_of
+
+        return "\n".join(lines_of(self.findings))
+
+    def _repr_html_(self) -> str:
+        from vit_vs_cnn.reporting.audit_report import summary
+        from vit_vs_cnn.reporting.page import fragment_of
+
+        return fragment_of(summary(self, self.findings))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -50,7 +50,7 @@ def resnet(folder):
 
 
 def looked(one, images, *methods):
-    return look_into(one, images, methods, grid_size=GRID)
+    return look_into(one, images, methods, grid_size=GRID, labels_too=True)
 
 
 def with_plain_map(one, images):

@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from tests.browser import DESK, PHONE, assert_readable, look_at, open_browser
-from tests.reporting.inspected import COUNT, GRID, looked, resnet, shown, vit, with_plain_map
+from tests.reporting.inspected import CLASSES, COUNT, GRID, looked, resnet, shown, vit, with_plain_map
 from vit_vs_cnn.inspection.attention_weights import attention_maps
 from vit_vs_cnn.inspection.look import attention_of, look_into
 from vit_vs_cnn.inspection.rollout import attention_rollout, fuse_heads
+from vit_vs_cnn.inspection.saliency import saliency_maps
 from vit_vs_cnn.reporting.explorer import BUDGET, LEVELS, most_images, pack_weights, write_explorer
 
 EXTRA, PATCHES = 1, GRID[0] * GRID[1]
@@ -168,9 +169,20 @@ class _Reader:
         self.settle()
 
     def show(self, view, panel=0):
+        self.choose(f'[data-panel="{panel}"] select[aria-label="Method"]', view)
+
+    def choose(self, selector, value):
         script = "const s = arguments[0]; s.value = arguments[1]; s.dispatchEvent(new Event('change'))"
-        self.browser.execute_script(script, self.find('select[aria-label="Method"]', panel), view)
+        self.browser.execute_script(script, self.browser.find_element("css selector", selector), value)
         self.settle()
+
+    def image(self, index):
+        self.browser.execute_script("document.querySelectorAll('#strip button')[arguments[0]].click()", index)
+        self.settle()
+
+    def there(self):
+        script = "return [...document.querySelectorAll('#strip button')].flatMap((b, i) => b.offsetParent ? [i] : [])"
+        return self.browser.execute_script(script)
 
     def numbers(self, panel=0):
         script = "return [...arguments[0].querySelectorAll('td')].map(cell => +cell.dataset.value)"
@@ -243,6 +255,67 @@ def test_maps_of_other_methods_are_those_of_python_and_carry_their_score(reader,
     assert f"Deletion {float(attends.methods[1].deletion[0]):.2f}" in reader.text(".readout")
     torch.testing.assert_close(reader.numbers(1), convolves.methods[0].maps[0].double().flatten(), atol=0.003, rtol=0)
     assert "(+20 %)" in reader.text(".readout", 1)
+
+
+def _other_class(written):
+    """The first image whose true class is known and not the one that the ViT says, with its label and what it says."""
+    images, network = shown(), written[1][0]
+    index = next(i for i in range(COUNT) if images.label(i) not in (None, CLASSES[int(network.predicted[i])]))
+    return index, int(images.data.labels[index]), CLASSES[int(network.predicted[index])]
+
+
+def test_where_a_network_is_wrong_the_file_has_the_map_for_the_true_class(written):
+    _, (network, _) = written
+    index, label, _ = _other_class(written)
+    wrong = [i for i in range(COUNT) if shown().label(i) not in (None, CLASSES[int(network.predicted[i])])]
+    relevance, rollout = network.methods[1], network.methods[0]
+    assert [*relevance.of_label] == wrong and not rollout.of_label
+    pixels = network.run.normalise(shown().data.images[[index]])
+    expected = saliency_maps(network.run.network, pixels, "relevance", classes=torch.tensor([label]))[0]
+    torch.testing.assert_close(relevance.of_label[index], expected)
+    plain = look_into(network.run, shown(), ["relevance"], grid_size=GRID)
+    assert not plain.methods[0].of_label
+
+
+def test_one_asks_for_the_true_class_and_is_told_where_the_file_has_no_map(reader, written):
+    _, (network, convolves) = written
+    index, label, said = _other_class(written)
+    reader.show("relevance")
+    reader.image(index)
+    assert f"for “{said}”" in reader.text(".readout")
+    reader.choose('[data-panel="0"] select[aria-label="Class of the map"]', "true")
+    assert f"for “{CLASSES[label]}”" in reader.text(".readout") and "no score" in reader.text(".readout")
+    expected = network.methods[1].of_label[index].double()
+    step = float(expected.max() - expected.min()) / 255
+    torch.testing.assert_close(reader.numbers(), expected.flatten(), atol=0.51 * step, rtol=1e-4)
+    reader.choose('[data-panel="1"] select[aria-label="Class of the map"]', "true")
+    reader.image(next(i for i in range(COUNT) if shown().label(i) not in (None, CLASSES[convolves.predicted[i]])))
+    assert "This file holds no map for" in reader.text(".readout", 1)
+
+
+def test_images_are_shown_by_class_and_by_who_is_wrong(reader, written):
+    images, networks = shown(), written[1]
+    known = [i for i in range(COUNT) if images.label(i) is not None]
+    rights = {i: [CLASSES[int(one.predicted[i])] == images.label(i) for one in networks] for i in known}
+    expected = {
+        "all": [*range(COUNT)],
+        "wrong": [i for i in known if not all(rights[i])],
+        "right": [i for i in known if all(rights[i])],
+        "apart": [i for i in range(COUNT) if len({int(one.predicted[i]) for one in networks}) > 1],
+    }
+    for name, there in expected.items():
+        reader.choose("#show", name)
+        assert reader.there() == there
+        said = reader.browser.find_element("id", "shown").text
+        assert said == (
+            f"{len(there)} of {COUNT} images" if there else "No image is like that; the one below is as before."
+        )
+    reader.choose("#show", "all")
+    reader.choose("#class", "=<b>bee")
+    assert reader.there() == [i for i in range(COUNT) if images.label(i) == "<b>bee"]
+    assert "image 1 </script>" in reader.browser.find_element("id", "what").text
+    reader.keys(".")
+    assert "image 1 </script>" in reader.browser.find_element("id", "what").text
 
 
 def test_keys_move_the_patch_the_layer_the_head_the_image_and_the_method(reader):

@@ -178,6 +178,11 @@ COMMANDS = {
             ),
             daily=("config", "protocol.trials", "contenders.NAME.search", "tuning.pruner", "tuning.seeds", "json"),
         ),
+        Command(
+            "audit",
+            example=("audit --data.root photos", "audit --data.source cifar10 --data.root data"),
+            daily=("config", "data.source", "data.root", "data.folder.image_size", "output", "json", "quiet"),
+        ),
         Command("status", example=("status runs/duel",)),
         Command("report", example=("report runs/duel",)),
         Command(

@@ -76,7 +76,7 @@ def all_options(command: Command) -> Iterator[tuple[str, Setting]]:
 
 
 def _of_config(command: Command, *, with_trainer: bool) -> Iterator[tuple[str, Setting]]:
-    for name, setting in walk(command.configured):
+    for name, setting in walk({name: one for name, one in command.configured.items() if name not in command.settings}):
         if name == "contenders":
             yield from walk(settings_of(Contender), "contenders.NAME.")
         elif name != "trainer":

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from vit_vs_cnn.conversion.export import Exported
     from vit_vs_cnn.conversion.to_attention import Compilation
     from vit_vs_cnn.regimes import Analysis
-    from vit_vs_cnn.results import Compared, Findings, Inspected, Locality
+    from vit_vs_cnn.results import Audited, Compared, Findings, Inspected, Locality
     from vit_vs_cnn.runs.status import ExperimentStatus
 
 
@@ -70,6 +70,14 @@ def _table(results: list[dict[str, Any]], analysis: "Analysis", folder: Path) ->
 def tune(found: "Experiment") -> None:
     _say(f"Every trial is in {found.folder / 'tuning.csv'}")
     _say(f"vit-vs-cnn train --config {found.folder / 'tuned.yaml'}")
+
+
+def audit(found: "Audited") -> None:
+    from vit_vs_cnn.reporting.audit_report import print_audit
+
+    print_audit(found, found.findings, _console())
+    if found.page is not None:
+        _say(f"The page is {found.page}")
 
 
 def status(found: "ExperimentStatus") -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import warnings
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -70,13 +71,24 @@ class FolderSource:
             "skipped": dict(self._skipped),
         }
 
-    def _read(self, split: str) -> LabelledImages:
+    def readable(self, split: str) -> tuple[LabelledImages, list[Fault]]:
+        """The images of a split that can be read, and why the others cannot."""
         images, failures = self._cache(split).load()
-        if (failures or self.layout.faults) and not self._skipped:
-            self._report()
         kept = self._kept(split, failures)
         labels = torch.tensor([file.label for file in kept], dtype=torch.int64)
-        return LabelledImages(torch.from_numpy(images), labels, self.layout.class_names, [file.name for file in kept])
+        names = [file.name for file in kept]
+        return LabelledImages(torch.from_numpy(images), labels, self.layout.class_names, names), failures
+
+    def faults(self, failures: Mapping[str, list[Fault]]) -> list[Fault]:
+        """All that cannot be used, given what of each split cannot be read: files, links, whole classes."""
+        of_splits = [[*of_split, *self._emptied(split, of_split)] for split, of_split in failures.items()]
+        return [*self.layout.faults, *(fault for faults in of_splits for fault in faults)]
+
+    def _read(self, split: str) -> LabelledImages:
+        images, failures = self.readable(split)
+        if (failures or self.layout.faults) and not self._skipped:
+            self._report()
+        return images
 
     def _cache(self, split: str) -> DecodedCache:
         return DecodedCache(self.root, split, self.layout.splits[split], self.options)
@@ -86,10 +98,7 @@ class FolderSource:
         return [file for file in self.layout.splits[split] if file.name not in lost]
 
     def _report(self) -> None:
-        faults = list(self.layout.faults)
-        for split in self.layout.splits:
-            failures = self._cache(split).load()[1]
-            faults += [*failures, *self._emptied(split, failures)]
+        faults = self.faults({split: self._cache(split).load()[1] for split in self.layout.splits})
         path = self._written(faults)
         place = f"all are listed in {path}" if path else "the list of them cannot be written beside the cache"
         found = f"{self.root}: not everything can be used: {describe(faults)}; {place}"

@@ -80,12 +80,16 @@ class ImageFile(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The classes of a folder, and the files of each split (``validation`` only where the user set it apart)."""
+    """The classes of a folder, and the files of each split (``validation`` only where the user set it apart).
+
+    ``others`` are the files that are passed over: no images by their names, or in the folder of no class.
+    """
 
     kind: str
     class_names: tuple[str, ...]
     splits: dict[str, list[ImageFile]]
     faults: list[Fault]
+    others: list[str]
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Files of each class in each split."""
@@ -127,6 +131,8 @@ def find_layout(root: Path, options: FolderOptions) -> Layout:
     folders = _split_folders(root)
     search = Search(root)
     found = {split: search.classes(folder) for split, folder in folders.items()}
+    others = [name for classes in found.values() for own in classes.values() for name in own.others]
+    others += [name for folder in folders.values() for name in search.files(folder)]
     class_names = tuple(found["train"])
     if len(class_names) < 2:
         there = f"only the class folder {class_names[0]!r}" if class_names else "no class folder"
@@ -144,7 +150,8 @@ def find_layout(root: Path, options: FolderOptions) -> Layout:
     }
     if "test" not in splits:
         splits |= _stratified_split(splits["train"], len(class_names), options, spare=1 + ("validation" not in splits))
-    return Layout("class folders" if folders["train"] == root else "split folders", class_names, splits, faults)
+    kind = "class folders" if folders["train"] == root else "split folders"
+    return Layout(kind, class_names, splits, faults, sorted(others))
 
 
 def _split_folders(root: Path) -> dict[str, Path]:
@@ -200,6 +207,14 @@ class Search:
         """The classes of a split."""
         inside = [path for path in _visible_folders(folder) if not path.is_symlink() or self._may_follow(path)]
         return {path.name: self._class_folder(path) for path in inside}
+
+    def files(self, folder: Path) -> list[str]:
+        """The files that lie in a folder itself, beside those of its classes."""
+        return [
+            Path(entry.path).relative_to(self.root).as_posix()
+            for entry in self._entries(folder)
+            if not _is_folder(entry)
+        ]
 
     def _class_folder(self, folder: Path) -> ClassFolder:
         found, places = ClassFolder(), [folder]

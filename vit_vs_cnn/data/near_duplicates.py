@@ -86,11 +86,43 @@ def near_duplicates(test: Images, train: Images) -> Duplicates:
     for shown in (test, test.flip(-1)):
         grey = _grey(shown)
         for at, by in _candidates(_hashes(grey), hashes):
-            for pairs in zip(at.split(_CHUNK), by.split(_CHUNK), strict=True):
-                at_alike, by_alike = _alike(grey, theirs, *pairs)
-                kept, detail = _compared(shown[at_alike], train[by_alike])
-                found.append((at_alike[kept], by_alike[kept], detail))
+            found += _confirmed((shown, grey), (train, theirs), at, by)
     return _unique(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+
+
+def duplicates_within(images: Images) -> Duplicates:
+    """Every pair of images of one set that show the same picture, as ``near_duplicates`` finds them, once.
+
+    Images are brought to 32 x 32 bytes first, as each is looked at in many pairs.
+
+    Returns:
+        The pairs, the earlier image as ``test`` and the later one as ``train``.
+    """
+    images = torch.cat([_planes(part).round().to(torch.uint8) for part in images.split(_CHUNK)])
+    upright, count, found = _grey(images), len(images), []
+    hashes = _hashes(upright)
+    for shown in (images, images.flip(-1)):
+        grey = _grey(shown)
+        codes = [
+            (torch.minimum(at, by) * count + torch.maximum(at, by))[at != by]
+            for at, by in _candidates(_hashes(grey), hashes)
+        ]
+        pairs = torch.cat(codes).unique()
+        found += _confirmed((shown, grey), (images, upright), pairs // count, pairs % count)
+    return _unique(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+
+
+Found = tuple[Int64[Tensor, "pairs"], Int64[Tensor, "pairs"], Float32[Tensor, "pairs"]]
+
+
+def _confirmed(
+    shown: tuple[Images, Grey], train: tuple[Images, Grey], at: Int64[Tensor, "pairs"], by: Int64[Tensor, "pairs"]
+) -> Iterator[Found]:
+    """The candidates that are duplicates; each side as it is and in grey."""
+    for pairs in zip(at.split(_CHUNK), by.split(_CHUNK), strict=True):
+        at_alike, by_alike = _alike(shown[1], train[1], *pairs)
+        kept, detail = _compared(shown[0][at_alike], train[0][by_alike])
+        yield at_alike[kept], by_alike[kept], detail
 
 
 def _grey(images: Images) -> Grey:
@@ -155,6 +187,8 @@ def _planes(images: Images) -> Planes:
 
 
 def _scaled(planes: Planes, side: int) -> Planes:
+    if planes.shape[-2:] == (side, side):
+        return planes
     return F.interpolate(planes, (side, side), mode="bilinear", antialias=True)
 
 

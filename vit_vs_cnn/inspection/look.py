@@ -1,8 +1,8 @@
 """What networks say about images, where they look for it, and how much of it is there."""
 
 import contextlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -19,6 +19,7 @@ from vit_vs_cnn.inspection.runs import InspectedRun, ShownImages, ShuffledNetwor
 from vit_vs_cnn.inspection.saliency import list_methods, method_named, noise_of, saliency_maps
 from vit_vs_cnn.inspection.scores import MethodScore
 from vit_vs_cnn.runs.evaluation import check_finite
+from vit_vs_cnn.runs.trained import UNKNOWN
 
 #: What is shown where nothing is asked for: attention through all layers, attention for the class; Grad-CAM, or where
 #: there is no feature map for it what any network can be asked.
@@ -39,6 +40,7 @@ class MethodMaps:
     Arguments:
         maps: of each image, on the method's own grid.
         deletion: area under the probability as the map's places are taken away, the most important first.
+        of_label: by the number of an image, the map for its true class; of those where the maps are for another one.
     """
 
     method: str
@@ -47,6 +49,7 @@ class MethodMaps:
     maps: Float[Tensor, "images map_rows map_cols"]
     deletion: Float[Tensor, "images"]
     chance: Float[Tensor, "images"]
+    of_label: Mapping[int, Float[Tensor, "map_rows map_cols"]] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -129,6 +132,7 @@ def look_into(
     grid_size: tuple[int, int],
     class_index: int | None = None,
     attended: int = ATTENDED,
+    labels_too: bool = False,
     tell: Callable[[str], None] = lambda _: None,
 ) -> NetworkMaps:
     """Predictions, maps and their scores, and the attention of one network.
@@ -139,6 +143,7 @@ def look_into(
     Arguments:
         grid_size: (rows, cols) of what deletion takes away.
         class_index: of the class that is asked for; the one that the network says if None.
+        labels_too: whether maps for the true class are made, too, where it is known and not the one that is asked for.
 
     Raises:
         InputError: as ``saliency_maps``; attention that cannot be had is no mistake where no method needs it.
@@ -159,7 +164,19 @@ def look_into(
         parts = zip(pixels.split(BATCH), classes.split(BATCH), strict=True)
         maps = torch.cat([saliency_maps(run.network, part, method, classes=of) for part, of in parts])
         areas = _areas(run, pixels, maps, classes, grid_size)
-        found.append(MethodMaps(name, method.description, method.class_specific, maps, areas, chance))
+        labels = shown.data.labels
+        others = torch.nonzero((labels != UNKNOWN) & (labels != classes.cpu()))[:, 0]
+        of_label = {}
+        if labels_too and method.class_specific:
+            for part in others.split(BATCH):
+                of_label |= dict(
+                    zip(
+                        part.tolist(),
+                        saliency_maps(run.network, pixels[part], method, classes=labels[part]),
+                        strict=True,
+                    )
+                )
+        found.append(MethodMaps(name, method.description, method.class_specific, maps, areas, chance, of_label))
     tell(f"{run.name}: weights of attention")
     attention, unseen = attention_of(run, pixels[:attended])
     return NetworkMaps(run, probabilities, classes, found, attention, unseen)

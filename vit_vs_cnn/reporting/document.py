@@ -87,6 +87,7 @@ class Table(Block):
         aside: columns that a terminal has no room for.
         part_by: the column whose values part the rows.
         terminal: whether it is shown on a terminal.
+        most: rows that are shown, where not all are; the CSV file has them all.
     """
 
     title: str
@@ -97,11 +98,16 @@ class Table(Block):
     aside: frozenset[str] = frozenset()
     part_by: str = ""
     terminal: bool = True
+    most: int | None = None
 
     def __post_init__(self) -> None:
         for row in self.rows:
             if len(row) != len(self.columns):
                 raise ValueError(f"a row of {len(row)} cells in a table of {len(self.columns)} columns: {row!r}")
+
+    @property
+    def shown(self) -> Sequence[Sequence[Cell]]:
+        return self.rows[: self.most]
 
     @property
     def flush_right(self) -> list[bool]:

@@ -199,8 +199,23 @@ def _says(shown: ShownImages, network: NetworkMaps, index: int) -> dict[str, Any
 
 
 def _map(found: MethodMaps, count: int, shown: ShownImages, network: NetworkMaps) -> dict[str, Any]:
+    """The maps for the class that was asked for, and for the true class of those images where that is another one."""
+    others = [index for index in found.of_label if index < count]
+    labels = {"places": others, **_levels(torch.stack([found.of_label[i] for i in others]))} if others else None
+    return {
+        "method": found.method,
+        "about": found.description,
+        "specific": found.class_specific,
+        "classes": [shown.data.class_names[int(network.classes[index])] for index in range(count)],
+        "score": _scores(found, count),
+        "labels": labels,
+        **_levels(found.maps[:count]),
+    }
+
+
+def _levels(maps: Float[Tensor, "images map_rows map_cols"]) -> dict[str, Any]:
     """Maps as bytes between the least and the greatest value of each."""
-    maps = found.maps[:count].float().cpu()
+    maps = maps.float().cpu()
     if max(maps.shape[1:]) > MAP_SIDE:
         rows, cols = (min(side, MAP_SIDE) for side in maps.shape[1:])
         maps = resize_maps(maps, (rows, cols))
@@ -208,14 +223,9 @@ def _map(found: MethodMaps, count: int, shown: ShownImages, network: NetworkMaps
     span = (high - low).clamp_min(1e-30)[:, None, None]
     levels = torch.round(255 * (maps - low[:, None, None]) / span).to(torch.uint8)
     return {
-        "method": found.method,
-        "about": found.description,
-        "specific": found.class_specific,
-        "classes": [shown.data.class_names[int(network.classes[index])] for index in range(count)],
         "grid": list(maps.shape[1:]),
         "low": [float(f"{value:.6g}") for value in low],
         "high": [float(f"{value:.6g}") for value in high],
-        "score": _scores(found, count),
         "bytes": _base64(levels.numpy().tobytes()),
     }
 

@@ -22,6 +22,7 @@ from vit_vs_cnn.reporting.page import write_document
 from vit_vs_cnn.reporting.regime_figures import learning_curves, regime_figures
 from vit_vs_cnn.reporting.style import looks
 from vit_vs_cnn.reporting.tables import results_csv
+from vit_vs_cnn.runs.audit import PLACE
 from vit_vs_cnn.runs.contamination import PICTURE, Contamination, contamination_of
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.ledger import account_of, test_set_of
@@ -81,6 +82,7 @@ ACCURACIES_ALONE = (
     "From accuracies alone: which images were right is not in this table, so the test images' part of an interval is "
     "that of two test sets, and too wide"
 )
+AUDITED = "The audit of the images, made before anything was trained"
 NEAR_DUPLICATES = (
     "A test image counts as a near-duplicate where one of the images used shows the same picture: re-encoded, "
     "shifted by up to two pixels of 32, slightly cropped, mirrored, brighter or darker."
@@ -138,7 +140,8 @@ def report_document(found: Findings, pool: Pool | None = None) -> Document:
     tested = Text(account_of(found.folder, test_set_of(results[0])).told)
     _part(document, "Cells", tested, tables.cells_table(status.cells, results))
     _part(document, "How it was measured", Text(METHOD), Facts(_environment(results)))
-    document.section("Files", Bullets(_links(document)))
+    audited = [Link(AUDITED, f"../{PLACE}/index.html")] if (found.folder / PLACE / "index.html").exists() else []
+    document.section("Files", Bullets(_links(document, audited)))
     return document
 
 
@@ -303,11 +306,12 @@ def _environment(results: Sequence[Mapping[str, Any]]) -> dict[str, Cell]:
     }
 
 
-def _links(document: Document) -> list[str | Link]:
+def _links(document: Document, audited: Sequence[Link] = ()) -> list[str | Link]:
     files = [f"tables/{table.name}.csv" for table in document.tables]
     files += [f"figures/{one.name}.{suffix}" for one in document.pictures for suffix in one.formats]
     return [
         Link("results.csv: one line for each cell, with its measured times", "results.csv"),
         Link("analysis.json: every number of this page, unrounded", "analysis.json"),
+        *audited,
         *(Link(name, name) for name in files),
     ]

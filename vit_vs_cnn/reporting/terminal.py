@@ -56,7 +56,7 @@ def _table(table: Table, document: Document, console: Console) -> RichTable:
     shown = [number for number, column in enumerate(table.columns) if column not in table.aside]
     sides = table.flush_right
     for number in shown:
-        widest = max((len(line) for row in table.rows for line in _text(row[number]).splitlines()), default=0)
+        widest = max((len(line) for row in table.shown for line in _text(row[number]).splitlines()), default=0)
         drawn.add_column(
             RichText(table.columns[number]),
             justify="right" if sides[number] else "left",
@@ -65,7 +65,7 @@ def _table(table: Table, document: Document, console: Console) -> RichTable:
             # Names of settings are long, and of no use cut off after three letters.
             min_width=None if sides[number] else min(_LEAST, widest),
         )
-    for row, parted in zip(table.rows, table.parted, strict=True):
+    for row, parted in zip(table.shown, table.parted, strict=False):
         if parted:
             drawn.add_section()
         drawn.add_row(*(_coloured(row[number], document) for number in shown))

@@ -145,6 +145,8 @@
       this.models = make("select", { "aria-label": "Network", onchange: () => this.choose(+this.models.value) });
       data.models.forEach((model, i) => this.models.append(make("option", { value: i, textContent: model.name })));
       this.methods = make("select", { "aria-label": "Method", onchange: () => this.show(this.methods.value) });
+      this.asks = make("select", { "aria-label": "Class of the map", onchange: () => draw() }, [
+        make("option", { value: "asked" }), make("option", { value: "true" })]);
       this.says = make("p", { className: "says" });
       this.main = make("canvas", { className: "main", tabIndex: 0, role: "img", "aria-label": "Map over the image" });
       this.bar = make("canvas", { width: 256, height: 1, "aria-hidden": "true" });
@@ -164,7 +166,7 @@
         make("summary", { textContent: "Numbers" }), this.numbers]);
       const bar = make("div", { className: "bar" }, [this.low, this.bar, this.high]);
       this.root = make("section", { className: "panel", "data-panel": this.index }, [
-        make("div", { className: "row" }, [this.models, this.methods]), this.says, this.main, bar, this.readout,
+        make("div", { className: "row" }, [this.models, this.methods, this.asks]), this.says, this.main, bar, this.readout,
         this.layers, this.heads, this.all, this.allNote, this.details]);
       this.root.addEventListener("pointerdown", () => { state.active = this.index; });
       this.root.addEventListener("focusin", () => { state.active = this.index; });
@@ -188,6 +190,22 @@
       return other ? other.attention.grid : this.map().grid;
     }
     map() { return this.about.maps.find((map) => map.method === this.view); }
+    /** Where the map for the true class is, if that is asked for and in the file; else -1. */
+    ofLabel() {
+      const map = this.map();
+      return map?.specific && this.asks.value === "true" && map.labels ? map.labels.places.indexOf(state.image) : -1;
+    }
+    /** What a map is for, and how good it is. */
+    told(map) {
+      const [asked, label, other] = [map.classes[state.image], data.images[state.image].label, this.ofLabel() >= 0];
+      const of = map.specific ? `, for “${other ? label : asked}”` : "";
+      const about = `${map.about[0].toUpperCase()}${map.about.slice(1)}${of}.`;
+      if (other) return `${about} It has no score: deletion follows “${asked}”.`;
+      const wanted = map.specific && this.asks.value === "true";
+      const lacks = !wanted || label === asked ? "" : label === null ? " The true class of this image is not known."
+        : ` This file holds no map for “${label}”.`;
+      return `${about}${lacks} ${scored(map.score[state.image])}`;
+    }
     choose(model) {
       this.model = model;
       this.models.value = model;
@@ -204,6 +222,7 @@
       this.view = view;
       this.methods.value = view;
       const inside = view === "layer";
+      this.asks.style.display = this.map()?.specific ? "" : "none";
       this.layers.style.display = inside ? "" : "none";
       this.heads.style.display = inside || view === "rollout" ? "" : "none";
       this.all.style.display = this.allNote.style.display = inside || view === "rollout" ? "" : "none";
@@ -256,11 +275,13 @@
     async compute() {
       const map = this.map();
       if (map) {
-        const size = map.grid[0] * map.grid[1];
-        map.levels ??= bytesOf(map.bytes);
-        const [low, high] = [map.low[state.image], map.high[state.image]];
-        const levels = map.levels.subarray(state.image * size, (state.image + 1) * size);
-        return { grid: map.grid, values: Float64Array.from(levels, (l) => low + ((high - low) * l) / 255), low, high };
+        const other = this.ofLabel();
+        const [maps, at] = other < 0 ? [map, state.image] : [map.labels, other];
+        const size = maps.grid[0] * maps.grid[1];
+        maps.levels ??= bytesOf(maps.bytes);
+        const [low, high] = [maps.low[at], maps.high[at]];
+        const levels = maps.levels.subarray(at * size, (at + 1) * size);
+        return { grid: maps.grid, values: Float64Array.from(levels, (l) => low + ((high - low) * l) / 255), low, high };
       }
       const { extra, grid } = this.about.attention;
       const weights = await weightsOf(this.model, state.image);
@@ -361,8 +382,11 @@
       const place = state.target ?? (map || state.reads ? (map ? state.place : null) : null);
       const lines = [];
       if (map) {
-        const about = `${map.about}${map.specific ? `, for “${map.classes[state.image]}”` : ""}`;
-        lines.push(`${about[0].toUpperCase()}${about.slice(1)}. ${scored(map.score[state.image])}`);
+        const [asked, label] = [map.classes[state.image], data.images[state.image].label];
+        this.asks.options[0].textContent = `for “${asked}”`;
+        this.asks.options[1].textContent = label === null ? "for the true class: not known"
+          : `for the true class, ${label === asked ? "the same" : `“${label}”`}`;
+        lines.push(this.told(map));
         const [row, col] = cellOf(place, grid);
         lines.push(`At ${said(cellOf(place, this.grid()))}: ${number(values[row * grid[1] + col])}.`);
       } else {
@@ -436,9 +460,31 @@
     draw();
   };
   const chooseImage = (index) => {
-    state.image = (index + data.images.length) % data.images.length;
+    state.image = index;
     strip[state.image].scrollIntoView({ block: "nearest", inline: "nearest" });
     draw();
+  };
+  /** The image so many places further, of those that are shown. */
+  const turn = (by) => {
+    const there = matching();
+    const at = there.indexOf(state.image);
+    if (there.length) chooseImage(there[(at + by + there.length) % there.length]);
+  };
+  const FILTERS = {
+    all: () => true,
+    wrong: (says) => says.some((one) => one.right === false),
+    right: (says) => says.every((one) => one.right === true),
+    apart: (says) => new Set(says.map((one) => one.class)).size > 1,
+  };
+  const matching = () => [...data.images.keys()].filter((index) =>
+    FILTERS[$("show").value](data.models.map((model) => model.says[index])) &&
+    ($("class").value === "" || data.images[index].label === $("class").value.slice(1)));
+  const filter = () => {
+    const there = matching();
+    strip.forEach((button, index) => { button.hidden = !there.includes(index); });
+    $("shown").textContent = there.length ? `${there.length} of ${data.images.length} images`
+      : "No image is like that; the one below is as before.";
+    if (there.length && !there.includes(state.image)) chooseImage(there[0]);
   };
   const toggle = (name) => {
     state[name] = !state[name];
@@ -474,6 +520,12 @@
   };
   const panels = [];
   for (let index = 0; index < Math.min(2, data.models.length); index++) panels.push(new Panel(index));
+  const labels = [...new Set(data.images.map((image) => image.label).filter((label) => label !== null))].sort();
+  for (const label of labels) $("class").append(make("option", { value: `=${label}`, textContent: label }));
+  if (data.models.length < 2) $("show").querySelector("[value=apart]").remove();
+  if (!labels.length) ["wrong", "right"].forEach((name) => $("show").querySelector(`[value=${name}]`).remove());
+  $("show").onchange = $("class").onchange = filter;
+  filter();
   $("read").onclick = () => toggle("reads");
   $("hold").onclick = () => toggle("held");
   $("opacity").onchange = $("colours").onchange = () => draw();
@@ -493,7 +545,7 @@
     ArrowUp: () => move(-1, 0), ArrowDown: () => move(1, 0), ArrowLeft: () => move(0, -1), ArrowRight: () => move(0, 1),
     "[": () => panels[state.active].moveLayer(-1), "]": () => panels[state.active].moveLayer(1),
     ";": () => panels[state.active].moveHead(-1), "'": () => panels[state.active].moveHead(1),
-    ",": () => chooseImage(state.image - 1), ".": () => chooseImage(state.image + 1),
+    ",": () => turn(-1), ".": () => turn(1),
     m: () => next(panels[state.active].methods, (view) => panels[state.active].show(view)),
     n: () => next(panels[state.active].models, (model) => panels[state.active].choose(+model)),
     c: () => toggle("reads"), " ": () => toggle("held"),

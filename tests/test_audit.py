@@ -1,0 +1,206 @@
+"""The audit of images: what is wrong with a folder is told, by name, and with what to do about it."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageEnhance
+
+import vit_vs_cnn as vc
+from tests.browser import DESK, PHONE, assert_readable, look_at, open_browser
+from vit_vs_cnn.cli import main
+from vit_vs_cnn.data.file_facts import facts_of_files
+from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.data.same_pictures import same_pictures
+from vit_vs_cnn.errors import InputError
+
+NASTY = "copy <script>alert(1)<_script>\n\x1b[31m.png"
+RNG = np.random.default_rng(5)
+
+
+def _picture(size: tuple[int, int] = (48, 40)) -> Image.Image:
+    """Soft spots, none like another."""
+    spots = Image.fromarray(RNG.integers(0, 256, (7, 7, 3), dtype=np.uint8))
+    return spots.resize(size, Image.Resampling.BICUBIC)
+
+
+def _fill(folder: Path, count: int, size: tuple[int, int] = (48, 40)) -> list[Path]:
+    folder.mkdir(parents=True)
+    for number in range(count):
+        _picture(size).save(folder / f"{number:03}.png")
+    return sorted(folder.iterdir())
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    """Two classes and a tiny one, in train/ and test/, with a fault of every kind."""
+    root = tmp_path_factory.mktemp("audit") / "photos"
+    ants, bees = _fill(root / "train" / "ant", 20), _fill(root / "train" / "bee", 20)
+    for name, count in {"ant": 6, "bee": 6, "rare": 1}.items():
+        _fill(root / "test" / name, count)
+    _fill(root / "train" / "rare", 3)
+    (root / "train" / "ant" / "cut.png").write_bytes(ants[0].read_bytes()[:200])
+    (root / "train" / "ant" / "notes.txt").write_text("what we did")
+    (root / "loose.png").write_bytes(b"beside train/, and ignored")
+    (root / "train" / "loose.png").write_bytes(b"in the folder of no class")
+    shutil.copy(ants[1], root / "train" / "bee" / NASTY)
+    darker = ImageEnhance.Brightness(Image.open(bees[2])).enhance(0.8)
+    darker.resize((96, 80)).save(root / "test" / "bee" / "again.jpg", quality=80)
+    Image.new("RGB", (40, 40), (9, 90, 200)).save(root / "train" / "ant" / "blank.png")
+    return root
+
+
+@pytest.fixture(scope="module")
+def given(root) -> dict[str, str]:
+    return {"data.root": str(root), "data.folder.cache": str(root.parent / "cache")}
+
+
+@pytest.fixture(scope="module")
+def audited(root, given):
+    before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
+    found = vc.audit(overrides=given, output=root.parent / "out", quiet=True)
+    assert before == {path: path.stat().st_mtime_ns for path in root.rglob("*")}
+    return found
+
+
+def _told(audited, kind: str) -> str:
+    (found,) = [finding.told for finding in audited.findings if finding.kind == kind]
+    return found
+
+
+def test_every_fault_is_told_by_name_and_what_stops_training_comes_first(audited):
+    assert audited.findings[0].kind == "Unusable files"
+    assert "1 (damaged: 1), such as train/ant/cut.png" in _told(audited, "Unusable files")
+    assert _told(audited, "Tiny classes") == "1 of 3 classes with fewer than 15 images: rare (4)"
+    assert _told(audited, "Test images seen in training").startswith("1 of the 14 test images show")
+    assert "train/ant/001.png (ant) and train/bee/copy <script>" in _told(audited, "One picture, two classes")
+    assert audited.blank == ("train/ant/blank.png",)
+    assert _told(audited, "Lopsided classes").startswith(
+        "bee has 28 images and rare 4; always naming bee is right on 50.0%"
+    )
+    assert "2 files passed over (.txt: 1, .png: 1)" in _told(audited, "Other files")
+    assert _told(audited, "Few test images").startswith("with 14 test images an accuracy is known to ±2")
+
+
+def test_pairs_have_names_classes_and_splits(audited):
+    conflict, straddling = audited.pairs
+    assert (conflict.kind, conflict.classes, conflict.similarity) == ("two classes", ("ant", "bee"), 1.0)
+    assert conflict.same_pixels
+    assert (straddling.kind, straddling.splits) == ("two splits", ("train", "test"))
+    assert (straddling.first, straddling.second) == ("train/bee/002.png", "test/bee/again.jpg")
+    assert not straddling.same_pixels
+    assert straddling.similarity > 0.8
+
+
+def test_the_command_says_what_the_function_says(audited, given, tmp_path, capsys):
+    words = [word for name, value in given.items() for word in (f"--{name}", value)]
+    assert main(["audit", *words, "--output", str(tmp_path), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    expected = json.loads(json.dumps(audited.to_dict(), default=str))
+    assert printed.pop("written") != expected.pop("written")
+    assert printed == expected
+    assert (tmp_path / "index.html").read_bytes() == audited.page.read_bytes()
+    assert main(["audit", *words, "--output", str(tmp_path)]) == 0
+    shown = capsys.readouterr()
+    assert "Unusable files (stops training): 1 (damaged: 1)" in shown.out
+    assert "\x1b[31m" not in shown.out
+    assert f"The page is {tmp_path / 'index.html'}" in shown.out
+    assert "looking for pictures that are there twice ..." in shown.err
+
+
+def test_names_are_escaped_on_the_page_and_pairs_are_in_a_table_and_in_pictures(audited):
+    html = audited.page.read_text(encoding="utf-8")
+    assert "<script>" not in html
+    assert "copy &lt;script&gt;alert(1)&lt;_script&gt;\\n\\x1b[31m.png" in html
+    assert html.count("data:image/png") == 2
+    with (audited.page.parent / "tables" / "pairs.csv").open(encoding="utf-8", newline="") as file:
+        assert [row[0] for row in csv.reader(file)] == ["kind", "two classes", "two splits"]
+
+
+def test_the_page_can_be_read_in_the_dark_and_on_a_phone(audited, tmp_path):
+    with open_browser(tmp_path) as browser:
+        for width, dark in ((DESK, True), (PHONE, False)):
+            assert_readable(look_at(browser, audited.page, width=width, dark=dark))
+
+
+def test_results_are_a_table_and_draw_themselves(audited):
+    frame = audited.frame()
+    assert frame.set_index("class")[["train", "test", "images"]].loc["bee"].tolist() == [21, 7, 28]
+    assert "Tiny classes" in repr(audited)
+    assert "<table" in audited._repr_html_()
+
+
+def test_of_a_folder_without_a_test_the_split_of_training_is_judged(tmp_path):
+    """Two copies of every image: a test image is seen in training unless its copy is a test image, too."""
+    for name in ("ant", "bee"):
+        for path in _fill(tmp_path / "photos" / name, 20):
+            shutil.copy(path, path.with_name(f"copy {path.name}"))
+    given = {"data.root": str(tmp_path / "photos"), "data.folder.cache": str(tmp_path / "cache")}
+    found = vc.audit(overrides=given, output=tmp_path / "out", quiet=True)
+    assert found.layout == "class folders"
+    assert found.counts["test"] == {"ant": 8, "bee": 8}
+    assert found.pairs is not None
+    both_in_one = [pair for pair in found.pairs if not pair.straddles]
+    assert len(found.pairs) == 40
+    assert found.straddling == 16 - 2 * sum(pair.splits == ("test", "test") for pair in both_in_one)
+
+
+def test_copies_of_copies_make_as_many_pairs_as_there_are_copies():
+    """30 of one picture: a pair for each copy within a class and split, and one between the two classes."""
+    one = torch.from_numpy(np.array(_picture((32, 32)))).permute(2, 0, 1)
+    labels, splits = torch.tensor([0] * 15 + [1] * 15), ["train"] * 30
+    images = LabelledImages(one.expand(30, -1, -1, -1).contiguous(), labels, ("a", "b"), [str(i) for i in range(30)])
+    found, exact = same_pictures(images, splits, torch.zeros(30, dtype=torch.bool))
+    assert len(found.test) == 29
+    assert exact.all()
+    assert sorted(zip(found.test.tolist(), found.train.tolist(), strict=True))[14] == (0, 15)
+
+
+def test_files_that_tell_the_class_by_their_format_are_told_of(tmp_path):
+    for number in range(60):
+        path = tmp_path / "photos" / ("ant" if number % 2 else "bee") / f"{number}.{'png' if number % 2 else 'jpg'}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _picture((24, 90)).save(path)
+    given = {"data.root": str(tmp_path / "photos"), "data.folder.cache": str(tmp_path / "cache")}
+    found = vc.audit(overrides=given, output=tmp_path / "out", quiet=True)
+    assert "tell the class of 100% of the images (always naming" in _told(found, "Classes told by their files")
+    assert "60 of 60 images are smaller than the 64 pixels" in _told(found, "Enlarged images")
+    assert "60 of 60 images are so long" in _told(found, "Cut images")
+
+
+def test_a_folder_of_which_nothing_can_be_read_is_told_of(tmp_path):
+    for number in range(8):
+        path = tmp_path / "photos" / ("ant" if number % 2 else "bee") / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("no image")
+    given = {"data.root": str(tmp_path / "photos"), "data.folder.cache": str(tmp_path / "cache")}
+    found = vc.audit(overrides=given, output=tmp_path / "out", quiet=True)
+    assert [finding.kind for finding in found.findings[:2]] == ["Unusable classes", "Unusable files"]
+    assert "8 (no image: 8), such as" in found.findings[1].told
+    assert found.findings[1].told.endswith(" and 5 more")
+    assert (found.images, found.pairs) == (0, ())
+
+
+def test_sizes_are_those_that_a_reader_sees(tmp_path):
+    turned = Image.Exif()
+    turned[274] = 6
+    _picture((50, 20)).save(tmp_path / "turned.jpg", exif=turned)
+    (found,) = facts_of_files(tmp_path, ["turned.jpg"], lambda count: None)
+    assert (found.format, found.mode, found.width, found.height, found.aspect) == ("JPEG", "RGB", 20, 50, 2.5)
+
+
+def test_drawn_images_have_classes_and_no_pairs(tmp_path):
+    few = {"data.source": "objects", "data.objects.train_images": 40, "data.objects.test_images": 20}
+    found = vc.audit(overrides=few, output=tmp_path, quiet=True)
+    assert (found.pairs, found.files, found.images) == (None, (), 60)
+
+
+def test_what_cannot_be_audited_is_one_line(root, given, tmp_path):
+    with pytest.raises(InputError, match="no such folder; data"):
+        vc.audit(overrides={"data.root": str(tmp_path / "none")}, output=tmp_path / "out", quiet=True)
+    with pytest.raises(InputError, match="lies in the folder of images, where nothing is written"):
+        vc.audit(overrides=given, output=root / "audit", quiet=True)

@@ -1,0 +1,245 @@
+"""What a user must know of images before anything is trained on them. Nothing is trained, and no folder is changed."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+
+from vit_vs_cnn.config.experiment import Data
+from vit_vs_cnn.data.file_facts import FileFacts, facts_of_files
+from vit_vs_cnn.data.folder import FolderSource
+from vit_vs_cnn.data.folder_layout import Fault
+from vit_vs_cnn.data.images import LabelledImages, concatenate
+from vit_vs_cnn.data.options import Resize
+from vit_vs_cnn.data.same_pictures import BLANK, colours, same_pictures
+from vit_vs_cnn.runs.images import open_source
+
+#: Where the audit of an experiment's images lies, in its folder.
+PLACE = "audit"
+Kind = Literal["two classes", "two splits", "repeated"]
+#: Pairs that are shown as pictures, of each kind; what a kind leaves free, others take.
+SHOWN: dict[Kind, int] = {"two classes": 16, "two splits": 16, "repeated": 8}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two images that show the same picture.
+
+    Arguments:
+        first, second: their names: paths under the root, or numbers in the source.
+        similarity: correlation of their detail, 0.62 to 1 (``near_duplicates``).
+        same_pixels: whether all their pixels are equal at the size of training.
+    """
+
+    first: str
+    second: str
+    similarity: float
+    same_pixels: bool
+    classes: tuple[str, str]
+    splits: tuple[str, str]
+
+    @property
+    def conflicts(self) -> bool:
+        """Whether they have two classes."""
+        return self.classes[0] != self.classes[1]
+
+    @property
+    def straddles(self) -> bool:
+        """Whether they lie in two splits."""
+        return self.splits[0] != self.splits[1]
+
+    @property
+    def kind(self) -> Kind:
+        """What is worst about it."""
+        return "two classes" if self.conflicts else "two splits" if self.straddles else "repeated"
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """What images are like.
+
+    Arguments:
+        source: objects, cifar10, cifar100 or folder.
+        root: where they lie; empty for drawn ones.
+        layout: "class folders" (the test images are those that training would split off), "split folders", or "splits
+            of the source".
+        image_size: rows and columns of training.
+        resize: how files are brought to it; None where there are no files.
+        skips: whether training leaves out what cannot be used.
+        counts: images that can be used, by split and class.
+        files: what the headers of the files say; empty where there are none.
+        faults: what cannot be used, by name and reason.
+        others: files that are passed over: no images by their names, or in the folder of no class.
+        blank: images of one colour.
+        mean_colours: of the images of each class, 0 to 255 for each channel.
+        pairs: images that show the same picture, the worst first; None where they were not looked for.
+        pictures: of the first pairs of each kind, both images side by side, ``(rows, cols, channels)``, by the place of
+            the pair.
+    """
+
+    source: str
+    root: str
+    layout: str
+    image_size: tuple[int, int]
+    resize: Resize | None
+    skips: bool
+    counts: Mapping[str, Mapping[str, int]]
+    files: tuple[FileFacts, ...]
+    faults: tuple[Fault, ...]
+    others: tuple[str, ...]
+    blank: tuple[str, ...]
+    mean_colours: Mapping[str, tuple[float, ...]]
+    pairs: tuple[Pair, ...] | None
+    pictures: Mapping[int, UInt8[np.ndarray, "_ _ _"]] = field(repr=False)
+
+    @property
+    def images(self) -> int:
+        """How many can be used."""
+        return sum(sum(by_class.values()) for by_class in self.counts.values())
+
+    @property
+    def by_class(self) -> dict[str, int]:
+        """Images that can be used, over all splits."""
+        total: Counter[str] = Counter()
+        for of_split in self.counts.values():
+            total.update(of_split)
+        return {name: total[name] for name in self.counts["train"]}
+
+    @property
+    def test_images(self) -> int:
+        return sum(self.counts["test"].values())
+
+    @property
+    def majority(self) -> tuple[str, float]:
+        """The class with most test images, and the accuracy of always naming it."""
+        tested = self.counts["test"]
+        name = max(tested, key=tested.__getitem__)
+        return name, tested[name] / max(1, self.test_images)
+
+    @property
+    def straddling(self) -> int:
+        """Test images that show what an image of another split shows, too; their copies counted."""
+        pairs = self.pairs or ()
+        found = {pair.second for pair in pairs if pair.straddles and pair.splits[1] == "test"}
+        copies = {pair.second for pair in pairs if pair.same_pixels and pair.kind == "repeated" and pair.first in found}
+        return len(found | copies)
+
+    def of_kind(self, kind: Kind) -> list[Pair]:
+        return [pair for pair in self.pairs or () if pair.kind == kind]
+
+
+def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None) -> Audit:
+    """Read every image of a source once and say what it is like. Folders are decoded into the cache that training uses.
+
+    Arguments:
+        data: which images, as of an experiment.
+        tell: is told what is being done.
+
+    Raises:
+        InputError: no such folder, a layout that there is not, or a source that cannot be read.
+    """
+    source = open_source(data)
+    faults: list[Fault] = []
+    others: list[str] = []
+    splits: dict[str, LabelledImages] = {}
+    layout = "splits of the source"
+    if isinstance(source, FolderSource):
+        layout, others, there = source.layout.kind, source.layout.others, source.layout.splits
+        tell("reading images")
+        read = {split: source.readable(split) for split in ("train", "validation", "test") if split in there}
+        splits = {split: images for split, (images, _) in read.items()}
+        faults = source.faults({split: failures for split, (_, failures) in read.items()})
+    else:
+        tell("reading images")
+        given = {"train": source.train(), "validation": source.validation(), "test": source.test()}
+        splits = {split: images for split, images in given.items() if images is not None}
+    images, of = _joined(splits)
+    means, deviations = colours(images)
+    blank = deviations <= BLANK
+    files: tuple[FileFacts, ...] = ()
+    if isinstance(source, FolderSource):
+        names = [str(name) for name in images.sample_ids]
+        files = tuple(
+            facts_of_files(
+                source.root, names, lambda count: tell(f"reading headers: {count:,} of {len(names):,} files")
+            )
+        )
+    pairs, pictures = None, {}
+    if data.source != "objects":  # every image is drawn anew
+        tell("looking for pictures that are there twice")
+        pairs, pictures = _pairs(images, of, blank)
+    names = images.class_names
+    return Audit(
+        source=data.source,
+        root="" if data.source == "objects" else data.root,
+        layout=layout,
+        image_size=images.image_shape[1:],
+        resize=data.folder.resize if files else None,
+        skips=data.folder.skip_unreadable,
+        counts={split: _counts(one) for split, one in splits.items()},
+        files=files,
+        faults=tuple(faults),
+        others=tuple(others),
+        blank=tuple(str(images.sample_ids[place]) for place in torch.nonzero(blank)[:, 0].tolist()),
+        mean_colours={
+            name: tuple(means[images.labels == label].mean(0).tolist())
+            for label, name in enumerate(names)
+            if (images.labels == label).any()
+        },
+        pairs=pairs,
+        pictures=pictures,
+    )
+
+
+def _joined(splits: Mapping[str, LabelledImages]) -> tuple[LabelledImages, list[str]]:
+    """All images, and the split of each."""
+    joined = None
+    for one in splits.values():
+        joined = one if joined is None else concatenate(joined, one)
+    assert joined is not None
+    return joined, [split for split, one in splits.items() for _ in range(len(one))]
+
+
+def _counts(images: LabelledImages) -> dict[str, int]:
+    counted = torch.bincount(images.labels, minlength=images.num_classes).tolist()
+    return dict(zip(images.class_names, counted, strict=True))
+
+
+def _pairs(
+    images: LabelledImages, of: Sequence[str], blank: torch.Tensor
+) -> tuple[tuple[Pair, ...], dict[int, np.ndarray]]:
+    found, exact = same_pictures(images, of, blank)
+    names = [str(name) for name in images.sample_ids]
+    classes = [images.class_names[label] for label in images.labels.tolist()]
+    alike = zip(found.test.tolist(), found.train.tolist(), found.similarity.tolist(), exact.tolist(), strict=True)
+    made = [
+        (Pair(*_two(names, a, b), round(near, 3), same, _two(classes, a, b), _two(of, a, b)), (a, b))
+        for a, b, near, same in alike
+    ]
+    kinds = list(SHOWN)
+    made.sort(key=lambda one: (kinds.index(one[0].kind), not one[0].straddles, -one[0].similarity))
+    pictures = {place: _side_by_side(images, made[place][1]) for place in _shown([pair.kind for pair, _ in made])}
+    return tuple(pair for pair, _ in made), pictures
+
+
+def _two(values: Sequence[str], first: int, second: int) -> tuple[str, str]:
+    return values[first], values[second]
+
+
+def _shown(kinds: Sequence[Kind]) -> list[int]:
+    """The places of the pairs that are shown: the first ones of each kind, then whatever there is room for."""
+    first: list[int] = []
+    for kind, most in SHOWN.items():
+        first += [place for place, one in enumerate(kinds) if one == kind][:most]
+    rest = [place for place in range(len(kinds)) if place not in first]
+    return sorted([*first, *rest[: sum(SHOWN.values()) - len(first)]])
+
+
+def _side_by_side(images: LabelledImages, pair: tuple[int, int]) -> UInt8[np.ndarray, "_ _ _"]:
+    gap = images.images.new_full((images.image_shape[0], images.image_shape[1], 4), 255)
+    one, other = (images.images[place] for place in pair)
+    return torch.cat([one, gap, other], dim=2).permute(1, 2, 0).numpy()
