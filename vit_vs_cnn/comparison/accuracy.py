@@ -10,10 +10,11 @@ from torch import Tensor
 
 from vit_vs_cnn.comparison.entries import Tested, grouped, paired_rows
 from vit_vs_cnn.runs.answers import Answers
+from vit_vs_cnn.runs.tuning_record import unequal_chances
 from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.means import accuracy_interval
 from vit_vs_cnn.statistics.significance import Friedman, cochran_q, friedman_nemenyi, holm
-from vit_vs_cnn.statistics.verdict import Comparison, compare_scores, corrected, early_end, reservations, unequal_trials
+from vit_vs_cnn.statistics.verdict import Comparison, compare_scores, corrected, early_end, reservations
 
 
 @dataclass(frozen=True)
@@ -132,14 +133,14 @@ def _pair(first: Sequence[Tested], second: Sequence[Tested]) -> Pair:
     a, b, paired = _rows(first, second)
     if a.mean() < b.mean():
         return _pair(second, first)
-    trials = (t.trials for t in (*first, *second))
+    unequal = unequal_chances({members[0].group: [t.chance for t in members] for members in (first, second)})
     early = early_end(t.training.get("ended_early") for t in (*first, *second))
     reserved = reservations(t.reservation for t in (*first, *second))
     names = (first[0].group, second[0].group)
     both = float((a & b).mean()) if paired else float((a[:, None] & b[None]).mean())
     count = a.shape[1]
     return Pair(
-        comparison=compare_scores(names, a, b, paired=paired, obstacle=reserved or unequal_trials(trials) or early),
+        comparison=compare_scores(names, a, b, paired=paired, obstacle=reserved or unequal or early),
         only_first=count * (float(a.mean()) - both),
         only_second=count * (float(b.mean()) - both),
     )

@@ -13,6 +13,7 @@ from vit_vs_cnn.runs.grid import cells_so_far, finished_cells, write_grid
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.plan import make_plan
 from vit_vs_cnn.runs.seen import seen_before
+from vit_vs_cnn.runs.tuning_record import Record, read_record
 from vit_vs_cnn.workers.supervise import run_cells
 from vit_vs_cnn.workers.trainer import is_helper_process, quiet_lightning, world_size
 
@@ -41,6 +42,8 @@ def run_experiment(experiment: Experiment, *, console: Console) -> list[dict[str
     if experiment.protocol.trials is not None:
         experiment = tune(experiment, console=console)
         cells = grid(experiment, pool, world_size=processes)
+    if experiment.tuning.record is not None:
+        _check_recipes(cells, read_record(Path(experiment.tuning.record)), console)
     if not is_helper_process():
         write_grid(experiment, cells)
     run_cells(cells, pool, console=console)
@@ -48,6 +51,15 @@ def run_experiment(experiment: Experiment, *, console: Console) -> list[dict[str
         return []
     raise_failures(cells)
     return [read_result(cell.folder / "result.json") for cell in cells]
+
+
+def _check_recipes(cells: list[Cell], record: Record, console: Console) -> None:
+    """Tell which recipes are not the best of the trials on record, before their cells run."""
+    for name, size in dict.fromkeys((cell.contender, cell.train_size) for cell in cells):
+        cell = next(cell for cell in cells if (cell.contender, cell.train_size) == (name, size))
+        chance = record.chance(name, size, cell.identity["contender"])
+        if why := "has no trial there" if chance.trials is None else chance.obstacle:
+            console.print(f"{record.path}: {name} at {size} images {why}: no verdict", soft_wrap=True)
 
 
 def _check_all(cells: list[Cell], pool: Pool) -> None:

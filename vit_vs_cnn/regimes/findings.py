@@ -17,6 +17,7 @@ from vit_vs_cnn.regimes.budgets import Budgets
 from vit_vs_cnn.regimes.measurements import load_answers
 from vit_vs_cnn.runs.cell import budget_of
 from vit_vs_cnn.runs.ledger import account_of, test_set_of
+from vit_vs_cnn.runs.tuning_record import Record, record_of, with_chances
 
 if TYPE_CHECKING:
     import pandas
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
 #: What a reader of a table of cells looks for first.
 FIRST = ("contender", "train_size", "seed", "accuracy")
 #: Columns of numbers in results.csv; the others are words.
-WHOLE = ("train_size", "seed", "scored_images", "trials", "test_evaluations", "parameters", "macs", "steps", "images")
+WHOLE = ("train_size", "seed", "scored_images", "test_evaluations", "parameters", "macs", "steps", "images")
 REAL = ("accuracy", "loss", "calibration_error", "epochs", "flops", "train_seconds", "images_per_second")
+#: How recipes were found, as far as that is known.
+OF_RECIPES: dict[str, type] = {"trials": int, "tuning_flops": float, "trial_rank": int, "tuned_at": int}
 NEEDED = ("contender", "scored_on", *WHOLE[:3], "parameters", "macs", "steps", "accuracy", *REAL[-2:])
 
 
@@ -39,6 +42,7 @@ class Findings:
         correct: whether each network was right on each image, by cell; None if unknown or of different images.
         notes: what weakens the intervals, a sentence each.
         folder: of the experiment.
+        record: of the trials that its recipes come from; None for recipes by hand.
     """
 
     results: list[dict[str, Any]]
@@ -46,6 +50,7 @@ class Findings:
     correct: Mapping[str, np.ndarray] | None
     notes: tuple[str, ...]
     folder: Path
+    record: Record | None
 
     @property
     def longest(self) -> list[dict[str, Any]]:
@@ -81,15 +86,17 @@ def findings_of(folder: Path) -> Findings:
     Raises:
         InputError: no experiment there, or none of its cells is finished.
     """
-    results = sorted(read_results(folder), key=_place)
+    record, lost = record_of(folder)
+    results = with_chances(sorted(read_results(folder), key=_place), record)
     account = account_of(folder, test_set_of(results[0]))
     judged = [{**r, "reservation": account.reservation(r["contender"])} for r in results]
     try:
-        answers, notes = load_answers(folder, results), ()
+        answers = load_answers(folder, results)
     except InputError as error:
-        return Findings(results, analyse(judged), None, (f"Intervals do without the predictions: {error}.",), folder)
+        notes = (*lost, f"Intervals do without the predictions: {error}.")
+        return Findings(results, analyse(judged), None, notes, folder, record)
     told = {"majority": answers.majority, "few_classes": answers.few_classes}
-    return Findings(results, analyse(judged, answers.correct, **told), answers.correct, notes, folder)
+    return Findings(results, analyse(judged, answers.correct, **told), answers.correct, lost, folder, record)
 
 
 def _place(result: Mapping[str, Any]) -> tuple[float, int, int, str]:
@@ -117,8 +124,9 @@ def recorded_results(path: Path) -> list[dict[str, Any]]:
 
 def _result(line: dict[str, str], where: str) -> dict[str, Any]:
     kinds = dict.fromkeys(WHOLE, int) | dict.fromkeys(REAL, float)
-    result: dict[str, Any] = dict(line)
-    for column, kind in kinds.items():
+    known = {column: kind for column, kind in OF_RECIPES.items() if line.get(column)}
+    result: dict[str, Any] = {**line, **dict.fromkeys(OF_RECIPES)}
+    for column, kind in (kinds | known).items():
         if column in line:
             try:
                 result[column] = kind(line[column])

@@ -19,6 +19,7 @@ from vit_vs_cnn.reporting.page import write_document
 from vit_vs_cnn.reporting.regime_figures import learning_curves, regime_figures
 from vit_vs_cnn.reporting.style import looks
 from vit_vs_cnn.reporting.tables import results_csv
+from vit_vs_cnn.reporting.tuning_report import best_of_k, space_warnings, tuning_blocks
 from vit_vs_cnn.runs.contamination import PICTURE, Contamination, contamination_of
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.ledger import account_of, test_set_of
@@ -47,6 +48,10 @@ CAPTIONS = {
         "data multiplier over the number of labelled images",
     ),
     "residuals": ("What the fits leave over: a pattern means that the law is wrong.", "residuals of the fits"),
+    "best_of_k": (
+        "The best that so many trials are to be expected to reach, by the record of those that were run.",
+        "expected best validation accuracy of each contender over the number of trials",
+    ),
     "cost_frontier": (
         "Each contender from its smallest to its largest size; ringed: not beaten with the same data.",
         "accuracy over training FLOPs, parameters and MACs",
@@ -59,12 +64,12 @@ METHOD = (
     "their subsets, and a normal one over what the test images have in common for all seeds; a single network has "
     "Wilson's interval, two single networks have McNemar's exact p-value. Crossings, data multipliers and fits come "
     "from resamples of the same two levels. Differences are paired by seed and image. A verdict needs three paired "
-    "seeds, equal trials of recipes and the same test images; with several pairs at a size, p-values are corrected for "
-    "these by Holm's method. The command compare says the same of the same cells. A data multiplier is given where "
-    "the runs that it stands on are settled: where their validation curves rule out that the last quarter of a run "
-    "gained two points. Its standard error takes the two ends to err independently, as validation images are not "
-    "followed one by one; as both are of the same images, which are hard or easy at both ends, it is too large rather "
-    "than too small."
+    "seeds, the same test images, and recipes that are each the best of equal trials on record, or are all by hand; "
+    "with several pairs at a size, p-values are corrected for these by Holm's method. The command compare says the "
+    "same of the same cells. A data multiplier is given where the runs that it stands on are settled: where their "
+    "validation curves rule out that the last quarter of a run gained two points. Its standard error takes the two "
+    "ends to err independently, as validation images are not followed one by one; as both are of the same images, "
+    "which are hard or easy at both ends, it is too large rather than too small."
 )
 NEAR_DUPLICATES = (
     "A test image counts as a near-duplicate where one of the images used shows the same picture: re-encoded, "
@@ -126,7 +131,9 @@ def report_document(found: Findings, pool: Pool | None = None) -> Document:
         if drawn or there:
             document.section(heading, *drawn, *there)
 
-    if notes := [*_unfinished(status), *analysis.warnings, *found.notes]:
+    record = found.record
+    spaces = [] if record is None else space_warnings(record)
+    if notes := [*_unfinished(status), *analysis.warnings, *spaces, *found.notes]:
         document.section("Before you read on", Bullets(notes))
     curves = (tables.curves_table(analysis), tables.differences_table(analysis))
     limits = [] if analysis.same_steps is None else [Text(analysis.same_steps)]
@@ -140,6 +147,9 @@ def report_document(found: Findings, pool: Pool | None = None) -> Document:
     part("What more data would change", ["data_multiplier"], *more)
     part("Fits", ["residuals"], tables.laws_table(analysis))
     part("Accuracy and cost", ["cost_frontier"], tables.equal_cost_table(analysis), tables.frontier_table(analysis))
+    if record is not None:
+        pictures["best_of_k"] = _picture("best_of_k", best_of_k(record))
+        part("Tuning", ["best_of_k"], *tuning_blocks(record, found.longest))
     part("Near-duplicates", [], *_duplicates(found, duplicates))
     part("Protocol and budgets", [], Facts(_protocol(config, found)), tables.budgets_table(results))
     with document.folded("The config, with every default"):
