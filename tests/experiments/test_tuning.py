@@ -15,6 +15,7 @@ from vit_vs_cnn.experiments.spaces import space_of
 from vit_vs_cnn.experiments.trials import Search, splits_at
 from vit_vs_cnn.experiments.tuning import equal_trials
 from vit_vs_cnn.regimes import findings_of
+from vit_vs_cnn.reporting.document import Bullets
 from vit_vs_cnn.reporting.regime_report import report_document
 from vit_vs_cnn.runs.images import Pool
 
@@ -254,4 +255,6 @@ def test_the_report_has_the_trials_of_the_record(tuned):
     (granted,) = [table for table in document.tables if table.name == "tuning"]
     assert [row[2] for row in granted.rows] == ["2"] * 4
     assert {row[-1] for row in granted.rows} == {"runs the best of them"}
+    notes = next(block for block in document.blocks if isinstance(block, Bullets))
+    assert not [note for note in notes.items if "record" in str(note) or "trials had" in str(note)]
     assert "best_of_k" in [picture.name for picture in document.pictures]

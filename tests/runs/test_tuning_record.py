@@ -1,17 +1,27 @@
 """The record of trials: what it says of a recipe, and which recipes may be compared."""
 
+import json
+
 import pytest
 
 from vit_vs_cnn.config.experiment import hash_of
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.runs.tuning_record import Chance, Trial, read_record, record_of, unequal_chances, write_record
+from vit_vs_cnn.runs.tuning_record import Chance, Trial, doubts, read_record, record_of, unequal_chances, write_record
 
 BEST, SECOND = {"optimizer": {"lr": 0.1}}, {"optimizer": {"lr": 0.2}}
 
 
 def a_trial(number=0, recipe=BEST, accuracy=0.5, **changes):
     values = {
-        **{"contender": "vit", "train_size": 500, "trial": number, "state": "complete", "steps": 40, "flops": 1e9},
+        **{
+            "contender": "vit",
+            "train_size": 500,
+            "trial": number,
+            "state": "complete",
+            "steps": 40,
+            "flops": 1e9,
+            "images": "f",
+        },
         **{"validation_accuracy": accuracy, "validation_loss": 1.5, "draw_seed": 0, "seeds": [0, 1]},
         **{"recipe": hash_of(recipe), "values": {"optimizer.lr": 0.1}, "space": {"optimizer.lr": [0.1, 0.2]}},
         **{"lacks": ["model.drop_path"], "cells": ["a", "b"]},
@@ -91,3 +101,30 @@ def test_a_record_that_is_gone_makes_recipes_count_as_by_hand_and_is_told(tmp_pa
     assert "No such file" in told
     write_record(tmp_path / "tuning.csv", [a_trial()])  # the folder was moved
     assert record_of(tmp_path)[0].trials == (a_trial(),)
+
+
+def _with_runs(path, **accuracies):
+    for name, accuracy in accuracies.items():
+        (path / "tuning" / "cells" / name).mkdir(parents=True)
+        (path / "tuning" / "cells" / name / "result.json").write_text(json.dumps({"accuracy": accuracy}))
+    return a_record(path / "tuning.csv", a_trial(accuracy=0.5))
+
+
+def test_a_record_is_held_against_the_runs_beside_it(tmp_path):
+    runs = [{"data": {"fingerprint": "f-g"}, "planned_steps": 40}]
+    assert doubts(_with_runs(tmp_path / "fair", a=0.4, b=0.6), runs) == []
+    (forged,) = doubts(_with_runs(tmp_path / "forged", a=0.4, b=0.5), runs)
+    assert forged == "1 of 1 trials on record do not agree with the results of their runs."
+    (hidden,) = doubts(_with_runs(tmp_path / "hidden", a=0.4, b=0.6, c=0.7), runs)
+    assert hidden.startswith("1 finished runs beside the record are of no trial on it")
+    (alone,) = doubts(a_record(tmp_path / "tuning.csv", a_trial()), runs)
+    assert "do not lie beside their record" in alone
+
+
+def test_recipes_of_other_images_or_another_budget_are_told(tmp_path):
+    record = _with_runs(tmp_path, a=0.4, b=0.6)
+    others = [{"data": {"fingerprint": "g-g"}, "planned_steps": 80}]
+    assert doubts(record, others) == [
+        "The recipes were chosen on other images.",
+        "The trials had another budget than the runs: 40 steps.",
+    ]

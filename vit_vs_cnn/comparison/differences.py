@@ -122,6 +122,6 @@ def _seed(seed: int | None) -> str:
 def _about_trials(groups: Mapping[str, Sequence[Entry]]) -> list[str]:
     chances = {name: [one.chance for one in members] for name, members in groups.items()}
     if all(one.trials is None for theirs in chances.values() for one in theirs):
-        return [BY_HAND]
+        return [BY_HAND[0].lower() + BY_HAND[1:]]
     reason = unequal_chances(chances)
     return [] if reason is None else [f"{reason}, so no verdict on the kinds"]

@@ -220,6 +220,7 @@ class Search:
             state=noted.state.name.lower(),
             validation_accuracy=noted.value,
             validation_loss=sum(result["loss"] for result in results) / len(cells) if is_whole else None,
+            images=self.fingerprint,
             steps=steps,
             flops=flops,
             draw_seed=self.experiment.tuning.draw_seed,

@@ -79,7 +79,7 @@ def _chances(results: Sequence[Result]) -> dict[str, list[Chance]]:
 def _about_recipes(results: Sequence[Result]) -> list[str]:
     """How the recipes were found, where that weakens or forbids a verdict at some size."""
     if all(Chance.of(r).trials is None for r in results):
-        return [f"{BY_HAND[0].upper()}{BY_HAND[1:]}."]
+        return [f"{BY_HAND}."]
     by_reason: dict[str, list[str]] = {}
     for size in sorted({r["train_size"] for r in results}):
         chances = _chances([r for r in results if r["train_size"] == size])

@@ -24,6 +24,7 @@ from vit_vs_cnn.runs.contamination import PICTURE, Contamination, contamination_
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.ledger import account_of, test_set_of
 from vit_vs_cnn.runs.status import ExperimentStatus, read_status
+from vit_vs_cnn.runs.tuning_record import doubts
 
 #: Figure: what stands below it, and what it shows in words.
 CAPTIONS = {
@@ -132,8 +133,8 @@ def report_document(found: Findings, pool: Pool | None = None) -> Document:
             document.section(heading, *drawn, *there)
 
     record = found.record
-    spaces = [] if record is None else space_warnings(record)
-    if notes := [*_unfinished(status), *analysis.warnings, *spaces, *found.notes]:
+    weak = [] if record is None else [*space_warnings(record), *doubts(record, found.longest)]
+    if notes := [*_unfinished(status), *analysis.warnings, *weak, *found.notes]:
         document.section("Before you read on", Bullets(notes))
     curves = (tables.curves_table(analysis), tables.differences_table(analysis))
     limits = [] if analysis.same_steps is None else [Text(analysis.same_steps)]

@@ -17,7 +17,7 @@ from vit_vs_cnn.files import write_text
 
 #: The file in an experiment's folder.
 RECORD = "tuning.csv"
-BY_HAND = "recipes by hand, no record of trials"
+BY_HAND = "Recipes by hand, no record of trials"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +27,7 @@ class Trial:
     Arguments:
         state: complete; pruned or fail where it was ended; running or waiting where it is not through.
         validation_accuracy: the mean over its splits; of a pruned trial the last; None if there is none.
+        images: fingerprint of those that may be trained on.
         steps: of one run.
         flops: of the training of all its runs, to their end.
         recipe: hash of all that the recipe decides, by which a run is found to have it.
@@ -42,6 +43,7 @@ class Trial:
     state: str
     validation_accuracy: float | None
     validation_loss: float | None
+    images: str
     steps: int
     flops: float
     draw_seed: int
@@ -206,7 +208,7 @@ def read_record(path: Path) -> Record:
 
 def _trial(line: Mapping[str, str], where: str) -> Trial:
     numbers = {"train_size": int, "trial": int, "steps": int, "draw_seed": int, "flops": float}
-    values: dict[str, Any] = {name: line[name] for name in ("contender", "state", "recipe")}
+    values: dict[str, Any] = {name: line[name] for name in ("contender", "state", "images", "recipe")}
     name = ""
     try:
         for name, kind in numbers.items():
@@ -243,6 +245,44 @@ def record_of(folder: Path) -> tuple[Record | None, tuple[str, ...]]:
         return read_record(path if path.exists() else folder / path.name), ()
     except InputError as error:
         return None, (f"recipes count as found by hand: {error}",)
+
+
+def doubts(record: Record, results: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What weakens a record as evidence for some results, a sentence each; nothing if nothing does.
+
+    Its trials are held against the results of their runs, where these lie beside it, and these against the record: runs
+    that it does not name are of recipes that were tried and are not told of.
+    """
+    found, results = [], list(results)
+    images = {one.images for one in record.trials}
+    if any(not str((r.get("data") or {}).get("fingerprint")).startswith(tuple(images)) for r in results):
+        found.append("The recipes were chosen on other images.")
+    steps = sorted({one.steps for one in record.trials})
+    if {r["planned_steps"] for r in results if "planned_steps" in r} - {*steps}:
+        found.append(f"The trials had another budget than the runs: {' and '.join(f'{one:,}' for one in steps)} steps.")
+    cells = record.path.parent / "tuning" / "cells"
+    if not cells.is_dir():
+        return [*found, "The runs of the trials do not lie beside their record, which is not held against them."]
+    if wrong := sum(not _agrees(trial, cells) for trial in record.trials):
+        found.append(f"{wrong} of {len(record.trials)} trials on record do not agree with the results of their runs.")
+    named = {name for trial in record.trials for name in trial.cells}
+    if more := [one for one in cells.iterdir() if one.name not in named and (one / "result.json").exists()]:
+        found.append(
+            f"{len(more)} finished runs beside the record are of no trial on it: recipes tried before, or otherwise."
+        )
+    return found
+
+
+def _agrees(trial: Trial, cells: Path) -> bool:
+    """Whether the mean over the runs of a trial that came to an end is what the record says."""
+    if not trial.is_complete:
+        return True
+    try:
+        told = [json.loads((cells / name / "result.json").read_text(encoding="utf-8")) for name in trial.cells]
+        mean = sum(float(one["accuracy"]) for one in told) / len(told)
+    except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError):
+        return False
+    return math.isclose(mean, trial.validation_accuracy or 0.0, abs_tol=1e-9)
 
 
 def with_chances(results: Iterable[Mapping[str, Any]], record: Record | None) -> list[dict[str, Any]]:
