@@ -1,16 +1,19 @@
 """Every contender and size gets as many trials, scored on validation images alone; the best one goes to the grid."""
 
 import csv
+import io
 import json
 from pathlib import Path
 
 import pytest
 import yaml
+from rich.console import Console
 
 from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict, read_config
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.runner import run_experiment
 from vit_vs_cnn.experiments.spaces import space_of
 from vit_vs_cnn.experiments.trials import Search, splits_at
 from vit_vs_cnn.experiments.tuning import equal_trials
@@ -232,7 +235,10 @@ def test_the_second_best_recipe_is_told_and_allows_no_verdict(tuned, tmp_path):
     values["contenders"]["linear"]["by_size"]["60"]["optimizer"]["lr"] = json.loads(second["values"])["optimizer.lr"]
     values["contenders"]["other"]["label_smoothing"] = 0.0
     values["contenders"]["other"]["by_size"]["all"]["label_smoothing"] = 0.31
-    run_quietly(experiment_from_dict(values))
+    told = io.StringIO()
+    run_experiment(experiment_from_dict(values), console=Console(file=told))
+    assert "linear at 60 images runs number 2 of its 2 trials, not the best: no verdict" in told.getvalue()
+    assert "other at 60 images" not in told.getvalue()
     found = findings_of(tmp_path / "tiny")
     reasons = {c.size: c.reason for c in found.analysis.pairs[0].comparisons}
     assert "linear runs number 2 of its 2 trials, not the best" in reasons[60]

@@ -6,9 +6,9 @@ from vit_vs_cnn.runs.tuning_record import with_chances
 
 
 def _record(tmp_path, **of_resnet):
-    vit = [a_trial(n, {"n": n}, accuracy) for n, accuracy in enumerate((0.1, 0.2, 0.3, 0.6))]
+    vit = [a_trial(n, {"contender": {"n": n}}, accuracy) for n, accuracy in enumerate((0.1, 0.2, 0.3, 0.6))]
     resnet = [
-        a_trial(n, {"n": n}, accuracy, **{"contender": "resnet", **of_resnet})
+        a_trial(n, {"contender": {"n": n}}, accuracy, **{"contender": "resnet", **of_resnet})
         for n, accuracy in enumerate((0.4, 0.45, 0.5, 0.5))
     ]
     return a_record(tmp_path / "tuning.csv", *vit, *resnet)

@@ -4,11 +4,19 @@ import json
 
 import pytest
 
-from vit_vs_cnn.config.experiment import hash_of
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.runs.tuning_record import Chance, Trial, doubts, read_record, record_of, unequal_chances, write_record
+from vit_vs_cnn.runs.tuning_record import (
+    Chance,
+    Trial,
+    doubts,
+    read_record,
+    recipe_hash,
+    record_of,
+    unequal_chances,
+    write_record,
+)
 
-BEST, SECOND = {"optimizer": {"lr": 0.1}}, {"optimizer": {"lr": 0.2}}
+BEST, SECOND = {"contender": {"lr": 0.1}}, {"contender": {"lr": 0.2}}
 
 
 def a_trial(number=0, recipe=BEST, accuracy=0.5, **changes):
@@ -23,7 +31,7 @@ def a_trial(number=0, recipe=BEST, accuracy=0.5, **changes):
             "images": "f",
         },
         **{"validation_accuracy": accuracy, "validation_loss": 1.5, "draw_seed": 0, "seeds": [0, 1]},
-        **{"recipe": hash_of(recipe), "values": {"optimizer.lr": 0.1}, "space": {"optimizer.lr": [0.1, 0.2]}},
+        **{"recipe": recipe_hash(recipe), "values": {"optimizer.lr": 0.1}, "space": {"optimizer.lr": [0.1, 0.2]}},
         **{"lacks": ["model.drop_path"], "cells": ["a", "b"]},
     }
     return Trial(**{**values, **changes})
@@ -40,13 +48,14 @@ def test_it_is_read_as_it_was_written(tmp_path):
 
 
 def test_a_recipe_is_found_by_all_that_it_decides(tmp_path):
-    trials = (a_trial(0, SECOND, 0.4), a_trial(1, BEST, 0.5), a_trial(2, {"x": 1}, 0.9, state="pruned"))
-    record = a_record(tmp_path / "tuning.csv", *trials, a_trial(0, {"y": 1}, train_size=9000))
+    trials = (a_trial(0, SECOND, 0.4), a_trial(1, BEST, 0.5), a_trial(2, {"contender": 1}, 0.9, state="pruned"))
+    record = a_record(tmp_path / "tuning.csv", *trials, a_trial(0, {"contender": 2}, train_size=9000))
     assert record.chance("vit", 500, BEST) == Chance(3, 3e9, 1, 500)
     assert record.chance("vit", 500, SECOND) == Chance(3, 3e9, 2, 500)
-    assert record.chance("vit", 500, {"x": 1}) == Chance(3, 3e9, None, 500)  # it never came to an end
+    assert record.chance("vit", 500, {"contender": 1}) == Chance(3, 3e9, None, 500)  # it never came to an end
     assert record.chance("vit", 2100, BEST) == Chance(3, 3e9, 1, 500)  # nearer to 500 than to 9,000 by ratio
     assert record.chance("vit", 2200, BEST) == Chance(1, 1e9, None, 9000)
+    assert record.chance("vit", 500, BEST | {"batch_size": 8}).trial_rank is None
     assert record.chance("resnet", 500, BEST) == Chance()
 
 

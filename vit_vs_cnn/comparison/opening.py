@@ -248,9 +248,7 @@ def _of_cell(trained: TrainedNetwork, names: tuple[str, str], pools: _Pools, boo
         reservation=reservation,
         seed=cell.seed,
         subset=drawn.subset_hash,
-        chance=Chance()
-        if record is None
-        else record.chance(cell.contender, cell.train_size, cell.identity["contender"]),
+        chance=Chance() if record is None else record.chance(cell.contender, cell.train_size, cell.identity),
         config=cell.identity,
         training={key: result[key] for key in TRAINING if key in result},
         validation=drawn.validation if len(drawn.validation) else None,

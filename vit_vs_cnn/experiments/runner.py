@@ -57,7 +57,7 @@ def _check_recipes(cells: list[Cell], record: Record, console: Console) -> None:
     """Tell which recipes are not the best of the trials on record, before their cells run."""
     for name, size in dict.fromkeys((cell.contender, cell.train_size) for cell in cells):
         cell = next(cell for cell in cells if (cell.contender, cell.train_size) == (name, size))
-        chance = record.chance(name, size, cell.identity["contender"])
+        chance = record.chance(name, size, cell.identity)
         if why := "has no trial there" if chance.trials is None else chance.obstacle:
             console.print(f"{record.path}: {name} at {size} images {why}: no verdict", soft_wrap=True)
 

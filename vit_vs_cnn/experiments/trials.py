@@ -16,7 +16,7 @@ from vit_vs_cnn.runs.cell import Cell, read_result
 from vit_vs_cnn.runs.failures import read_failure
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.plan import make_plan
-from vit_vs_cnn.runs.tuning_record import Trial, ranked
+from vit_vs_cnn.runs.tuning_record import Trial, ranked, recipe_hash
 from vit_vs_cnn.seeds import derive_seed
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ class Search:
             flops=flops,
             draw_seed=self.experiment.tuning.draw_seed,
             seeds=self.seeds,
-            recipe=hash_of(cells[0].identity["contender"]),
+            recipe=recipe_hash(cells[0].identity),
             values=self.values(number),
             space={name: space.to_plain() for name, space in self.spaces.items()},
             lacks=list(self.space.lacks),

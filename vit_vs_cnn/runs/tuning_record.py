@@ -30,7 +30,7 @@ class Trial:
         images: fingerprint of those that may be trained on.
         steps: of one run.
         flops: of the training of all its runs, to their end.
-        recipe: hash of all that the recipe decides, by which a run is found to have it.
+        recipe: its ``recipe_hash``, by which a run is found to have it.
         values: what the search gave to which setting.
         space: what it drew from, as text of a config.
         lacks: settings of the shared space that the model does not have.
@@ -62,6 +62,13 @@ class Trial:
 COLUMNS = tuple(field.name for field in fields(Trial))
 #: Columns that are read as JSON.
 _IN_JSON = ("seeds", "values", "space", "lacks", "cells")
+
+
+def recipe_hash(identity: Mapping[str, Any]) -> str:
+    """Of what of a cell's identity was chosen for its contender, and of what it was chosen with: batch size, precision,
+    clipping and the like. A budget, size, seed or image more leaves it as it is.
+    """
+    return hash_of({name: identity.get(name) for name in ("contender", "batch_size", "trainer")})
 
 
 @dataclass(frozen=True)
@@ -150,16 +157,16 @@ class Record:
         """The size whose trials the recipe at a size is from; None without any of this contender."""
         return nearest_size(train_size, [size for name, size in self.by_place if name == contender])
 
-    def chance(self, contender: str, train_size: int, recipe: Mapping[str, Any]) -> Chance:
+    def chance(self, contender: str, train_size: int, identity: Mapping[str, Any]) -> Chance:
         """How the recipe of a run was found.
 
         Arguments:
-            recipe: all that it decides: ``Cell.identity["contender"]``.
+            identity: of its cell.
         """
         size = self.tuned_at(contender, train_size)
         if size is None:
             return Chance()
-        trials, mine = self.by_place[contender, size], hash_of(recipe)
+        trials, mine = self.by_place[contender, size], recipe_hash(identity)
         ranks = (rank for rank, one in enumerate(trials, start=1) if one.is_complete and one.recipe == mine)
         return Chance(len(trials), sum(one.flops for one in trials), next(ranks, None), size)
 
@@ -291,7 +298,7 @@ def with_chances(results: Iterable[Mapping[str, Any]], record: Record | None) ->
 
 
 def _chance(result: Mapping[str, Any], record: Record | None) -> Chance:
-    recipe = (result.get("identity") or {}).get("contender")
-    if record is None or recipe is None:
+    identity = result.get("identity")
+    if record is None or not identity:
         return Chance()
-    return record.chance(result["contender"], result["train_size"], recipe)
+    return record.chance(result["contender"], result["train_size"], identity)
