@@ -49,7 +49,6 @@ BASE: dict[str, Any] = {
             "schedule": {"name": "cosine", "warmup": 0.1, "final": 0.0},
             "label_smoothing": 0.1,
             "ema_half_life": 0.1,
-            "trials": 1,
             "starts_from": None,
             "by_size": {60: {"optimizer": {"lr": 0.01}}},
         },
@@ -61,7 +60,15 @@ BASE: dict[str, Any] = {
     "trainer": {"accelerator": "cpu", "devices": 1, "precision": "32-true", "accumulate_grad_batches": 1},
     "execution": {"compile": False, "channels_last": False, "checkpoint_interval": 1, "watchers": []},
     "executor": {"name": "local", "retries": 1, "resources": {"CPU": 1.0}},
-    "tuning": {"pruner": "none", "seeds": [0], "draw_seed": 0},
+    "tuning": {
+        "space": {"optimizer.lr": [0.01]},
+        "equal": "trials",
+        "sizes": [60],
+        "splits": 1,
+        "pruner": "none",
+        "draw_seed": 0,
+        "record": None,
+    },
     "minutes": None,
 }
 #: What may stand in a place by mistake.

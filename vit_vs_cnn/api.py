@@ -89,7 +89,7 @@ def tune(
 ) -> Experiment:
     """Choose the recipe of every contender and size on validation images; the test set stays shut.
 
-    Tries protocol.trials recipes for each, out of contenders.NAME.search; gives the experiment with those chosen.
+    Tries protocol.trials recipes for each, out of tuning.space; gives the experiment with those chosen.
 
     Arguments:
         config: as of train.

@@ -40,7 +40,8 @@ def test_one_network_of_each_is_compared_by_mcnemar_and_says_nothing_of_kinds():
         ((0, 1, 2), (1, 1), "same", "ahead", "shown over 3 paired seeds"),
         ((0, 1), (1, 1), "same", "descriptive only", "2 seeds describe these runs"),
         ((0, 1, 2), (1, 4), "same", "no verdict", "unequal trials (1, 4)"),
-        ((0, 1, 2), (None, None), "same", "no verdict", "not known how many trials"),
+        ((0, 1, 2), (None, None), "same", "ahead", "shown over 3 paired seeds"),
+        ((0, 1, 2), (None, 12), "same", "no verdict", "no record of the trials of a"),
         ((0, 1, 2), (1, 1), None, "no verdict", "seeds or subsets are not the same"),
     ],
 )

@@ -4,6 +4,7 @@ import pytest
 
 from tests.comparison.entries import entry
 from vit_vs_cnn.comparison.differences import differing_settings, flattened, judge_differences
+from vit_vs_cnn.runs.tuning_record import Chance
 
 BASE = {
     "train_size": 500,
@@ -62,9 +63,9 @@ def test_another_model_is_a_difference_and_no_warning(tmp_path):
 
 
 def test_unequal_trials_seeds_subsets_and_repeated_tests_are_said(tmp_path):
-    entries = [entry(tmp_path, "a"), entry(tmp_path, "b", trials=7, subset="other")]
+    entries = [entry(tmp_path, "a"), entry(tmp_path, "b", chance=Chance(trials=7), subset="other")]
     warnings = judge_differences(entries, {"a-s0": 1, "b-s0": 3}).warnings
-    assert any("unequal trials" in w and "a 1, b 7" in w for w in warnings)
+    assert any("unequal trials (1, 7), so no verdict" in w for w in warnings)
     assert any("different subsets" in w for w in warnings)
     (repeated,) = [w for w in warnings if "tested" in w]
     assert repeated.endswith("included: b-s0 3 times")
@@ -80,5 +81,5 @@ def test_seeds_of_one_group_do_not_differ(tmp_path):
 
 
 def test_a_network_of_unknown_origin_is_said_to_be(tmp_path):
-    entries = [entry(tmp_path, "a"), entry(tmp_path, "b", config={}, trials=1)]
+    entries = [entry(tmp_path, "a"), entry(tmp_path, "b", config={})]
     assert "it is not known how b was trained" in judge_differences(entries, {}).warnings

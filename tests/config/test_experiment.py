@@ -219,7 +219,8 @@ def test_what_decides_a_result_renames_the_cell(tmp_path, key, value):
         ("protocol.seeds", [3, 4, 5]),
         ("protocol.train_sizes", [60, 120]),
         ("trainer.logger", True),
-        ("contenders.vit.trials", 9),
+        ("contenders.vit.search", {"optimizer.lr": [0.1]}),
+        ("tuning.record", "elsewhere/tuning.csv"),
         ("execution.checkpoint_interval", 1),
     ],
 )

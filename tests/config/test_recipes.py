@@ -57,7 +57,7 @@ def test_an_override_renames_the_cells_of_its_size_and_no_others(tmp_path):
 
 
 def test_an_override_that_says_what_holds_anyway_renames_nothing(tmp_path):
-    same = {60: {"optimizer": {"lr": 1e-3}, "ema_half_life": 0.2, "model": {"depth": 2}, "trials": 7}}
+    same = {60: {"optimizer": {"lr": 1e-3}, "ema_half_life": 0.2, "model": {"depth": 2}}}
     assert _hash(_values(tmp_path, {}), 60) == _hash(_values(tmp_path, same), 60)
 
 
@@ -107,12 +107,34 @@ def test_what_cannot_be_is_named_in_one_line(tmp_path, key, value, message):
     assert "\n" not in str(caught.value)
 
 
-def test_trials_need_a_search_of_every_contender(tmp_path):
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        ("contenders.vit.trials", 12, "contenders.vit.trials: how many recipes were tried is read from the record"),
+        ("contenders.vit.by_size", {60: {"trials": 12}}, "by_size.60.trials: how many recipes were tried is read"),
+        ("tuning.space", {"optimizer.lr": {"low": -1.0, "high": 1}}, "tuning.space.optimizer: lr -1.0 must be above"),
+        ("tuning.space", 5, "tuning.space: expected"),
+        ("tuning.sizes", [61], "tuning.sizes: 61 is not one of protocol.train_sizes (60, all)"),
+        ("tuning.splits", 0, "tuning: splits 0 must be from 1"),
+        ("tuning", {"equal": "flops", "pruner": "asha"}, "tuning: equal flops needs pruner none"),
+    ],
+)
+def test_what_tuning_cannot_be_given_is_one_line(tmp_path, place, value, message):
     values = _values(tmp_path, {})
-    override(values, "protocol.trials", 3)
-    override(values, "contenders.vit.search.optimizer.lr", [0.1])
-    with pytest.raises(InputError, match=r"contenders.resnet.search: protocol.trials is 3, so every contender"):
+    override(values, place, value)
+    with pytest.raises(InputError) as caught:
         experiment_from_dict(values)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_a_run_of_an_earlier_version_wrote_is_read_without_its_trials(tmp_path):
+    values = _values(tmp_path, {60: {"label_smoothing": 0.2}})
+    today = experiment_from_dict(values)
+    override(values, "contenders.vit.trials", 12)
+    override(values, "contenders.vit.by_size.60.trials", 12)
+    override(values, "tuning.seeds", [100])
+    assert experiment_from_dict(values, recorded=True) == today
 
 
 def test_ranges_are_read_as_yaml_leaves_them():
@@ -132,11 +154,10 @@ def test_dotted_values_reach_every_depth(tmp_path):
 
 
 def test_each_size_trains_with_its_own_recipe(tmp_path):
-    values = _values(tmp_path, {60: {"model": {"depth": 1}, "trials": 5}})
+    values = _values(tmp_path, {60: {"model": {"depth": 1}}})
     values["contenders"].pop("resnet")
     results = {result["train_size"]: result for result in run_quietly(experiment_from_dict(values))}
     assert results[60]["parameters"] < results[120]["parameters"]
-    assert [results[size]["trials"] for size in (60, 120)] == [5, 1]
 
 
 @pytest.mark.parametrize("budget", [{"epochs": 1.0}, {"flops": 2.2e9}], ids=lambda budget: next(iter(budget)))

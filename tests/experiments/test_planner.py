@@ -128,8 +128,8 @@ def test_the_runs_that_choose_recipes_take_their_time(pool):
     contenders = {name: {**one, "search": search} for name, one in tiny_config(Path("runs"))["contenders"].items()}
     tuned = {"protocol": {**protocol, "trials": 6}, "contenders": contenders}
     once = _seconds(pool, protocol=protocol)
-    assert _seconds(pool, **tuned) == pytest.approx(3 * once)
-    assert _seconds(pool, **tuned, tuning={"seeds": [8, 9]}) == pytest.approx(5 * once)
+    assert _seconds(pool, **tuned, tuning={"splits": 1}) == pytest.approx(3 * once)
+    assert _seconds(pool, **tuned, tuning={"splits": 2}) == pytest.approx(5 * once)
 
 
 def test_what_the_user_named_is_kept(pool):

@@ -1,17 +1,26 @@
 """Every contender and size gets as many trials, scored on validation images alone; the best one goes to the grid."""
 
 import csv
+import io
 import json
 from pathlib import Path
 
 import pytest
 import yaml
+from rich.console import Console
 
 from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict, read_config
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.trials import Search
+from vit_vs_cnn.experiments.runner import run_experiment
+from vit_vs_cnn.experiments.spaces import space_of
+from vit_vs_cnn.experiments.trials import Search, splits_at
+from vit_vs_cnn.experiments.tuning import equal_trials
+from vit_vs_cnn.regimes import findings_of
+from vit_vs_cnn.reporting.document import Bullets
+from vit_vs_cnn.reporting.regime_report import report_document
+from vit_vs_cnn.runs.images import Pool
 
 pytest.importorskip("optuna")
 
@@ -30,7 +39,7 @@ def _values(output, **tuning):
             "search": {"optimizer": {"lr": [0.01, 0.02, 0.05]}, "label_smoothing": {"low": 0.0, "high": 0.3}},
         },
     }
-    return values | {"tuning": tuning}
+    return values | {"tuning": {"splits": 1, **tuning}}
 
 
 def _trials(output) -> list[dict[str, str]]:
@@ -71,14 +80,13 @@ def test_the_best_trial_is_the_recipe_of_the_grid(tuned):
             best = max(trials, key=lambda t: (float(t["validation_accuracy"]), -float(t["validation_loss"])))
             values, recipe = json.loads(best["values"]), config.recipe(contender, size)
             assert recipe.optimizer.lr == values["optimizer.lr"]
-            assert recipe.trials == 2
             assert recipe.label_smoothing == values.get("label_smoothing", 0.0)
     assert config.recipe("linear", 60).optimizer.betas == (0.9, 0.9)
     for path in tuned.glob("tiny/cells/*/result.json"):
         result = json.loads(path.read_text())
         recipe = config.recipe(result["contender"], result["train_size"])
         assert result["identity"]["contender"]["optimizer"]["lr"] == recipe.optimizer.lr
-        assert result["trials"] == 2
+    assert {(r["trials"], r["trial_rank"]) for r in findings_of(tuned / "tiny").results} == {(2, 1)}
 
 
 def test_the_config_that_is_written_runs_the_same_cells(tuned):
@@ -97,8 +105,11 @@ def test_tuning_again_runs_no_trial_twice_and_chooses_the_same(tuned):
 
 
 def _search(output, **tuning) -> Search:
-    experiment = experiment_from_dict(_values(output, **tuning))
-    return Search(experiment, "linear", 60, "f", 1)
+    return _searched(experiment_from_dict(_values(output, **tuning)))
+
+
+def _searched(experiment) -> Search:
+    return Search(experiment, "linear", 60, 3, Pool(experiment.data), "f", 1)
 
 
 def test_a_trial_is_drawn_by_its_number_and_the_seed(tmp_path):
@@ -119,7 +130,7 @@ def test_a_trial_that_diverges_counts_and_is_not_chosen(tmp_path):
     values["trainer"].pop("gradient_clip_val")
     numbers = range(20)
     experiment = experiment_from_dict(values)
-    drawn = [Search(experiment, "linear", 60, "f", 1).draw(number)["optimizer.lr"] for number in numbers]
+    drawn = [_searched(experiment).draw(number)["optimizer.lr"] for number in numbers]
     values["protocol"]["trials"] = max(drawn.index(0.1), drawn.index(1e38)) + 1
     values["protocol"]["budget"] = {"steps": 6}
     run_quietly(experiment_from_dict(values))
@@ -129,7 +140,7 @@ def test_a_trial_that_diverges_counts_and_is_not_chosen(tmp_path):
 
 
 def test_asha_ends_what_falls_behind_and_judges_by_the_mean_over_seeds(tmp_path):
-    values = _values(tmp_path, pruner="asha", seeds=[3, 4])
+    values = _values(tmp_path, pruner="asha", splits=2)
     values["protocol"] |= {"train_sizes": [60], "trials": 3, "budget": {"steps": 3}}
     values["contenders"].pop("other")
     values["execution"]["validation_interval"] = 1
@@ -139,7 +150,7 @@ def test_asha_ends_what_falls_behind_and_judges_by_the_mean_over_seeds(tmp_path)
     results = {path.parent.name: json.loads(path.read_text()) for path in tmp_path.rglob("tuning/cells/*/result.json")}
     for trial in _trials(tmp_path):
         if trial["state"] == "complete":
-            accuracies = [results[cell]["accuracy"] for cell in trial["cells"].split()]
+            accuracies = [results[cell]["accuracy"] for cell in json.loads(trial["cells"])]
             assert len(accuracies) == 2
             assert float(trial["validation_accuracy"]) == pytest.approx(sum(accuracies) / 2)
     stamps = {path: path.stat().st_mtime_ns for path in tmp_path.glob("tiny/tuning/cells/*/*")}
@@ -158,3 +169,98 @@ def test_tuning_without_trials_is_refused(tmp_path, capsys):
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(tiny_config(tmp_path)))
     assert main(["tune", "--config", str(tmp_path / "config.yaml")]) == 2
     assert "protocol.trials says how many recipes to try" in capsys.readouterr().err
+
+
+def test_without_a_search_of_its_own_every_contender_draws_from_the_space_of_its_optimizer(tmp_path):
+    values = tiny_config(tmp_path)
+    values["contenders"]["resnet"]["optimizer"] = {"name": "adamw"}
+    experiment = experiment_from_dict(values)
+    pool = Pool(experiment.data)
+    vit, resnet = (space_of(experiment, name, pool) for name in ("vit", "resnet"))
+    assert {*vit.search} - {*resnet.search} == {"model.drop_path"} == {*resnet.lacks}
+    assert vit.lacks == ()
+    assert all(vit.search[key] == given for key, given in resnet.search.items())
+    assert [one["policy"] for one in vit.search["augmentation"]][1:] == ["randaugment", "randaugment"]
+    values["contenders"]["resnet"]["optimizer"] = {"name": "lion"}
+    with pytest.raises(InputError, match=r"contenders.resnet.optimizer: lion has no search space of its own"):
+        space_of(experiment_from_dict(values), "resnet", pool)
+
+
+def test_a_shared_space_of_the_users_names_what_a_model_lacks(tmp_path):
+    values = tiny_config(tmp_path) | {"tuning": {"space": {"model": {"embed_dim": [12, 24]}, "optimizer.lr": [0.1]}}}
+    values["contenders"]["vit"]["search"] = {"label_smoothing": [0.0, 0.1]}
+    experiment = experiment_from_dict(values)
+    resnet = space_of(experiment, "resnet", Pool(experiment.data))
+    assert (dict(resnet.search), resnet.lacks) == ({"optimizer.lr": [0.1]}, ("model.embed_dim",))
+    assert [*space_of(experiment, "vit", Pool(experiment.data)).search] == ["label_smoothing"]
+
+
+def test_few_validation_images_are_made_up_for_by_more_splits(tmp_path):
+    experiment = experiment_from_dict(tiny_config(tmp_path))
+    fraction = experiment.data.validation_fraction
+    assert [splits_at(experiment, round(answers / fraction)) for answers in (50, 250, 400, 1000, 9000)] == [
+        *(5, 4, 3, 1, 1)
+    ]
+    assert _search(tmp_path, splits=3).seeds == [3, 0, 1]
+
+
+def test_equal_flops_give_the_cheaper_network_more_trials(tmp_path):
+    values = tiny_config(tmp_path) | {"tuning": {"equal": "flops"}}
+    experiment = experiment_from_dict(values)
+    pool = Pool(experiment.data)
+    searches = [Search(experiment, name, 60, 4, pool, "f", 1) for name in ("vit", "resnet")]
+    granted = [one.count * one.flops() for one in equal_trials(searches)]
+    assert min(one.count for one in equal_trials(searches)) == 4
+    assert max(one.count for one in equal_trials(searches)) > 4
+    assert abs(granted[0] - granted[1]) <= min(one.flops() for one in searches)
+
+
+def test_a_size_at_which_nothing_was_tuned_takes_the_recipe_of_the_nearest(tmp_path):
+    values = _values(tmp_path, sizes=[60])
+    values["contenders"].pop("other")
+    run_quietly(experiment_from_dict(values))
+    found = findings_of(tmp_path / "tiny")
+    assert {(r["train_size"], r["trials"], r["trial_rank"], r["tuned_at"]) for r in found.results} == {
+        (60, 2, 1, 60),
+        (120, 2, 1, 60),
+    }
+    assert {trial["train_size"] for trial in _trials(tmp_path)} == {"60"}
+
+
+def test_the_second_best_recipe_is_told_and_allows_no_verdict(tuned, tmp_path):
+    values = read_config(tuned / "tiny" / "tuned.yaml")
+    values["output"] = str(tmp_path)
+    trials = [t for t in _trials(tuned) if (t["contender"], t["train_size"]) == ("linear", "60")]
+    second = min(trials, key=lambda t: (float(t["validation_accuracy"]), -float(t["validation_loss"])))
+    values["contenders"]["linear"]["by_size"]["60"]["optimizer"]["lr"] = json.loads(second["values"])["optimizer.lr"]
+    values["contenders"]["other"]["label_smoothing"] = 0.0
+    values["contenders"]["other"]["by_size"]["all"]["label_smoothing"] = 0.31
+    told = io.StringIO()
+    run_experiment(experiment_from_dict(values), console=Console(file=told))
+    assert "linear at 60 images runs number 2 of its 2 trials, not the best: no verdict" in told.getvalue()
+    assert "other at 60 images" not in told.getvalue()
+    found = findings_of(tmp_path / "tiny")
+    reasons = {c.size: c.reason for c in found.analysis.pairs[0].comparisons}
+    assert "linear runs number 2 of its 2 trials, not the best" in reasons[60]
+    assert "other runs none of its 2 trials" in reasons[120]
+    assert any("linear runs number 2 of its 2 trials" in warning for warning in found.analysis.warnings)
+
+
+def test_a_record_that_is_gone_is_one_line_before_anything_trains(tuned, tmp_path):
+    values = read_config(tuned / "tiny" / "tuned.yaml") | {"output": str(tmp_path)}
+    values["tuning"]["record"] = str(tmp_path / "nowhere.csv")
+    with pytest.raises(InputError, match=r"tuning.record .*nowhere.csv: No such file"):
+        run_quietly(experiment_from_dict(values))
+    assert not [*tmp_path.rglob("result.json")]
+
+
+def test_the_report_has_the_trials_of_the_record(tuned):
+    document = report_document(findings_of(tuned / "tiny"))
+    titles = [heading.title for heading in document.contents]
+    assert "Tuning" in titles
+    (granted,) = [table for table in document.tables if table.name == "tuning"]
+    assert [row[2] for row in granted.rows] == ["2"] * 4
+    assert {row[-1] for row in granted.rows} == {"runs the best of them"}
+    notes = next(block for block in document.blocks if isinstance(block, Bullets))
+    assert not [note for note in notes.items if "record" in str(note) or "trials had" in str(note)]
+    assert "best_of_k" in [picture.name for picture in document.pictures]

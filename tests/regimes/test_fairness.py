@@ -31,7 +31,7 @@ def test_a_fair_comparison_has_no_warning_and_no_obstacle():
 @pytest.mark.parametrize(
     ("change", "warning", "forbids"),
     [
-        ({"trials": 12}, "Recipes had unequal trials (a: 1 against b: 12).", "unequal trials (1, 12)"),
+        ({"trials": 12}, "Recipes had unequal trials (a: 1 against b: 12), at n = 7, 11", "unequal trials (1, 12)"),
         ({"subset": "t"}, "Contenders were trained on different subsets at 6 places", "different subsets"),
         ({"data": {"fingerprint": "g"}}, "Data differ (a: f against b: g).", "different images"),
         ({"identity": {"budget": {"steps": 40}, "batch_size": 9}}, "Batch sizes differ (a: 8 against b: 9).", None),
@@ -44,6 +44,12 @@ def test_what_differs_between_contenders_is_named(change, warning, forbids):
     assert any(text.startswith(warning) for text in warnings_of(results))
     found = obstacle(*sides(results))
     assert found is None if forbids is None else forbids in str(found)
+
+
+def test_recipes_by_hand_alike_allow_a_verdict_and_are_said():
+    results = [r | {"trials": None} for r in both()]
+    assert warnings_of(results) == ["Recipes by hand, no record of trials."]
+    assert obstacle(*sides(results)) is None
 
 
 def test_what_differs_between_sizes_is_no_difference_between_contenders():

@@ -6,7 +6,7 @@ from statsmodels.stats.multitest import multipletests
 
 from vit_vs_cnn.statistics.looks import Plan
 from vit_vs_cnn.statistics.significance import mcnemar_exact
-from vit_vs_cnn.statistics.verdict import LEVEL, Terms, compare_accuracies, compare_scores, corrected, unequal_trials
+from vit_vs_cnn.statistics.verdict import LEVEL, Terms, compare_accuracies, compare_scores, corrected
 
 
 def _right(share: float, seeds: int = 3, *, seed: int = 0, images: int = 997) -> np.ndarray:
@@ -147,12 +147,3 @@ def test_networks_that_answer_alike_are_0_points_apart():
     found = compare_scores(("a", "b"), right, right)
     assert found.sentence.startswith("a and b are 0.0 points apart")
     assert found.p_value == 1.0
-
-
-@pytest.mark.parametrize(
-    ("trials", "says"),
-    [((1, 1), None), ((1, 12), "unequal trials (1, 12)"), ((None, None), "not known"), ((1, None), "not known")],
-)
-def test_trials_must_be_known_and_equal(trials, says):
-    found = unequal_trials(trials)
-    assert found is None if says is None else says in found

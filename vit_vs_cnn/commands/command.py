@@ -173,10 +173,19 @@ COMMANDS = {
         Command(
             "tune",
             example=(
-                "tune --config mine.yaml --protocol.trials 12 \\\n"
-                "    --contenders.vit.search '{optimizer.lr: {low: 1e-3, high: 3e-2, log: true}}'",
+                "tune --config mine.yaml --protocol.trials 12",
+                "tune --config mine.yaml --protocol.trials 12 --tuning.equal flops \\\n"
+                "    --tuning.space '{optimizer.lr: {low: 1e-3, high: 3e-2, log: true}}'",
             ),
-            daily=("config", "protocol.trials", "contenders.NAME.search", "tuning.pruner", "tuning.seeds", "json"),
+            daily=(
+                "config",
+                "protocol.trials",
+                "tuning.space",
+                "tuning.equal",
+                "tuning.splits",
+                "tuning.pruner",
+                "json",
+            ),
         ),
         Command(
             "audit",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vit_vs_cnn.comparison.entries import Entry
+from vit_vs_cnn.runs.tuning_record import BY_HAND, unequal_chances
 
 #: Places of a config by their first words: a difference there makes another comparison than that of two models.
 UNFAIR = {
@@ -36,7 +37,7 @@ class Differences:
 
     Arguments:
         training: what each group's training took: steps, images, epochs, FLOPs, seconds; always all of them together.
-        trials: recipes tried before each group's was settled on.
+        trials: recipes tried before each group's was settled on; None where there is no record of it.
         test_evaluations: how often each network's weights have been tested by now.
         warnings: what makes the comparison unfair, one sentence for each reason.
     """
@@ -78,14 +79,14 @@ def judge_differences(entries: Sequence[Entry], test_evaluations: Mapping[str, i
     first = {name: members[0] for name, members in groups.items()}
     known = {name: {k: v for k, v in one.config.items() if k != "seed"} for name, one in first.items() if one.config}
     settings = differing_settings(known)
-    trials = {name: one.trials for name, one in first.items()}
+    trials = {name: one.chance.trials for name, one in first.items()}
     warnings = [warning for one in entries for warning in one.warnings]
     warnings += [f"it is not known how {name} was trained" for name in groups if name not in known]
     if unseen := dict.fromkeys(one.group for one in entries if one.group in known and not one.seen.is_whole):
         warnings.append(
             f"it is not known on which images {', '.join(unseen)} was trained: test images may be among them"
         )
-    warnings += _unfair(settings) + _about_seeds(groups) + _about_trials(trials)
+    warnings += _unfair(settings) + _about_seeds(groups) + _about_trials(groups)
     if repeated := [f"{name} {times} times" for name, times in test_evaluations.items() if times > 1]:
         warnings.append(
             f"weights that have been tested more than once, this comparison included: {', '.join(repeated)}"
@@ -118,8 +119,9 @@ def _seed(seed: int | None) -> str:
     return "unknown" if seed is None else str(seed)
 
 
-def _about_trials(trials: Mapping[str, int | None]) -> list[str]:
-    if len(set(trials.values())) == 1:
-        return []
-    listed = ", ".join(f"{name} {'unknown' if count is None else count}" for name, count in trials.items())
-    return [f"their recipes had unequal trials, so no verdict on the kinds: {listed}"]
+def _about_trials(groups: Mapping[str, Sequence[Entry]]) -> list[str]:
+    chances = {name: [one.chance for one in members] for name, members in groups.items()}
+    if all(one.trials is None for theirs in chances.values() for one in theirs):
+        return [BY_HAND[0].lower() + BY_HAND[1:]]
+    reason = unequal_chances(chances)
+    return [] if reason is None else [f"{reason}, so no verdict on the kinds"]

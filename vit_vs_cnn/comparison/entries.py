@@ -9,6 +9,7 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.runs.evaluation import Predictions, evaluate, hash_weights
 from vit_vs_cnn.runs.ledger import TestLedger
 from vit_vs_cnn.runs.trained import TrainedNetwork
+from vit_vs_cnn.runs.tuning_record import Chance
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -19,7 +20,7 @@ class Entry(TrainedNetwork):
         group: what it is a seed of; networks of one group differ by the seed alone.
         seed: of its subset and its initialisation; None if not known.
         subset: hash of the images that it was trained on; None if not known.
-        trials: recipes tried before this one was settled on; None if not known.
+        chance: how its recipe was found, by the record of its experiment.
         config: all that decides the result, as plain values.
         training: what the training took: steps, images, epochs, FLOPs, ...; empty if not known.
         validation: images that it was neither trained nor tested on, or None.
@@ -31,7 +32,7 @@ class Entry(TrainedNetwork):
     ledger: TestLedger
     seed: int | None = None
     subset: str | None = None
-    trials: int | None = None
+    chance: Chance = field(default_factory=Chance)
     config: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
     validation: LabelledImages | None = None

@@ -17,6 +17,7 @@ from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.ledger import Account, TestLedger, account_of, output_of
 from vit_vs_cnn.runs.networks import check_logits
 from vit_vs_cnn.runs.trained import TrainedNetwork, open_network
+from vit_vs_cnn.runs.tuning_record import Chance, record_of
 
 #: What a run took, as ``result.json`` has it: always all of it together.
 TRAINING = (
@@ -233,8 +234,9 @@ def _of_cell(trained: TrainedNetwork, names: tuple[str, str], pools: _Pools, boo
     drawn, tested_on = pool.draw(cell.train_size, cell.seed), pool.test_hashes
     if leaked := trained.seen.among(tested_on, but=pool.hashes):
         raise InputError(f"{place} was trained on {leaked:,} of the {len(tested_on):,} test images: it is not compared")
+    record, lost = record_of(folder.parents[1]) if result else (None, ())
     reservation = books.reservation(trained)
-    told = [] if reservation is None else [reservation]
+    told = [*lost] if reservation is None else [*lost, reservation]
     if twice := trained.seen.among(tested_on):
         told.append(
             f"{place} was trained on {twice:,} of the {len(tested_on):,} test images, which its data hold twice"
@@ -246,7 +248,7 @@ def _of_cell(trained: TrainedNetwork, names: tuple[str, str], pools: _Pools, boo
         reservation=reservation,
         seed=cell.seed,
         subset=drawn.subset_hash,
-        trials=cell.experiment.contenders[cell.contender].trials,
+        chance=Chance() if record is None else record.chance(cell.contender, cell.train_size, cell.identity),
         config=cell.identity,
         training={key: result[key] for key in TRAINING if key in result},
         validation=drawn.validation if len(drawn.validation) else None,

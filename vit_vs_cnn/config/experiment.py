@@ -130,8 +130,7 @@ class Experiment:
         values, recipe = self.to_dict(), self.recipe(contender, train_size)
         mine = _plain(recipe)
         mine["augmentation"] = mine["augmentation"] or values["data"]["augmentation"]
-        for found in ("trials", "search"):  # how a recipe was found does not change what it gives
-            del mine[found]
+        del mine["search"]  # how a recipe was found does not change what it gives
         del mine["starts_from"]  # what matters is which weights those are
         del mine["by_size"]  # laid over the rest by now
         return {
@@ -176,17 +175,19 @@ def hash_of(identity: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
 
 
-def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> Experiment:
+def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True, recorded: bool = False) -> Experiment:
     """An experiment from plain values, every one checked. No class that it names is made.
 
     Arguments:
         values: of a config.
         trusted: whether the user wrote them; of a file that was trained elsewhere nothing is imported.
+        recorded: whether a run wrote them, maybe of an earlier version: what was a setting then is passed over.
 
     Raises:
         InputError: what is wrong, where in the config, and what is allowed.
     """
     check_plain(values, where="")
+    values = _without_the_past(values) if recorded else values
     refuse_classes(values, but_in=CLASSES_STAND)
     typed.refuse_unknown(values, settings_of_a_config(), where="")
     values = with_executor_named(values)
@@ -200,6 +201,7 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> 
     contenders = _contenders(values.get("contenders"), protocol)
     _check_primary(protocol, contenders)
     built = {name: typed.build(class_, _block(values, name), where=name) for name, class_ in BLOCKS.items()}
+    contenders = _contenders(values.get("contenders"), protocol)
     return Experiment(
         name=values["name"],
         output=output,
@@ -208,12 +210,39 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> 
         trainer=Plain(read_trainer(trainer, built["execution"].watchers, trusted=trusted)),
         minutes=_minutes(values.get("minutes")),
         trusted=trusted,
-        **built,
+        **{**built, "tuning": _tuning(built["tuning"], protocol, contenders)},
     )
 
 
 #: Blocks that are read by their class alone.
 BLOCKS: dict[str, Any] = {"data": Data, "execution": Execution, "executor": Executor, "tuning": Tuning}
+
+
+def _tuning(tuning: Tuning, protocol: Protocol, contenders: Mapping[str, Contender]) -> Tuning:
+    """Its space by dotted names, checked against the contenders that it is for; its sizes are those of the grid."""
+    if wrong := [size for size in tuning.sizes or [] if size not in protocol.train_sizes]:
+        known = ", ".join(map(str, protocol.train_sizes))
+        raise InputError(f"tuning.sizes: {wrong[0]} is not one of protocol.train_sizes ({known})")
+    theirs = [contender for contender in contenders.values() if not contender.search]
+    return dataclasses.replace(tuning, space=recipes.read_search(tuning.space, theirs, where="tuning.space"))
+
+
+def _without_the_past(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values without what no longer is a setting: a number of trials that was typed, the seeds of trials."""
+
+    def without(block: Any, name: str) -> Any:
+        return {k: v for k, v in block.items() if k != name} if isinstance(block, Mapping) else block
+
+    def contender(block: Any) -> Any:
+        here = without(block, "trials")
+        if isinstance(here, Mapping) and isinstance(sizes := here.get("by_size"), Mapping):
+            return {**here, "by_size": {size: without(over, "trials") for size, over in sizes.items()}}
+        return here
+
+    kept = {**values, "tuning": without(values.get("tuning"), "seeds")}
+    if isinstance(contenders := values.get("contenders"), Mapping):
+        kept["contenders"] = {name: contender(block) for name, block in contenders.items()}
+    return kept
 
 
 def _block(values: Mapping[str, Any], name: str) -> Any:

@@ -2,7 +2,7 @@
 
 import copy
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,19 +24,39 @@ def read_contender(values: Any, protocol: Protocol, *, where: str) -> Contender:
     """
     if not isinstance(values, Mapping):
         return typed.build(Contender, values, where=where)
+    _refuse_trials(values, where)
     plain = {key: value for key, value in values.items() if key not in ("by_size", "search")}
     contender = typed.build(Contender, plain, where=where)
     over_all, searched = ({} if values.get(name) is None else values[name] for name in ("by_size", "search"))
     by_size = _by_size(over_all, protocol, where=f"{where}.by_size")
-    search = dict(_flat(searched, where=f"{where}.search"))
     for size, over in by_size.items():
         at_size(contender, over, where=f"{where}.by_size.{size}")
-    for name, space in read_spaces(search, where=f"{where}.search").items():
-        for value in space.ends:  # of the right type, and allowed
-            with_values(contender, {name: value}, where=f"{where}.search")
-    if protocol.trials is not None and not search:
-        raise InputError(f"{where}.search: protocol.trials is {protocol.trials}, so every contender needs one")
-    return dataclasses.replace(contender, by_size=Plain(by_size), search=Plain(search))
+    search = read_search(searched, [contender], where=f"{where}.search")
+    return dataclasses.replace(contender, by_size=Plain(by_size), search=search)
+
+
+def read_search(given: Any, contenders: Iterable[Contender], *, where: str) -> Plain:
+    """What a search may vary by dotted names, every end of it checked against contenders.
+
+    Raises:
+        InputError: what is wrong, ``where`` in the config, and what is allowed.
+    """
+    search = dict(_flat(given, where=where))
+    spaces = read_spaces(search, where=where)
+    for contender in contenders:
+        for name, space in spaces.items():
+            for value in space.ends:  # of the right type, and allowed
+                with_values(contender, {name: value}, where=where)
+    return Plain(search)
+
+
+def _refuse_trials(values: Mapping[str, Any], where: str) -> None:
+    """It once was a number that the user typed."""
+    if "trials" in values:
+        raise InputError(
+            f"{where}.trials: how many recipes were tried is read from the record of tune (tuning.record), and is "
+            "nothing to be set; take it out"
+        )
 
 
 def at_size(contender: Contender, over: Any, *, where: str) -> Contender:
@@ -47,6 +67,7 @@ def at_size(contender: Contender, over: Any, *, where: str) -> Contender:
     """
     if not isinstance(over, Mapping):
         raise InputError(f"{where}: expected settings of the contender as `name: value`, got {over!r}")
+    _refuse_trials(over, where)
     if wrong := [key for key in over if key in OF_ALL_SIZES]:
         raise InputError(f"{where}.{wrong[0]}: a contender has this for all sizes alike")
     values = dataclasses.asdict(contender)
@@ -109,6 +130,10 @@ class Space:
     def ends(self) -> tuple[Any, ...]:
         """Values that all others lie between."""
         return self.choices or (self.low, self.high)
+
+    def to_plain(self) -> list[Any] | dict[str, Any]:
+        """As a config has it."""
+        return list(self.choices) or {"low": self.low, "high": self.high, "log": self.log}
 
     @property
     def is_whole(self) -> bool:

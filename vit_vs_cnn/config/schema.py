@@ -11,8 +11,8 @@ from vit_vs_cnn.plain import Plain
 from vit_vs_cnn.training.optimizers import Optimizer
 from vit_vs_cnn.training.schedules import Schedule
 
-#: Images of one step, trials of one contender and size, threads: more are a slip of the pen.
-MOST_AT_ONCE, MOST_TRIALS, MOST_THREADS = 2**20, 10_000, 1024
+#: Images of one step, trials of one contender and size, splits of a trial, threads: more are a slip of the pen.
+MOST_AT_ONCE, MOST_TRIALS, MOST_SPLITS, MOST_THREADS = 2**20, 10_000, 100, 1024
 
 
 @dataclass(frozen=True)
@@ -160,8 +160,8 @@ class Protocol:
         threads: PyTorch's threads in every run. They decide how sums are rounded, and rounding alone moves a run: with
             as many it ends with the same weights whoever runs it. With --executor processes several runs go at a time.
         scored_on: test, or validation while recipes are being chosen: then the test set stays shut.
-        trials: Recipes to try for every contender and size before the grid runs, out of contenders.NAME.search, scored
-            on validation images alone; null to run the recipes as they are written.
+        trials: Recipes to try for every contender and size before the grid runs, out of tuning.space, scored on
+            validation images alone; null to run the recipes as they are written.
         primary: Which comparison decides. It, max_seeds and equivalence_points are settled with the first three seeds.
         max_seeds: Up to how many seeds may be added, one after the other, each with a look: verdicts on the way share
             the 5 % of error. null for a verdict when all of seeds are there, and none before.
@@ -226,12 +226,12 @@ class Contender:
         label_smoothing: Share of the label's probability spread over all classes.
         ema_half_life: Evaluate a moving average of the weights with this half-life, a share of the run; null for none.
         augmentation: An augmentation of its own instead of the shared one; the report says so.
-        trials: Recipes tried before this one was settled on; no verdict is given where contenders had unequal chances.
         starts_from: Begin with trained weights instead of drawn ones: those of another contender (its name) at the same
             size and seed, or of a checkpoint (its path). A model attention/<name> is compiled from <name>.
         by_size: What is different at a training size, laid over the rest: {500: {optimizer: {lr: 0.02}}, all: {...}}.
-        search: What protocol.trials may vary, by dotted name, as a list of values or as a range:
-            {optimizer.lr: {low: 1e-3, high: 3e-2, log: true}, model.depth: [4, 6]}.
+        search: What protocol.trials may vary of this contender instead of tuning.space, by dotted name, as a list of
+            values or as a range: {optimizer.lr: {low: 1e-3, high: 3e-2, log: true}, model.depth: [4, 6]}. The report
+            says where contenders' spaces differ.
     """
 
     model: Plain
@@ -240,7 +240,6 @@ class Contender:
     label_smoothing: float = 0.0
     ema_half_life: float | None = None
     augmentation: Augmentation | None = None
-    trials: int = 1
     starts_from: str | None = None
     by_size: Plain = field(default_factory=Plain)
     search: Plain = field(default_factory=Plain)
@@ -255,8 +254,6 @@ class Contender:
             raise InputError(f"label_smoothing {self.label_smoothing} must be at least 0 and below 1")
         if self.ema_half_life is not None and not 0 < self.ema_half_life <= 1:
             raise InputError(f"ema_half_life {self.ema_half_life} is a share of the run: above 0, at most 1")
-        if self.trials < 1:
-            raise InputError(f"trials {self.trials} must be at least 1: this recipe itself")
 
 
 @dataclass(frozen=True)
@@ -318,19 +315,37 @@ class Executor:
 
 @dataclass(frozen=True)
 class Tuning:
-    """How recipes are looked for where protocol.trials asks for it.
+    """How recipes are looked for where protocol.trials asks for it, and where it stands how they were found.
 
     Args:
+        space: What every contender's trials may vary, written as contenders.NAME.search; empty for learning rate,
+            weight decay, augmentation and drop path in ranges that its optimizer (sgd, adamw, muon) decides. What a
+            model lacks is left out for it, and named in the report.
+        equal: What protocol.trials makes equal: trials; or flops, of the training of all trials: the dearest network
+            has protocol.trials, the others as many more as fit into its FLOPs.
+        sizes: At which of protocol.train_sizes to tune; the others take the recipe of the nearest, by ratio. null for
+            all of them.
+        splits: On how many subsets and validation splits each trial is run, with the first of protocol.seeds and others
+            behind them; it is judged by the mean. null for as many as have 1,000 validation answers, at most 5.
         pruner: none; or asha, which ends a trial whose validation accuracy is not in the better half of those that came
             as far (asynchronous successive halving). A trial that was ended counts like any other.
-        seeds: Every trial is run once for each and judged by the mean; null for the first of protocol.seeds.
         draw_seed: Seed of the recipes drawn.
+        record: The tuning.csv that the recipes come from; tuned.yaml names it. How many trials they had, and whether
+            they are the best of these, is read from there; null for recipes by hand.
     """
 
+    space: Plain = field(default_factory=Plain)
+    equal: Literal["trials", "flops"] = "trials"
+    sizes: list[int | Literal["all"]] | None = None
+    splits: int | None = None
     pruner: Literal["none", "asha"] = "none"
-    seeds: list[int] | None = None
     draw_seed: int = 0
+    record: str | None = None
 
     def __post_init__(self) -> None:
-        if self.seeds is not None and len(set(self.seeds)) != max(1, len(self.seeds)):
-            raise InputError("seeds must name at least one value, and none twice")
+        if self.sizes is not None and len(set(self.sizes)) != max(1, len(self.sizes)):
+            raise InputError("sizes must name at least one value, and none twice")
+        if self.splits is not None and not 1 <= self.splits <= MOST_SPLITS:
+            raise InputError(f"splits {self.splits} must be from 1 to {MOST_SPLITS}")
+        if self.equal == "flops" and self.pruner != "none":
+            raise InputError("equal flops needs pruner none: FLOPs of trials that are ended early cannot be made equal")

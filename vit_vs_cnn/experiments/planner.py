@@ -14,6 +14,7 @@ from vit_vs_cnn.config.experiment import Budget, Experiment, experiment_from_dic
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.matching import matched
 from vit_vs_cnn.experiments.step_time import seconds_per_step, side_by_side
+from vit_vs_cnn.experiments.trials import splits_at
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, quiet_lightning
 
@@ -139,7 +140,7 @@ def _begun(experiment: Experiment, fixed: Collection[str]) -> Experiment | None:
     path = experiment.folder / "experiment.yaml"
     if not path.exists():
         return None
-    there = experiment_from_dict(read_config(path), trusted=False)
+    there = experiment_from_dict(read_config(path), trusted=False, recorded=True)
     if (there.data.source, there.data.root) != (experiment.data.source, experiment.data.root):
         raise InputError(
             f"{experiment.folder} is about {there.data.source} in {there.data.root}; give this experiment a --name"
@@ -216,22 +217,32 @@ def _grids(experiment: Experiment, pool: Pool, times: dict[str, float], fixed: C
 
 
 def _estimated(experiment: Experiment, pool: Pool, times: dict[str, float], grid: Grid) -> Grid:
-    """A grid with its time. Every contender and size has a run for each seed, and for each of those of each trial."""
-    trials = (experiment.protocol.trials or 0) * len(experiment.tuning.seeds or grid.seeds[:1])
-    whole = [
-        (steps, _cell_seconds(experiment, pool, times[name], n, steps))
+    """A grid with its time. Every contender and size has a run for each seed, and for each split of each trial."""
+    once = [
+        _cell_seconds(experiment, pool, times[name], n, steps)
         for n in grid.train_sizes
         for steps in grid.steps
         for name in times
     ]
-    once = [seconds for _, seconds in whole]
-    tried = trials * sum(seconds for steps, seconds in whole if steps == max(grid.steps))
-    runs = len(grid.seeds) * len(once) + trials * len(once) // len(grid.steps)
+    trials = _trials(experiment, pool, grid) if experiment.protocol.trials is not None else {}
+    tried = [
+        count * _cell_seconds(experiment, pool, times[name], n, max(grid.steps))
+        for n, count in trials.items()
+        for name in times
+    ]
+    runs = len(grid.seeds) * len(once) + len(times) * sum(trials.values())
     at_a_time = side_by_side(experiment, runs)
-    seconds = _MARGIN * max((len(grid.seeds) * sum(once) + tried) / at_a_time, *once)
+    seconds = _MARGIN * max((len(grid.seeds) * sum(once) + sum(tried)) / at_a_time, *once)
     if experiment.executor.name != "local":
         seconds += _PROCESS
     return replace(grid, runs=runs, at_a_time=at_a_time, seconds=seconds)
+
+
+def _trials(experiment: Experiment, pool: Pool, grid: Grid) -> dict[int, int]:
+    """How many runs choose the recipe of one contender, by the size at which it is tuned."""
+    named = experiment.tuning.sizes
+    sizes = grid.train_sizes if named is None else {pool.resolve(size) for size in named}
+    return {size: (experiment.protocol.trials or 0) * splits_at(experiment, size) for size in sizes}
 
 
 def spread_sizes(pool: Pool, count: int) -> list[int]:

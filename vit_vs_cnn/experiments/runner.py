@@ -16,6 +16,7 @@ from vit_vs_cnn.runs.grid import cells_so_far, finished_cells, write_grid
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.plan import make_plan
 from vit_vs_cnn.runs.seen import seen_before
+from vit_vs_cnn.runs.tuning_record import Record, read_record
 from vit_vs_cnn.workers.supervise import run_cells
 from vit_vs_cnn.workers.trainer import is_helper_process, quiet_lightning, world_size
 
@@ -49,6 +50,8 @@ def run_experiment(
     if experiment.protocol.trials is not None:
         experiment = tune(experiment, console=console)
         cells = grid(_with_seeds(experiment, seeds), pool, world_size=processes)
+    if experiment.tuning.record is not None:
+        _check_recipes(cells, read_record(Path(experiment.tuning.record)), console)
     sizes = {size: pool.resolve(size) for size in experiment.protocol.train_sizes}
     design = design_of(experiment, sizes)
     if not is_helper_process():
@@ -66,6 +69,15 @@ def _with_seeds(experiment: Experiment, seeds: Sequence[int] | None) -> Experime
     if seeds is None:
         return experiment
     return replace(experiment, protocol=replace(experiment.protocol, seeds=list(seeds)))
+
+
+def _check_recipes(cells: list[Cell], record: Record, console: Console) -> None:
+    """Tell which recipes are not the best of the trials on record, before their cells run."""
+    for name, size in dict.fromkeys((cell.contender, cell.train_size) for cell in cells):
+        cell = next(cell for cell in cells if (cell.contender, cell.train_size) == (name, size))
+        chance = record.chance(name, size, cell.identity)
+        if why := "has no trial there" if chance.trials is None else chance.obstacle:
+            console.print(f"{record.path}: {name} at {size} images {why}: no verdict", soft_wrap=True)
 
 
 def _check_all(cells: list[Cell], pool: Pool) -> None:

@@ -1,6 +1,7 @@
 """The trials of one contender at one training size: recipes drawn at random, each a cell scored on validation."""
 
 import json
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -9,9 +10,13 @@ from typing import TYPE_CHECKING, Any
 from vit_vs_cnn.config.experiment import Experiment, hash_of
 from vit_vs_cnn.config.recipes import Space, read_spaces, with_values
 from vit_vs_cnn.experiments.pruning import PruneTrial, import_optuna, open_study
+from vit_vs_cnn.experiments.spaces import SearchSpace, space_of
 from vit_vs_cnn.plain import Plain
 from vit_vs_cnn.runs.cell import Cell, read_result
 from vit_vs_cnn.runs.failures import read_failure
+from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.plan import make_plan
+from vit_vs_cnn.runs.tuning_record import Trial, ranked, recipe_hash
 from vit_vs_cnn.seeds import derive_seed
 
 if TYPE_CHECKING:
@@ -19,6 +24,18 @@ if TYPE_CHECKING:
 
 #: Failures that belong to the recipe: another try would end the same way.
 FINAL = {"TrialPruned": "PRUNED", "TrainingDiverged": "FAIL"}
+#: Validation answers that a trial is to be judged by, and the most splits that it is run on for that.
+ANSWERS, MOST_SPLITS = 1000, 5
+
+
+def splits_at(experiment: Experiment, train_size: int) -> int:
+    """On how many subsets and validation splits each trial at a size is run: ``tuning.splits``, or as many as have a
+    thousand validation answers together, at most five.
+    """
+    if experiment.tuning.splits is not None:
+        return experiment.tuning.splits
+    answers = experiment.data.validation_fraction * train_size
+    return max(1, min(MOST_SPLITS, math.ceil(ANSWERS / answers))) if answers else 1
 
 
 @dataclass(frozen=True)
@@ -29,13 +46,17 @@ class Search:
         experiment: the grid that the recipe is for.
         contender: whose recipe.
         train_size: at which size.
-        fingerprint: of the images that may be trained on.
+        count: how many.
+        pool: the images.
+        fingerprint: of those that may be trained on.
         world_size: processes that share a run.
     """
 
     experiment: Experiment
     contender: str
     train_size: int
+    count: int
+    pool: Pool
     fingerprint: str
     world_size: int
 
@@ -49,21 +70,27 @@ class Search:
 
     @property
     def seeds(self) -> list[int]:
-        """Of the runs of each trial."""
-        return self.experiment.tuning.seeds or self.experiment.protocol.seeds[:1]
+        """Of the runs of each trial, one for each subset and validation split; those of the grid come first."""
+        first = self.experiment.protocol.seeds
+        count = splits_at(self.experiment, self.train_size)
+        return [*first, *(seed for seed in range(len(first) + count) if seed not in first)][:count]
+
+    @cached_property
+    def space(self) -> SearchSpace:
+        """What is drawn from."""
+        return space_of(self.experiment, self.contender, self.pool)
 
     @cached_property
     def spaces(self) -> dict[str, Space]:
         """What the search may vary."""
-        search = self.experiment.contenders[self.contender].search
-        return read_spaces(search, where=f"contenders.{self.contender}.search")
+        return read_spaces(self.space.search, where=f"contenders.{self.contender}.search")
 
     @cached_property
     def study(self) -> "optuna.Study":
         """The books; another search, recipe or protocol has books of its own."""
         about = {
             "base": self._cell(self.base, self.seeds[0]).identity,
-            "search": self.experiment.contenders[self.contender].search,
+            "search": self.space.search,
             "draw_seed": self.experiment.tuning.draw_seed,
             "seeds": self.seeds,
             "pruner": self.experiment.tuning.pruner,
@@ -106,10 +133,10 @@ class Search:
     def _plain(self, name: str, value: Any) -> Any:
         return next((c for c in self.spaces[name].choices if _label(c) == value), value)
 
-    def enter(self, count: int) -> None:
+    def enter(self) -> None:
         """Note the trials that are not in the books yet."""
         optuna = import_optuna()
-        for number in range(len(self.study.trials), count):
+        for number in range(len(self.study.trials), self.count):
             values = {name: _label(value) for name, value in self.draw(number).items()}
             trial = optuna.trial.create_trial(
                 state=optuna.trial.TrialState.RUNNING, params=values, distributions=self._distributions
@@ -167,19 +194,43 @@ class Search:
             results = [read_result(cell.folder / "result.json") for cell in cells]
             self.study.tell(number, sum(result["accuracy"] for result in results) / len(results))
 
-    def loss(self, number: int) -> float | None:
-        """The mean validation loss of a trial; None if one of its runs has no result."""
-        cells = self.cells(number)
-        if not all(cell.is_finished for cell in cells):
-            return None
-        return sum(read_result(cell.folder / "result.json")["loss"] for cell in cells) / len(cells)
+    def flops(self) -> float:
+        """Of the training of one trial with the recipe that the search begins from, all its runs counted."""
+        return self._granted(self._cell(self.base, self.seeds[0]))[1]
 
-    def best(self, count: int) -> int | None:
-        """The trial of the highest validation accuracy; among equals of the lowest loss, then the first one."""
-        optuna = import_optuna()
-        whole = [t for t in self.study.trials[:count] if t.state == optuna.trial.TrialState.COMPLETE]
-        ranked = sorted(whole, key=lambda t: (-(t.value or 0.0), self.loss(t.number) or 0.0, t.number))
-        return ranked[0].number if ranked else None
+    def _granted(self, cell: Cell) -> tuple[int, float]:
+        """Steps of a run to its end, and the FLOPs of as many runs as a trial has."""
+        plan = make_plan(cell, self.pool.draw(self.train_size, cell.seed))
+        batch_size = self.base.protocol.batch_size
+        return plan.steps, float(3 * 2 * plan.macs * batch_size * plan.steps) * len(self.seeds)
+
+    def trials(self) -> list[Trial]:
+        """For the record: every trial with what it was given and how it ended, the best first."""
+        return ranked(self._trial(number) for number in range(self.count))
+
+    def _trial(self, number: int) -> Trial:
+        cells, noted = self.cells(number), self.study.trials[number]
+        results = [read_result(cell.folder / "result.json") for cell in cells if cell.is_finished]
+        is_whole = len(results) == len(cells)
+        steps, flops = self._granted(cells[0])
+        return Trial(
+            contender=self.contender,
+            train_size=self.train_size,
+            trial=number,
+            state=noted.state.name.lower(),
+            validation_accuracy=noted.value,
+            validation_loss=sum(result["loss"] for result in results) / len(cells) if is_whole else None,
+            images=self.fingerprint,
+            steps=steps,
+            flops=flops,
+            draw_seed=self.experiment.tuning.draw_seed,
+            seeds=self.seeds,
+            recipe=recipe_hash(cells[0].identity),
+            values=self.values(number),
+            space={name: space.to_plain() for name, space in self.spaces.items()},
+            lacks=list(self.space.lacks),
+            cells=[cell.folder.name for cell in cells],
+        )
 
 
 def _label(value: Any) -> Any:

@@ -5,7 +5,8 @@ from typing import Any
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.networks import unequal_compute
-from vit_vs_cnn.statistics.verdict import early_end, reservations, unequal_trials
+from vit_vs_cnn.runs.tuning_record import BY_HAND, Chance, unequal_chances
+from vit_vs_cnn.statistics.verdict import early_end, reservations
 
 Result = Mapping[str, Any]
 
@@ -13,7 +14,7 @@ Result = Mapping[str, Any]
 def obstacle(first: Sequence[Result], second: Sequence[Result]) -> str | None:
     """Why the runs of two contenders at one size allow no verdict, whatever their number; None if they do."""
     both = [*first, *second]
-    unequal = unequal_trials(r.get("trials", 1) for r in both)
+    unequal = unequal_chances(_chances(both))
     if (reason := reservations(r.get("reservation") for r in both) or unequal) is not None:
         return reason
     if (early := early_end(r.get("ended_early") for r in both)) is not None:
@@ -38,7 +39,7 @@ def warnings_of(results: Sequence[Result]) -> list[str]:
     reserved = dict.fromkeys(why for r in results if (why := r.get("reservation")))
     found = [
         *(f"{why[0].upper()}{why[1:]}." for why in reserved),
-        *_differing(results, "Recipes had unequal trials", lambda r: r.get("trials", 1)),
+        *_about_recipes(results),
         *_differing(results, "Augmentation differs", _augmentation),
         *_differing(results, "Budgets differ", lambda r: r.get("identity", {}).get("budget")),
         *_differing(results, "Batch sizes differ", lambda r: r.get("identity", {}).get("batch_size")),
@@ -66,6 +67,28 @@ def warnings_of(results: Sequence[Result]) -> list[str]:
     if any(r.get("scored_on", "test") != "test" for r in results):
         found.append("Accuracies are of validation images, on which recipes are chosen: no verdict is given.")
     return found
+
+
+def _chances(results: Sequence[Result]) -> dict[str, list[Chance]]:
+    chances: dict[str, list[Chance]] = {}
+    for r in results:
+        chances.setdefault(str(r["contender"]), []).append(Chance.of(r))
+    return chances
+
+
+def _about_recipes(results: Sequence[Result]) -> list[str]:
+    """How the recipes were found, where that weakens or forbids a verdict at some size."""
+    if all(Chance.of(r).trials is None for r in results):
+        return [f"{BY_HAND}."]
+    by_reason: dict[str, list[str]] = {}
+    for size in sorted({r["train_size"] for r in results}):
+        chances = _chances([r for r in results if r["train_size"] == size])
+        if (reason := unequal_chances(chances)) is not None:
+            counts = {name: max((one.trials or 0 for one in theirs), default=0) for name, theirs in chances.items()}
+            listed = " against ".join(f"{name}: {count}" for name, count in counts.items())
+            told = f"Recipes had unequal trials ({listed})" if "unequal" in reason else f"Recipes: {reason}"
+            by_reason.setdefault(told, []).append(f"{size:,}")
+    return [f"{told}, at n = {', '.join(sizes)}: no verdict." for told, sizes in by_reason.items()]
 
 
 def _unpaired_seeds(first: Sequence[Result], second: Sequence[Result]) -> list[int]:

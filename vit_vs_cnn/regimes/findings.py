@@ -20,6 +20,7 @@ from vit_vs_cnn.regimes.recommendation import recommendation
 from vit_vs_cnn.runs.cell import budget_of
 from vit_vs_cnn.runs.design import read_design
 from vit_vs_cnn.runs.ledger import account_of, test_set_of
+from vit_vs_cnn.runs.tuning_record import Record, record_of, with_chances
 
 if TYPE_CHECKING:
     import pandas
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
 #: What a reader of a table of cells looks for first.
 FIRST = ("contender", "train_size", "seed", "accuracy")
 #: Columns of numbers in results.csv; the others are words.
-WHOLE = ("train_size", "seed", "scored_images", "trials", "test_evaluations", "parameters", "macs", "steps", "images")
+WHOLE = ("train_size", "seed", "scored_images", "test_evaluations", "parameters", "macs", "steps", "images")
 REAL = ("accuracy", "loss", "calibration_error", "epochs", "flops", "train_seconds", "images_per_second")
+#: How recipes were found, as far as that is known.
+OF_RECIPES: dict[str, type] = {"trials": int, "tuning_flops": float, "trial_rank": int, "tuned_at": int}
 NEEDED = ("contender", "scored_on", *WHOLE[:3], "parameters", "macs", "steps", "accuracy", *REAL[-2:])
 
 
@@ -42,6 +45,7 @@ class Findings:
         correct: whether each network was right on each image, by cell; None if unknown or of different images.
         notes: what weakens the intervals, a sentence each.
         folder: of the experiment.
+        record: of the trials that its recipes come from; None for recipes by hand.
     """
 
     results: list[dict[str, Any]]
@@ -49,6 +53,7 @@ class Findings:
     correct: Mapping[str, np.ndarray] | None
     notes: tuple[str, ...]
     folder: Path
+    record: Record | None
 
     @property
     def longest(self) -> list[dict[str, Any]]:
@@ -89,15 +94,16 @@ def findings_of(folder: Path) -> Findings:
     Raises:
         InputError: no experiment there, or none of its cells is finished.
     """
-    results, design = sorted(read_results(folder), key=_place), read_design(folder)
+    record, lost = record_of(folder)
+    results, design = with_chances(sorted(read_results(folder), key=_place), record), read_design(folder)
     reserved = _reserved(folder, results)
     try:
-        answers, notes = load_answers(folder, results), ()
+        answers = load_answers(folder, results)
     except InputError as error:
-        without = analyse(reserved, design=design)
-        return Findings(results, without, None, (f"Intervals do without the predictions: {error}.",), folder)
+        notes = (*lost, f"Intervals do without the predictions: {error}.")
+        return Findings(results, analyse(reserved, design=design), None, notes, folder, record)
     told = {"majority": answers.majority, "few_classes": answers.few_classes, "design": design}
-    return Findings(results, analyse(reserved, answers.correct, **told), answers.correct, notes, folder)
+    return Findings(results, analyse(reserved, answers.correct, **told), answers.correct, lost, folder, record)
 
 
 def _reserved(folder: Path, results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -122,7 +128,7 @@ def comparisons_in(folder: Path) -> list[SizedComparison]:
     Raises:
         InputError: as ``findings_of``.
     """
-    results = Budgets(in_order(_reserved(folder, read_results(folder)))).longest
+    results = Budgets(in_order(_reserved(folder, with_chances(read_results(folder), record_of(folder)[0])))).longest
     try:
         correct = load_answers(folder, results).correct
     except InputError:
@@ -150,8 +156,9 @@ def recorded_results(path: Path) -> list[dict[str, Any]]:
 
 def _result(line: dict[str, str], where: str) -> dict[str, Any]:
     kinds = dict.fromkeys(WHOLE, int) | dict.fromkeys(REAL, float)
-    result: dict[str, Any] = dict(line)
-    for column, kind in kinds.items():
+    known = {column: kind for column, kind in OF_RECIPES.items() if line.get(column)}
+    result: dict[str, Any] = {**line, **dict.fromkeys(OF_RECIPES)}
+    for column, kind in (kinds | known).items():
         if column in line:
             try:
                 result[column] = kind(line[column])

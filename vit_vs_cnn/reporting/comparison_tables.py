@@ -192,7 +192,9 @@ def _differences(differences: Differences) -> list[Table]:
         found = [Table("Settings that differ", ["setting", *names], rows, "settings", terminal=len(rows) <= 12)]
     keys = list(dict.fromkeys(key for training in differences.training.values() for key in training))
     rows = [[key, *(value_text(differences.training.get(n, {}).get(key, "-")) for n in names)] for key in keys]
-    rows.append(["trials", *(value_text(differences.trials[name]) for name in names)])
+    rows.append(
+        ["trials", *("no record" if (count := differences.trials[name]) is None else str(count) for name in names)]
+    )
     tests = [[name, str(times)] for name, times in differences.test_evaluations.items()]
     return [
         *found,

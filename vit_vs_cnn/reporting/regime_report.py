@@ -22,11 +22,13 @@ from vit_vs_cnn.reporting.page import write_document
 from vit_vs_cnn.reporting.regime_figures import learning_curves, regime_figures
 from vit_vs_cnn.reporting.style import looks
 from vit_vs_cnn.reporting.tables import results_csv
+from vit_vs_cnn.reporting.tuning_report import best_of_k, space_warnings, tuning_blocks
 from vit_vs_cnn.runs.audit import PLACE
 from vit_vs_cnn.runs.contamination import PICTURE, Contamination, contamination_of
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.ledger import account_of, test_set_of
 from vit_vs_cnn.runs.status import ExperimentStatus, read_status
+from vit_vs_cnn.runs.tuning_record import doubts
 
 #: Figure: what stands below it, and what it shows in words.
 CAPTIONS = {
@@ -52,6 +54,10 @@ CAPTIONS = {
         "data multiplier over the number of labelled images",
     ),
     "residuals": ("What the fits leave over: a pattern means that the law is wrong.", "residuals of the fits"),
+    "best_of_k": (
+        "The best that so many trials are to be expected to reach, by the record of those that were run.",
+        "expected best validation accuracy of each contender over the number of trials",
+    ),
     "cost_frontier": (
         "Each contender from its smallest to its largest size; ringed: not beaten with the same data.",
         "accuracy over training FLOPs, parameters and MACs",
@@ -63,20 +69,20 @@ METHOD = (
     "Intervals cover 95 %. Those of accuracies and differences are of a sum: Student's distribution over seeds and "
     "their subsets, and a normal one over what the test images have in common for all seeds; a single network has "
     "Wilson's interval, two single networks have McNemar's exact p-value. Crossings, data multipliers and fits come "
-    "from resamples of the same two levels; where they are interpolated, what leaving out each size in turn changes is "
-    "added to their intervals. Differences are paired by seed and image. What is compared is the mean accuracy over "
-    "seeds, failures included; seeds without a failure leave failure rates of up to 1 - .05^(1/k) open, 63 % for three "
-    "and 26 % for ten. A verdict needs three paired seeds, equal trials of recipes and the same test images. All pairs "
-    "at all sizes are judged together by weighted Holm: the primary comparison, which the config names, has half of "
-    "the 5 % to itself. With protocol.max_seeds verdicts come on the way, at every number of seeds from three on, and "
-    "share the 5 % as Lan and DeMets spend it (Pocock's type, for Student's test); intervals of differences are then "
-    "repeated ones, which hold at all looks together. Equivalent: the interval lies within the margin (two one-sided "
-    "tests), corrected in the same way. What was settled is in design.json; what was changed after a look is told of. "
-    "The command compare says the same of the same cells. A data multiplier is given where "
-    "the runs that it stands on are settled: where their validation curves rule out that the last quarter of a run "
-    "gained two points. Its standard error takes the two ends to err independently, as validation images are not "
-    "followed one by one; as both are of the same images, which are hard or easy at both ends, it is too large rather "
-    "than too small."
+    "from resamples of the same two levels; where they are interpolated, what leaving out each size in turn changes "
+    "is added to their intervals. Differences are paired by seed and image. What is compared is the mean accuracy "
+    "over seeds, failures included; seeds without a failure leave failure rates of up to 1 - .05^(1/k) open, 63 % for "
+    "three and 26 % for ten. A verdict needs three paired seeds, the same test images, and recipes that are each the "
+    "best of equal trials on record, or are all by hand. All pairs at all sizes are judged together by weighted Holm: "
+    "the primary comparison, which the config names, has half of the 5 % to itself. With protocol.max_seeds verdicts "
+    "come on the way, at every number of seeds from three on, and share the 5 % as Lan and DeMets spend it (Pocock's "
+    "type, for Student's test); intervals of differences are then repeated ones, which hold at all looks together. "
+    "Equivalent: the interval lies within the margin (two one-sided tests), corrected in the same way. What was "
+    "settled is in design.json; what was changed after a look is told of. The command compare says the same of the "
+    "same cells. A data multiplier is given where the runs that it stands on are settled: where their validation "
+    "curves rule out that the last quarter of a run gained two points. Its standard error takes the two ends to err "
+    "independently, as validation images are not followed one by one; as both are of the same images, which are hard "
+    "or easy at both ends, it is too large rather than too small."
 )
 ACCURACIES_ALONE = (
     "From accuracies alone: which images were right is not in this table, so the test images' part of an interval is "
@@ -131,9 +137,12 @@ def report_document(found: Findings, pool: Pool | None = None) -> Document:
         InputError: the experiment's config can no longer be read.
     """
     config, status = read_config(found.folder / "experiment.yaml"), read_status(found.folder)
-    results, duplicates = found.results, _contamination(found, pool)
+    record, results, duplicates = found.record, found.results, _contamination(found, pool)
     document = _begun(found.analysis, config["name"], (found.recommendation, found.answer))
-    _tell(document, found.analysis, [*_unfinished(status), *found.notes], blocks_of_images(found, pool))
+    weak = [] if record is None else [*space_warnings(record), *doubts(record, found.longest)]
+    _tell(document, found.analysis, [*_unfinished(status), *weak, *found.notes], blocks_of_images(found, pool))
+    if record is not None:
+        _part(document, "Tuning", _picture("best_of_k", best_of_k(record)), *tuning_blocks(record, found.longest))
     _part(document, "Near-duplicates", *_duplicates(found, duplicates))
     _part(document, "Protocol and budgets", Facts(_protocol(config, found)), tables.budgets_table(results))
     _tell_config(document, config)

@@ -151,7 +151,7 @@ def budgets_table(results: Results) -> Table:
     for (size, contender, _), r in sorted(first.items()):
         taken = [f"{r['steps']:,}", f"{r['images']:,}", f"{r['epochs']:.1f}", f"{r['flops']:.3g}"]
         sizes = [in_millions(r["parameters"]), in_millions(r["macs"])]
-        rows.append([f"{size:,}", display_name(contender), *taken, *sizes, str(r["trials"])])
+        rows.append([f"{size:,}", display_name(contender), *taken, *sizes, _none(r["trials"], str) or "no record"])
     title = "What one run was given. MACs are of one image, attention products counted; FLOPs are of the training"
     columns = ["n", "contender", "steps", "images", "epochs", "FLOPs", "parameters", "MACs", "trials"]
     return Table(title, columns, rows, "budgets", part_by="n")

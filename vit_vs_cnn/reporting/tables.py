@@ -19,6 +19,7 @@ from vit_vs_cnn.reporting.document import Document, Table
 from vit_vs_cnn.reporting.style import in_millions, looks, percent, points, seconds
 from vit_vs_cnn.reporting.terminal import print_document
 from vit_vs_cnn.runs.answers import MAJORITY
+from vit_vs_cnn.runs.tuning_record import BY_HAND, Chance
 from vit_vs_cnn.statistics.estimate import Estimate
 
 # Nine columns that fit a terminal 80 wide.
@@ -166,4 +167,6 @@ def _caption(results: Sequence[Mapping[str, Any]]) -> str:
     )
     if len({str(r.get("identity", {}).get("contender", {}).get("augmentation")) for r in results}) > 1:
         caption += " The contenders' augmentations differ."
+    if all(Chance.of(r).trials is None for r in results):
+        caption += f" {BY_HAND}."
     return caption

@@ -161,7 +161,7 @@ def cell_from_dict(values: Any, *, where: str, trusted: bool = False) -> Cell:
     except (KeyError, TypeError) as error:
         raise InputError(f"{where} is not the config of a cell: {error!r}") from error
     try:
-        built = experiment_from_dict(experiment, trusted=trusted)
+        built = experiment_from_dict(experiment, trusted=trusted, recorded=True)
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
     if cell.contender not in built.contenders:

@@ -301,15 +301,6 @@ def _seeds(count: int) -> str:
     return f"{count} seed{'s' * (count != 1)}"
 
 
-def unequal_trials(trials: Iterable[int | None]) -> str | None:
-    """Why recipes found with unequal effort allow no verdict; None where all had equally many trials."""
-    counts = set(trials)
-    known = sorted(count for count in counts if count is not None)
-    if len(known) < len(counts):
-        return "it is not known how many trials their recipes had"
-    return f"their recipes had unequal trials ({', '.join(map(str, known))})" if len(known) > 1 else None
-
-
 def early_end(ended_early: Iterable[Any]) -> str | None:
     """Why runs that a callback ended before their budget allow no verdict; None where all came to its end."""
     return "some of their runs ended before their budget" if any(ended_early) else None

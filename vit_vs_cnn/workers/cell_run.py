@@ -278,7 +278,6 @@ def _identity_of(cell: Cell, trained: Trained, pool: Pool) -> dict[str, Any]:
         "cell": cell.folder.name,
         "contender": cell.contender,
         "model": cell.recipe.model,
-        "trials": cell.recipe.trials,
         "starts_from": cell.start.name if isinstance(cell.start, Cell) else cell.start and str(cell.start),
         "start_images_known": trained.before.is_whole if cell.start is not None else None,
         "train_size": cell.train_size,

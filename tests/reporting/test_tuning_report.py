@@ -1,0 +1,47 @@
+"""What a report says of trials: the gap with fewer of them, and where search spaces differ."""
+
+from tests.runs.test_tuning_record import a_record, a_trial
+from vit_vs_cnn.reporting.tuning_report import best_of_k, best_of_k_table, gap_lines, granted_table, space_warnings
+from vit_vs_cnn.runs.tuning_record import with_chances
+
+
+def _record(tmp_path, **of_resnet):
+    vit = [a_trial(n, {"contender": {"n": n}}, accuracy) for n, accuracy in enumerate((0.1, 0.2, 0.3, 0.6))]
+    resnet = [
+        a_trial(n, {"contender": {"n": n}}, accuracy, **{"contender": "resnet", **of_resnet})
+        for n, accuracy in enumerate((0.4, 0.45, 0.5, 0.5))
+    ]
+    return a_record(tmp_path / "tuning.csv", *vit, *resnet)
+
+
+def test_the_gap_is_told_with_all_trials_and_with_a_quarter_of_them(tmp_path):
+    (line,) = gap_lines(_record(tmp_path))
+    assert line.startswith("n = 500: with 4 trials each ViT is 10.0 points above ResNet, with 1 ResNet is 16.2 points")
+
+
+def test_the_table_ends_with_the_best_of_all(tmp_path):
+    rows = best_of_k_table(_record(tmp_path)).rows
+    assert rows[0] == ["500", "1", "46.2", "30.0"]
+    assert rows[-1] == ["500", "4", "50.0", "60.0"]
+    assert len(best_of_k(_record(tmp_path)).axes) == 1
+
+
+def test_trials_are_told_in_numbers_and_in_flops(tmp_path):
+    told = {"train_size": 500, "identity": {"contender": {"n": 3}}}
+    results = [{**told, "contender": name} for name in ("vit", "resnet", "other")]
+    record = _record(tmp_path)
+    rows = {row[1]: row for row in granted_table(record, with_chances(results, record)).rows}
+    assert rows["ViT"][2:] == ["4", "4e+09", "40", "2", "4", "60.0", "500", "runs the best of them"]
+    assert rows["ResNet"][-1] == "runs number 2 of its 4 trials, not the best"
+    assert rows["other"][2] == "no record"
+
+
+def test_spaces_that_differ_are_named(tmp_path):
+    assert space_warnings(_record(tmp_path)) == []
+    ranges = {"optimizer.lr": {"low": 0.1, "high": 0.5}, "ema_half_life": [0.1]}
+    assert space_warnings(_record(tmp_path, space=ranges)) == [
+        "Search spaces differ in optimizer.lr (resnet 0.1 to 0.5; vit 0.1, 0.2).",
+        "ema_half_life was varied for others, not for vit.",
+    ]
+    deep = _record(tmp_path, space={"optimizer.lr": [0.1, 0.2], "model.drop_path": [0.1]})
+    assert space_warnings(deep) == ["vit has no model.drop_path, which the others' trials varied."]
