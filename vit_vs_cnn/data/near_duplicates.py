@@ -1,6 +1,6 @@
 """Test images that lie among the training images, too: the same picture, perhaps re-encoded, shifted or mirrored."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -90,10 +90,14 @@ def near_duplicates(test: Images, train: Images) -> Duplicates:
     return _unique(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
 
-def duplicates_within(images: Images) -> Duplicates:
+def duplicates_within(images: Images, tell: Callable[[str], None] = lambda text: None) -> Duplicates:
     """Every pair of images of one set that show the same picture, as ``near_duplicates`` finds them, once.
 
     Images are brought to 32 x 32 bytes first, as each is looked at in many pairs.
+
+    Arguments:
+        images: of one size.
+        tell: is told how many pairs have been compared.
 
     Returns:
         The pairs, the earlier image as ``test`` and the later one as ``train``.
@@ -108,7 +112,9 @@ def duplicates_within(images: Images) -> Duplicates:
             for at, by in _candidates(_hashes(grey), hashes)
         ]
         pairs = torch.cat(codes).unique()
-        found += _confirmed((shown, grey), (images, upright), pairs // count, pairs % count)
+        for part in pairs.split(_CHUNK):
+            found += _confirmed((shown, grey), (images, upright), part // count, part % count)
+            tell(f"comparing pictures that are alike: {len(found) * _CHUNK:,} pairs")
     return _unique(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
 

@@ -171,7 +171,7 @@ def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None) ->
     pairs, pictures = None, {}
     if data.source != "objects":  # every image is drawn anew
         tell("looking for pictures that are there twice")
-        pairs, pictures = _pairs(images, of, blank)
+        pairs, pictures = _pairs(images, of, blank, tell)
     names = images.class_names
     return Audit(
         source=data.source,
@@ -210,9 +210,9 @@ def _counts(images: LabelledImages) -> dict[str, int]:
 
 
 def _pairs(
-    images: LabelledImages, of: Sequence[str], blank: torch.Tensor
+    images: LabelledImages, of: Sequence[str], blank: torch.Tensor, tell: Callable[[str], None]
 ) -> tuple[tuple[Pair, ...], dict[int, np.ndarray]]:
-    found, exact = same_pictures(images, of, blank)
+    found, exact = same_pictures(images, of, blank, tell)
     names = [str(name) for name in images.sample_ids]
     classes = [images.class_names[label] for label in images.labels.tolist()]
     alike = zip(found.test.tolist(), found.train.tolist(), found.similarity.tolist(), exact.tolist(), strict=True)
