@@ -29,22 +29,22 @@ def train(monkeypatch, tmp_path):
         for cell in cells:
             if not cell.is_finished:
                 ran.append(cell.seed)
-                _make_up(cell, run_cells.gap, run_cells.trials)
+                _make_up(cell, run_cells.gap, run_cells.early)
 
-    def run(gap, trials_of_resnet=1, **changes):
-        run_cells.gap, run_cells.trials = gap, trials_of_resnet
+    def run(gap, *, early=False, **changes):
+        run_cells.gap, run_cells.early = gap, early
         file = io.StringIO()
         experiment = tiny_experiment(tmp_path, protocol=PROTOCOL | {"until_decided": True} | changes)
         run_until_decided(experiment, console=Console(file=file, width=500))
         return list(dict.fromkeys(ran)), file.getvalue(), experiment.folder
 
-    run_cells.gap, run_cells.trials = 0.0, 1
+    run_cells.gap, run_cells.early = 0.0, False
     monkeypatch.setattr(runner, "run_cells", run_cells)
     monkeypatch.setattr(runner, "_check_all", lambda cells, pool: None)
     return run
 
 
-def _make_up(cell, gap, trials):
+def _make_up(cell, gap, early):
     rng = np.random.default_rng([cell.seed, cell.train_size, *cell.contender.encode()])
     share = 0.5 + gap * (cell.contender == "resnet") * (cell.train_size == 120) + rng.normal(0, 0.003)
     right = torch.from_numpy(np.random.default_rng(0).random(IMAGES) + rng.normal(0, 0.02, IMAGES) < share)
@@ -59,7 +59,9 @@ def _make_up(cell, gap, trials):
             "cell": cell.folder.name,
             "scored_images": IMAGES,
             "data": {},
-            "trials": trials if cell.contender == "resnet" else 1,
+            "ended_early": early,
+            "steps": 1,
+            "planned_steps": 2,
             "accuracy": float(right.double().mean()),
             "subset": str(cell.seed),
         }
@@ -112,8 +114,8 @@ def test_a_plan_that_nobody_can_have_looked_at_may_change(train, tmp_path):
 
 
 def test_where_no_verdict_may_be_given_it_says_so_and_stops(train):
-    with pytest.raises(InputError, match="more seeds decide nothing, as their recipes had unequal trials"):
-        train(0.3, trials_of_resnet=4)
+    with pytest.raises(InputError, match="more seeds decide nothing, as some of their runs ended before"):
+        train(0.3, early=True)
 
 
 def test_one_contender_leaves_nothing_to_decide(tmp_path):
