@@ -1,5 +1,6 @@
 import io
 import itertools
+import math
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -114,6 +115,14 @@ def test_too_few_images_for_a_trend_are_told_of_with_their_number(monkeypatch, t
     enough = _experiment(tmp_path, data={"objects": {"train_images": needed, "image_size": 8}}, minutes=9.0)
     assert len(spread_sizes(Pool(enough.data), 4)) == 4
     assert len(spread_sizes(Pool(replace(enough.data, objects=replace(enough.data.objects, train_images=330))), 4)) == 3
+
+
+def test_the_guide_names_the_images_that_the_planner_asks_for():
+    """A fifth of the folder is set apart for the test."""
+    least = images_per_class(4)
+    guide = (CONFIGS.parent / "docs" / "decide.md").read_text()
+    assert f"has {images_per_class(1)} images of each class" in guide
+    assert f"four sizes takes {least} (so {math.ceil(least / 0.8)} in the folder" in guide
 
 
 def _short_of_images(_: Experiment, text: str) -> bool:

@@ -12,7 +12,7 @@ from vit_vs_cnn.config.parsing import build
 from vit_vs_cnn.data.folder_layout import in_words
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
-from vit_vs_cnn.regimes import Findings, display_name, findings_of, multiplier_line
+from vit_vs_cnn.regimes import Findings, display_name, failures_line, findings_of, multiplier_line
 from vit_vs_cnn.reporting import regime_tables as tables
 from vit_vs_cnn.reporting.document import Block, Bullets, Cell, Code, Document, Facts, Link, Picture, Table, Text
 from vit_vs_cnn.reporting.page import write_document
@@ -60,7 +60,8 @@ METHOD = (
     "their subsets, and a normal one over what the test images have in common for all seeds; a single network has "
     "Wilson's interval, two single networks have McNemar's exact p-value. Crossings, data multipliers and fits come "
     "from resamples of the same two levels; where they are interpolated, what leaving out each size in turn changes is "
-    "added to their intervals. Differences are paired by seed and image. What is compared is the mean accuracy over "
+    "added to their intervals; where laws extrapolate, what fits without the last sizes miss there. "
+    "Differences are paired by seed and image. What is compared is the mean accuracy over "
     "seeds, failures included; seeds without a failure leave failure rates of up to 1 - .05^(1/k) open, 63 % for three "
     "and 26 % for ten. A verdict needs three paired seeds, equal trials of recipes and the same test images. All pairs "
     "at all sizes are judged together by weighted Holm: the primary comparison, which the config names, has half of "
@@ -126,7 +127,8 @@ def report_document(found: Findings, pool: Pool | None = None) -> Document:
     duplicates = _contamination(found, pool)
     pictures = {name: _picture(name, figure) for name, figure in regime_figures(analysis).items()}
     versus = " against ".join(display_name(name) for name in analysis.contenders)
-    document = Document(f"{config['name']}: {versus}", found.answer, looks=_looks(found))
+    lead = [told for told in (found.answer, failures_line(analysis)) if told is not None]
+    document = Document(f"{config['name']}: {versus}", lead, looks=_looks(found))
 
     def part(heading: str, figures: Sequence[str], *blocks: Block) -> None:
         drawn = [pictures[name] for name in figures if name in pictures]
