@@ -21,6 +21,7 @@ from vit_vs_cnn.experiments.grids import (
     images_for,
     images_per_class,
     ladder,
+    one_more_size,
     planned_seeds,
     spread_sizes,
 )
@@ -318,12 +319,23 @@ def test_more_minutes_add_seeds_for_a_verdict_then_sizes_then_budgets_then_seeds
         *(f"{k} seeds, 5 sizes, 100, 200 and 400 steps" for k in (4, 5)),
     ]
     assert [grid.train_sizes for grid in found[1:5]] == [
-        (280, 1300),
-        (100, 280, 1300),
-        (100, 280, 600, 1300),
-        (100, 170, 280, 600, 1300),
+        (550, 1300),
+        (240, 550, 1300),
+        (100, 240, 550, 1300),
+        (100, 240, 360, 550, 1300),
     ]
     assert all(a.seconds < b.seconds for a, b in itertools.pairwise(found))
+
+
+@pytest.mark.parametrize(("images", "count"), [(338, 1), (450, 1), (600, 1), (600, 2), (600, 3), (1300, 2), (1300, 3)])
+def test_where_there_are_images_enough_sizes_are_added_until_there_are_four(images, count):
+    there = Pool(_experiment(Path("runs"), data={"objects": {"train_images": images, "image_size": 8}}).data)
+    sizes = tuple(spread_sizes(there, count))
+    while (more := one_more_size(there, sizes)) is not None:
+        assert all(max(more, size) / min(more, size) > 1.45 for size in sizes)
+        sizes = tuple(sorted((*sizes, more)))
+    assert len(sizes) >= 4
+    assert max(b / a for a, b in itertools.pairwise(sizes)) < 5.2
 
 
 def test_more_minutes_keep_what_is_finished_and_count_its_time(pool, monkeypatch, tmp_path):

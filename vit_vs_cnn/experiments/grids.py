@@ -30,7 +30,7 @@ STEPS = 600
 #: Neighbouring sizes closer than this tell nothing new; between some that are further apart than four in two decades,
 #: a curve is guessed.
 LEAST_RATIO, MOST_RATIO = 1.5, 100 ** (1 / 3)
-_ROUNDED = 1.1  # two digits of a size may move it by so much
+_CLOSER, _FURTHER = 1.03, 1.1  # two digits of a size may move it by so much
 _VALIDATIONS = 6  # of a run: five on the way and one at its end
 _PROCESS = 12.0  # seconds until a process of its own has read the images and begins
 _MARGIN = 1.15  # other work on the machine, and the report
@@ -254,17 +254,20 @@ def spread_sizes(pool: Pool, count: int) -> list[int]:
 
 
 def one_more_size(pool: Pool, sizes: Sequence[int]) -> int | None:
-    """A size beside those that are there: below them as far as ``spread_sizes`` goes, or in the middle of a wide gap.
+    """A size beside those that are there: of the evenly spread ones or, where none fits, in the middle of a wide gap.
 
-    None where it would come closer to another than a factor of 1.5, or there are five.
+    It is the one that is furthest from its neighbours and no further than a factor of 4.6 from one of them. None where
+    all would come closer to one than a factor of 1.5, or there are five sizes.
     """
     if len(sizes) >= _SIZES:
         return None
-    below = max(_least_size(pool), pool.largest / SPAN, sizes[0] / MOST_RATIO)
-    ratio, first, second = max(((b / a, a, b) for a, b in pairwise(sizes)), default=(1.0, 0, 0))
-    if sizes[0] / below >= LEAST_RATIO and ratio <= _ROUNDED * MOST_RATIO:
-        return _two_digits(below)
-    return _two_digits(math.sqrt(first * second)) if ratio >= LEAST_RATIO**2 else None
+    _, middle = max(((b / a, math.sqrt(a * b)) for a, b in pairwise(sizes)), default=(1.0, 0.0))
+    for wanted in (spread_sizes(pool, max(SIZES_FOR_A_TREND, len(sizes) + 1)), [_two_digits(middle)]):
+        apart = {size: min(max(size, there) / max(1, min(size, there)) for there in sizes) for size in wanted}
+        fitting = [size for size in wanted if LEAST_RATIO / _CLOSER <= apart[size] <= MOST_RATIO * _FURTHER]
+        if fitting:
+            return max(fitting, key=lambda size: (apart[size], -size))
+    return None
 
 
 def _two_digits(size: float) -> int:

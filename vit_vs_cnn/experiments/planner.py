@@ -88,7 +88,7 @@ def _answers(chosen: Grid, others: Sequence[Grid], costs: Costs, fixed: Collecti
     rungs = sorted((chosen, *others), key=lambda rung: rung.seconds)
     verdict = next((rung for rung in rungs if rung.allows_verdict), None)
     trend = next((rung for rung in rungs if rung.allows_trend), None)
-    images = _too_few_images(costs.pool, len(chosen.train_sizes), trend, fixed)
+    images = _too_few_sizes(costs.pool, rungs, fixed)
     if verdict is None:
         most = max(len(rung.seeds) for rung in rungs)
         told = f"No verdict: it takes {SEEDS_FOR_A_VERDICT} seeds, and protocol.seeds and max_seeds allow {most}"
@@ -106,17 +106,18 @@ def _answers(chosen: Grid, others: Sequence[Grid], costs: Costs, fixed: Collecti
     return [told, *images]
 
 
-def _too_few_images(pool: Pool, sizes: int, trend: Grid | None, fixed: Collection[str]) -> list[str]:
-    """Why no minutes would give a trend, where the images do not; nothing where the user named the sizes."""
-    if trend is not None or "train_sizes" not in free_of(fixed):
+def _too_few_sizes(pool: Pool, rungs: Sequence[Grid], fixed: Collection[str]) -> list[str]:
+    """Why no minutes would give a trend, where that is so; nothing where the user named the sizes."""
+    most = max(len(rung.train_sizes) for rung in rungs)
+    if most >= SIZES_FOR_A_TREND or "train_sizes" not in free_of(fixed):
         return []
+    told = f"{most} size{'s show' if most > 1 else ' shows'} no trend over the number of images"
     needed, classes = grids.images_for(pool, SIZES_FOR_A_TREND), pool.images.num_classes
     if pool.largest >= needed:
-        return []
+        return [f"{told}, and there is no room for {SIZES_FOR_A_TREND} between those that are there"]
     return [
-        f"{sizes} size{'s show' if sizes > 1 else ' shows'} no trend over the number of images, and the images are too "
-        f"few for {SIZES_FOR_A_TREND}: that takes {needed:,} to train on, {math.ceil(needed / classes)} for each of "
-        f"{classes} classes; there are {pool.largest:,}"
+        f"{told}, and the images are too few for {SIZES_FOR_A_TREND}: that takes {needed:,} to train on, "
+        f"{math.ceil(needed / classes)} for each of {classes} classes; there are {pool.largest:,}"
     ]
 
 
