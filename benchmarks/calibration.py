@@ -17,7 +17,7 @@ import argparse
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from importlib import metadata
@@ -28,10 +28,11 @@ from jaxtyping import Bool, Float
 from scipy import optimize, stats
 
 from vit_vs_cnn.regimes.comparison import SizedComparison, comparisons
-from vit_vs_cnn.regimes.crossing import crossings
+from vit_vs_cnn.regimes.crossing import PairLaws, crossings
 from vit_vs_cnn.regimes.curves import learning_curve
 from vit_vs_cnn.regimes.lottery import two_groups
 from vit_vs_cnn.regimes.multiplier import multipliers
+from vit_vs_cnn.regimes.power_laws import fit_draws, models_for
 from vit_vs_cnn.runs.design import Design
 from vit_vs_cnn.statistics.measurements import Measurements
 from vit_vs_cnn.statistics.resampling import Resamples
@@ -73,7 +74,13 @@ WORLDS: dict[str, Effects] = {"normal": normal, "skewed": skewed, "lottery in bo
 
 
 def simulated(
-    rng: np.random.Generator, truth: Float[np.ndarray, "contenders sizes"], seeds: int, images: int, effects: Effects
+    rng: np.random.Generator,
+    truth: Float[np.ndarray, "contenders sizes"],
+    seeds: int,
+    images: int,
+    effects: Effects,
+    *,
+    train_sizes: Sequence[float] | np.ndarray = (),
 ) -> Measurements:
     """The accuracies, and the answers behind them, of two contenders at the sizes of a table of their true means."""
     shape = (*truth.shape, seeds)
@@ -83,7 +90,7 @@ def simulated(
     noise = np.float32(np.sqrt(0.3)) * rng.standard_normal((*shape, images), dtype=np.float32)
     threshold = stats.norm.ppf(1 - np.clip(level, 0.02, 0.995)).astype(np.float32)
     correct: Bool[np.ndarray, "contenders sizes seeds count"] = ease + shared + noise > threshold[..., None]
-    sizes = SIZES.get(truth.shape[1], (5000,))
+    sizes = tuple(map(int, train_sizes)) or SIZES.get(truth.shape[1], (5000,))
     return Measurements(NAMES, sizes, tuple(range(seeds)), correct.mean(-1), np.full(shape, float(images)), correct)
 
 
@@ -130,6 +137,12 @@ def power(seed: int, *, gap: float, seeds: int, sizes: int) -> dict[str, bool]:
     measured = simulated(rng, truth, seeds, 10_000, normal)
     found = judged(measured, seeds)[-1]
     return {"found": found.verdict == "ahead", "equivalent": found.verdict == "equivalent"}
+
+
+def false_groups(seed: int, *, seeds: int) -> dict[str, float]:
+    """In what share seeds of one normal distribution are said to be of two groups; images play no part."""
+    draws = 0.5 + 0.05 * np.random.default_rng([seed, seeds]).standard_normal((1000, seeds))
+    return {"two groups": float(np.mean([two_groups(row, 10**8) is not None for row in draws]))}
 
 
 Curve = Callable[[Any], Any]
@@ -188,19 +201,60 @@ def coverage(seed: int, *, truth: str, sizes: int, seeds: int = 5) -> dict[str, 
     }
 
 
+#: Two curves of each kind that cross at a known size, beyond what is run, and the one that is followed with four times
+#: the data.
+BEYOND: dict[str, tuple[Curve, Curve, Curve]] = {
+    "power law": (power_law, partial(power_law, a=0.46 + 0.07 * np.log(20_000), b=0.22), power_law),
+    "sigmoid": TRUTHS["sigmoid"],
+    "saturating": (
+        TRUTHS["saturating"][0],
+        partial(power_law, a=1.757, b=0.35, c=0.16),
+        partial(power_law, a=0.9, b=0.3, c=0.15),
+    ),
+}
+
+
+def extrapolation(seed: int, *, truth: str, sizes: int, seeds: int = 5) -> dict[str, bool]:
+    """Whether what the fitted laws say beyond the largest size holds, and has an end.
+
+    The crossing is twice the largest size away; the multiplier of 4 is that at the largest size.
+    """
+    rng = np.random.default_rng([seed, sizes])
+    first, second, followed = BEYOND[truth]
+    where = float(np.exp(optimize.root_scalar(lambda x: first(np.exp(x)) - second(np.exp(x)), bracket=(5, 12)).root))
+    n = np.round(np.geomspace(where / 40, where / 2, sizes))
+    told: dict[str, bool] = {}
+    for what, table in {
+        "crossing": np.stack([first(n), second(n)]),
+        "multiplier": np.stack([followed(n), followed(n / TIMES)]),
+    }.items():
+        draws = Resamples(simulated(rng, table, seeds, 1000, normal, train_sizes=n), count=600, seed=seed).of(NAMES)
+        for model in models_for(draws):
+            laws: PairLaws = {model: [fit_draws(draws, place, model) for place in (0, 1)]}
+            if what == "crossing":
+                found, true = crossings(draws, laws)[-1], where
+                shown = found.overtaker == NAMES[1]
+            else:
+                found, true = next(m for m in multipliers(draws, laws) if m.method == model and m.size == n[-1]), TIMES
+                shown = found.ahead == NAMES[0]
+            told[f"{what}, {model}"] = shown and _holds(found.low, true, found.high)
+            told[f"{what}, {model}: has an end"] = found.high is not None
+    return told
+
+
 def _holds(low: float | None, true: Any, high: float | None) -> bool:
     return bool((low is None or low <= true) and (high is None or true <= high))
 
 
-def shares(simulate: Callable[[int], dict[str, bool]], count: int, pool: ProcessPoolExecutor) -> dict[str, str]:
+def shares(simulate: Callable[[int], Mapping[str, float]], count: int, pool: ProcessPoolExecutor) -> dict[str, str]:
     """Of the simulations in which each was so, in percent, with its standard error."""
     found = list(pool.map(simulate, range(count), chunksize=max(1, count // 32)))
-    means = {name: float(np.mean([one[name] for one in found])) for name in found[0]}
-    return {name: f"{100 * p:.1f} ± {100 * np.sqrt(p * (1 - p) / count):.1f} %" for name, p in means.items()}
+    every = {name: [float(one[name]) for one in found] for name in found[0]}
+    return {n: f"{100 * np.mean(a):.1f} ± {100 * np.std(a) / np.sqrt(count):.1f} %" for n, a in every.items()}
 
 
 #: Two words on the world that is simulated, and how to simulate it once.
-World = tuple[str, str, Callable[[int], dict[str, bool]]]
+World = tuple[str, str, Callable[[int], Mapping[str, float]]]
 
 
 def lines(count: int, pool: ProcessPoolExecutor) -> Iterator[str]:
@@ -212,6 +266,16 @@ def lines(count: int, pool: ProcessPoolExecutor) -> Iterator[str]:
         (truth, f"{sizes} sizes", partial(coverage, truth=truth, sizes=sizes)) for truth in TRUTHS for sizes in SIZES
     ]
     yield from _table("Coverage of 95 % intervals, five seeds, sizes from 500 to 50,000", held, few, pool)
+    beyond = [
+        (truth, f"{sizes} sizes", partial(extrapolation, truth=truth, sizes=sizes))
+        for truth in BEYOND
+        for sizes in (4, 5)
+    ]
+    yield from _table("Coverage of what laws say beyond the largest size, five seeds", beyond, few, pool)
+    groups = [("normal", f"{seeds} seeds", partial(false_groups, seeds=seeds)) for seeds in (3, 4, 5, 6, 10)]
+    yield from _table(
+        "Seeds of one distribution said to be of two groups (1,000 in each simulation)", groups, count, pool
+    )
     gaps = [
         (f"{100 * gap:g} points", f"{sizes} size{'s' * (sizes > 1)}, {seeds} seeds", one)
         for sizes in (1, 5)

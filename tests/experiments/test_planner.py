@@ -1,6 +1,8 @@
 import io
 import itertools
+import math
 import re
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,9 +11,23 @@ import yaml
 from rich.console import Console
 
 from tests.experiments.tiny import tiny_config, tiny_experiment
-from vit_vs_cnn.config.experiment import Experiment, experiment_from_dict, read_config
+from vit_vs_cnn.config.experiment import Budget, Experiment, Protocol, experiment_from_dict, read_config
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.planner import choose_grid, planned, seconds_per_step, spread_sizes
+from vit_vs_cnn.experiments.grids import (
+    Costs,
+    Grid,
+    additions,
+    first_that_fits,
+    images_for,
+    images_per_class,
+    ladder,
+    one_more_size,
+    planned_seeds,
+    spread_sizes,
+)
+from vit_vs_cnn.experiments.planner import planned, seconds_per_step
+from vit_vs_cnn.runs.cell import RESULT_KEYS, Cell, grid
+from vit_vs_cnn.runs.design import design_of, settle
 from vit_vs_cnn.runs.images import Pool
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -34,7 +50,12 @@ def _experiment(output: Path, **changes) -> Experiment:
 
 
 def _grid(pool: Pool, minutes: float, **times: float):
-    return choose_grid(_experiment(Path("runs"), minutes=minutes), pool, {"vit": 0.01, "resnet": 0.03} | times)
+    return _chosen(_experiment(Path("runs"), minutes=minutes), pool, {"vit": 0.01, "resnet": 0.03} | times)
+
+
+def _chosen(experiment: Experiment, pool: Pool, times: dict[str, float], fixed: Collection[str] = ()) -> Grid:
+    assert experiment.minutes is not None
+    return first_that_fits(ladder(Costs(experiment, pool, times), fixed), experiment.minutes)
 
 
 @pytest.mark.parametrize(("count", "smallest"), [(1, 1300), (2, 280), (3, 100), (5, 100)])
@@ -49,19 +70,75 @@ def test_sizes_are_evenly_spread_and_end_with_all_images(pool, count, smallest):
     assert max(ratios, default=1.0) < 1.02 * 100 ** (1 / 3)  # four sizes in two decades
 
 
-@pytest.mark.parametrize(
-    ("minutes", "told"), [(0.7, "sizes? shows? no trend .*: the minutes allow no more"), (9.0, None)]
-)
-def test_too_few_sizes_for_a_trend_are_told_of_with_the_reason(pool, monkeypatch, tmp_path, minutes, told):
-    monkeypatch.setattr("vit_vs_cnn.experiments.planner.seconds_per_step", lambda *_: 0.01)
+def _told(monkeypatch, experiment: Experiment, pool: Pool, *, step: float = 0.01, **options) -> tuple[Experiment, str]:
+    """The plan, and what is said of it."""
+    monkeypatch.setattr("vit_vs_cnn.experiments.planner.seconds_per_step", lambda *_: step)
     text = io.StringIO()
-    planned(_experiment(tmp_path, minutes=minutes), console=Console(file=text, width=300), pool=pool)
-    assert bool(re.search(told or "no trend", text.getvalue())) == (told is not None)
+    return planned(experiment, console=Console(file=text, width=400), pool=pool, **options), text.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("minutes", "told"),
+    [
+        (0.3, "allow no verdict: single runs are described, nothing is judged; --minutes 1 allows one"),
+        (0.8, "allow the verdict and no trend; --minutes 2 allows both"),
+        (9.0, "minutes allow both"),
+    ],
+)
+def test_the_plan_says_what_it_can_answer(pool, monkeypatch, tmp_path, minutes, told):
+    experiment, text = _told(monkeypatch, _experiment(tmp_path, minutes=minutes), pool)
+    assert f"{minutes:g} minutes {told.removeprefix('minutes ')}" in text
+    seconds = r"(\d+ s|\d+ min)"
+    assert re.search(
+        rf"A verdict takes about {seconds} here \(3 seeds, 1 size, 25 steps\), a trend over the number of images about "
+        rf"{seconds} \(3 seeds, 4 sizes, 25 steps\)",
+        text,
+    )
+    assert (len(experiment.protocol.seeds) >= 3) == ("no verdict" not in told)
+    assert (len(experiment.protocol.train_sizes) >= 4) == ("both" in told.split(";")[0])
+
+
+def test_what_a_plan_says_is_enough_is_enough(pool, monkeypatch, tmp_path):
+    for minutes in (0.5, 2.0):
+        _, text = _told(monkeypatch, _experiment(tmp_path, minutes=minutes), pool, step=0.1)
+        (named,) = re.findall(r"--minutes (\d+)", text)
+        more, _ = _told(monkeypatch, _experiment(tmp_path, minutes=float(named)), pool, step=0.1)
+        assert len(more.protocol.seeds) >= 3
+
+
+def test_too_few_images_for_a_trend_are_told_of_with_their_number(monkeypatch, tmp_path):
+    few = _experiment(tmp_path, data={"objects": {"train_images": 130, "image_size": 8}}, minutes=9.0)
+    assert _short_of_images(*_told(monkeypatch, few, Pool(few.data)))
+    named = _told(monkeypatch, few, Pool(few.data), fixed=["protocol.train_sizes"])
+    assert not _short_of_images(*named)
+    needed = images_for(Pool(few.data), 4)
+    assert needed == 10 * images_per_class(4) - 2  # 337.5 of ten classes of one frequency
+    enough = _experiment(tmp_path, data={"objects": {"train_images": needed, "image_size": 8}}, minutes=9.0)
+    assert len(spread_sizes(Pool(enough.data), 4)) == 4
+    assert len(spread_sizes(Pool(replace(enough.data, objects=replace(enough.data.objects, train_images=330))), 4)) == 3
+
+
+def test_the_guide_names_the_images_that_the_planner_asks_for():
+    """A fifth of the folder is set apart for the test."""
+    least = images_per_class(4)
+    guide = (CONFIGS.parent / "docs" / "decide.md").read_text()
+    assert f"has {images_per_class(1)} images of each class" in guide
+    assert f"four sizes takes {least} (so {math.ceil(least / 0.8)} in the folder" in guide
+
+
+def _short_of_images(_: Experiment, text: str) -> bool:
+    told = "1 size shows no trend over the number of images, and the images are too few for 4: that takes "
+    return f"{told}338 to train on, 34 for each of 10 classes; there are 130" in text
+
+
+def test_seeds_that_forbid_a_verdict_are_told_of(pool, monkeypatch, tmp_path):
+    _, text = _told(monkeypatch, _experiment(tmp_path, minutes=9.0), pool, fixed=["protocol.seeds"])
+    assert "No verdict: it takes 3 seeds, and protocol.seeds and max_seeds allow 1" in text
 
 
 def test_a_plan_of_few_seeds_is_not_overrun(pool):
     protocol = {"budget": {"steps": 100}, "batch_size": 14, "max_seeds": 4}
-    grid = choose_grid(_experiment(Path("runs"), minutes=500.0, protocol=protocol), pool, {"vit": 0.01, "resnet": 0.01})
+    grid = _chosen(_experiment(Path("runs"), minutes=500.0, protocol=protocol), pool, {"vit": 0.01, "resnet": 0.01})
     assert grid.seeds == (0, 1, 2, 3)
 
 
@@ -109,7 +186,7 @@ def test_too_few_minutes_are_refused_with_what_it_takes(pool):
 def _seconds(pool: Pool, **changes) -> float:
     experiment = _experiment(Path("runs"), minutes=500.0, **changes)
     fixed = ["protocol.seeds", "protocol.train_sizes", "protocol.budget.steps"]
-    return choose_grid(experiment, pool, {"vit": 0.4, "resnet": 1.2}, fixed=fixed).seconds
+    return _chosen(experiment, pool, {"vit": 0.4, "resnet": 1.2}, fixed=fixed).seconds
 
 
 @pytest.mark.parametrize(("cores", "gain"), [(8, 2.0), (6, 2.0), (4, 4 / 3), (2, 1.0)])
@@ -137,7 +214,7 @@ def test_what_the_user_named_is_kept(pool):
     protocol = replace(experiment.protocol, seeds=[5, 7], train_sizes=[60, "all"])
     experiment = replace(experiment, protocol=protocol)
     fixed = ["protocol.seeds", "protocol.train_sizes", "protocol.budget.steps"]
-    grid = choose_grid(experiment, pool, {"vit": 0.01, "resnet": 0.01}, fixed=fixed)
+    grid = _chosen(experiment, pool, {"vit": 0.01, "resnet": 0.01}, fixed=fixed)
     assert (grid.seeds, grid.train_sizes, grid.steps) == ((5, 7), (60, 1300), (100,))
 
 
@@ -160,24 +237,171 @@ def test_minutes_must_be_a_number_above_zero(tmp_path, minutes):
         _experiment(tmp_path, minutes=minutes)
 
 
-def test_the_folder_wins_over_other_minutes(tmp_path):
-    begun = _experiment(tmp_path)
-    begun.folder.mkdir()
+def _write(begun: Experiment) -> None:
+    begun.folder.mkdir(exist_ok=True)
     (begun.folder / "experiment.yaml").write_text(yaml.safe_dump(begun.to_dict()))
+
+
+@pytest.mark.parametrize("minutes", [3.0, 1.0])
+def test_the_same_or_fewer_minutes_keep_the_grid_of_the_folder(tmp_path, minutes):
+    begun = _experiment(tmp_path)
+    _write(begun)
     text = io.StringIO()
-    again = planned(_experiment(tmp_path, minutes=999.0), console=Console(file=text, width=200))
-    assert again.protocol == begun.protocol
+    again = planned(_experiment(tmp_path, minutes=minutes), console=Console(file=text, width=200))
+    assert again == begun
     assert "Going on with the grid that was chosen before: 120 images, 1 seed, 100 steps each" in text.getvalue()
 
 
 def test_what_the_user_names_wins_over_the_folder(tmp_path):
     begun = _experiment(tmp_path)
-    begun.folder.mkdir()
-    (begun.folder / "experiment.yaml").write_text(yaml.safe_dump(begun.to_dict()))
+    _write(begun)
     more = replace(begun, protocol=replace(begun.protocol, seeds=[3, 4, 5]))
     again = planned(more, fixed=["protocol.seeds"], console=Console(quiet=True))
     assert again.protocol == more.protocol
     assert planned(more, console=Console(quiet=True)).protocol == begun.protocol
+
+
+def test_the_recipe_of_the_folder_stays_unless_the_user_names_another(tmp_path):
+    begun, text = _experiment(tmp_path), io.StringIO()
+    _write(begun)
+    values = _values(tmp_path)
+    values["contenders"]["resnet"]["optimizer"]["lr"] = 0.4
+    changed = experiment_from_dict(values)
+    assert planned(changed, console=Console(file=text, width=200)).contenders == begun.contenders
+    assert "The recipe of resnet stays as it is in" in text.getvalue()
+    named = planned(changed, fixed=["contenders.resnet.optimizer.lr"], console=Console(quiet=True))
+    assert named.contenders == changed.contenders
+
+
+def test_a_class_in_the_folder_is_not_taken_for_one_that_the_user_named(tmp_path):
+    values = _values(tmp_path)
+    values["contenders"]["resnet"]["model"] = {"class_path": "elsewhere.Net", "init_args": {}}
+    _write(replace(experiment_from_dict(values, trusted=False)))
+    now = _experiment(tmp_path)
+    assert planned(now, console=Console(quiet=True)).contenders["resnet"] == now.contenders["resnet"]
+
+
+def _finish(cells: Iterable[Cell], seconds: float = 2.0) -> None:
+    for cell in cells:
+        cell.folder.mkdir(parents=True, exist_ok=True)
+        result = dict.fromkeys(RESULT_KEYS, 0) | {"train_seconds": seconds}
+        cell.write_result(result)
+
+
+def _begun(tmp_path: Path, pool: Pool, *, sizes: list, seeds: list[int], finished: bool = True, **protocol):
+    experiment = _experiment(tmp_path)
+    experiment = replace(
+        experiment, protocol=replace(experiment.protocol, train_sizes=sizes, seeds=seeds, max_seeds=5, **protocol)
+    )
+    _write(experiment)
+    cells = grid(experiment, pool, world_size=1)
+    if finished:
+        settle(design_of(experiment, {size: pool.resolve(size) for size in sizes}), cells)
+        _finish(cells)
+    return experiment
+
+
+def _more(monkeypatch, begun: Experiment, pool: Pool, minutes: float, **options) -> tuple[Protocol, str]:
+    more, text = _told(monkeypatch, replace(begun, minutes=minutes), pool, **options)
+    assert more.minutes == minutes
+    return more.protocol, text
+
+
+def test_more_minutes_add_seeds_for_a_verdict_then_sizes_then_budgets_then_seeds(pool, tmp_path):
+    """Each step holds the one before, so that no finished run is thrown away."""
+    costs = Costs(_experiment(tmp_path), pool, {"vit": 0.01, "resnet": 0.03})
+    found = list(additions(costs, Grid((1300,), (3,), (100,)), range(3, 8), longest=400))
+    assert [grid.counts for grid in found] == [
+        "3 seeds, 1 size, 100 steps",
+        *(f"3 seeds, {n} sizes, 100 steps" for n in (2, 3, 4, 5)),
+        "3 seeds, 5 sizes, 100 and 200 steps",
+        "3 seeds, 5 sizes, 100, 200 and 400 steps",
+        *(f"{k} seeds, 5 sizes, 100, 200 and 400 steps" for k in (4, 5)),
+    ]
+    assert [grid.train_sizes for grid in found[1:5]] == [
+        (550, 1300),
+        (240, 550, 1300),
+        (100, 240, 550, 1300),
+        (100, 240, 360, 550, 1300),
+    ]
+    assert all(a.seconds < b.seconds for a, b in itertools.pairwise(found))
+
+
+@pytest.mark.parametrize(("images", "count"), [(338, 1), (450, 1), (600, 1), (600, 2), (600, 3), (1300, 2), (1300, 3)])
+def test_where_there_are_images_enough_sizes_are_added_until_there_are_four(images, count):
+    there = Pool(_experiment(Path("runs"), data={"objects": {"train_images": images, "image_size": 8}}).data)
+    sizes = tuple(spread_sizes(there, count))
+    while (more := one_more_size(there, sizes)) is not None:
+        assert all(max(more, size) / min(more, size) > 1.45 for size in sizes)
+        sizes = tuple(sorted((*sizes, more)))
+    assert len(sizes) >= 4
+    assert max(b / a for a, b in itertools.pairwise(sizes)) < 5.2
+
+
+def test_more_minutes_keep_what_is_finished_and_count_its_time(pool, monkeypatch, tmp_path):
+    begun = _begun(tmp_path, pool, sizes=["all"], seeds=[0])
+    protocol, text = _more(monkeypatch, begun, pool, 30.0)
+    assert protocol.seeds == [0, 1, 2, 3, 4]
+    assert protocol.train_sizes[-1] == "all"
+    assert len(protocol.train_sizes) == 5
+    assert protocol.budget.amounts == [100, 200, 400]
+    runs = 2 * 5 * 5 * 3
+    assert f"{runs - 2} runs are left" in text
+    assert "what is finished took 8 s" in text
+    after = grid(replace(begun, protocol=protocol), pool, world_size=1)
+    assert sum(cell.is_finished for cell in after) == 2
+
+
+def test_time_that_is_spent_is_not_spent_again(pool, monkeypatch, tmp_path):
+    begun = _begun(tmp_path, pool, sizes=[1300], seeds=[0, 1, 2])
+    much, _ = _more(monkeypatch, begun, pool, 4.0)
+    _finish(grid(begun, pool, world_size=1), seconds=100.0)
+    little, text = _more(monkeypatch, begun, pool, 4.0)
+    assert len(much.train_sizes) > 1
+    assert little == begun.protocol
+    assert "4 minutes add nothing to it; the next step (3 seeds, 2 sizes, 100 steps) takes --minutes 11" in text
+
+
+def test_after_a_look_no_longer_budget_takes_the_place_of_the_settled_one(pool, monkeypatch, tmp_path):
+    begun = _begun(tmp_path, pool, sizes=[100, 1300], seeds=[0, 1, 2])
+    protocol, text = _more(monkeypatch, begun, pool, 500.0)
+    assert protocol.budget == begun.protocol.budget
+    assert protocol.seeds == [0, 1, 2, 3, 4]  # all that were planned
+    assert {100, 1300} < {*protocol.train_sizes}
+    assert "--protocol.budget.steps '[100, 200]' takes about" in text
+    assert "and what it says is exploratory" in text
+    after = grid(replace(begun, protocol=protocol), pool, world_size=1)
+    assert (
+        settle(design_of(replace(begun, protocol=protocol), {n: n for n in protocol.train_sizes}), after).departures
+        == ()
+    )
+
+
+def test_when_all_that_is_planned_is_there_more_minutes_add_nothing(pool, monkeypatch, tmp_path):
+    begun = _begun(tmp_path, pool, sizes=[100, 170, 280, 600, 1300], seeds=[0, 1, 2, 3, 4])
+    protocol, text = _more(monkeypatch, begun, pool, 500.0)
+    assert protocol == begun.protocol
+    assert "as all that may be added is there" in text
+
+
+def test_what_the_user_names_is_not_added_to(pool, monkeypatch, tmp_path):
+    begun = _begun(tmp_path, pool, sizes=[1300], seeds=[0], finished=False)
+    fixed = ["protocol.train_sizes", "protocol.budget.steps"]
+    protocol, _ = _more(monkeypatch, begun, pool, 500.0, fixed=fixed)
+    assert (protocol.train_sizes, protocol.budget) == ([1300], begun.protocol.budget)
+    assert protocol.seeds == [0, 1, 2, 3, 4]
+
+
+def test_a_budget_in_epochs_is_not_added_to(pool, monkeypatch, tmp_path):
+    begun = _begun(tmp_path, pool, sizes=[1300], seeds=[0], finished=False, budget=Budget(epochs=2.0))
+    protocol, text = _more(monkeypatch, begun, pool, 500.0)
+    assert protocol == begun.protocol
+    assert "minutes add nothing to a budget in epochs" in text
+
+
+def test_without_max_seeds_a_ladders_seeds_may_be_added(tmp_path):
+    begun = _experiment(tmp_path)
+    assert planned_seeds(begun) == tuple(range(begun.protocol.seeds[0], begun.protocol.seeds[0] + 10))
 
 
 def test_a_folder_of_other_images_is_refused(tmp_path):

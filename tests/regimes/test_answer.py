@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.regimes.tables import RISING, law_table, published, seeded, validated
-from vit_vs_cnn.regimes import analyse, answer, headline
+from vit_vs_cnn.regimes import analyse, answer, failures_line, headline
 
 SIZES = (500, 1000, 2000, 4000)
 CNN = (0.5, 0.25, 0.0)
@@ -167,3 +167,19 @@ def test_a_network_that_still_improves_takes_the_multiplier_and_the_budget_that_
     assert told.endswith(
         "twice the steps (--protocol.budget.steps 800) would settle it if its last quarter gives less than 2 points."
     )
+
+
+def _failures(majority=0.1, **changes):
+    results = seeded(law_table(SIZES, **NEVER), **{"images": 10_000, **changes})
+    if majority is None:
+        results[-1]["accuracy"] = 0.1  # a run of the last size that failed
+    return failures_line(analyse(results, majority=majority or 0.1, resamples=50))
+
+
+def test_a_verdict_tells_which_failure_rates_its_seeds_leave_open():
+    told = "None of these runs failed; 3 seeds of each rule out only failure rates above 63 %."
+    assert _failures() == told
+    assert _failures(seeds=10) == told.replace("3 seeds", "10 seeds").replace("63", "26")
+    assert _failures(seeds=2) is None  # no verdict
+    assert _failures(None) is None
+    assert failures_line(analyse(published("CNN 4.9M", "ViT 5.0M"), resamples=50)) is None

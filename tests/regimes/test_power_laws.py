@@ -1,13 +1,14 @@
 """Fits against the truth and against SciPy."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy import optimize
+from scipy import optimize, stats
 
 from tests.regimes.tables import draws_of, law_table, seeded
-from vit_vs_cnn.regimes.power_laws import fit_laws, power_laws
+from vit_vs_cnn.regimes.power_laws import fit_draws, fit_laws, power_laws
 
 SIZES = (500, 1000, 2500, 5000, 10000)
 TRUE = (0.7, 0.31, 0.11)
@@ -124,3 +125,36 @@ def test_the_exponents_interval_covers_the_truth():
     (law, _) = _laws(law=(0.7, 0.3, 0.0))
     assert law.exponent.low < 0.3 < law.exponent.high
     assert (law.floor.low, law.floor.high) == (0.0, 0.0)
+
+
+def _spread_beyond(table, times):
+    """Standard deviation of log err over the resamples at so many times the largest size, between their quartiles."""
+    draws = draws_of(seeded(table, images=10**12, spread=1e-9), count=2000)
+    _, resampled = fit_draws(draws, 0, "power law")
+    low, high = np.quantile(np.log(resampled.errors(np.array([times * SIZES[-1]]))[:, 0]), (0.25, 0.75))
+    return (high - low) / 2
+
+
+def test_what_leaving_out_the_last_sizes_misses_widens_a_law_beyond_them_with_the_distance():
+    """Of a law with a floor of .3 a law without one misses log err by r for each unit of log n."""
+    floored = law_table(SIZES, a=(2.0, 0.5, 0.3))
+    at = {times: _spread_beyond(floored, times) for times in (0.9, 1.0, 2.0, 4.0)}
+    assert at[0.9] == pytest.approx(0.0, abs=1e-5)
+    assert at[1.0] == pytest.approx(0.0, abs=1e-5)
+    assert at[4.0] == pytest.approx(2 * at[2.0], rel=1e-3)
+    errors, rates = 1 - np.array(list(floored["a"].values())), []
+    for count in (1, 2):
+        law = fit_laws(SIZES[:-count], errors[None, :-count], np.ones(5 - count), floor=False)
+        misses = np.log(errors[-count:] / law.errors(np.array(SIZES[-count:], dtype=float))[0])
+        rates.append(np.mean((misses / np.log(np.array(SIZES[-count:]) / SIZES[-count - 1])) ** 2))
+    quartile = stats.t.ppf(0.75, 2)
+    assert at[2.0] == pytest.approx(np.sqrt(np.mean(rates)) * quartile * np.log(2), rel=0.1)
+    assert _spread_beyond(law_table(SIZES, a=(0.7, 0.3, 0.0)), 4.0) < 1e-4  # a law that is true misses nothing
+
+
+def test_the_size_for_an_error_beyond_the_sizes_that_were_run_heeds_the_drift():
+    law = fit_laws(SIZES, errors_of(*TRUE)[None], np.ones(5), floor=True)
+    drifted = replace(law, drift=np.array([0.1]))
+    assert drifted.sizes_for(drifted.errors(np.array([25_000.0]))[:, 0])[0] == pytest.approx(25_000, rel=1e-3)
+    assert drifted.sizes_for(drifted.errors(np.array([2000.0]))[:, 0])[0] == pytest.approx(2000, rel=1e-6)
+    assert np.isposinf(drifted.sizes_for(law.errors(np.array([60_000.0]))[:, 0])[0])  # it turns before

@@ -62,7 +62,7 @@ class Experiment:
         execution: How the work is done.
         executor: Who does it: this process, several, or a Ray cluster.
         tuning: How recipes are looked for where protocol.trials asks for it.
-        minutes: Choose sizes, seeds and steps such that the grid takes about so long; null for those of the protocol.
+        minutes: Choose sizes, seeds and steps that take about so long; more minutes later add to them. null: as named.
         trusted: Whether its classes may be imported: they were named by who gave the command, not by a file that was
             trained elsewhere. No setting.
     """

@@ -115,7 +115,8 @@ class Budget:
     def text(self) -> str:
         """For a reader: ``400 steps``, ``1e+15 training FLOPs``, ``400 and 1,600 steps``."""
         told = [f"{amount:.3g}" if self.unit == "flops" else f"{amount:,}" for amount in self.amounts]
-        return f"{' and '.join(told)} {'training FLOPs' if self.unit == 'flops' else self.unit}"
+        listed = " and ".join([", ".join(told[:-1]), told[-1]] if len(told) > 1 else told)
+        return f"{listed} {'training FLOPs' if self.unit == 'flops' else self.unit}"
 
     def to_steps(self, *, batch_size: int, train_images: int, macs: int) -> int:
         """Optimizer steps that use the budget up, at least one. Raises ValueError: there are several budgets."""

@@ -1,63 +1,27 @@
 """A grid that fits into so many minutes: sizes from the number of images, seeds and steps from what a step takes.
 
-And contenders that compute equally much at the size of these images.
+Where an experiment has been begun, more minutes add to its grid. And contenders that compute equally much at the size
+of these images.
 """
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-import torch
 from rich.console import Console
 
-from vit_vs_cnn.config.experiment import Budget, Experiment, experiment_from_dict, read_config
+from vit_vs_cnn.config.experiment import Budget, Contender, Experiment, experiment_from_dict, read_config
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments import grids
+from vit_vs_cnn.experiments.grids import SIZES_FOR_A_TREND, Costs, Grid, duration, free_of, steps_of
 from vit_vs_cnn.experiments.matching import matched
-from vit_vs_cnn.experiments.step_time import seconds_per_step, side_by_side
-from vit_vs_cnn.experiments.trials import splits_at
+from vit_vs_cnn.experiments.step_time import seconds_per_step
+from vit_vs_cnn.runs.cell import Cell, grid, read_result
+from vit_vs_cnn.runs.design import settled_before
 from vit_vs_cnn.runs.images import Pool
-from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, quiet_lightning
-
-#: Sizes, seeds and share of the config's steps, the best first. Three seeds allow a verdict and four sizes a trend;
-#: these come before longer runs, and longer runs before more of either. One size or two show no trend, and it is said.
-LADDER = (
-    *((5, 10, 4.0), (5, 5, 4.0), (5, 10, 2.0), (5, 5, 2.0), (5, 5, 1.0), (5, 3, 1.0), (4, 3, 1.0), (3, 3, 1.0)),
-    *((4, 3, 0.5), (3, 3, 0.5), (3, 3, 0.25), (2, 3, 0.25), (1, 3, 0.25), (1, 1, 0.25)),
-)
-#: What the smallest size holds of each class, and how far below the largest it lies, at most.
-PER_CLASS, SPAN = 10, 100
-#: Steps where the config counts its budget otherwise.
-STEPS = 600
-#: Neighbouring sizes closer than this tell nothing new; between some that are further apart than four in two decades,
-#: a curve is guessed.
-_LEAST_RATIO, MOST_RATIO = 1.5, 100 ** (1 / 3)
-_VALIDATIONS = 6  # of a run: five on the way and one at its end
-_START = 2.0  # seconds that a cell takes beside its steps and evaluations
-_PROCESS = 12.0  # seconds until a process of its own has read the images and begins
-_MARGIN = 1.15  # other work on the machine, and the report
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Sizes, seeds and steps, and how long all of it takes.
-
-    Arguments:
-        train_sizes: labelled images, ascending.
-        seeds: of every contender and size.
-        steps: of a run; several budgets have every run made with each.
-        asked_sizes: how many sizes there would be with images enough.
-        runs: of all contenders, those included that choose recipes.
-        at_a_time: how many of them go side by side.
-        seconds: estimated, for all of them.
-    """
-
-    train_sizes: tuple[int, ...]
-    seeds: tuple[int, ...]
-    steps: tuple[int, ...]
-    asked_sizes: int = 0
-    runs: int = 0
-    at_a_time: float = 1.0
-    seconds: float = 0.0
+from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
+from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, quiet_lightning, world_size
 
 
 def planned(
@@ -65,55 +29,100 @@ def planned(
 ) -> Experiment:
     """The experiment with the grid that fits into its ``minutes``; as it is where it names none.
 
-    Where the experiment has been begun, grid and models of its folder win, so that the same command goes on with it.
+    Where the experiment has been begun, grid and contenders of its folder win, so that the same command goes on with
+    it. More minutes than before add to that grid (``grids.additions``), what is finished counted as spent. Behind a
+    look (``design.json``) they add no longer budget: what is said would be of that one, and no longer of the
+    comparison that was settled. It is proposed instead.
 
     Arguments:
         experiment: with the sizes, seeds and steps of its config.
-        fixed: settings that the user gave by name; of these, sizes, seeds, budget and models are kept.
-        console: where the choice is told.
+        fixed: settings that the user gave by name; of these, sizes, seeds, budget and contenders are kept.
+        console: where the choice is told, and what it can answer.
         pool: its images, where they are at hand already.
 
     Raises:
         InputError: not even the smallest grid fits, the folder is of other images, or there are several processes.
     """
-    if experiment.minutes is None:
+    minutes = experiment.minutes
+    if minutes is None:
         return experiment
-    if (begun := _begun(experiment, fixed)) is not None:
-        budget = begun.protocol.budget
-        told = _grid_text(begun.protocol.train_sizes, begun.protocol.seeds, _steps_of(budget))
-        console.print(
-            f"Going on with the grid that was chosen before: {told}; another --name begins anew", soft_wrap=True
-        )
-        return begun
+    if (there := _folders_experiment(experiment)) is not None:
+        return _gone_on_with(there, experiment, fixed, console, pool)
+    pool = _opened(experiment, pool)
+    experiment = _with_matched_models(experiment, pool, fixed, console)
+    costs = Costs(experiment, pool, _timed(experiment, pool, console))
+    rungs = grids.ladder(costs, fixed)
+    chosen = grids.first_that_fits(rungs, minutes)
+    runs = f"{chosen.runs} runs in about {duration(chosen.seconds)}, {_how(chosen, experiment)}"
+    console.print(f"Chosen: {chosen.text}. {runs}", soft_wrap=True)
+    for told in _answers(chosen, rungs, costs, fixed):
+        console.print(told, soft_wrap=True)
+    return _with_grid(experiment, chosen, fixed)
+
+
+def _opened(experiment: Experiment, pool: Pool | None) -> Pool:
+    """The images of an experiment. Raises InputError: other processes would plan, too."""
     if is_helper_process() or is_launched_from_outside():
         raise InputError(
             "minutes: a grid is planned by one process; run train once without a launcher, or name no minutes"
         )
     quiet_lightning()
-    pool = Pool(experiment.data, experiment.protocol.scored_on) if pool is None else pool
-    experiment = _with_matched_models(experiment, pool, fixed, console)
+    return Pool(experiment.data, experiment.protocol.scored_on) if pool is None else pool
+
+
+def _timed(experiment: Experiment, pool: Pool, console: Console) -> dict[str, float]:
     console.print(f"Timing a few steps of {' and '.join(experiment.contenders)} ...")
     times = {name: seconds_per_step(experiment, name, pool) for name in experiment.contenders}
-    grid = choose_grid(experiment, pool, times, fixed=fixed)
     for name, seconds in times.items():
         console.print(f"  {name}: {seconds:.3g} s for a step of {experiment.protocol.batch_size} images")
-    told = _grid_text(grid.train_sizes, grid.seeds, grid.steps)
-    console.print(
-        f"Chosen: {told}. {grid.runs} runs in about {_minutes(grid.seconds)}, {_how(grid, experiment)}", soft_wrap=True
-    )
-    if (told := _few_sizes(grid, fixed)) is not None:
-        console.print(told, soft_wrap=True)
-    return _with_grid(experiment, grid)
+    return times
 
 
-def _few_sizes(grid: Grid, fixed: Collection[str]) -> str | None:
-    """What too few sizes do not show, and why there are no more; None for enough, and for those that the user named."""
-    count = len(grid.train_sizes)
-    if count > 2 or "train_sizes" not in _free(fixed):
-        return None
-    why = "the images are too few for more" if grid.asked_sizes > count else "the minutes allow no more"
-    sizes = "One size shows" if count == 1 else "Two sizes show"
-    return f"{sizes} no trend over the number of images: {why}"
+def _answers(chosen: Grid, others: Sequence[Grid], costs: Costs, fixed: Collection[str]) -> list[str]:
+    """What a grid can answer, what that takes, and what stands in the way of the rest.
+
+    Arguments:
+        others: of which the cheapest tells what an answer takes.
+    """
+    minutes = costs.experiment.minutes or 0.0
+    rungs = sorted((chosen, *others), key=lambda rung: rung.seconds)
+    verdict = next((rung for rung in rungs if rung.allows_verdict), None)
+    trend = next((rung for rung in rungs if rung.allows_trend), None)
+    images = _too_few_sizes(costs.pool, rungs, fixed)
+    if verdict is None:
+        most = max(len(rung.seeds) for rung in rungs)
+        told = f"No verdict: it takes {SEEDS_FOR_A_VERDICT} seeds, and protocol.seeds and max_seeds allow {most}"
+        return [told, *images]
+    told = f"A verdict takes about {duration(verdict.seconds)} here ({verdict.counts})"
+    if trend is not None:
+        told += f", a trend over the number of images about {duration(trend.seconds)} ({trend.counts})"
+    if not chosen.allows_verdict:
+        told += f". {minutes:g} minutes allow no verdict: single runs are described, nothing is judged"
+        told += f"; --minutes {_enough(verdict)} allows one"
+    elif trend is not None and not chosen.allows_trend:
+        told += f". {minutes:g} minutes allow the verdict and no trend; --minutes {_enough(trend)} allows both"
+    elif trend is not None:
+        told += f". {minutes:g} minutes allow both"
+    return [told, *images]
+
+
+def _too_few_sizes(pool: Pool, rungs: Sequence[Grid], fixed: Collection[str]) -> list[str]:
+    """Why no minutes would give a trend, where that is so; nothing where the user named the sizes."""
+    most = max(len(rung.train_sizes) for rung in rungs)
+    if most >= SIZES_FOR_A_TREND or "train_sizes" not in free_of(fixed):
+        return []
+    told = f"{most} size{'s show' if most > 1 else ' shows'} no trend over the number of images"
+    needed, classes = grids.images_for(pool, SIZES_FOR_A_TREND), pool.images.num_classes
+    if pool.largest >= needed:
+        return [f"{told}, and there is no room for {SIZES_FOR_A_TREND} between those that are there"]
+    return [
+        f"{told}, and the images are too few for {SIZES_FOR_A_TREND}: that takes {needed:,} to train on, "
+        f"{math.ceil(needed / classes)} for each of {classes} classes; there are {pool.largest:,}"
+    ]
+
+
+def _enough(rung: Grid) -> int:
+    return math.ceil(rung.seconds / 60)
 
 
 def _with_matched_models(experiment: Experiment, pool: Pool, fixed: Collection[str], console: Console) -> Experiment:
@@ -131,8 +140,8 @@ def _with_matched_models(experiment: Experiment, pool: Pool, fixed: Collection[s
     return found
 
 
-def _begun(experiment: Experiment, fixed: Collection[str]) -> Experiment | None:
-    """The experiment with the grid of its folder, where there is one; what the user names now is kept, nevertheless.
+def _folders_experiment(experiment: Experiment) -> Experiment | None:
+    """What was begun in the experiment's folder, as if it lay there; None for nothing.
 
     Raises:
         InputError: that is about other images.
@@ -145,145 +154,148 @@ def _begun(experiment: Experiment, fixed: Collection[str]) -> Experiment | None:
         raise InputError(
             f"{experiment.folder} is about {there.data.source} in {there.data.root}; give this experiment a --name"
         )
-    chosen = {name: getattr(there.protocol, name) for name in _free(fixed)}
-    contenders = dict(experiment.contenders)
-    for name, contender in experiment.contenders.items():
-        if name in there.contenders and _still_named(name, contender.model, there.contenders[name].model, fixed):
-            contenders[name] = replace(contender, model=there.contenders[name].model)
-    return replace(experiment, protocol=replace(experiment.protocol, **chosen), contenders=contenders)
+    return replace(there, name=experiment.name, output=experiment.output)
 
 
-def _still_named(name: str, now: Mapping[str, Any], there: Mapping[str, Any], fixed: Collection[str]) -> bool:
-    """Whether all that the user names of a model is so in the folder's, too."""
-    place = f"contenders.{name}.model"
-    if any(key in ("contenders", f"contenders.{name}", place) for key in fixed):
-        return False
-    named = [key.removeprefix(f"{place}.") for key in fixed if key.startswith(f"{place}.")]
-    return all(now.get(key) == there.get(key) for key in named)
-
-
-def _free(fixed: Collection[str]) -> list[str]:
-    """What of the grid the user did not name."""
-    names = {
-        "budget" if name == "trainer.max_steps" else name.removeprefix("protocol.").split(".")[0] for name in fixed
+def _gone_on_with(
+    there: Experiment, experiment: Experiment, fixed: Collection[str], console: Console, pool: Pool | None
+) -> Experiment:
+    """The experiment with grid and contenders of its folder, and what more minutes add; what the user names is kept."""
+    chosen = {name: getattr(there.protocol, name) for name in free_of(fixed)}
+    contenders = {
+        name: _kept(name, experiment, there, fixed) if name in there.contenders else contender
+        for name, contender in experiment.contenders.items()
     }
-    return [name for name in ("train_sizes", "seeds", "budget") if name not in names]
+    begun = replace(experiment, protocol=replace(experiment.protocol, **chosen), contenders=contenders)
+    now = experiment.contenders
+    if other := [name for name, kept in contenders.items() if replace(now[name], model=kept.model) != kept]:
+        told = (
+            f"The recipe of {' and '.join(other)} stays as it is in {experiment.folder}, whatever the config says now"
+        )
+        console.print(f"{told}; another --name begins anew", soft_wrap=True)
+    assert experiment.minutes is not None
+    if there.minutes is not None and experiment.minutes <= there.minutes:
+        console.print(f"{_going_on(begun)}; more --minutes add to it, another --name begins anew", soft_wrap=True)
+        return replace(begun, minutes=there.minutes)
+    pool = _opened(experiment, pool)
+    return _with_more(begun, there, experiment.protocol.budget, pool, fixed=fixed, console=console)
 
 
-def _with_grid(experiment: Experiment, grid: Grid) -> Experiment:
-    budget = Budget(steps=grid.steps[0] if len(grid.steps) == 1 else list(grid.steps))
-    protocol = replace(experiment.protocol, train_sizes=list(grid.train_sizes), seeds=list(grid.seeds), budget=budget)
+def _kept(name: str, experiment: Experiment, there: Experiment, fixed: Collection[str]) -> Contender:
+    """A contender as the folder has it, as far as the user names nothing else: all of it, or its model.
+
+    Where recipes are chosen by trials, the folder has what was chosen, which is chosen again from what is written. A
+    class of the user's own is none that a file may name.
+    """
+    now, before = experiment.contenders[name], there.contenders[name]
+    plain, plain_before = (one.to_dict()["contenders"][name] for one in (experiment, there))
+    if "class_path" in str(plain_before):
+        return now
+    if experiment.protocol.trials is None and _still_named(f"contenders.{name}", plain, plain_before, fixed):
+        return before
+    same = _still_named(f"contenders.{name}.model", plain["model"], plain_before["model"], fixed)
+    return replace(now, model=before.model) if same else now
+
+
+def _still_named(place: str, now: Mapping[str, Any], before: Mapping[str, Any], fixed: Collection[str]) -> bool:
+    """Whether all that the user names of a block is so in the folder's, too."""
+    if any(place == key or place.startswith(f"{key}.") for key in fixed):
+        return False
+    named = [key.removeprefix(f"{place}.").split(".") for key in fixed if key.startswith(f"{place}.")]
+    return all(_at(now, path) == _at(before, path) for path in named)
+
+
+def _at(block: Any, path: Sequence[str]) -> Any:
+    for key in path:
+        block = block.get(key) if isinstance(block, Mapping) else None
+    return block
+
+
+def _with_more(
+    begun: Experiment, there: Experiment, written: Budget, pool: Pool, *, fixed: Collection[str], console: Console
+) -> Experiment:
+    """What was begun, with as much added as fits into the minutes.
+
+    Arguments:
+        there: what the folder has of it, with the recipes that were chosen by trials.
+        written: the budget of the config, whatever the folder has.
+    """
+    assert begun.minutes is not None
+    protocol = begun.protocol
+    if not steps_of(protocol.budget):
+        told = f"{_going_on(begun)}; minutes add nothing to a budget in {protocol.budget.unit}"
+        console.print(told, soft_wrap=True)
+        return begun
+    ran = there.contenders if protocol.trials is not None else begun.contenders
+    ran = {name: ran.get(name, contender) for name, contender in begun.contenders.items()}
+    cells = grid(replace(begun, contenders=ran), pool, world_size=world_size(begun))
+    settled = settled_before(cells)
+    costs = Costs(begun, pool, _timed(begun, pool, console), _seconds_of_finished(cells))
+    sizes = {pool.resolve(size): size for size in protocol.train_sizes}
+    old = costs.of(Grid(tuple(sorted(sizes)), tuple(protocol.seeds), steps_of(protocol.budget)))
+    seeds = grids.planned_seeds(begun) if settled is None else settled.seeds
+    longest = grids.longest_steps(written) if settled is None else None
+    rungs = [old, *grids.additions(costs, old, seeds, longest=longest, fixed=fixed)]
+    chosen = [rung for rung in rungs if rung is old or rung.seconds <= 60 * begun.minutes][-1]
+    for told in (_growth(begun, chosen, rungs), *_answers(chosen, rungs, costs, fixed)):
+        console.print(told, soft_wrap=True)
+    if settled is not None and "budget" in free_of(fixed):
+        longer = costs.of(replace(chosen, steps=(*chosen.steps, 2 * chosen.steps[-1])))
+        console.print(
+            f"No longer budget is added after a look: --protocol.budget.steps '{list(longer.steps)}' takes about "
+            f"{duration(longer.seconds - chosen.seconds)} more, and what it says is exploratory",
+            soft_wrap=True,
+        )
+    return _with_grid(begun, chosen, fixed, sizes)
+
+
+def _seconds_of_finished(cells: Sequence[Cell]) -> dict[grids.Run, float]:
+    """What each finished run took."""
+    found = {}
+    for cell in cells:
+        if cell.is_finished:
+            told = read_result(cell.folder / "result.json").get("train_seconds")
+            seconds = float(told) if isinstance(told, int | float) else 0.0
+            found[cell.contender, cell.train_size, steps_of(cell.budget)[0], cell.seed] = grids.START + seconds
+    return found
+
+
+def _growth(begun: Experiment, chosen: Grid, rungs: Sequence[Grid]) -> str:
+    """What the minutes add to the first of some grids, each of which holds the one before."""
+    old, *more = rungs
+    if chosen is not old:
+        left = f"{chosen.runs} runs are left, in about {duration(chosen.seconds - chosen.spent)}, {_how(chosen, begun)}"
+        spent = f"what is finished took {duration(chosen.spent)}"
+        return f"Added to what is there ({old.counts}): now {chosen.text}. {left}; {spent}"
+    told = f"{_going_on(begun)}: {begun.minutes:g} minutes add nothing to it"
+    if not more:
+        return f"{told}, as all that may be added is there; another --name begins anew"
+    return f"{told}; the next step ({more[0].counts}) takes --minutes {_enough(more[0])}, what is finished counted in"
+
+
+def _going_on(begun: Experiment) -> str:
+    protocol = begun.protocol
+    named = ", ".join(size if isinstance(size, str) else f"{size:,}" for size in protocol.train_sizes)
+    seeds = f"{len(protocol.seeds)} seed{'s' * (len(protocol.seeds) != 1)}"
+    return f"Going on with the grid that was chosen before: {named} images, {seeds}, {protocol.budget.text} each"
+
+
+def _with_grid(
+    experiment: Experiment, chosen: Grid, fixed: Collection[str], called: Mapping[int, int | str] | None = None
+) -> Experiment:
+    """The experiment with what was chosen, as far as the user did not name it.
+
+    Arguments:
+        called: sizes that are there, as the protocol has them, such as "all".
+    """
+    budget = Budget(steps=chosen.steps[0] if len(chosen.steps) == 1 else list(chosen.steps))
+    sizes = [(called or {}).get(size, size) for size in chosen.train_sizes]
+    values: dict[str, Any] = {"train_sizes": sizes, "seeds": list(chosen.seeds), "budget": budget}
+    protocol = replace(experiment.protocol, **{name: values[name] for name in free_of(fixed)})
     return replace(experiment, protocol=protocol)
 
 
-def choose_grid(experiment: Experiment, pool: Pool, times: dict[str, float], *, fixed: Collection[str] = ()) -> Grid:
-    """The first rung of the ladder that fits.
-
-    Arguments:
-        experiment: what is to be run, with its minutes.
-        pool: its images.
-        times: seconds of a step of each contender.
-        fixed: settings that the user gave by name.
-
-    Raises:
-        InputError: none fits.
-    """
-    assert experiment.minutes is not None
-    grids = []
-    for grid in _grids(experiment, pool, times, fixed):
-        if grid.seconds <= 60 * experiment.minutes:
-            return grid
-        grids.append(grid)
-    least = min(grids, key=lambda grid: grid.seconds)
-    raise InputError(
-        f"minutes {experiment.minutes:g}: the least ({_grid_text(least.train_sizes, least.seeds, least.steps)}) "
-        f"takes about {_minutes(least.seconds)} here; give more minutes, smaller images or smaller models"
-    )
-
-
-def _grids(experiment: Experiment, pool: Pool, times: dict[str, float], fixed: Collection[str]) -> Iterator[Grid]:
-    protocol = experiment.protocol
-    base = _steps_of(protocol.budget) or (STEPS,)
-    free = _free(fixed)
-    for size_count, seed_count, share in LADDER:
-        most = protocol.max_seeds or seed_count
-        seeds = list(range(min(seed_count, most))) if "seeds" in free else protocol.seeds
-        if "train_sizes" in free:
-            sizes = spread_sizes(pool, size_count)
-        else:
-            sizes = sorted({pool.resolve(size) for size in protocol.train_sizes})
-        steps = tuple(max(1, round(one * share)) for one in base) if "budget" in free else base
-        yield _estimated(experiment, pool, times, Grid(tuple(sizes), tuple(seeds), steps, size_count))
-
-
-def _estimated(experiment: Experiment, pool: Pool, times: dict[str, float], grid: Grid) -> Grid:
-    """A grid with its time. Every contender and size has a run for each seed, and for each split of each trial."""
-    once = [
-        _cell_seconds(experiment, pool, times[name], n, steps)
-        for n in grid.train_sizes
-        for steps in grid.steps
-        for name in times
-    ]
-    trials = _trials(experiment, pool, grid) if experiment.protocol.trials is not None else {}
-    tried = [
-        count * _cell_seconds(experiment, pool, times[name], n, max(grid.steps))
-        for n, count in trials.items()
-        for name in times
-    ]
-    runs = len(grid.seeds) * len(once) + len(times) * sum(trials.values())
-    at_a_time = side_by_side(experiment, runs)
-    seconds = _MARGIN * max((len(grid.seeds) * sum(once) + sum(tried)) / at_a_time, *once)
-    if experiment.executor.name != "local":
-        seconds += _PROCESS
-    return replace(grid, runs=runs, at_a_time=at_a_time, seconds=seconds)
-
-
-def _trials(experiment: Experiment, pool: Pool, grid: Grid) -> dict[int, int]:
-    """How many runs choose the recipe of one contender, by the size at which it is tuned."""
-    named = experiment.tuning.sizes
-    sizes = grid.train_sizes if named is None else {pool.resolve(size) for size in named}
-    return {size: (experiment.protocol.trials or 0) * splits_at(experiment, size) for size in sizes}
-
-
-def spread_sizes(pool: Pool, count: int) -> list[int]:
-    """So many sizes in even steps of log n, from all images down to ten of each class or a hundredth of all.
-
-    No two neighbours are further apart than a factor of 4.6, so that fewer than four sizes reach less far down. Sizes
-    are rounded to two digits. There are fewer where they would come closer than a factor of 1.5, or where the
-    rarest class would be left with less than two images to train on.
-    """
-    largest, counts = pool.largest, torch.bincount(pool.images.labels, minlength=pool.images.num_classes)
-    rarest = float(counts.min()) / len(pool.images) * (1 - pool.data.validation_fraction)
-    smallest = max(PER_CLASS * len(counts), largest / SPAN, 2 / rarest if rarest else largest)
-    smallest = max(smallest, largest / MOST_RATIO ** (count - 1))
-    while count > 1 and (largest / smallest) ** (1 / (count - 1)) < _LEAST_RATIO:
-        count -= 1
-    below = [largest * (smallest / largest) ** (place / (count - 1)) for place in range(1, count)]
-    return [*sorted({round(float(f"{size:.2g}")) for size in below} - {largest}), largest]
-
-
-def _cell_seconds(experiment: Experiment, pool: Pool, step: float, train_size: int, steps: int) -> float:
-    """A run with its evaluations; a forward pass is a third of a step."""
-    validation = _VALIDATIONS * experiment.data.validation_fraction * train_size
-    test = len(pool.test) if experiment.protocol.scored_on == "test" else 0
-    return steps * step + (validation + test) * step / (3 * experiment.protocol.batch_size) + _START
-
-
-def _steps_of(budget: Budget) -> tuple[int, ...]:
-    return tuple(int(amount) for amount in budget.amounts) if budget.unit == "steps" else ()
-
-
-def _grid_text(sizes: Collection[int | str], seeds: Collection[int], steps: Collection[int]) -> str:
-    named = ", ".join(size if isinstance(size, str) else f"{size:,}" for size in sizes)
-    budget = f", {Budget(steps=list(steps)).text} each" if steps else ""
-    return f"{named} images, {len(seeds)} seed{'s' * (len(seeds) != 1)}{budget}"
-
-
-def _how(grid: Grid, experiment: Experiment) -> str:
+def _how(chosen: Grid, experiment: Experiment) -> str:
     if experiment.executor.name == "ray":
         return "one after the other; Ray runs as many at a time as the cluster has room for"
-    return "one after the other" if grid.at_a_time == 1 else f"{grid.at_a_time:.2g} at a time"
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+    return "one after the other" if chosen.at_a_time == 1 else f"{chosen.at_a_time:.2g} at a time"

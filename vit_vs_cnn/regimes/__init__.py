@@ -1,7 +1,7 @@
 """Data-size regimes: who is ahead with how many images, and what more data would change."""
 
 from vit_vs_cnn.regimes.analysis import Analysis, Pair, analyse
-from vit_vs_cnn.regimes.answer import answer, display_name, headline, multiplier_line
+from vit_vs_cnn.regimes.answer import answer, display_name, failures_line, headline, multiplier_line
 from vit_vs_cnn.regimes.comparison import SizedComparison
 from vit_vs_cnn.regimes.convergence import Convergence
 from vit_vs_cnn.regimes.crossing import Crossing
@@ -27,6 +27,7 @@ __all__ = [
     "analyse",
     "answer",
     "display_name",
+    "failures_line",
     "findings_of",
     "headline",
     "load_correct",

@@ -7,6 +7,7 @@ from vit_vs_cnn.regimes.analysis import Analysis, Pair
 from vit_vs_cnn.regimes.budgets import COST_NAMES, LASTING
 from vit_vs_cnn.regimes.convergence import LITTLE
 from vit_vs_cnn.regimes.crossing import Crossing
+from vit_vs_cnn.regimes.lottery import has_failed, not_ruled_out
 from vit_vs_cnn.regimes.multiplier import WHY_NONE, Multiplier
 from vit_vs_cnn.regimes.networks import introduction
 from vit_vs_cnn.statistics.estimate import Estimate, p_text
@@ -14,6 +15,8 @@ from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
 
 #: How papers write what contenders are often called.
 _SAME = 1.01
+#: Comparisons that were judged.
+VERDICTS = ("ahead", "equivalent", "no difference shown")
 NAMES = {"vit": "ViT", "cnn": "CNN", "resnet": "ResNet", "cct": "CCT", "deit": "DeiT", "mlp": "MLP"}
 
 
@@ -161,6 +164,23 @@ def _open_sentence(crossing: Crossing, overtaker: str, overtaken: str) -> str:
         f"Whether {overtaker} overtakes {overtaken} up to {crossing.range[1]:,} images is open: it does in {share} of "
         "the resamples."
     )
+
+
+def failures_line(analysis: Analysis) -> str | None:
+    """Which failure rates the seeds behind the answer leave open; None without a verdict, or where some run failed.
+
+    A failed run is told of among the warnings; it takes the images' classes to know of one.
+    """
+    pair = headline(analysis)
+    if pair is None or analysis.majority is None or pair.at_largest.verdict not in VERDICTS:
+        return None
+    size, names = pair.at_largest.size, (pair.ahead, pair.behind)
+    runs = [p.by_seed for c in analysis.curves if c.contender in names for p in c.points if p.size == size]
+    if any(has_failed(a, analysis.majority, analysis.test_images) for by_seed in runs for a in by_seed):
+        return None
+    seeds = pair.at_largest.seeds
+    above = f"{100 * not_ruled_out(seeds):.0f} %"
+    return f"None of these runs failed; {seeds} seeds of each rule out only failure rates above {above}."
 
 
 def multiplier_line(analysis: Analysis, name: Callable[[str], str] = str) -> str | None:

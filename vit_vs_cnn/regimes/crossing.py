@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from vit_vs_cnn.regimes.interpolation import (
+    first_reached,
     interpolate,
     interpolation_error,
     log_errors,
@@ -16,7 +17,7 @@ from vit_vs_cnn.regimes.interpolation import (
     root_with_interval,
     size_grid,
 )
-from vit_vs_cnn.regimes.power_laws import Laws, Model
+from vit_vs_cnn.regimes.power_laws import REACH, Laws, Model
 from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.resampling import Draws, estimate_from
 
@@ -26,8 +27,6 @@ Method = Literal["interpolation", "power law", "power law with floor"]
 #: measured: within the sizes that were run. extrapolated: up to twice the largest. far extrapolated: beyond that, a
 #: guess. censored: not within the sizes that were run. never: the fitted laws do not get there.
 State = Literal["measured", "extrapolated", "far extrapolated", "censored above", "censored below", "never"]
-#: Laws are followed up to so many times the largest size.
-REACH = 1000
 #: Beyond so many times the largest size an extrapolation is called far.
 NEAR = 2
 
@@ -115,17 +114,9 @@ def _by_law(draws: Draws, overtaker: int, model: Model, laws: Sequence[tuple[Law
     roots = []
     for our, their in zip(laws[overtaker], laws[1 - overtaker], strict=True):
         within = reached_from(inside, np.log(their.errors(inside)) - np.log(our.errors(inside)))
-        after = _first_reached(beyond, np.log(their.errors(beyond)) - np.log(our.errors(beyond)))
+        after = first_reached(beyond, np.log(their.errors(beyond)) - np.log(our.errors(beyond)))
         roots.append(np.where(np.isposinf(within), after, within))
     return _crossing(draws, overtaker, model, estimate_from(roots[0][0], roots[1]), roots[1])
-
-
-def _first_reached(
-    sizes: Float[np.ndarray, "places"], gap: Float[np.ndarray, "resamples places"]
-) -> Float[np.ndarray, "resamples"]:
-    """The first size at which the gap is above zero; infinity where it never is."""
-    above = gap > 0
-    return np.where(above.any(1), sizes[np.argmax(above, axis=1)], np.inf)
 
 
 def _crossing(

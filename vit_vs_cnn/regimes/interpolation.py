@@ -14,7 +14,7 @@ PLACES = 257
 LEAST_ERROR = 1e-5
 
 
-def size_grid(smallest: int, largest: int, places: int = PLACES) -> Float[np.ndarray, "places"]:
+def size_grid(smallest: int | float, largest: int | float, places: int = PLACES) -> Float[np.ndarray, "places"]:
     """Training sizes equally spaced in log n, both ends included."""
     return np.geomspace(smallest, largest, places)
 
@@ -53,6 +53,19 @@ def reached_from(
     roots = np.exp(log_sizes[left] + share * (log_sizes[left + 1] - log_sizes[left]))
     roots = np.where(below.any(1), roots, -np.inf)
     return np.where(below[:, -1], np.inf, roots)
+
+
+def first_reached(
+    sizes: Float[np.ndarray, "places"], gap: Float[np.ndarray, "resamples places"]
+) -> Float[np.ndarray, "resamples"]:
+    """The first size at which ``gap`` is above zero, straight in log n between two places; infinity if it never is."""
+    above, rows = gap > 0, np.arange(len(gap))
+    after = np.argmax(above, axis=1)
+    before = np.maximum(after - 1, 0)
+    low, high, logs = gap[rows, before], gap[rows, after], np.log(sizes)
+    share = np.where(after > before, -low / np.where(high > low, high - low, 1.0), 0.0)
+    found = np.exp(logs[before] + np.clip(share, 0.0, 1.0) * (logs[after] - logs[before]))
+    return np.where(above.any(1), found, np.inf)
 
 
 def interpolation_error(

@@ -9,9 +9,9 @@ import numpy as np
 
 from vit_vs_cnn.regimes.convergence import Convergence
 from vit_vs_cnn.regimes.convergence import State as TrainingState
-from vit_vs_cnn.regimes.crossing import REACH, Method, PairLaws, State, state_of
+from vit_vs_cnn.regimes.crossing import Method, PairLaws, State, state_of
 from vit_vs_cnn.regimes.interpolation import interpolate, interpolation_error, log_errors, root_with_interval, size_grid
-from vit_vs_cnn.regimes.power_laws import Laws, Model
+from vit_vs_cnn.regimes.power_laws import REACH, Laws, Model
 from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.resampling import Draws, estimate_from
 

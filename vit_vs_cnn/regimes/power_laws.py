@@ -10,6 +10,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
+from vit_vs_cnn.regimes.interpolation import LEAST_ERROR, first_reached, size_grid
+from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.resampling import Draws, estimate_from
 
@@ -19,27 +21,41 @@ MODELS: tuple[Model, ...] = ("power law", "power law with floor")
 EXPONENTS = np.geomspace(0.003, 6.0, 49)
 ZOOMS = 6
 ZOOM_PLACES = 9
+#: Laws are followed up to so many times the largest size.
+REACH = 1000
 
 
 @dataclass(frozen=True, eq=False)
 class Laws:
-    """Many power laws at once, one for each resample."""
+    """Many power laws at once, one for each resample.
+
+    Arguments:
+        drift: by how much the exponent is smaller beyond the largest size; 0 for the law as it was fitted.
+        largest: the largest size that they were fitted to.
+    """
 
     log_scale: Float[np.ndarray, "laws"]
     exponent: Float[np.ndarray, "laws"]
     floor: Float[np.ndarray, "laws"]
+    drift: Float[np.ndarray, "laws"]
+    largest: float
 
     def errors(self, sizes: Float[np.ndarray, "places"]) -> Float[np.ndarray, "laws places"]:
-        """err(n) = e^a n^-b + c."""
+        """err(n) = (e^a n^-b + c) max(1, n / N)^d, N the largest size."""
         powers = np.exp(self.log_scale[:, None] - self.exponent[:, None] * np.log(sizes))
-        return powers + self.floor[:, None]
+        beyond = np.log(np.maximum(sizes / self.largest, 1.0))
+        return (powers + self.floor[:, None]) * np.exp(np.clip(self.drift[:, None] * beyond, -100.0, 100.0))
 
     def sizes_for(self, errors: Float[np.ndarray, "laws"]) -> Float[np.ndarray, "laws"]:
-        """n = ((err - c) / e^a)^(-1/b); infinity where the floor is above the error."""
+        """n = ((err - c) / e^a)^(-1/b), beyond N the first one at which a law with a drift errs as little; infinity
+        where it never does (for such a law: up to ``REACH`` N)."""
         above = errors - self.floor
         with np.errstate(over="ignore"):
             sizes = np.exp((self.log_scale - np.log(np.maximum(above, 1e-300))) / self.exponent)
-        return np.where(above > 0, sizes, np.inf)
+        sizes = np.where(above > 0, sizes, np.inf)
+        beyond = size_grid(self.largest, REACH * self.largest)
+        drifted = first_reached(beyond, np.log(errors)[:, None] - np.log(self.errors(beyond)))
+        return np.where((sizes > self.largest) & (self.drift != 0), drifted, sizes)
 
 
 def fit_laws(
@@ -72,7 +88,7 @@ def fit_laws(
         low = grid[rows, np.maximum(place - 1, 0)]
         high = grid[rows, np.minimum(place + 1, grid.shape[1] - 1)]
         grid = low[:, None] + (high - low)[:, None] * np.linspace(0, 1, ZOOM_PLACES)
-    return Laws(np.log(scale) + best * centre, best, level)
+    return Laws(np.log(scale) + best * centre, best, level, np.zeros(len(errors)), float(sizes[-1]))
 
 
 def _linear_fit(
@@ -148,11 +164,50 @@ def models_for(draws: Draws) -> list[Model]:
 
 
 def fit_draws(draws: Draws, place: int, model: Model) -> tuple[Laws, Laws]:
-    """The law of one contender's observed means, and those of all their resamples with the same weights."""
+    """The law of one contender's observed means, and those of all their resamples with the same weights.
+
+    Those of the resamples drift beyond the largest size as leaving out the last ones says that they may.
+    """
     floor = model == "power law with floor"
     weights = 1 / draws.variance[place]
     observed = fit_laws(draws.sizes, 1 - draws.observed[place][None], weights, floor=floor)
-    return observed, fit_laws(draws.sizes, 1 - draws.values[:, place], weights, floor=floor)
+    resampled = fit_laws(draws.sizes, 1 - draws.values[:, place], weights, floor=floor)
+    return observed, dataclasses.replace(resampled, drift=_drifts(draws, place, model))
+
+
+def _drifts(draws: Draws, place: int, model: Model) -> Float[np.ndarray, "laws"]:
+    """By how much the exponent may be off beyond the largest size N, for each resample: no resample tells that.
+
+    The law is fitted without the last size and, where enough are left for its parameters, without the last two. Each
+    miss log err measured - log err said is divided by its distance log(n / largest size fitted): an exponent that is
+    off by d beyond N makes log err be off by d log(n / N). Their root mean square over the k = 1 or 2 fits is r, and
+    the exponents of the resamples are off by r t_k, Student's distribution with k degrees of freedom: a normal miss
+    over the root mean square of k earlier ones. What noise adds to the misses stays in, so that the interval is rather
+    too wide. Where a curve turns in a way that no size that was run shows yet, nothing helps.
+
+    References: Tashman, "Out-of-sample tests of forecasting accuracy", International Journal of Forecasting 2000
+    (errors of forecasts from leaving out the end, by distance); Alabdulmohsin et al., "Revisiting neural scaling laws
+    in language and vision", NeurIPS 2022 (laws judged at sizes that were left out). Ours: that the rate is one per
+    log n, and t_k; ``python -m benchmarks.calibration`` shows how often the intervals hold.
+    """
+    logs, squares = np.log(draws.sizes), []
+    for count in (1, 2):
+        if len(logs) - count >= parameters_of(model):
+            measured, said = _left_out(draws, place, model, count)
+            miss = np.log(np.maximum(measured, LEAST_ERROR) / np.maximum(said, LEAST_ERROR))
+            squares.append(float(np.mean((miss / (logs[-count:] - logs[-count - 1])) ** 2)))
+    rng = np.random.default_rng(derive_seed("beyond the largest size", place))
+    return np.sqrt(np.mean(squares)) * rng.standard_t(len(squares), len(draws.values))
+
+
+def _left_out(
+    draws: Draws, place: int, model: Model, count: int
+) -> tuple[Float[np.ndarray, "count"], Float[np.ndarray, "count"]]:
+    """The errors measured at the last sizes, and what a fit to the others says."""
+    errors, weights = 1 - draws.observed[place], 1 / draws.variance[place]
+    floor = model == "power law with floor"
+    law = fit_laws(draws.sizes[:-count], errors[None, :-count], weights[:-count], floor=floor)
+    return errors[-count:], law.errors(np.array(draws.sizes[-count:], dtype=float))[0]
 
 
 def power_laws(draws: Draws) -> list[PowerLaw]:
@@ -187,6 +242,5 @@ def _power_law(draws: Draws, model: Model) -> PowerLaw:
 
 
 def _leave_last_out(draws: Draws, model: Model) -> float:
-    errors, weights = 1 - draws.observed[0], 1 / draws.variance[0]
-    law = fit_laws(draws.sizes[:-1], errors[None, :-1], weights[:-1], floor=model == "power law with floor")
-    return float(errors[-1] - law.errors(np.array([float(draws.sizes[-1])]))[0, 0])
+    measured, said = _left_out(draws, 0, model, 1)
+    return float(measured[0] - said[0])

@@ -12,7 +12,16 @@ from vit_vs_cnn.config.parsing import build
 from vit_vs_cnn.data.folder_layout import in_words
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
-from vit_vs_cnn.regimes import Analysis, Findings, analyse, answer, display_name, findings_of, multiplier_line
+from vit_vs_cnn.regimes import (
+    Analysis,
+    Findings,
+    analyse,
+    answer,
+    display_name,
+    failures_line,
+    findings_of,
+    multiplier_line,
+)
 from vit_vs_cnn.regimes.findings import recorded_results
 from vit_vs_cnn.regimes.recommendation import recommendation
 from vit_vs_cnn.reporting import regime_tables as tables
@@ -70,19 +79,20 @@ METHOD = (
     "their subsets, and a normal one over what the test images have in common for all seeds; a single network has "
     "Wilson's interval, two single networks have McNemar's exact p-value. Crossings, data multipliers and fits come "
     "from resamples of the same two levels; where they are interpolated, what leaving out each size in turn changes "
-    "is added to their intervals. Differences are paired by seed and image. What is compared is the mean accuracy "
-    "over seeds, failures included; seeds without a failure leave failure rates of up to 1 - .05^(1/k) open, 63 % for "
-    "three and 26 % for ten. A verdict needs three paired seeds, the same test images, and recipes that are each the "
-    "best of equal trials on record, or are all by hand. All pairs at all sizes are judged together by weighted Holm: "
-    "the primary comparison, which the config names, has half of the 5 % to itself. With protocol.max_seeds verdicts "
-    "come on the way, at every number of seeds from three on, and share the 5 % as Lan and DeMets spend it (Pocock's "
-    "type, for Student's test); intervals of differences are then repeated ones, which hold at all looks together. "
-    "Equivalent: the interval lies within the margin (two one-sided tests), corrected in the same way. What was "
-    "settled is in design.json; what was changed after a look is told of. The command compare says the same of the "
-    "same cells. A data multiplier is given where the runs that it stands on are settled: where their validation "
-    "curves rule out that the last quarter of a run gained two points. Its standard error takes the two ends to err "
-    "independently, as validation images are not followed one by one; as both are of the same images, which are hard "
-    "or easy at both ends, it is too large rather than too small."
+    "is added to their intervals; where laws extrapolate, what fits without the last sizes miss there. Differences "
+    "are paired by seed and image. What is compared is the mean accuracy over seeds, failures included; seeds without "
+    "a failure leave failure rates of up to 1 - .05^(1/k) open, 63 % for three and 26 % for ten. A verdict needs "
+    "three paired seeds, the same test images, and recipes that are each the best of equal trials on record, or are "
+    "all by hand. All pairs at all sizes are judged together by weighted Holm: the primary comparison, which the "
+    "config names, has half of the 5 % to itself. With protocol.max_seeds verdicts come on the way, at every number "
+    "of seeds from three on, and share the 5 % as Lan and DeMets spend it (Pocock's type, for Student's test); "
+    "intervals of differences are then repeated ones, which hold at all looks together. Equivalent: the interval lies "
+    "within the margin (two one-sided tests), corrected in the same way. What was settled is in design.json; what was "
+    "changed after a look is told of. The command compare says the same of the same cells. A data multiplier is given "
+    "where the runs that it stands on are settled: where their validation curves rule out that the last quarter of a "
+    "run gained two points. Its standard error takes the two ends to err independently, as validation images are not "
+    "followed one by one; as both are of the same images, which are hard or easy at both ends, it is too large rather "
+    "than too small."
 )
 ACCURACIES_ALONE = (
     "From accuracies alone: which images were right is not in this table, so the test images' part of an interval is "
@@ -138,7 +148,7 @@ def report_document(found: Findings, pool: Pool | None = None) -> Document:
     """
     config, status = read_config(found.folder / "experiment.yaml"), read_status(found.folder)
     record, results, duplicates = found.record, found.results, _contamination(found, pool)
-    document = _begun(found.analysis, config["name"], (found.recommendation, found.answer))
+    document = _begun(found.analysis, config["name"], _lead(found.analysis, found.recommendation, found.answer))
     weak = [] if record is None else [*space_warnings(record), *doubts(record, found.longest)]
     _tell(document, found.analysis, [*_unfinished(status), *weak, *found.notes], blocks_of_images(found, pool))
     if record is not None:
@@ -170,7 +180,7 @@ def write_recorded(path: Path, target: Path) -> list[Path]:
     analysis, config = analyse(results), path.with_name("experiment.yaml")
     values = read_config(config) if config.exists() else {}
     own = (values.get("data") or {}).get("source") == "folder"
-    lead = (recommendation(analysis), answer(analysis, own_images=own))
+    lead = _lead(analysis, recommendation(analysis), answer(analysis, own_images=own))
     document = _begun(analysis, str(values.get("name", path.parent.name)), lead)
     _tell(document, analysis, [f"{ACCURACIES_ALONE}."], [])
     _part(document, "Protocol and budgets", tables.budgets_table(results))
@@ -182,6 +192,11 @@ def write_recorded(path: Path, target: Path) -> list[Path]:
     for name, text in texts.items():
         write_text(target / name, text)
     return [*(target / name for name in texts), *write_document(document, target)]
+
+
+def _lead(analysis: Analysis, *sentences: str) -> list[str]:
+    failures = failures_line(analysis)
+    return [*sentences, *([] if failures is None else [failures])]
 
 
 def _begun(analysis: Analysis, name: str, lead: Sequence[str]) -> Document:

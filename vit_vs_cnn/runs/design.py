@@ -119,12 +119,20 @@ def settle(new: Design, cells: Sequence[Cell]) -> Design:
     Raises:
         InputError: the one that is recorded can't be read.
     """
-    folder = cells[0].experiment.folder
-    old = read_design(folder)
-    if old is not None and _seen(old, cells):
+    if (old := settled_before(cells)) is not None:
         new = _kept(old, new)
-    write_text(folder / NAME, json.dumps(dataclasses.asdict(new), indent=1) + "\n")
+    write_text(cells[0].experiment.folder / NAME, json.dumps(dataclasses.asdict(new), indent=1) + "\n")
     return new
+
+
+def settled_before(cells: Sequence[Cell]) -> Design | None:
+    """The recorded design of a grid, where its results can have been looked at by it; then it stands.
+
+    Raises:
+        InputError: the one that is recorded can't be read.
+    """
+    old = read_design(cells[0].experiment.folder)
+    return old if old is not None and _seen(old, cells) else None
 
 
 def _seen(old: Design, cells: Sequence[Cell]) -> bool:

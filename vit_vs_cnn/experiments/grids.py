@@ -1,0 +1,291 @@
+"""Grids of sizes, seeds and steps: how long each takes, which fit into so many minutes, and what adds to one."""
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import torch
+
+from vit_vs_cnn.config.experiment import Budget, Experiment
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.step_time import side_by_side
+from vit_vs_cnn.experiments.trials import splits_at
+from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
+
+#: Sizes, seeds and share of the config's steps, the best first. Three seeds allow a verdict and four sizes a trend;
+#: these come before longer runs, and longer runs before more of either.
+LADDER = (
+    *((5, 10, 4.0), (5, 5, 4.0), (5, 10, 2.0), (5, 5, 2.0), (5, 5, 1.0), (5, 3, 1.0), (4, 3, 1.0), (4, 3, 0.75)),
+    *((4, 3, 0.5), (4, 3, 0.25), (3, 3, 0.25), (2, 3, 0.25), (1, 3, 0.25), (1, 1, 0.25)),
+)
+#: Most sizes and seeds of a ladder, and the longest share of the config's steps.
+_SIZES, _SEEDS, _LONGEST = (max(column) for column in zip(*LADDER, strict=True))
+#: Fewer sizes show no trend over the number of images.
+SIZES_FOR_A_TREND = 4
+#: What the smallest size holds of each class, and how far below the largest it lies, at most.
+PER_CLASS, SPAN = 10, 100
+#: Steps where the config counts its budget otherwise.
+STEPS = 600
+#: Neighbouring sizes closer than this tell nothing new; between some that are further apart than four in two decades,
+#: a curve is guessed.
+LEAST_RATIO, MOST_RATIO = 1.5, 100 ** (1 / 3)
+_CLOSER, _FURTHER = 1.03, 1.1  # two digits of a size may move it by so much
+_VALIDATIONS = 6  # of a run: five on the way and one at its end
+_PROCESS = 12.0  # seconds until a process of its own has read the images and begins
+_MARGIN = 1.15  # other work on the machine, and the report
+
+#: Seconds that a run takes beside its steps and evaluations.
+START = 2.0
+#: A run: contender, training size, steps and seed.
+Run = tuple[str, int, int, int]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Sizes, seeds and steps, and how long all of it takes.
+
+    Arguments:
+        train_sizes: labelled images, ascending.
+        seeds: of every contender and size.
+        steps: of a run, ascending; several budgets have every run made with each.
+        runs: that are still to be made, of all contenders, those included that choose recipes.
+        at_a_time: how many of them go side by side.
+        seconds: estimated, for all of them and with what is spent.
+        spent: seconds that finished runs of the grid took.
+    """
+
+    train_sizes: tuple[int, ...]
+    seeds: tuple[int, ...]
+    steps: tuple[int, ...]
+    runs: int = 0
+    at_a_time: float = 1.0
+    seconds: float = 0.0
+    spent: float = 0.0
+
+    @property
+    def text(self) -> str:
+        """For a reader: ``100, 1,300 images, 3 seeds, 600 steps each``."""
+        named, budget = ", ".join(f"{size:,}" for size in self.train_sizes), Budget(steps=list(self.steps)).text
+        return f"{named} images, {self._seeds_text}, {budget} each"
+
+    @property
+    def counts(self) -> str:
+        """Shorter: ``3 seeds, 2 sizes, 600 steps``."""
+        sizes = f"{len(self.train_sizes)} size{'s' * (len(self.train_sizes) != 1)}"
+        return f"{self._seeds_text}, {sizes}, {Budget(steps=list(self.steps)).text}"
+
+    @property
+    def _seeds_text(self) -> str:
+        return f"{len(self.seeds)} seed{'s' * (len(self.seeds) != 1)}"
+
+    @property
+    def allows_verdict(self) -> bool:
+        return len(self.seeds) >= SEEDS_FOR_A_VERDICT
+
+    @property
+    def allows_trend(self) -> bool:
+        """Over the number of images, with a verdict at each."""
+        return self.allows_verdict and len(self.train_sizes) >= SIZES_FOR_A_TREND
+
+
+@dataclass(frozen=True, eq=False)
+class Costs:
+    """What the time of a grid is reckoned from.
+
+    Arguments:
+        experiment: what is to be run.
+        pool: its images.
+        times: seconds of a step of each contender.
+        done: seconds that each finished run took.
+    """
+
+    experiment: Experiment
+    pool: Pool
+    times: Mapping[str, float]
+    done: Mapping[Run, float] | None = None
+
+    def of(self, grid: Grid) -> Grid:
+        """The grid with its time: every contender and size has a run for each seed, and for each split of each
+        trial. Finished runs take what they took."""
+        once = {
+            (name, size, steps): self._run_seconds(name, size, steps)
+            for name in self.times
+            for size in grid.train_sizes
+            for steps in grid.steps
+        }
+        done = self.done or {}
+        finished = [done[*run, seed] for run in once for seed in grid.seeds if (*run, seed) in done]
+        left = [seconds for run, seconds in once.items() for seed in grid.seeds if (*run, seed) not in done]
+        trials = self._trials(grid) if self.experiment.protocol.trials is not None else {}
+        chosen = {run[:2] for run in done}  # of these recipes were tried before
+        for (name, size, steps), seconds in once.items():
+            if steps == max(grid.steps):
+                (finished if (name, size) in chosen else left).extend([seconds] * trials.get(size, 0))
+        at_a_time = side_by_side(self.experiment, max(1, len(finished) + len(left)))
+        seconds = spent = sum(finished) / at_a_time
+        if left:
+            seconds += _MARGIN * max(sum(left) / at_a_time, *left)
+            seconds += _PROCESS * (self.experiment.executor.name != "local")
+        return replace(grid, runs=len(left), at_a_time=at_a_time, seconds=seconds, spent=spent)
+
+    def _trials(self, grid: Grid) -> dict[int, int]:
+        """How many runs choose the recipe of one contender, by the size at which it is tuned."""
+        named = self.experiment.tuning.sizes
+        sizes = grid.train_sizes if named is None else {self.pool.resolve(size) for size in named}
+        return {size: (self.experiment.protocol.trials or 0) * splits_at(self.experiment, size) for size in sizes}
+
+    def _run_seconds(self, contender: str, train_size: int, steps: int) -> float:
+        """A run with its evaluations; a forward pass is a third of a step."""
+        step, protocol = self.times[contender], self.experiment.protocol
+        validation = _VALIDATIONS * self.experiment.data.validation_fraction * train_size
+        test = len(self.pool.test) if protocol.scored_on == "test" else 0
+        return steps * step + (validation + test) * step / (3 * protocol.batch_size) + START
+
+
+def free_of(fixed: Collection[str]) -> list[str]:
+    """What of the grid the user did not name."""
+    names = {
+        "budget" if name == "trainer.max_steps" else name.removeprefix("protocol.").split(".")[0] for name in fixed
+    }
+    return [name for name in ("train_sizes", "seeds", "budget") if name not in names]
+
+
+def ladder(costs: Costs, fixed: Collection[str] = ()) -> list[Grid]:
+    """The grids that an experiment may have, with their times, the best first.
+
+    Arguments:
+        fixed: settings that the user gave by name; of these, sizes, seeds and budget are kept.
+    """
+    protocol, pool, free = costs.experiment.protocol, costs.pool, free_of(fixed)
+    base = steps_of(protocol.budget) or (STEPS,)
+    grids = []
+    for size_count, seed_count, share in LADDER:
+        most = protocol.max_seeds or seed_count
+        seeds = list(range(min(seed_count, most))) if "seeds" in free else protocol.seeds
+        if "train_sizes" in free:
+            sizes = spread_sizes(pool, size_count)
+        else:
+            sizes = sorted({pool.resolve(size) for size in protocol.train_sizes})
+        steps = tuple(max(1, round(one * share)) for one in base) if "budget" in free else base
+        grids.append(costs.of(Grid(tuple(sizes), tuple(seeds), steps)))
+    return grids
+
+
+def first_that_fits(grids: Sequence[Grid], minutes: float) -> Grid:
+    """The first rung of a ladder that fits. Raises InputError: none does."""
+    for grid in grids:
+        if grid.seconds <= 60 * minutes:
+            return grid
+    least = min(grids, key=lambda grid: grid.seconds)
+    raise InputError(
+        f"minutes {minutes:g}: the least ({least.text}) takes about {duration(least.seconds)} here; give more "
+        "minutes, smaller images or smaller models"
+    )
+
+
+def additions(
+    costs: Costs, grid: Grid, seeds: Sequence[int], *, longest: int | None, fixed: Collection[str] = ()
+) -> Iterator[Grid]:
+    """A grid with more and more added, with the times of all of it: each holds the one before.
+
+    First come the seeds that a verdict needs, then sizes up to five, then budgets twice as long beside those that are
+    there, then the other seeds that are planned.
+
+    Arguments:
+        grid: that is there.
+        seeds: planned, in their order.
+        longest: steps that no budget exceeds; None to add no budget.
+        fixed: settings that the user gave by name: sizes, seeds and budget among them stay.
+    """
+    free = free_of(fixed)
+    later = [seed for seed in seeds if seed not in grid.seeds] if "seeds" in free else []
+    missing = min(max(0, SEEDS_FOR_A_VERDICT - len(grid.seeds)), len(later))
+    if missing:
+        grid = costs.of(replace(grid, seeds=(*grid.seeds, *later[:missing])))
+        yield grid
+    while "train_sizes" in free and (size := one_more_size(costs.pool, grid.train_sizes)) is not None:
+        grid = costs.of(replace(grid, train_sizes=tuple(sorted((*grid.train_sizes, size)))))
+        yield grid
+    while "budget" in free and longest is not None and 2 * grid.steps[-1] <= longest:
+        grid = costs.of(replace(grid, steps=(*grid.steps, 2 * grid.steps[-1])))
+        yield grid
+    for seed in later[missing:]:
+        grid = costs.of(replace(grid, seeds=(*grid.seeds, seed)))
+        yield grid
+
+
+def planned_seeds(experiment: Experiment) -> tuple[int, ...]:
+    """The seeds that may be added one after the other: up to ``max_seeds``, or as many as a ladder has."""
+    protocol = experiment.protocol
+    most = protocol.max_seeds or max(_SEEDS, len(protocol.seeds))
+    return replace(protocol, max_seeds=most).planned_seeds
+
+
+def longest_steps(budget: Budget) -> int:
+    """As long as runs of a ladder get where the config has this budget."""
+    return int(_LONGEST * max(steps_of(budget) or (STEPS,)))
+
+
+def images_for(pool: Pool, sizes: int) -> int:
+    """How many images to train on so many sizes take: the smallest of them, ``LEAST_RATIO`` times for each other."""
+    return math.ceil(_least_size(pool) * LEAST_RATIO ** (sizes - 1))
+
+
+def images_per_class(sizes: int) -> int:
+    """The same for each of classes of equal frequency: ten for one size, 34 for the four of a trend."""
+    return math.ceil(PER_CLASS * LEAST_RATIO ** (sizes - 1))
+
+
+def _least_size(pool: Pool) -> float:
+    """Ten images of each class, and so many that the rarest has two to train on."""
+    counts = torch.bincount(pool.images.labels, minlength=pool.images.num_classes)
+    rarest = float(counts.min()) / len(pool.images) * (1 - pool.data.validation_fraction)
+    return float(max(PER_CLASS * len(counts), 2 / rarest if rarest else pool.largest))
+
+
+def spread_sizes(pool: Pool, count: int) -> list[int]:
+    """So many sizes in even steps of log n, from all images down to ten of each class or a hundredth of all.
+
+    No two neighbours are further apart than a factor of 4.6, so that fewer than four sizes reach less far down. Sizes
+    are rounded to two digits. There are fewer where they would come closer than a factor of 1.5, or where the
+    rarest class would be left with less than two images to train on.
+    """
+    largest = pool.largest
+    smallest = max(_least_size(pool), largest / SPAN, largest / MOST_RATIO ** (count - 1))
+    while count > 1 and (largest / smallest) ** (1 / (count - 1)) < LEAST_RATIO:
+        count -= 1
+    below = [largest * (smallest / largest) ** (place / (count - 1)) for place in range(1, count)]
+    return [*sorted({_two_digits(size) for size in below} - {largest}), largest]
+
+
+def one_more_size(pool: Pool, sizes: Sequence[int]) -> int | None:
+    """A size beside those that are there: of the evenly spread ones or, where none fits, in the middle of a wide gap.
+
+    It is the one that is furthest from its neighbours and no further than a factor of 4.6 from one of them. None where
+    all would come closer to one than a factor of 1.5, or there are five sizes.
+    """
+    if len(sizes) >= _SIZES:
+        return None
+    _, middle = max(((b / a, math.sqrt(a * b)) for a, b in pairwise(sizes)), default=(1.0, 0.0))
+    for wanted in (spread_sizes(pool, max(SIZES_FOR_A_TREND, len(sizes) + 1)), [_two_digits(middle)]):
+        apart = {size: min(max(size, there) / max(1, min(size, there)) for there in sizes) for size in wanted}
+        fitting = [size for size in wanted if LEAST_RATIO / _CLOSER <= apart[size] <= MOST_RATIO * _FURTHER]
+        if fitting:
+            return max(fitting, key=lambda size: (apart[size], -size))
+    return None
+
+
+def _two_digits(size: float) -> int:
+    return round(float(f"{size:.2g}"))
+
+
+def steps_of(budget: Budget) -> tuple[int, ...]:
+    """The amounts of a budget in steps; none of another."""
+    return tuple(int(amount) for amount in budget.amounts) if budget.unit == "steps" else ()
+
+
+def duration(seconds: float) -> str:
+    """For a reader."""
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
