@@ -64,6 +64,7 @@ def _make_up(cell, gap, early):
             "planned_steps": 2,
             "accuracy": float(right.double().mean()),
             "subset": str(cell.seed),
+            "budget": cell.budget.short,
         }
     )
 
@@ -103,6 +104,12 @@ def test_a_longer_plan_after_a_look_changes_no_verdict_and_is_told_of(train):
     assert "Exploratory: the planned seeds changed from 3, 8, 9, 10, 11, 12 to 3, 8," in told
     assert "the margin of equivalence changed from 0.01 to 0.02 after a look was possible" in told
     assert "Not decided with all 6 planned seeds" in told
+
+
+def test_a_longer_budget_after_a_look_allows_no_verdict(train):
+    train(0.3)
+    with pytest.raises(InputError, match="the longest budget changed from 2 steps to 9 steps after a look"):
+        train(0.3, budget={"steps": [2, 9]})
 
 
 def test_a_plan_that_nobody_can_have_looked_at_may_change(train, tmp_path):

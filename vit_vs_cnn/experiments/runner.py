@@ -55,8 +55,8 @@ def run_experiment(
     sizes = {size: pool.resolve(size) for size in experiment.protocol.train_sizes}
     design = design_of(experiment, sizes)
     if not is_helper_process():
-        for told in settle(design, cells).departures:
-            console.print(f"Exploratory: {told}; verdicts go by what was settled before", soft_wrap=True)
+        for told in settle(design, cells).told:
+            console.print(told, soft_wrap=True)
         write_grid(experiment, cells)
     run_cells(cells, pool, console=console)
     if is_helper_process():

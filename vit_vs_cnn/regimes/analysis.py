@@ -166,7 +166,7 @@ def analyse(
         frontier=tuple(cost_frontier(ordered, curves, ahead)),
         warnings=(
             *(f"{told}." for told in few_classes),
-            *(f"Exploratory: {told}; verdicts go by what was settled before." for told in _departures(design)),
+            *(f"{told}." for told in (design.told if design is not None else ())),
             *warnings_of(ordered),
             *lottery_warnings(measured, majority),
             *_limits(measured, laws),
@@ -199,10 +199,6 @@ def _pair(
         gaps=tuple(budgets.gaps(ahead, behind)),
         at_equal=tuple(one for cost in LASTING for one in budgets.at_equal(ahead, behind, cost)),
     )
-
-
-def _departures(design: Design | None) -> tuple[str, ...]:
-    return () if design is None else design.departures
 
 
 def _limits(measured: Measurements, laws: Sequence[PowerLaw]) -> list[str]:

@@ -15,7 +15,7 @@ from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT, Plan
 from vit_vs_cnn.statistics.verdict import Comparison, Terms, corrected
 
-NAME = "design.json"
+NAME, LONGEST = "design.json", "the longest budget"
 Compared = TypeVar("Compared", bound=Comparison)
 #: Two contenders and a training size.
 Key = tuple[str, str, int]
@@ -48,9 +48,23 @@ class Design:
     budget: str = ""
     departures: tuple[str, ...] = ()
 
+    @property
+    def told(self) -> list[str]:
+        """What was changed, and what follows, a sentence each without its end."""
+        rest = "verdicts go by what was settled before"
+        return [
+            f"Exploratory: {one}; {'no verdict is given' if one == self.other_budget else rest}"
+            for one in self.departures
+        ]
+
+    @property
+    def other_budget(self) -> str | None:
+        """That what is compared now was trained with another budget than was settled, which no verdict can go by."""
+        return next((told for told in self.departures if told.startswith(f"{LONGEST} ")), None)
+
     def terms(self, there: Sequence[int], obstacle: str | None) -> Terms:
         """On what terms two contenders are compared that have these seeds in common, those beyond the plan included."""
-        plan = Plan(len(self.seeds), self.on_the_way)
+        plan, obstacle = Plan(len(self.seeds), self.on_the_way), self.other_budget or obstacle
         later, margin = len({*there} - {*self.seeds}), self.equivalence_points / 100
         if later == len(there):
             return Terms(None, 0, margin, obstacle or "none of their seeds was planned")
@@ -153,7 +167,7 @@ def _kept(old: Design, new: Design) -> Design:
             ("size", "the size of the primary comparison"),
             ("pair", "the pair of the primary comparison"),
             ("equivalence_points", "the margin of equivalence"),
-            ("budget", "the longest budget"),
+            ("budget", LONGEST),
         )
         if getattr(old, name) not in ("", getattr(new, name))
     ]
