@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +95,8 @@ def test_pairs_have_names_classes_and_splits(audited):
     assert (straddling.first, straddling.second) == ("train/bee/002.png", "test/bee/again.jpg")
     assert not straddling.same_pixels
     assert straddling.similarity > 0.8
+    unlike = replace(straddling, similarity=0.7)
+    assert [replace(audited, pairs=(one,)).doubtful for one in (straddling, unlike)] == [0, 1]
 
 
 def test_the_command_says_what_the_function_says(audited, given, tmp_path, capsys):

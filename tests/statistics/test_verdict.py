@@ -29,7 +29,7 @@ def test_three_paired_seeds_and_an_interval_off_zero_give_a_verdict():
     assert level.verdict == "no difference shown"
     assert level.difference.low < 0 < level.difference.high
     assert level.sentence.endswith(
-        f"no difference is shown: a gap of {100 * level.smallest_gap:.1f} points would have been in 80 % of cases"
+        f"no difference is shown: a gap of {100 * level.smallest_gap:.1f} points would have been shown in 80 % of cases"
     )
 
 

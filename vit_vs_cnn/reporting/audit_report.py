@@ -159,7 +159,11 @@ def _add_pairs(document: Document, audit: Audit) -> None:
                 if audit.pairs[place].kind == kind
             ]
             more = f"; {len(shown):,} are shown" if len(shown) < len(of_kind) else ""
-            document.section(HEADINGS[kind], Text(f"{len(of_kind):,} pairs{more}.", note=True), Gallery(shown, 210))
+            document.section(
+                HEADINGS[kind],
+                Text(f"{len(of_kind):,} pair{'s' * (len(of_kind) != 1)}{more}.", note=True),
+                Gallery(shown, 210),
+            )
     columns = ["kind", "image", "class", "split", "other image", "class", "split", "similarity", "pixels"]
     rows = [
         [

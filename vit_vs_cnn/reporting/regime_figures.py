@@ -297,7 +297,7 @@ def cost_frontier(analysis: Analysis, names: Names = None) -> Figure:
         axis.set_ylabel("accuracy, %", fontsize=11)
         _log_axis(axis, [p.value for p in analysis.frontier if p.cost == cost], short)
     axes[0].legend(fontsize=9, frameon=False)
-    figure.suptitle("Accuracy and its cost (ringed: not beaten by a verdict, with the same data)", fontsize=12)
+    figure.suptitle("Accuracy and its cost (ringed: not beaten by a verdict)", fontsize=12)
     return figure
 
 

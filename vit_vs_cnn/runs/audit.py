@@ -25,6 +25,10 @@ Kind = Literal["two classes", "two splits", "repeated"]
 SHOWN: dict[Kind, int] = {"two classes": 16, "two splits": 16, "repeated": 8}
 
 
+#: Pairs that are less alike can be of two pictures.
+SURELY = 0.8
+
+
 @dataclass(frozen=True)
 class Pair:
     """Two images that show the same picture.
@@ -127,6 +131,15 @@ class Audit:
         found = {pair.second for pair in pairs if pair.straddles and pair.splits[1] == "test"}
         copies = {pair.second for pair in pairs if pair.same_pixels and pair.kind == "repeated" and pair.first in found}
         return len(found | copies)
+
+    @property
+    def doubtful(self) -> int:
+        """How many of them are so little alike to what they are paired with that it may be another picture."""
+        best: dict[str, float] = {}
+        for pair in self.pairs or ():
+            if pair.straddles and pair.splits[1] == "test":
+                best[pair.second] = max(pair.similarity, best.get(pair.second, 0.0))
+        return sum(similarity < SURELY for similarity in best.values())
 
     def of_kind(self, kind: Kind) -> list[Pair]:
         return [pair for pair in self.pairs or () if pair.kind == kind]

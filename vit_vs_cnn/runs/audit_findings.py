@@ -8,7 +8,7 @@ from statistics import median
 from typing import Literal
 
 from vit_vs_cnn.data.folder_layout import count_by_kind, in_words
-from vit_vs_cnn.runs.audit import Audit
+from vit_vs_cnn.runs.audit import SURELY, Audit
 from vit_vs_cnn.statistics.estimate import wilson_interval
 
 #: How bad it is: nothing is trained; accuracies are not what they seem; less can be learned or shown; worth knowing.
@@ -79,6 +79,10 @@ def _leaks(audit: Audit) -> Iterator[Finding]:
             f"{count:,} of the {audit.test_images:,} test images{split_off} show what an image to train or validate on "
             "shows: right answers on these say nothing of new images"
         )
+        if audit.doubtful:
+            told += (
+                f" ({audit.doubtful:,} of them at less than {SURELY} alike, and perhaps other pictures: look at them)"
+            )
         advice = "Keep one of each, or put all pictures of one thing on one side with train/ and test/"
         if audit.source != "folder":
             advice = "report gives the accuracy without them"

@@ -92,8 +92,8 @@ class Comparison:
     def what_would_show(self) -> str:
         """``smallest_gap`` in words."""
         if self.smallest_gap >= 1:
-            return "no gap whatever would have been in 80 % of cases"
-        return f"a gap of {100 * self.smallest_gap:.1f} points would have been in 80 % of cases"
+            return "no gap whatever would have been shown in 80 % of cases"
+        return f"a gap of {100 * self.smallest_gap:.1f} points would have been shown in 80 % of cases"
 
     @property
     def sentence(self) -> str:
