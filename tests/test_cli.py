@@ -344,7 +344,7 @@ def test_a_stop_saves_and_the_same_command_goes_on(tmp_path, capsys, number):
 
 
 def test_a_fault_of_the_program_is_one_line_that_says_where_its_trace_is(monkeypatch, capsys):
-    monkeypatch.setattr("vit_vs_cnn.api.models", lambda pattern: {}["no such key"])
+    monkeypatch.setattr("vit_vs_cnn.api.models", lambda pattern="*": {}["no such key"])
     assert main(["models", "now"]) == 1
     said = capsys.readouterr().err
     assert said.startswith("error: models met a fault of this program, KeyError: 'no such key'; the full trace is in ")

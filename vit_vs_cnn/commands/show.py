@@ -50,11 +50,14 @@ def recorded(path: Path, *, in_json: bool, output: Path | None) -> None:
     results = recorded_results(path)
     if in_json:
         print(as_json(results), end="")
-    else:
-        _table(results, analyse(results), path.parent)
+        if output is None:
+            return
+    analysis = analyse(results)
+    if not in_json:
+        _table(results, analysis, path.parent)
         _say(f"note: {ACCURACIES_ALONE[0].lower()}{ACCURACIES_ALONE[1:]}")
     if output is not None:
-        written = write_recorded(path, output)
+        written = write_recorded(path, output, analysis)
         if not in_json:
             _wrote(written)
 

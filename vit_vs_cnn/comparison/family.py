@@ -7,7 +7,7 @@ from pathlib import Path
 from vit_vs_cnn.comparison.entries import Entry
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.comparison import SizedComparison
-from vit_vs_cnn.regimes.findings import cells_of_the_longest_budget, comparisons_in
+from vit_vs_cnn.regimes.findings import comparisons_of, judged_results
 from vit_vs_cnn.runs.design import NAME, Design, judged, read_design, terms_of
 from vit_vs_cnn.statistics.verdict import Comparison, Terms
 
@@ -59,9 +59,10 @@ def family_of(entries: Sequence[Entry]) -> Family:
     if design is None:
         return Family()
     try:
-        if not {one.path.absolute().parents[1].name for one in entries} <= cells_of_the_longest_budget(folder):
+        results = judged_results(folder)
+        if not {one.path.absolute().parents[1].name for one in entries} <= {result["cell"] for result in results}:
             return Family()
-        return Family(design, size, tuple(comparisons_in(folder)))
+        return Family(design, size, tuple(comparisons_of(folder, results)))
     except InputError:  # the experiment contradicts itself: its other comparisons count, and say nothing
         return Family(design, size)
 

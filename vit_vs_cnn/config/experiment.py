@@ -201,7 +201,6 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True, rec
     contenders = _contenders(values.get("contenders"), protocol)
     _check_primary(protocol, contenders)
     built = {name: typed.build(class_, _block(values, name), where=name) for name, class_ in BLOCKS.items()}
-    contenders = _contenders(values.get("contenders"), protocol)
     return Experiment(
         name=values["name"],
         output=output,

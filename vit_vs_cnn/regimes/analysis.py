@@ -21,6 +21,7 @@ from vit_vs_cnn.regimes.multiplier import Multiplier, leader, multipliers, where
 from vit_vs_cnn.regimes.networks import Network, networks_of, same_steps
 from vit_vs_cnn.regimes.power_laws import PowerLaw, fit_draws, models_for, power_laws
 from vit_vs_cnn.runs.design import Design
+from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
 from vit_vs_cnn.statistics.measurements import Measurements
 from vit_vs_cnn.statistics.resampling import Draws, Resamples
@@ -48,6 +49,12 @@ class Pair:
     multipliers: tuple[Multiplier, ...]
     gaps: tuple[BudgetGap, ...]
     at_equal: tuple[EqualCost, ...]
+
+    def lead_at_equal(self, one: EqualCost) -> Estimate | None:
+        """The lead at equal cost of who is ahead at the largest size, below 0 where it is none; None if unknown."""
+        if one.difference is None or self.ahead == self.at_largest.leader:
+            return one.difference
+        return -one.difference
 
     @property
     def at_largest(self) -> SizedComparison:

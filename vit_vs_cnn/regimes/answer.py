@@ -1,8 +1,7 @@
 """The answer of an experiment, in two sentences."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
-from vit_vs_cnn.experiments.matching import EQUAL
 from vit_vs_cnn.regimes.analysis import Analysis, Pair
 from vit_vs_cnn.regimes.budgets import COST_NAMES, LASTING
 from vit_vs_cnn.regimes.convergence import LITTLE
@@ -14,9 +13,6 @@ from vit_vs_cnn.statistics.estimate import Estimate, p_text
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
 
 #: How papers write what contenders are often called.
-_SAME = 1.01
-#: Comparisons that were judged.
-VERDICTS = ("ahead", "equivalent", "no difference shown")
 NAMES = {"vit": "ViT", "cnn": "CNN", "resnet": "ResNet", "cct": "CCT", "deit": "DeiT", "mlp": "MLP"}
 
 
@@ -100,19 +96,14 @@ def at_equal_costs(pair: Pair, leader: str, behind: str) -> tuple[bool, str]:
 
     Who leads with less of a cost leads with equally much, too: more training would not take it back.
     """
-    uneven = [
-        one
-        for one in pair.at_equal
-        if one.size == pair.at_largest.size and max(one.ratio, 1 / one.ratio) > (_SAME if one.interpolated else EQUAL)
-    ]
+    uneven = [one for one in pair.at_equal if one.size == pair.at_largest.size and one.is_uneven]
     if not uneven:
         return True, ""
-    alike = _and(name for cost, name in COST_NAMES.items() if cost in LASTING and cost not in {u.cost for u in uneven})
+    alike = " and ".join(COST_NAMES[cost] for cost in LASTING if cost not in {one.cost for one in uneven})
     at_equal, found = f" at equal {alike}" if alike else "", []
     for one in uneven:
         name, ratio = COST_NAMES[one.cost], one.ratio if pair.ahead == leader else 1 / one.ratio
-        if one.difference is not None:
-            lead = one.difference if pair.ahead == leader else -one.difference
+        if (lead := pair.lead_at_equal(one)) is not None:
             told = f"{100 * lead.value:.1f} points ({_points(lead)})"
             if lead.low <= 0:
                 return False, f"{at_equal}, but no lead is shown at equal {name}: {told}; that is no verdict"
@@ -123,10 +114,6 @@ def at_equal_costs(pair: Pair, leader: str, behind: str) -> tuple[bool, str]:
         else:
             found.append(f", and {behind} had {1 / ratio:.2g} times the {name}")
     return True, at_equal + "".join(found)
-
-
-def _and(names: Iterable[str]) -> str:
-    return " and ".join(names)
 
 
 def _budgets_sentence(pair: Pair) -> list[str]:
@@ -172,7 +159,7 @@ def failures_line(analysis: Analysis) -> str | None:
     A failed run is told of among the warnings; it takes the images' classes to know of one.
     """
     pair = headline(analysis)
-    if pair is None or analysis.majority is None or pair.at_largest.verdict not in VERDICTS:
+    if pair is None or analysis.majority is None or pair.at_largest.why_no_verdict is not None:
         return None
     size, names = pair.at_largest.size, (pair.ahead, pair.behind)
     runs = [p.by_seed for c in analysis.curves if c.contender in names for p in c.points if p.size == size]

@@ -1,6 +1,5 @@
 """What more training changes: the same runs with several budgets, and two contenders that were given equally much."""
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vit_vs_cnn.config.schema import Budget
 from vit_vs_cnn.experiments.matching import EQUAL
+from vit_vs_cnn.regimes.measurements import coordinates
 from vit_vs_cnn.runs.cell import budget_of
 from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.means import (
@@ -27,6 +26,7 @@ Cost = Literal["steps", "flops", "seconds"]
 COST_NAMES: dict[Cost, str] = {"steps": "steps", "flops": "training FLOPs", "seconds": "training time"}
 #: Of which a report speaks: times vary with what else runs.
 LASTING: tuple[Cost, ...] = ("steps", "flops")
+#: Costs that differ by no more are the same.
 _SAME = 1.01
 
 
@@ -78,9 +78,10 @@ class EqualCost:
     difference: Estimate | None
     interpolated: bool
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return dataclasses.asdict(self)
+    @property
+    def is_uneven(self) -> bool:
+        """Whether what both were given counts as unequal: where a shorter run tells, a hundredth is enough for that."""
+        return more_than_once(self.ratio) > (_SAME if self.interpolated else EQUAL)
 
 
 class Budgets:
@@ -92,16 +93,15 @@ class Budgets:
     """
 
     def __init__(self, results: Sequence[Result], correct: Mapping[str, np.ndarray] | None = None) -> None:
-        several = len(set(map(_place, results))) < len(results)
+        several = len(set(map(coordinates, results))) < len(results)
         found: dict[tuple[float, str], list[Result]] = {}
         for result in results:
             budget = budget_of(result) if several else None
-            found.setdefault((0.0, "") if budget is None else (float(budget.amounts[0]), budget.short), []).append(
-                result
-            )
+            key = (0.0, "") if budget is None else (float(budget.amounts[0]), budget.text)
+            found.setdefault(key, []).append(result)
         self.groups = {text: found[amount, text] for amount, text in sorted(found)}
         self._correct = correct
-        self._by_place = {text: {_place(r): r for r in group} for text, group in self.groups.items()}
+        self._by_place = {text: {coordinates(r): r for r in group} for text, group in self.groups.items()}
 
     @property
     def longest(self) -> list[Result]:
@@ -111,7 +111,7 @@ class Budgets:
     @property
     def texts(self) -> tuple[str, ...]:
         """Every budget for a reader, the longest last; none where there is only one."""
-        return tuple(map(_told, self.groups)) if len(self.groups) > 1 else ()
+        return tuple(self.groups) if len(self.groups) > 1 else ()
 
     def points(self) -> list[BudgetPoint]:
         """Every contender and size with every budget, by size and contender."""
@@ -126,7 +126,7 @@ class Budgets:
                 ours, theirs = _both(_at(by_place, first, size), _at(by_place, second, size))
                 if ours:
                     difference = self._difference(list(map(self._whole, ours)), list(map(self._whole, theirs)))
-                    found.append(BudgetGap(size, _told(text), difference))
+                    found.append(BudgetGap(size, text, difference))
         return found
 
     def at_equal(self, first: str, second: str, cost: Cost) -> list[EqualCost]:
@@ -153,8 +153,8 @@ class Budgets:
         sides = [[self._cut(r, cost, goal) for r, goal in zip(side, goals, strict=True)] for side in (ours, theirs)]
         whole = [one for side in sides for one in side if one is not None]
         if len(whole) == 2 * len(goals):
-            return EqualCost(size, cost, ratio, self._difference(*sides), max(ratio, 1 / ratio) > _SAME)
-        if max(ratio, 1 / ratio) > EQUAL:
+            return EqualCost(size, cost, ratio, self._difference(*sides), more_than_once(ratio) > _SAME)
+        if more_than_once(ratio) > EQUAL:
             return EqualCost(size, cost, ratio, None, interpolated=False)
         sides = [list(map(self._whole, side)) for side in (ours, theirs)]
         return EqualCost(size, cost, ratio, self._difference(*sides), interpolated=False)
@@ -168,7 +168,7 @@ class Budgets:
                 continue
             now, shorter = _both(runs, before)
             gained = self._difference(list(map(self._whole, now)), list(map(self._whole, shorter))) if now else None
-            found.append(BudgetPoint(contender, size, _told(text), self._accuracy(runs), gained))
+            found.append(BudgetPoint(contender, size, text, self._accuracy(runs), gained))
             before = runs
         return found
 
@@ -184,7 +184,7 @@ class Budgets:
 
     def _cut(self, result: Result, cost: Cost, goal: float) -> "_Answers | None":
         """What a run would have answered at a cost, out of itself and its shorter budgets."""
-        place = _place(result)
+        place = coordinates(result)
         runs = [by_place[place] for by_place in self._by_place.values() if place in by_place]
         costed = sorted(((c, r) for r in runs if (c := _cost(r, cost))), key=lambda pair: pair[0])
         if costed[-1][0] <= _SAME * goal:
@@ -219,6 +219,11 @@ class _Answers:
         return _Answers((1 - share) * self.accuracy + share * other.accuracy, self.images, row)
 
 
+def more_than_once(ratio: float) -> float:
+    """How many times as much the one has that has more."""
+    return max(ratio, 1 / ratio)
+
+
 def _at(by_place: Mapping[tuple[str, int, int], Result], contender: str, size: int) -> list[Result]:
     """The runs of a contender at a size, by seed."""
     return [
@@ -228,13 +233,9 @@ def _at(by_place: Mapping[tuple[str, int, int], Result], contender: str, size: i
     ]
 
 
-def _place(result: Result) -> tuple[str, int, int]:
-    return str(result["contender"]), int(result["train_size"]), int(result.get("seed", 0))
-
-
 def _both(first: Sequence[Result], second: Sequence[Result]) -> tuple[list[Result], list[Result]]:
     """The runs of the seeds that both sides have."""
-    one, two = ({int(r.get("seed", 0)): r for r in side} for side in (first, second))
+    one, two = ({coordinates(r)[2]: r for r in side} for side in (first, second))
     shared = sorted(one.keys() & two.keys())
     return [one[seed] for seed in shared], [two[seed] for seed in shared]
 
@@ -244,7 +245,3 @@ def _cost(result: Result, cost: Cost) -> float:
     known = {"steps": result.get("steps"), "seconds": result.get("train_seconds")}
     known["flops"] = result.get("flops") or result.get("macs")
     return float(known[cost] or 0)
-
-
-def _told(short: str) -> str:
-    return Budget.of_text(short).text if short else ""

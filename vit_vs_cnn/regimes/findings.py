@@ -109,7 +109,8 @@ def findings_of(folder: Path) -> Findings:
 def _reserved(folder: Path, results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The results, each with what the ledger of its test set has against a verdict."""
     account = account_of(folder, test_set_of(results[0]))
-    return [{**r, "reservation": account.reservation(r["contender"])} for r in results]
+    told = {name: account.reservation(name) for name in {r["contender"] for r in results}}
+    return [{**r, "reservation": told[r["contender"]]} for r in results]
 
 
 def _place(result: Mapping[str, Any]) -> tuple[float, int, int, str]:
@@ -117,18 +118,21 @@ def _place(result: Mapping[str, Any]) -> tuple[float, int, int, str]:
     return (float(budget.amounts[0]) if budget else 0.0, result["train_size"], result["seed"], result["contender"])
 
 
-def cells_of_the_longest_budget(folder: Path) -> set[str]:
-    """The finished cells that an experiment's comparisons are of. Raises InputError: as ``findings_of``."""
-    return {result["cell"] for result in Budgets(read_results(folder)).longest}
-
-
-def comparisons_in(folder: Path) -> list[SizedComparison]:
-    """The comparisons of ``findings_of`` alone, which need no resamples.
+def judged_results(folder: Path) -> list[Mapping[str, Any]]:
+    """The results that the comparisons of ``findings_of`` are of: those of the longest budget.
 
     Raises:
         InputError: as ``findings_of``.
     """
-    results = Budgets(in_order(_reserved(folder, with_chances(read_results(folder), record_of(folder)[0])))).longest
+    return Budgets(in_order(_reserved(folder, with_chances(read_results(folder), record_of(folder)[0])))).longest
+
+
+def comparisons_of(folder: Path, results: Sequence[Mapping[str, Any]]) -> list[SizedComparison]:
+    """The comparisons of ``findings_of`` alone, which need no resamples, out of its ``judged_results``.
+
+    Raises:
+        InputError: as ``findings_of``.
+    """
     try:
         correct = load_answers(folder, results).correct
     except InputError:

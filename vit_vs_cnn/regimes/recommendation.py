@@ -47,10 +47,8 @@ def recommendation(analysis: Analysis, *, names: Mapping[str, str] | None = None
 def _by_cost(pair: Pair, leader: str, follower: str) -> str:
     """Where a lead at equal steps does not hold at equal compute."""
     for one in pair.at_equal:
-        if one.size == pair.at_largest.size and one.difference is not None:
-            lead = one.difference if pair.ahead == pair.at_largest.leader else -one.difference
-            if lead.high < 0:
-                return f"Choose by what you pay for: by steps {leader} is ahead, by compute {follower}."
+        if one.size == pair.at_largest.size and (lead := pair.lead_at_equal(one)) is not None and lead.high < 0:
+            return f"Choose by what you pay for: by steps {leader} is ahead, by compute {follower}."
     return f"Train {leader} if its compute does not matter; at equal compute nothing is decided."
 
 

@@ -8,7 +8,7 @@ from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.runner import run_experiment
 from vit_vs_cnn.regimes.comparison import SizedComparison
-from vit_vs_cnn.regimes.findings import comparisons_in
+from vit_vs_cnn.regimes.findings import comparisons_of, judged_results
 from vit_vs_cnn.runs.design import read_design
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, world_size
@@ -37,7 +37,9 @@ def run_until_decided(experiment: Experiment, *, console: Console) -> list[dict[
     for count in range(SEEDS_FOR_A_VERDICT, len(planned) + 1):
         results = run_experiment(experiment, console=console, seeds=planned[:count])
         settled = read_design(experiment.folder)
-        primary = next((one for one in comparisons_in(experiment.folder) if one.primary), None)
+        primary = next(
+            (one for one in comparisons_of(experiment.folder, judged_results(experiment.folder)) if one.primary), None
+        )
         if settled is None or primary is None:
             raise InputError(f"{experiment.folder}: the primary comparison that was settled is not part of this grid")
         console.print(f"{count} of at most {len(settled.seeds)} seeds: {primary.sentence}", soft_wrap=True)

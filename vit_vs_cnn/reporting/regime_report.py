@@ -164,7 +164,7 @@ def report_document(found: Findings, pool: Pool | None = None) -> Document:
     return document
 
 
-def write_recorded(path: Path, target: Path) -> list[Path]:
+def write_recorded(path: Path, target: Path, analysis: Analysis | None = None) -> list[Path]:
     """What a recorded table of accuracies says, as a page with its figures and tables, and as analysis.json.
 
     Which images were right is not in such a table, nor are the images.
@@ -172,12 +172,13 @@ def write_recorded(path: Path, target: Path) -> list[Path]:
     Arguments:
         path: a results.csv as ``write_report`` writes it, with the experiment.yaml of its folder beside it, or without.
         target: the folder for the page.
+        analysis: of these results, where it is at hand already.
 
     Raises:
         InputError: no such table.
     """
     results = recorded_results(path)
-    analysis, config = analyse(results), path.with_name("experiment.yaml")
+    analysis, config = analysis or analyse(results), path.with_name("experiment.yaml")
     values = read_config(config) if config.exists() else {}
     own = (values.get("data") or {}).get("source") == "folder"
     lead = _lead(analysis, recommendation(analysis), answer(analysis, own_images=own))

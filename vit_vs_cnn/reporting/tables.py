@@ -13,7 +13,7 @@ from rich.console import Console
 from vit_vs_cnn.experiments.matching import EQUAL
 from vit_vs_cnn.regimes import Analysis, multiplier_line
 from vit_vs_cnn.regimes.analysis import Pair
-from vit_vs_cnn.regimes.budgets import COST_NAMES, Budgets
+from vit_vs_cnn.regimes.budgets import COST_NAMES, Budgets, more_than_once
 from vit_vs_cnn.regimes.findings import is_one_value
 from vit_vs_cnn.reporting.document import Document, Table
 from vit_vs_cnn.reporting.style import in_millions, looks, percent, points, seconds
@@ -122,7 +122,7 @@ def _equal_lines(pair: Pair) -> list[str]:
     return [
         f"n = {one.size:,}: {pair.ahead} minus {pair.behind}: {_points(one.difference)} at equal {COST_NAMES[one.cost]}"
         for one in pair.at_equal
-        if one.difference is not None and max(one.ratio, 1 / one.ratio) > EQUAL
+        if one.difference is not None and more_than_once(one.ratio) > EQUAL
     ]
 
 
