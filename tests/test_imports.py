@@ -44,9 +44,12 @@ ONLY_IN = {
     },
     "timm": {
         "models/registry.py",
+        "models/layers.py",
         "models/timm/",
         "models/vit.py",
         "training/optimizers.py",
+        "runs/external.py",
+        "runs/pretrained.py",
     },
     "matplotlib": {"reporting/"},
 }

@@ -9,8 +9,8 @@ from vit_vs_cnn.commands.command import COMMANDS
 from vit_vs_cnn.config.experiment import experiment_from_dict, hash_of, override
 from vit_vs_cnn.config.recipes import read_spaces, with_values
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.runs.cell import grid
 from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.plan import grid
 
 
 def _values(output, by_size, sizes=(60, "all")):

@@ -26,9 +26,10 @@ from vit_vs_cnn.experiments.grids import (
     spread_sizes,
 )
 from vit_vs_cnn.experiments.planner import planned, seconds_per_step
-from vit_vs_cnn.runs.cell import RESULT_KEYS, Cell, grid
+from vit_vs_cnn.runs.cell import RESULT_KEYS, Cell
 from vit_vs_cnn.runs.design import design_of, settle
 from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.plan import grid
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

@@ -6,8 +6,8 @@ import torch
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.runs.cell import grid
 from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.plan import grid
 from vit_vs_cnn.runs.trained import open_network
 
 

@@ -21,9 +21,10 @@ from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import CellsFailed, InputError, ProcessLost
 from vit_vs_cnn.experiments.runner import run_experiment
-from vit_vs_cnn.runs.cell import Cell, grid
+from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.failures import read_failure, write_failure
 from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.plan import grid
 from vit_vs_cnn.runs.status_view import CellsView
 from vit_vs_cnn.workers.on_ray import knock
 from vit_vs_cnn.workers.resumed import Turns

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Mapping
@@ -118,6 +119,7 @@ class Experiment:
         fingerprint: str,
         world_size: int = 1,
         starts_from: str | None = None,
+        weights: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """All that decides the result of a cell.
 
@@ -126,12 +128,14 @@ class Experiment:
             fingerprint: stands for the images, wherever they lie.
             world_size: processes that share a run; each draws for its share of a batch.
             starts_from: stands for the weights that the run begins with; None for drawn ones.
+            weights: stands for the pretrained weights that it begins with, and for how these take images.
         """
         values, recipe = self.to_dict(), self.recipe(contender, train_size)
         mine = _plain(recipe)
         mine["augmentation"] = mine["augmentation"] or values["data"]["augmentation"]
         del mine["search"]  # how a recipe was found does not change what it gives
-        del mine["starts_from"]  # what matters is which weights those are
+        del mine["starts_from"], mine["weights"]  # what matters is which weights those are
+        _forget_defaults(mine, Contender(Plain(name="")))
         del mine["by_size"]  # laid over the rest by now
         return {
             "data": {
@@ -149,6 +153,7 @@ class Experiment:
             "world_size": world_size,
             "trainer": decisive(self.trainer),
             **({} if starts_from is None else {"starts_from": starts_from}),
+            **({} if weights is None else {"weights": dict(weights)}),
         }
 
     def in_order(self) -> list[str]:
@@ -168,6 +173,20 @@ class Experiment:
 def _plain(block: Any) -> dict[str, Any]:
     """A block as values that YAML and JSON can hold."""
     return json.loads(json.dumps(dataclasses.asdict(block), default=str))
+
+
+#: Settings that came later: where they have their defaults, cells keep the names that they had without them.
+LATER = (("tune",), ("optimizer", "layer_decay"))
+
+
+def _forget_defaults(mine: dict[str, Any], plain: Contender) -> None:
+    defaults = _plain(plain)
+    for *levels, last in LATER:
+        here, default = mine, defaults
+        for level in levels:
+            here, default = here[level], default[level]
+        if here[last] == default[last]:
+            del here[last]
 
 
 def hash_of(identity: Mapping[str, Any]) -> str:
@@ -265,9 +284,14 @@ def _contenders(given: Any, protocol: Protocol) -> dict[str, Contender]:
 
 
 def _check_primary(protocol: Protocol, contenders: Mapping[str, Contender]) -> None:
-    for name in protocol.primary.contenders or ():
-        if name not in contenders:
-            raise InputError(f"protocol.primary.contenders: {name!r} is none of {', '.join(contenders)}")
+    compared = list(itertools.chain(*(protocol.pairs or [])))
+    named = {"primary.contenders": protocol.primary.contenders or [], "pairs": compared}
+    for place, names in named.items():
+        if wrong := [name for name in names if name not in contenders]:
+            raise InputError(f"protocol.{place}: {wrong[0]!r} is none of {', '.join(contenders)}")
+    pairs = [{*pair} for pair in protocol.pairs or []]
+    if pairs and protocol.primary.contenders is not None and {*protocol.primary.contenders} not in pairs:
+        raise InputError("protocol.primary.contenders: they are none of protocol.pairs")
 
 
 def _check_starts(contenders: Mapping[str, Contender]) -> None:

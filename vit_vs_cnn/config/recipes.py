@@ -8,12 +8,12 @@ from typing import Any
 
 from vit_vs_cnn.config import parsing as typed
 from vit_vs_cnn.config.merging import merge, override
-from vit_vs_cnn.config.schema import Contender, Protocol
+from vit_vs_cnn.config.schema import Contender, Protocol, Tune
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.plain import Plain
 
 #: What a contender is at every size.
-OF_ALL_SIZES = ("by_size", "search", "starts_from")
+OF_ALL_SIZES = ("by_size", "search", "starts_from", "weights")
 
 
 def read_contender(values: Any, protocol: Protocol, *, where: str) -> Contender:
@@ -26,7 +26,7 @@ def read_contender(values: Any, protocol: Protocol, *, where: str) -> Contender:
         return typed.build(Contender, values, where=where)
     _refuse_trials(values, where)
     plain = {key: value for key, value in values.items() if key not in ("by_size", "search")}
-    contender = typed.build(Contender, plain, where=where)
+    contender = typed.build(Contender, _with_tune_in_full(plain, where), where=where)
     over_all, searched = ({} if values.get(name) is None else values[name] for name in ("by_size", "search"))
     by_size = _by_size(over_all, protocol, where=f"{where}.by_size")
     for size, over in by_size.items():
@@ -59,6 +59,16 @@ def _refuse_trials(values: Mapping[str, Any], where: str) -> None:
         )
 
 
+def _with_tune_in_full(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """``tune: head`` is short for ``tune: {head: true}``, and ``tune: full`` for its defaults."""
+    short = values.get("tune")
+    if not isinstance(short, str):
+        return dict(values)
+    if short not in ("full", "head"):
+        raise InputError(f"{where}.tune: expected full, head, or names with values such as {{last: 2}}, got {short!r}")
+    return {**values, "tune": dataclasses.asdict(Tune(head=short == "head"))}
+
+
 def at_size(contender: Contender, over: Any, *, where: str) -> Contender:
     """The contender with some values laid over its own, level by level.
 
@@ -71,7 +81,7 @@ def at_size(contender: Contender, over: Any, *, where: str) -> Contender:
     if wrong := [key for key in over if key in OF_ALL_SIZES]:
         raise InputError(f"{where}.{wrong[0]}: a contender has this for all sizes alike")
     values = dataclasses.asdict(contender)
-    merge(values, over)
+    merge(values, _with_tune_in_full(over, where))
     kept = {name: getattr(contender, name) for name in ("by_size", "search")}
     built = typed.build(Contender, {k: v for k, v in values.items() if k not in kept}, where=where)
     return dataclasses.replace(built, **kept)

@@ -164,6 +164,8 @@ class Protocol:
         trials: Recipes to try for every contender and size before the grid runs, out of tuning.space, scored on
             validation images alone; null to run the recipes as they are written.
         primary: Which comparison decides. It, max_seeds and equivalence_points are settled with the first three seeds.
+        pairs: Which contenders are compared with each other, as [[vit, resnet], ...]; null for all with all. Fewer
+            comparisons leave each of them more of the 5 % of error.
         max_seeds: Up to how many seeds may be added, one after the other, each with a look: verdicts on the way share
             the 5 % of error. null for a verdict when all of seeds are there, and none before.
         until_decided: Add seeds from three up to max_seeds until the primary comparison is decided, and stop there.
@@ -178,6 +180,7 @@ class Protocol:
     scored_on: Literal["test", "validation"] = "test"
     trials: int | None = None
     primary: Primary = field(default_factory=Primary)
+    pairs: list[list[str]] | None = None
     max_seeds: int | None = None
     until_decided: bool = False
     equivalence_points: float = 1.0
@@ -209,10 +212,84 @@ class Protocol:
                 f"max_seeds {self.max_seeds} must be at least the number of seeds, {len(self.seeds)}, and at most "
                 f"{MOST_SEEDS}"
             )
+        if self.pairs is not None and (
+            not self.pairs or not all(len({*pair}) == len(pair) == 2 for pair in self.pairs)
+        ):
+            raise InputError(f"pairs must each name two contenders, got {self.pairs}")
         if self.until_decided and not 3 <= len(self.planned_seeds) <= MOST_SEEDS:
             raise InputError(f"until_decided needs 3 to {MOST_SEEDS} seeds; name them, or max_seeds")
         if not 0 < self.equivalence_points <= 100:
             raise InputError(f"equivalence_points {self.equivalence_points} must be above 0, and at most 100")
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Trained weights that a contender begins with, but for its head, which is drawn anew; one of cell, file, hub.
+
+    Images are normalised as those that the weights were trained on, and resized to their size; model.input_size: data
+    leaves them as they are, and the network is built for that.
+
+    Args:
+        cell: A trained network of this package: a cell's folder, a checkpoint, or the folder of an experiment.
+        contender: Whose, of an experiment; null for the one of the same name.
+        file: A .safetensors or .pth file with the weights of the model: ours, timm's, torchvision's.
+        hub: The weights that timm has for the model, timm/NAME or timm/NAME.TAG; downloaded once, and kept by timm.
+        partial: Draw anew what does not fit, besides the head; otherwise that is an error.
+        mean: Of each channel, in units where white is 1, where the file does not tell how images were normalised.
+        std: The same.
+    """
+
+    cell: str | None = None
+    contender: str | None = None
+    file: str | None = None
+    hub: bool = False
+    partial: bool = False
+    mean: list[float] | None = None
+    std: list[float] | None = None
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("cell", "file", "hub") if getattr(self, name)]
+        if len(given) != 1:
+            raise InputError(f"weights takes exactly one of cell, file, hub; given: {', '.join(given) or 'none'}")
+        if self.contender is not None and self.cell is None:
+            raise InputError("weights.contender belongs to weights.cell, of an experiment")
+        if (self.mean is None) != (self.std is None) or len(self.mean or ()) != len(self.std or ()):
+            raise InputError("weights.mean and weights.std: one number for each channel, both or neither")
+        if self.std is not None and min(self.std) <= 0:
+            raise InputError(f"weights.std {self.std}: every number must be above 0")
+
+
+@dataclass(frozen=True)
+class Tune:
+    """What of a contender is trained; `tune: full` is all of it, `tune: head` the head alone.
+
+    Args:
+        head: Fit the head alone, by multinomial logistic regression on the features of the images as they are, which
+            are computed once; its penalty is chosen on validation images. Neither budget, optimizer nor augmentation
+            count then.
+        last: Train the head and so many layers before it (blocks, or as the network groups them); null for all.
+        unfreeze: Share of the run over which layers begin to train one after the other, the last one first.
+        freeze_norms: Keep batch norms at the mean and deviation that they came with; those of layers that do not train
+            are kept anyway.
+    """
+
+    head: bool = False
+    last: int | None = None
+    unfreeze: float = 0.0
+    freeze_norms: bool = False
+
+    def __post_init__(self) -> None:
+        if self.head and (self.last is not None or self.unfreeze or self.freeze_norms):
+            raise InputError("tune: head fits the head alone; last, unfreeze and freeze_norms do not go with it")
+        if self.last is not None and self.last < 0:
+            raise InputError(f"tune.last {self.last} must be 0 or more layers")
+        if not 0 <= self.unfreeze < 1:
+            raise InputError(f"tune.unfreeze {self.unfreeze} is a share of the run: at least 0, below 1")
+
+    @property
+    def text(self) -> str:
+        """For a reader: ``full``, ``head``, ``last 2``."""
+        return "head" if self.head else "full" if self.last is None else f"last {self.last}"
 
 
 @dataclass(frozen=True)
@@ -229,6 +306,8 @@ class Contender:
         augmentation: An augmentation of its own instead of the shared one; the report says so.
         starts_from: Begin with trained weights instead of drawn ones: those of another contender (its name) at the same
             size and seed, or of a checkpoint (its path). A model attention/<name> is compiled from <name>.
+        weights: Begin with pretrained weights, for a task of its own: the head is drawn anew.
+        tune: What of it is trained: full, head (a linear probe), {last: k}.
         by_size: What is different at a training size, laid over the rest: {500: {optimizer: {lr: 0.02}}, all: {...}}.
         search: What protocol.trials may vary of this contender instead of tuning.space, by dotted name, as a list of
             values or as a range: {optimizer.lr: {low: 1e-3, high: 3e-2, log: true}, model.depth: [4, 6]}. The report
@@ -242,6 +321,8 @@ class Contender:
     ema_half_life: float | None = None
     augmentation: Augmentation | None = None
     starts_from: str | None = None
+    weights: Weights | None = None
+    tune: Tune = field(default_factory=Tune)
     by_size: Plain = field(default_factory=Plain)
     search: Plain = field(default_factory=Plain)
 
@@ -251,6 +332,10 @@ class Contender:
         for key in ("name", "class_path"):
             if not isinstance(self.model.get(key, ""), str):
                 raise InputError(f"model.{key} must be a text, got {self.model[key]!r}")
+        if self.weights is not None and self.starts_from is not None:
+            raise InputError("weights and starts_from both say what it begins with; name one of them")
+        if self.tune.head and self.weights is None and self.starts_from is None:
+            raise InputError("tune: head needs weights to compute features with (weights, or starts_from)")
         if not 0 <= self.label_smoothing < 1:
             raise InputError(f"label_smoothing {self.label_smoothing} must be at least 0 and below 1")
         if self.ema_half_life is not None and not 0 < self.ema_half_life <= 1:

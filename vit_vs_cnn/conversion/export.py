@@ -114,13 +114,14 @@ def _program(deployable: Normalised, images: Tensor, folder: Path) -> tuple[Path
 
 
 def _timm(deployable: Normalised, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
-    """The weights of a ViT under timm's names, and the arguments of timm's VisionTransformer that they belong to."""
+    """The weights of a ViT, or of a model of timm's, under timm's names."""
     safetensors = _library("safetensors.torch")
-    network = deployable.network
-    if not isinstance(network, VisionTransformer):
-        raise InputError(f"format timm holds a VisionTransformer, not a {type(network).__name__}")
+    network: Any = deployable.network
+    is_theirs = type(network).__module__.startswith("timm.")
+    if not isinstance(network, VisionTransformer) and not is_theirs:
+        raise InputError(f"format timm holds a VisionTransformer or a model of timm's, not a {type(network).__name__}")
     try:
-        theirs = vision_transformer_to_timm(network)
+        theirs = network if is_theirs else vision_transformer_to_timm(network)
     except ValueError as error:
         raise InputError(f"format timm: {error}") from error
     path = folder / "timm.safetensors"

@@ -11,13 +11,13 @@ from torch import nn
 
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.files import written_whole
 from vit_vs_cnn.models.cost import count_macs, count_parameters
 from vit_vs_cnn.models.registry import ATTENTION_PREFIX
 from vit_vs_cnn.runs.evaluation import hash_weights, predict
 from vit_vs_cnn.runs.networks import build_network, start_from
 from vit_vs_cnn.runs.seen import KEY
 from vit_vs_cnn.runs.trained import TrainedNetwork
+from vit_vs_cnn.training.checkpoints import write_checkpoint
 
 #: Images that the float64 difference is measured on: on a CPU they cost as much as many times the number in float32.
 EXACT_IMAGES = 256
@@ -88,12 +88,7 @@ def _write(model: dict[str, Any], trained: TrainedNetwork, compiled: nn.Module, 
         KEY: trained.seen.to_dict(),
         "compiled_from": hash_weights(trained.network),
     }
-    contents = {
-        "vit_vs_cnn": {**kept, **origin, "model": model},
-        "state_dict": {f"network.{name}": value for name, value in compiled.state_dict().items()},
-    }
-    with written_whole(output) as partial:
-        torch.save(contents, partial)
+    write_checkpoint(output, {**kept, **origin, "model": model}, compiled)
 
 
 @torch.no_grad()

@@ -1,5 +1,6 @@
 """What a training run is given: images to train on and to watch it by."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import lightning
@@ -43,6 +44,8 @@ class TrainingData(lightning.LightningDataModule):
         seed: of order and augmentation.
         channels_last: lay the pixels of training batches out with the channels innermost.
         test: for ``test`` and ``predict`` of a Trainer of one's own.
+        normalisation: mean and standard deviation of each channel, in units where white is 1, instead of those of the
+            training images: those that pretrained weights came with.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class TrainingData(lightning.LightningDataModule):
         seed: int = 0,
         channels_last: bool = False,
         test: LabelledImages | None = None,
+        normalisation: tuple[Sequence[float], Sequence[float]] | None = None,
     ) -> None:
         super().__init__()
         self.training = training
@@ -66,10 +70,11 @@ class TrainingData(lightning.LightningDataModule):
         self.batches = steps * accumulate
         self.seed = seed
         self.channels_last = channels_last
-        self.mean, self.std = channel_statistics(training.images)
-        self.augmenter = Augmenter(
-            augmentation, mean=self.mean.tolist(), std=self.std.tolist(), num_classes=training.num_classes
-        )
+        if normalisation is None:
+            self.mean, self.std = (values.tolist() for values in channel_statistics(training.images))
+        else:
+            self.mean, self.std = (list(values) for values in normalisation)
+        self.augmenter = Augmenter(augmentation, mean=self.mean, std=self.std, num_classes=training.num_classes)
 
     def _place(self) -> dict[str, Any]:
         assert self.trainer is not None

@@ -63,7 +63,8 @@ def _is_free(name: str, contender: Contender, fixed: Collection[str]) -> bool:
     settings = ("contenders", f"contenders.{name}", place, f"{place}.patch_size", f"{place}.embed_dim")
     named = any(key in settings for key in fixed)
     varied = contender.by_size or any(key.startswith("model") for key in contender.search)
-    return _is_vit(contender) and not named and not varied and contender.starts_from is None
+    drawn = contender.starts_from is None and contender.weights is None
+    return _is_vit(contender) and drawn and not named and not varied
 
 
 def _is_equal(one: int | float, other: int) -> bool:

@@ -17,9 +17,10 @@ from vit_vs_cnn.experiments import grids
 from vit_vs_cnn.experiments.grids import SIZES_FOR_A_TREND, Costs, Grid, duration, free_of, steps_of
 from vit_vs_cnn.experiments.matching import matched
 from vit_vs_cnn.experiments.step_time import seconds_per_step
-from vit_vs_cnn.runs.cell import Cell, grid, read_result
+from vit_vs_cnn.runs.cell import Cell, read_result
 from vit_vs_cnn.runs.design import settled_before
 from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.plan import grid
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, quiet_lightning, world_size
 

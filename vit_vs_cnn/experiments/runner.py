@@ -9,13 +9,12 @@ from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.experiments.tuning import tune
-from vit_vs_cnn.runs.cell import Cell, grid, read_result
+from vit_vs_cnn.runs.cell import Cell, read_result
 from vit_vs_cnn.runs.design import design_of, settle
 from vit_vs_cnn.runs.failures import raise_failures
 from vit_vs_cnn.runs.grid import cells_so_far, finished_cells, write_grid
 from vit_vs_cnn.runs.images import Pool
-from vit_vs_cnn.runs.plan import make_plan
-from vit_vs_cnn.runs.seen import seen_before
+from vit_vs_cnn.runs.plan import grid, make_plan, seen_before
 from vit_vs_cnn.runs.tuning_record import Record, read_record
 from vit_vs_cnn.workers.supervise import run_cells
 from vit_vs_cnn.workers.trainer import is_helper_process, quiet_lightning, world_size
@@ -89,7 +88,7 @@ def _check_all(cells: list[Cell], pool: Pool) -> None:
         if cell.is_finished:
             continue
         pool.check(cell.train_size, cell.seed)
-        if isinstance(cell.start, Path):
+        if isinstance(cell.start, Path) or cell.recipe.weights is not None:
             seen_before(cell, pool.draw(cell.train_size, cell.seed), pool)
         if (recipe := (cell.contender, cell.recipe)) not in recipes:
             make_plan(cell, pool.draw(cell.train_size, cell.seed))

@@ -16,6 +16,7 @@ from vit_vs_cnn.runs.cell import Cell, read_result
 from vit_vs_cnn.runs.failures import read_failure
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.plan import make_plan
+from vit_vs_cnn.runs.pretrained import identities_of
 from vit_vs_cnn.runs.tuning_record import Trial, ranked, recipe_hash
 from vit_vs_cnn.seeds import derive_seed
 
@@ -175,7 +176,8 @@ class Search:
 
     def _cell(self, experiment: Experiment, seed: int) -> Cell:
         budget = self.base.protocol.budget
-        return Cell(experiment, self.contender, self.train_size, budget, seed, self.fingerprint, self.world_size)
+        place = (self.contender, self.train_size, budget, seed, self.fingerprint, self.world_size)
+        return Cell(experiment, *place, identities_of(experiment))
 
     def is_open(self, number: int) -> bool:
         """Whether a trial still has to be run."""

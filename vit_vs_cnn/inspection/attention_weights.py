@@ -12,6 +12,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.layout import Classes, Images, TokenLayout, layout_of
 from vit_vs_cnn.inspection.locality.measures import Distance
 from vit_vs_cnn.models.recording import AttentionRecorder, as_evaluated, through_torch_attention
+from vit_vs_cnn.models.resized import inner, seen_by
 from vit_vs_cnn.models.vit import VisionTransformer
 
 #: How far the logits of the explicit forward pass may be from those of the fused one, relative to the largest.
@@ -133,15 +134,17 @@ def chosen_classes(logits: Float[Tensor, "batch classes"], classes: Classes | No
 
 def has_attention(network: nn.Module) -> bool:
     """Whether ``attention_maps`` knows the network's kind; it may still refuse one whose weights cannot be had."""
-    network = _uncompiled(network)
+    network = inner(_uncompiled(network))
     if isinstance(network, VisionTransformer):
         return True
     return isinstance(getattr(network, "num_prefix_tokens", None), int) and hasattr(network, "patch_embed")
 
 
 def _maps(network: nn.Module, images: Tensor, layout: TokenLayout | None, verify: bool) -> AttentionMaps:
-    network = _uncompiled(network)
-    with as_evaluated(network):
+    whole = _uncompiled(network)
+    network = inner(whole)
+    with as_evaluated(whole):
+        images = seen_by(whole, images)
         if isinstance(network, VisionTransformer):
             logits, weights = network(images, return_attention=True)
             pooled = []
@@ -173,7 +176,7 @@ def _merged(network: nn.Module, maps: AttentionMaps) -> AttentionMaps:
 
 def _abreast(network: nn.Module) -> list[int]:
     """How many attentions each block has: timm's parallel ones list them; none where there are no blocks."""
-    blocks: Any = getattr(_uncompiled(network), "blocks", None)
+    blocks: Any = getattr(inner(_uncompiled(network)), "blocks", None)
     if not isinstance(blocks, Sequence | nn.ModuleList | nn.Sequential):
         return []
     return [len(getattr(block, "attns", (block,))) for block in blocks]

@@ -16,6 +16,7 @@ from vit_vs_cnn.inspection.attention_weights import chosen_classes, has_attentio
 from vit_vs_cnn.inspection.layout import Classes, Images
 from vit_vs_cnn.models.attention_network import AttentionNetwork
 from vit_vs_cnn.models.recording import as_evaluated, recorded_calls
+from vit_vs_cnn.models.resized import inner
 from vit_vs_cnn.models.resnet import ResNet
 
 
@@ -98,7 +99,8 @@ def feature_layer(network: nn.Module, images: Images) -> nn.Module:
     Raises:
         InputError: the network is a transformer, or gives none.
     """
-    trunk = network.network if isinstance(network, AttentionNetwork) else network
+    trunk = inner(network)
+    trunk = trunk.network if isinstance(trunk, AttentionNetwork) else trunk
     if isinstance(trunk, ResNet):
         return trunk.stages
     kind = type(network).__name__

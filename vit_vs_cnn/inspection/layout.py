@@ -8,6 +8,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.models.resized import ResizedInput
 from vit_vs_cnn.models.vit import VisionTransformer
 
 #: Normalised, as a network takes them.
@@ -51,6 +52,8 @@ def layout_of(network: nn.Module, image_size: tuple[int, int]) -> TokenLayout:
     Arguments:
         image_size: (rows, cols) of the images at hand, for models that take several.
     """
+    if isinstance(network, ResizedInput):
+        return layout_of(network.network, network.image_size)
     if isinstance(network, VisionTransformer):
         return TokenLayout(network.grid_size, network.extra_tokens, "class" if network.pool == "class" else "mean")
     kind = type(network).__name__

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.layout import Images
 from vit_vs_cnn.models.recording import as_evaluated, recorded_calls
+from vit_vs_cnn.models.resized import inner
 from vit_vs_cnn.models.vit import VisionTransformer
 
 
@@ -23,12 +24,13 @@ def residual_shares(network: nn.Module, images: Images) -> list[Float[Tensor, "b
     Arguments:
         network: our Vision Transformer, or one of timm's whose blocks add ``drop_path1(...)`` of their attention.
     """
-    network = getattr(network, "_orig_mod", network)
+    whole = getattr(network, "_orig_mod", network)
+    network = inner(whole)
     blocks, branches = _places(network)
     numbered = {f"stream {number}": block for number, block in enumerate(blocks)}
     numbered |= {f"branch {number}": branch for number, branch in enumerate(branches)}
-    with torch.no_grad(), as_evaluated(network), recorded_calls(numbered) as calls:
-        network(images)
+    with torch.no_grad(), as_evaluated(whole), recorded_calls(numbered) as calls:
+        whole(images)
     seen = {call.name: call for call in calls}
     shares = []
     for number, block in enumerate(blocks):

@@ -1,5 +1,7 @@
 """What a network computes of an image before its last map: the features that it is classified by."""
 
+from typing import Any
+
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -24,6 +26,21 @@ def classifier_of(network: nn.Module, num_classes: int) -> nn.Linear | None:
     linear = [module for module in network.modules() if isinstance(module, nn.Linear)]
     fitting = [module for module in linear if module.out_features == num_classes]
     return next((module for module in fitting if module is named), fitting[-1] if fitting else None)
+
+
+def new_head(like: Tensor, num_classes: int, num_features: int | None = None) -> Any:
+    """A linear head for so many classes, its weights normal of std 0.02 and its biases zero; the identity for none.
+
+    Arguments:
+        like: a tensor of the network: the head has its type and device.
+        num_features: what the head reads; the length of ``like`` if None.
+    """
+    if not num_classes:
+        return nn.Identity()
+    head = nn.Linear(num_features or like.numel(), num_classes, device=like.device, dtype=like.dtype)
+    nn.init.normal_(head.weight, std=0.02)
+    nn.init.zeros_(head.bias)
+    return head
 
 
 def logits_and_features(network: nn.Module, images: Images, classifier: nn.Linear) -> tuple[Logits, Features]:

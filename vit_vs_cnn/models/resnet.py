@@ -1,10 +1,13 @@
 """The residual network, as it is built for 32 x 32 images."""
 
+from typing import Any
+
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.shapes import Images, Logits
+from vit_vs_cnn.models.features import new_head
 
 
 class BasicBlock(nn.Module):
@@ -126,6 +129,36 @@ class ResNet(nn.Module):
             if zero_init_residual and isinstance(module, BasicBlock):
                 nn.init.zeros_(module.norm2.weight)
 
+    @property
+    def num_features(self) -> int:
+        """Channels of the last stage, which the head reads; with ``get_classifier`` and the rest, timm's protocol."""
+        block: Any = self.stages[-1]
+        return block[-1].norm2.num_features
+
+    @property
+    def pretrained_cfg(self) -> dict[str, Any]:
+        """What timm asks a model for: the name of its head."""
+        return {"num_classes": self.num_classes, "classifier": "head", "first_conv": "stem.0"}
+
+    def get_classifier(self) -> nn.Module:
+        """The linear head."""
+        return self.head
+
+    def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
+        """A new head, drawn anew; none for 0 classes, and the model gives features.
+
+        Raises:
+            ValueError: ``global_pool`` asks for another pool than the mean.
+        """
+        if global_pool not in (None, "avg"):
+            raise ValueError(f"a ResNet has the mean of its features (avg), not global_pool={global_pool!r}")
+        self.num_classes = num_classes
+        self.head = new_head(next(self.parameters()), num_classes, self.num_features)
+
+    def group_matcher(self, coarse: bool = False) -> dict[str, str]:
+        """Which parameters form a layer, in timm's words: the stem, each block or stage, and the head behind them."""
+        return {"stem": r"^stem", "blocks": r"^stages\.(\d+)" if coarse else r"^stages\.(\d+)\.(\d+)"}
+
     def no_weight_decay(self) -> set[str]:
         """No parameter by name: biases and norms are known by their one dimension."""
         return set()
@@ -134,8 +167,15 @@ class ResNet(nn.Module):
         """The feature maps after the last stage, before the mean."""
         return self.stages(self.stem(images))
 
+    def forward_head(
+        self, features: Float[Tensor, "batch features feature_rows feature_cols"], pre_logits: bool = False
+    ) -> Logits:
+        """The mean over all places, and the logits of it; without the last with ``pre_logits``, as timm calls it."""
+        pooled = features.mean(dim=(2, 3))
+        return pooled if pre_logits else self.head(pooled)
+
     def forward(self, images: Images) -> Logits:
-        return self.head(self.forward_features(images).mean(dim=(2, 3)))
+        return self.forward_head(self.forward_features(images))
 
 
 def _stage(in_channels: int, out_channels: int, blocks: int, stride: int, projection: bool) -> nn.Sequential:

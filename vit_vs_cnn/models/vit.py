@@ -1,7 +1,7 @@
 """The Vision Transformer."""
 
 import copy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -14,6 +14,7 @@ from vit_vs_cnn.attention.multihead import NORM_EPS, MultiHeadAttention
 from vit_vs_cnn.attention.positions import ConditionalPosition, LearnedPosition, SinusoidalPosition, sincos_2d_encoding
 from vit_vs_cnn.attention.shapes import Images, Logits, Sizes, Tokens, TokenWeights
 from vit_vs_cnn.models.encoder import Encoder
+from vit_vs_cnn.models.features import new_head
 from vit_vs_cnn.models.patch_embedding import PatchEmbedding
 from vit_vs_cnn.models.timm.weights import read_timm
 from vit_vs_cnn.models.vit_layers import WindowSize, additive_position, attention_layers, check_initialisation
@@ -218,6 +219,38 @@ class VisionTransformer(nn.Module):
                 assert isinstance(self.position, LearnedPosition | SinusoidalPosition)
                 initialise_impulse(attention, self.position.encoding, self.grid_size)
 
+    @property
+    def num_features(self) -> int:
+        """Width of what the head reads; with ``get_classifier`` and the rest, timm's protocol."""
+        return self.norm.weight.numel()
+
+    @property
+    def pretrained_cfg(self) -> dict[str, Any]:
+        """What timm asks a model for: the images that it takes, and the name of its head."""
+        shape = (self.patch_embedding.in_channels, *self.image_size)
+        return {"input_size": shape, "num_classes": self.num_classes, "classifier": "head"}
+
+    def get_classifier(self) -> nn.Module:
+        """The linear head."""
+        return self.head
+
+    def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
+        """A new head, drawn anew; none for 0 classes, and the model gives features.
+
+        Raises:
+            ValueError: ``global_pool`` asks for another pool than the model has.
+        """
+        if global_pool not in (None, self.pool, {"class": "token", "mean": "avg"}[self.pool]):
+            raise ValueError(f'the model has pool="{self.pool}", which does not change; global_pool={global_pool!r}')
+        self.num_classes, self.head = num_classes, new_head(self.norm.weight, num_classes)
+
+    def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
+        """Which parameters form a layer, in timm's words: the stem, each block, and the head behind them."""
+        return {
+            "stem": r"^(?:class_token|position|patch_embedding|encoder\.conditional)",
+            "blocks": [(r"^encoder\.blocks\.(\d+)", None), (r"^norm", (99999,))],
+        }
+
     def no_weight_decay(self) -> set[str]:
         """Names of the parameters that stand for a place or a token, not for a map: these must not decay."""
         return {name for name, _ in self.named_parameters() if name.endswith(PLACES_AND_TOKENS)}
@@ -248,12 +281,11 @@ class VisionTransformer(nn.Module):
             tokens = self.dropout(tokens)
         return self.encoder(tokens, return_weights=return_attention)
 
-    def forward_head(self, tokens: Tokens) -> Logits:
-        """Pool, norm and classify."""
-        if self.pool == "class":
-            return self.head(self.norm(tokens[:, 0]))
+    def forward_head(self, tokens: Tokens, pre_logits: bool = False) -> Logits:
+        """Pool, norm and classify; without the last with ``pre_logits``, as timm calls it."""
         patches = tokens[:, self.extra_tokens :] if self.extra_tokens else tokens
-        return self.head(self.norm(patches.mean(dim=1)))
+        features = self.norm(tokens[:, 0] if self.pool == "class" else patches.mean(dim=1))
+        return features if pre_logits else self.head(features)
 
     def forward(self, images: Images, return_attention: bool = False) -> Logits | tuple[Logits, list[TokenWeights]]:
         """Logits; with ``return_attention`` also the attention weights of every layer, the first layer first.

@@ -1,7 +1,14 @@
 """Data-size regimes: who is ahead with how many images, and what more data would change."""
 
 from vit_vs_cnn.regimes.analysis import Analysis, Pair, analyse
-from vit_vs_cnn.regimes.answer import answer, display_name, failures_line, headline, multiplier_line
+from vit_vs_cnn.regimes.answer import (
+    answer,
+    display_name,
+    failures_line,
+    headline,
+    multiplier_line,
+    pretraining_sentences,
+)
 from vit_vs_cnn.regimes.comparison import SizedComparison
 from vit_vs_cnn.regimes.convergence import Convergence
 from vit_vs_cnn.regimes.crossing import Crossing
@@ -32,5 +39,6 @@ __all__ = [
     "headline",
     "load_correct",
     "multiplier_line",
+    "pretraining_sentences",
     "results_of_table",
 ]

@@ -20,6 +20,7 @@ from vit_vs_cnn.regimes.measurements import in_order, measurements_of
 from vit_vs_cnn.regimes.multiplier import Multiplier, leader, multipliers, where_they_stand
 from vit_vs_cnn.regimes.networks import Network, networks_of, same_steps
 from vit_vs_cnn.regimes.power_laws import PowerLaw, fit_draws, models_for, power_laws
+from vit_vs_cnn.regimes.pretraining import Worth, worth_of
 from vit_vs_cnn.runs.design import Design
 from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
@@ -86,6 +87,7 @@ class Analysis:
         curves: one for each contender.
         laws: both models for each contender, as far as it has more sizes than they have parameters.
         pairs: of all contenders that have a size and a seed in common.
+        worth: pretrained networks beside the same ones from scratch.
         frontier: accuracy against each cost that is known for all.
         warnings: what a reader must know first, a sentence each.
         resamples: how many there were.
@@ -106,6 +108,7 @@ class Analysis:
     curves: tuple[LearningCurve, ...]
     laws: tuple[PowerLaw, ...]
     pairs: tuple[Pair, ...]
+    worth: tuple[Worth, ...]
     frontier: tuple[FrontierPoint, ...]
     warnings: tuple[str, ...]
     resamples: int
@@ -170,6 +173,7 @@ def analyse(
         curves=tuple(curves),
         laws=tuple(laws),
         pairs=tuple(_pairs(drawn, judged, budgets, convergence)),
+        worth=tuple(worth_of(ordered, measured)),
         frontier=tuple(cost_frontier(ordered, curves, ahead)),
         warnings=(
             *(f"{told}." for told in few_classes),

@@ -35,7 +35,8 @@ def answer(analysis: Analysis, *, names: Mapping[str, str] | None = None, own_im
     compared = introduction(networks[pair.ahead], networks[pair.behind], plain)
     first = _first_sentence(analysis, pair, called, own_images)
     sentences = [first if compared is None else f"{compared}: {first[0].lower()}{first[1:]}"]
-    return " ".join([*sentences, *_budgets_sentence(pair), _second_sentence(analysis, pair, called)])
+    sentences += [*_budgets_sentence(pair), _second_sentence(analysis, pair, called)]
+    return " ".join([*sentences, *pretraining_sentences(analysis, names)])
 
 
 def display_name(contender: str, names: Mapping[str, str] | None = None) -> str:
@@ -44,11 +45,17 @@ def display_name(contender: str, names: Mapping[str, str] | None = None) -> str:
 
 
 def headline(analysis: Analysis) -> Pair | None:
-    """The best contender at the largest size, and the one next to it; None if nothing can be compared."""
+    """The best contender at the largest size, and the one next to it; None if nothing can be compared.
+
+    Where some are pretrained, the one next to it is of another model: which network to take is what is asked.
+    """
     largest = max((pair.at_largest.size for pair in analysis.pairs), default=0)
     at_largest = {c.contender: c.points[-1].accuracy.value for c in analysis.curves if c.points[-1].size == largest}
     ranked = sorted(at_largest, key=lambda name: -at_largest[name])
     candidates = [pair for pair in analysis.pairs if pair.at_largest.size == largest]
+    if analysis.worth:
+        model = {network.contender: network.architecture for network in analysis.networks}
+        candidates = [pair for pair in candidates if model[pair.ahead] != model[pair.behind]] or candidates
     return min(candidates, key=lambda pair: sorted((ranked.index(pair.ahead), ranked.index(pair.behind))), default=None)
 
 
@@ -114,6 +121,36 @@ def at_equal_costs(pair: Pair, leader: str, behind: str) -> tuple[bool, str]:
         else:
             found.append(f", and {behind} had {1 / ratio:.2g} times the {name}")
     return True, at_equal + "".join(found)
+
+
+def pretraining_sentences(analysis: Analysis, names: Mapping[str, str] | None = None) -> list[str]:
+    """What pretraining was worth to the contenders of the answer, and whether it changes who is ahead."""
+    pair = headline(analysis)
+    if pair is None or not analysis.worth:
+        return []
+    found = []
+    for name in (pair.ahead, pair.behind):
+        told = [one for one in analysis.worth if one.pretrained == name and one.more_than is not None]
+        if told:
+            best = max(told, key=lambda one: ((one.more_than or 0) / one.size, -one.size))
+            found.append(
+                f"With {best.size:,} images {called_by(name, names)} does better than "
+                f"{called_by(best.scratch, names)}, from scratch, with {best.more_than:,}."
+            )
+    return [*found, *_order_by_way(analysis, names)]
+
+
+def _order_by_way(analysis: Analysis, names: Mapping[str, str] | None) -> list[str]:
+    """Who is ahead at the largest size among networks that came to the task in the same way, in one sentence."""
+    ways = {network.contender: network.way for network in analysis.networks}
+    told = []
+    for pair in analysis.pairs:
+        if (way := ways[pair.ahead]) is None or way != ways[pair.behind]:
+            continue
+        one = pair.at_largest
+        ahead = f"{called_by(one.leader, names)} is ahead" if one.verdict == "ahead" else one.verdict
+        told.append(f"{way}: {ahead}")
+    return [f"At the largest size, {'; '.join(told)}."] if len(told) > 1 else []
 
 
 def _budgets_sentence(pair: Pair) -> list[str]:

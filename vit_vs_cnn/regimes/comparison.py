@@ -43,7 +43,7 @@ def comparisons(
         _comparison(measured, names, size, results, design)
         for names in itertools.combinations(measured.contenders, 2)
         for size in measured.sizes
-        if _shared(measured, names, size, None).any()
+        if (design is None or design.compares(*names)) and _shared(measured, names, size, None).any()
     ]
     return judged(found, [one.key for one in found], design)
 

@@ -24,6 +24,8 @@ class Network:
         macs: multiply-accumulates of one image, at the image size at hand.
         start: what it was trained from.
         budget: of a run.
+        way: how it came to its task: from scratch, as a linear probe, fine-tuned.
+        architecture: the same for contenders of one model.
     """
 
     contender: str
@@ -32,6 +34,8 @@ class Network:
     macs: int | None
     start: str | None
     budget: str | None
+    way: str | None = None
+    architecture: str | None = None
 
     def text(self, called: str) -> str:
         """``a 0.08M ResNet-8``, with what its contender is called where the model does not say it."""
@@ -60,6 +64,8 @@ def _network(contender: str, result: Result) -> Network:
         macs=result.get("macs"),
         start=_start(result, model if isinstance(model, Mapping) else {}),
         budget=_budget(result),
+        way=result.get("way"),
+        architecture=result.get("architecture"),
     )
 
 
@@ -77,8 +83,11 @@ def model_name(model: Mapping[str, Any]) -> str:
 
 def _start(result: Result, model: Mapping[str, Any]) -> str | None:
     """What it began with, where that is known: the weights of a class of the user's own may come from anywhere."""
+    probed = result.get("tune") == "head"
+    if known := result.get("pretrained"):
+        return f"{'a linear probe of' if probed else 'fine-tuned from'} {known}"
     if result.get("starts_from"):
-        return f"starting from {result['starts_from']}"
+        return f"{'a linear probe of' if probed else 'starting from'} {result['starts_from']}"
     if model.get("checkpoint_path"):
         return f"starting from {model['checkpoint_path']}"
     name = str(model.get("name", ""))

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from vit_vs_cnn.attention.positions import position_similarity
 from vit_vs_cnn.inspection.attention_weights import AttentionMaps
 from vit_vs_cnn.inspection.look import NetworkMaps
+from vit_vs_cnn.models.resized import inner
 from vit_vs_cnn.models.vit import VisionTransformer
 from vit_vs_cnn.reporting.drawing import plain_axes, plot_distances
 from vit_vs_cnn.reporting.style import COLOUR_MAP, looks
@@ -64,7 +65,7 @@ def distances_by_depth(networks: Sequence[NetworkMaps], image_size: tuple[int, i
 
 def position_figure(network: nn.Module, title: str) -> Figure | None:
     """Cosine similarity of each patch's position with all others'; None where no position is added to the tokens."""
-    found = _position(network)
+    found = _position(inner(network))
     if found is None:
         return None
     encoding, grid_size = found
@@ -81,7 +82,7 @@ def filter_figure(network: nn.Module, title: str) -> Figure | None:
     Reference: Dosovitskiy et al. 2021, figure 7 (left).
     Differs: the filters of a convolution are drawn as they are.
     """
-    filters = _first_filters(network)
+    filters = _first_filters(inner(network))
     if filters is None or filters.shape[1] not in (1, 3):
         return None
     few = filters.shape[2] * filters.shape[3] <= 9

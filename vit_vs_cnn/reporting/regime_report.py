@@ -21,6 +21,7 @@ from vit_vs_cnn.regimes import (
     failures_line,
     findings_of,
     multiplier_line,
+    pretraining_sentences,
 )
 from vit_vs_cnn.regimes.findings import recorded_results
 from vit_vs_cnn.regimes.recommendation import recommendation
@@ -216,6 +217,10 @@ def _tell(document: Document, analysis: Analysis, notes: Sequence[str], images: 
         document.section("Before you read on", Bullets(told))
     part("Who is ahead", "", tables.differences_table(analysis))
     limits = [] if analysis.same_steps is None else [Text(analysis.same_steps)]
+    if analysis.worth:
+        sentences = pretraining_sentences(analysis)
+        told = [Text(" ".join(sentences))] if sentences else []
+        part("What pretraining is worth", "", *told, tables.worth_table(analysis), tables.ways_table(analysis))
     part("Learning curves", "learning_curves difference", *limits, tables.curves_table(analysis))
     part("Image by image", "", *images)
     costs = (tables.equal_cost_table(analysis), tables.frontier_table(analysis))

@@ -63,6 +63,45 @@ def convergence_table(analysis: Analysis) -> Table:
     return Table(title, columns, rows, "convergence", part_by="n")
 
 
+def worth_table(analysis: Analysis) -> Table:
+    """What every pretrained network does with so many images, and how many it would need from scratch."""
+    accuracy = {(curve.contender, p.size): p.accuracy for curve in analysis.curves for p in curve.points}
+    rows = [
+        [
+            display_name(one.pretrained),
+            one.way,
+            f"{one.size:,}",
+            *_percent(accuracy[one.pretrained, one.size]),
+            *([""] * 3 if one.size not in one.differences else _percent(one.differences[one.size], sign=True)),
+            one.text,
+        ]
+        for one in analysis.worth
+    ]
+    title = "What pretraining is worth: the same network from scratch, with the same seeds, subsets and test images"
+    columns = ["contender", "way", "n", "accuracy, %", "from", "to", "over scratch, points", "low", "high"]
+    note = (
+        "Images from scratch: more than a size at which the one from scratch is below by the whole 95 % interval of "
+        "the difference, fewer than one at which it is above. Each interval is for itself, not corrected for their "
+        "number."
+    )
+    return Table(title, [*columns, "images from scratch"], rows, "pretraining", note=note)
+
+
+def ways_table(analysis: Analysis) -> Table:
+    """Who is ahead among networks that came to the task in the same way."""
+    ways = {network.contender: network.way for network in analysis.networks}
+    rows = []
+    for pair in analysis.pairs:
+        if (way := ways[pair.ahead]) is None or way != ways[pair.behind]:
+            continue
+        rows += [
+            [way, f"{c.size:,}", display_name(c.leader), *_percent(c.lead, sign=True), c.verdict]
+            for c in pair.comparisons
+        ]
+    columns = ["way", "n", "higher accuracy", "by points", "from", "to", "verdict"]
+    return Table("Who is ahead, by the way to the task", columns, rows, "ways", part_by="way")
+
+
 def differences_table(analysis: Analysis) -> Table:
     """Every pair at every size, and what may be said of it."""
     rows = []

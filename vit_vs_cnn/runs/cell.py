@@ -3,10 +3,10 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -14,10 +14,7 @@ from vit_vs_cnn.config import parsing as typed
 from vit_vs_cnn.config.experiment import Budget, Contender, Experiment, experiment_from_dict, hash_of, read_config
 from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.files import write_text
-from vit_vs_cnn.plain import check_plain
-
-if TYPE_CHECKING:
-    from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.plain import Plain, check_plain
 
 #: What every result has; a file that lacks one of these is not a result.
 RESULT_KEYS = ("cell", "contender", "train_size", "seed", "scored_on", "scored_images", "accuracy", "data")
@@ -32,6 +29,7 @@ class Cell:
         budget: how long it trains; one, of those of the protocol.
         seed: of subset, order, augmentation and initialisation.
         fingerprint: of the images that the subset is drawn from, and of those it is scored on.
+        weights: by contender, what stands for the pretrained weights that it begins with (``Pretrained.identity``).
     """
 
     experiment: Experiment
@@ -41,6 +39,7 @@ class Cell:
     seed: int
     fingerprint: str
     world_size: int = 1
+    weights: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -54,6 +53,7 @@ class Cell:
             fingerprint=self.fingerprint,
             world_size=self.world_size,
             starts_from=hash_of(start.identity) if isinstance(start, Cell) else start and hash_of_file(start),
+            weights=self.weights.get(self.contender),
         )
 
     @cached_property
@@ -139,6 +139,7 @@ class Cell:
             "seed": self.seed,
             "fingerprint": self.fingerprint,
             "world_size": self.world_size,
+            **({"weights": {name: dict(one) for name, one in self.weights.items()}} if self.weights else {}),
         }
         return {"experiment": self.experiment.to_dict(), "cell": cell}
 
@@ -179,8 +180,11 @@ class _Said:
     fingerprint: str
     world_size: int = 1
     budget: Budget | None = None
+    weights: Plain = field(default_factory=Plain)
 
     def __post_init__(self) -> None:
+        if not all(isinstance(one, Mapping) for one in self.weights.values()):
+            raise InputError("weights must be names with values, for each contender that has some")
         if self.train_size < 1 or self.world_size < 1:
             raise InputError("train_size and world_size must be at least 1")
         if self.budget is not None and len(self.budget.amounts) > 1:
@@ -212,36 +216,6 @@ def budget_of(result: Mapping[str, Any]) -> Budget | None:
         return Budget.of_text(str(text))
     told = (result.get("identity") or {}).get("budget")
     return None if told is None else typed.build(Budget, told, where=f"result {result.get('cell')}: budget")
-
-
-def grid(experiment: Experiment, pool: "Pool", *, world_size: int) -> list[Cell]:
-    """All cells, the contenders of one size, budget and seed side by side, each behind the one that it starts from.
-
-    Raises:
-        InputError: a training size that the images do not allow.
-    """
-    fingerprint = pool.fingerprint(with_test=experiment.protocol.scored_on == "test")
-    sizes = [pool.resolve(size) for size in experiment.protocol.train_sizes]
-    _check_all_has_one_name(experiment, sizes)
-    return [
-        Cell(experiment, contender, size, budget, seed, fingerprint, world_size)
-        for size in sorted(set(sizes))
-        for budget in experiment.protocol.budget.each()
-        for seed in experiment.protocol.seeds
-        for contender in experiment.in_order()
-    ]
-
-
-def _check_all_has_one_name(experiment: Experiment, sizes: list[int]) -> None:
-    """What is different at ``all`` has no place where a number names that size, too."""
-    if len(set(sizes)) == len(sizes):
-        return
-    for name, contender in experiment.contenders.items():
-        if "all" in contender.by_size:
-            raise InputError(
-                f"contenders.{name}.by_size: all is {max(sizes)} here, which protocol.train_sizes names already; "
-                "write the number, and name the size once"
-            )
 
 
 def hash_of_file(path: Path) -> str:

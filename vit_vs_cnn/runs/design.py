@@ -1,8 +1,8 @@
 """What is settled before anybody looks: which comparison decides, over how many seeds, and how close is equal."""
 
 import dataclasses
+import itertools
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ class Design:
         seeds: planned, in the order in which they are looked at.
         on_the_way: whether verdicts are given before all of them are there.
         contenders, train_sizes: of the grid.
+        pairs: of contenders that are compared; None for all with all.
         size, pair: the primary comparison; None where there is but one contender.
         equivalence_points: contenders closer than these points are equivalent.
         budget: the longest, with which contenders are compared; empty where older versions did not note it.
@@ -46,6 +47,7 @@ class Design:
     pair: tuple[str, str] | None
     equivalence_points: float
     budget: str = ""
+    pairs: tuple[tuple[str, str], ...] | None = None
     departures: tuple[str, ...] = ()
 
     @property
@@ -61,6 +63,10 @@ class Design:
     def other_budget(self) -> str | None:
         """That what is compared now was trained with another budget than was settled, which no verdict can go by."""
         return next((told for told in self.departures if told.startswith(f"{LONGEST} ")), None)
+
+    def compares(self, first: str, second: str) -> bool:
+        """Whether two contenders are compared."""
+        return self.pairs is None or {first, second} in [{*pair} for pair in self.pairs]
 
     def terms(self, there: Sequence[int], obstacle: str | None) -> Terms:
         """On what terms two contenders are compared that have these seeds in common, those beyond the plan included."""
@@ -85,7 +91,8 @@ def judged(family: Sequence[Compared], keys: Sequence[Key], design: Design | Non
     """
     if design is None:
         return corrected(family)
-    pairs = math.comb(len({*design.contenders, *(name for key in keys for name in key[:2])}), 2)
+    names = sorted({*design.contenders, *(name for key in keys for name in key[:2])})
+    pairs = sum(design.compares(*pair) for pair in itertools.combinations(names, 2))
     count = max(1, pairs * len({*design.train_sizes, *(size for *_, size in keys)}))
     wanted = None if design.pair is None else ({*design.pair}, design.size)
     first = next((i for i, key in enumerate(keys) if ({*key[:2]}, key[2]) == wanted), None)
@@ -111,7 +118,8 @@ def design_of(experiment: Experiment, sizes: Mapping[int | str, int]) -> Design:
         if size not in sizes.values():
             named = ", ".join(map(str, sizes))
             raise InputError(f"protocol.primary.train_size: {size} is none of protocol.train_sizes ({named})")
-    names = primary.contenders or list(experiment.contenders)[:2]
+    pairs = protocol.pairs
+    names = primary.contenders or (pairs[0] if pairs else list(experiment.contenders)[:2])
     return Design(
         seeds=protocol.planned_seeds,
         on_the_way=protocol.looks_on_the_way,
@@ -121,6 +129,7 @@ def design_of(experiment: Experiment, sizes: Mapping[int | str, int]) -> Design:
         pair=(names[0], names[1]) if len(names) > 1 else None,
         equivalence_points=protocol.equivalence_points,
         budget=protocol.budget.largest.text,
+        pairs=None if pairs is None else tuple((pair[0], pair[1]) for pair in pairs),
     )
 
 
@@ -168,6 +177,7 @@ def _kept(old: Design, new: Design) -> Design:
             ("pair", "the pair of the primary comparison"),
             ("equivalence_points", "the margin of equivalence"),
             ("budget", LONGEST),
+            ("pairs", "which contenders are compared"),
         )
         if getattr(old, name) not in ("", getattr(new, name))
     ]
@@ -194,6 +204,8 @@ def read_design(folder: Path) -> Design | None:
         built: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
         }
+        if built.get("pairs") is not None:
+            built["pairs"] = tuple((str(one), str(other)) for one, other in built["pairs"])
         return _checked(Design(**built))
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{path} is not the design of an experiment: {error}") from error

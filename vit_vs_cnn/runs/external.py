@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,7 @@ def timm_network(
         torch.manual_seed(derive_seed("outside", name))
         network = build_network({"name": name}, num_classes=num_classes, image_shape=image_shape, where=where).eval()
     if weights is not None:
-        load_weights(network, _read_weights(weights), says=f"{where}: the weights do not fit")
+        load_weights(network, as_timm_reads(network, read_weights(weights)), says=f"{where}: the weights do not fit")
     check_logits(network, image_shape, num_classes=num_classes, where=where)
     record: Any = getattr(network, "pretrained_cfg", None) or {}
     mean, std = (record.get(key, (0.5,)) if channels == 3 else (0.5,) for key in ("mean", "std"))
@@ -44,7 +46,31 @@ def timm_network(
     return network, About({"name": name}, class_names, image_shape, mean, std)
 
 
-def _read_weights(path: Path) -> dict[str, Tensor]:
+def as_timm_reads(network: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights for a model of timm's as timm itself takes them: positions resized to its images, old names renamed, the
+    first convolution for other channels. For any other network they are as they are.
+    """
+    state = dict(weights)
+    if not type(network).__module__.startswith("timm."):
+        return state
+    from timm.models import adapt_input_conv
+
+    own_filter = getattr(sys.modules[type(network).__module__], "checkpoint_filter_fn", None)
+    state = state if own_filter is None else own_filter(state, network)
+    first = (getattr(network, "pretrained_cfg", None) or {}).get("first_conv")
+    for name in [first] if isinstance(first, str) else list(first or ()):
+        theirs, own = state.get(f"{name}.weight"), network.get_parameter(f"{name}.weight")
+        if theirs is not None and theirs.ndim == own.ndim == 4 and theirs.shape[1] != own.shape[1]:
+            state[f"{name}.weight"] = adapt_input_conv(own.shape[1], theirs)
+    return state
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The weights of a .safetensors or .pth file by name, however deep programs have put them in it.
+
+    Raises:
+        InputError: no such file, damaged, or carrying more than tensors and plain values.
+    """
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file

@@ -16,13 +16,17 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models import create_model
 from vit_vs_cnn.models.attention_network import AttentionNetwork
 from vit_vs_cnn.models.cost import shadow_pass
+from vit_vs_cnn.models.patch_embedding import rows_and_cols
 from vit_vs_cnn.models.presets import PRESETS
 from vit_vs_cnn.models.registry import ATTENTION_PREFIX
-from vit_vs_cnn.training.checkpoints import About, read_about
+from vit_vs_cnn.models.resized import ResizedInput, inner
+from vit_vs_cnn.training.checkpoints import FETCHING, About, read_about
 
 #: Widths and numbers of classes up to this are usual; more layers than these nobody trains.
 USUAL, MOST_LAYERS = 4096, 2000
 GIVEN_BY_THE_DATA = {"image_size", "in_channels", "num_classes"}
+#: Options of any model: the size that its images are brought to, and how.
+RESIZING = {"input_size", "interpolation", "crop_pct"}
 
 
 @runtime_checkable
@@ -40,25 +44,29 @@ def build_network(
     num_classes: int,
     image_shape: tuple[int, int, int],
     where: str,
-    trust: bool = False,
+    trust: bool | str = False,
 ) -> nn.Module:
-    """The network of a ``model`` block, for the images at hand.
+    """The network of a ``model`` block, for the images at hand; with ``input_size`` one that resizes them.
 
     Arguments:
         image_shape: channels, rows and columns of the images.
-        trust: whether a class that the block names may be imported: it was named by who gave the command.
+        trust: whether a class that the block names may be imported, as who gave the command named it; or which one.
 
     Raises:
         InputError: an unknown name or option, a value of the wrong type, one that the network refuses, a class without
             ``trust``; ``where`` is the block's place in the config.
     """
+    if RESIZING & model.keys():
+        return _resizing(model, num_classes, image_shape, where, trust)
     if "class_path" in model:
-        if not trust:
+        if trust not in (True, model["class_path"]):
             raise InputError(f"{where}: the class {model['class_path']} is not imported unless --trust says so")
         return _custom(model, where)
     options = {key: value for key, value in model.items() if key != "name"}
     if given := GIVEN_BY_THE_DATA & options.keys():
         raise InputError(f"{where}.{min(given)} follows from the data and can't be set here")
+    if given := FETCHING & options.keys():
+        raise InputError(f"{where}.{min(given)}: trained weights come by contenders.NAME.weights, with hub or a file")
     options = _typed_options(model["name"], options, where)
     shape = {"num_classes": num_classes, "image_size": image_shape[1:], "in_channels": image_shape[0]}
     _check_bounds(model["name"], {**options, **shape}, where)
@@ -67,6 +75,23 @@ def build_network(
     except Exception as error:  # timm's models refuse settings in many ways, memory that is not there among them
         said = " ".join(str(error).split())[:500] or type(error).__name__
         raise InputError(f"{where}: {said}") from error
+
+
+def _resizing(
+    model: Mapping[str, Any], num_classes: int, image_shape: tuple[int, int, int], where: str, trust: bool | str
+) -> ResizedInput:
+    """A network for images of the size that the block names, with what resizes those at hand."""
+    if "input_size" not in model:
+        raise InputError(f"{where}: {', '.join(sorted(RESIZING & model.keys()))} go with input_size alone")
+    rest = {key: value for key, value in model.items() if key not in RESIZING}
+    how = {key: value for key, value in model.items() if key in RESIZING and key != "input_size"}
+    try:
+        size = rows_and_cols("input_size", model["input_size"])
+        shape = (image_shape[0], *size)
+        network = build_network(rest, num_classes=num_classes, image_shape=shape, where=where, trust=trust)
+        return ResizedInput(network, size, **how)
+    except (ValueError, TypeError) as error:
+        raise error if isinstance(error, InputError) else InputError(f"{where}: {error}") from error
 
 
 def _check_bounds(name: str, options: dict[str, Any], where: str) -> None:
@@ -141,6 +166,7 @@ def start_from(network: nn.Module, trained: nn.Module, *, where: str) -> None:
     Raises:
         InputError: they do not fit; ``where`` is the place in the config that asks for it.
     """
+    network, trained = inner(network), inner(trained)
     if not isinstance(network, TakesOver):
         load_weights(network, trained.state_dict(), says=f"{where}: the weights do not fit")
         return
@@ -159,11 +185,11 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor], *, says: str
     try:
         network.load_state_dict(weights)
     except RuntimeError as error:
-        why = _misfit(network.state_dict(), weights) or " ".join(str(error).split())[:300]
+        why = misfit(network.state_dict(), weights) or " ".join(str(error).split())[:300]
         raise InputError(f"{says}: {why}") from error
 
 
-def _misfit(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str:
+def misfit(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str:
     """What does not fit, in words; nothing where all does."""
     reshaped = [name for name in own if name in weights and own[name].shape != weights[name].shape]
     wrong = {
@@ -189,11 +215,11 @@ def _custom(model: Mapping[str, Any], where: str) -> nn.Module:
         raise InputError(f"{where}: {' '.join(str(error).split())}") from error
 
 
-def network_of(checkpoint: Mapping[str, Any], path: Path, *, trust: bool = False) -> tuple[nn.Module, About]:
+def network_of(checkpoint: Mapping[str, Any], path: Path, *, trust: bool | str = False) -> tuple[nn.Module, About]:
     """The evaluated network of a checkpoint, and what the file says of it. Nothing that the file carries is executed.
 
     Arguments:
-        trust: whether a class that the file names may be imported, which is running what it asks for.
+        trust: whether a class that the file names may be imported, which is running what it asks for; or which one.
 
     Returns:
         images to logits, in evaluation mode, with the averaged weights where an average was kept.
@@ -213,7 +239,7 @@ def network_of(checkpoint: Mapping[str, Any], path: Path, *, trust: bool = False
 
 
 def _check_fit(
-    model: Mapping[str, Any], weights: Mapping[str, Tensor], where: str, shape: dict[str, Any], trust: bool
+    model: Mapping[str, Any], weights: Mapping[str, Tensor], where: str, shape: dict[str, Any], trust: bool | str
 ) -> None:
     """Tell what does not fit before memory is taken for it: on the meta device a network costs nothing."""
     for name, value in model.items():
@@ -224,8 +250,8 @@ def _check_fit(
             shadow = build_network(model, **shape, where=where, trust=trust)
     except InputError:  # it is told by the real one, unless only the meta device was refused
         return
-    if misfit := _misfit(shadow.state_dict(), weights):
-        raise InputError(f"{where} does not fit its own model: {misfit}")
+    if said := misfit(shadow.state_dict(), weights):
+        raise InputError(f"{where} does not fit its own model: {said}")
 
 
 def _evaluated(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

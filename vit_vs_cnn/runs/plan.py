@@ -1,49 +1,117 @@
-"""What follows from a cell before it runs."""
+"""What follows from a config before anything runs: its cells and, of each, the network and the steps."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
 
+from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.cost import count_parameters
+from vit_vs_cnn.models.resized import inner
 from vit_vs_cnn.runs.cell import Cell
-from vit_vs_cnn.runs.images import CellImages
+from vit_vs_cnn.runs.images import CellImages, Pool
 from vit_vs_cnn.runs.networks import build_network, check_logits, network_of
+from vit_vs_cnn.runs.pretrained import Pretrained, fit_weights, identities_of, pretrained_of
+from vit_vs_cnn.runs.seen import NOTHING, Seen, seen_of
 from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 
 
+def grid(experiment: Experiment, pool: Pool, *, world_size: int) -> list[Cell]:
+    """All cells, the contenders of one size, budget and seed side by side, each behind the one that it starts from.
+
+    Raises:
+        InputError: a training size that the images do not allow.
+    """
+    fingerprint = pool.fingerprint(with_test=experiment.protocol.scored_on == "test")
+    sizes = [pool.resolve(size) for size in experiment.protocol.train_sizes]
+    _check_all_has_one_name(experiment, sizes)
+    weights = identities_of(experiment)
+    return [
+        Cell(experiment, contender, size, budget, seed, fingerprint, world_size, weights)
+        for size in sorted(set(sizes))
+        for budget in experiment.protocol.budget.each()
+        for seed in experiment.protocol.seeds
+        for contender in experiment.in_order()
+    ]
+
+
+def _check_all_has_one_name(experiment: Experiment, sizes: list[int]) -> None:
+    """What is different at ``all`` has no place where a number names that size, too."""
+    if len(set(sizes)) == len(sizes):
+        return
+    for name, contender in experiment.contenders.items():
+        if "all" in contender.by_size:
+            raise InputError(
+                f"contenders.{name}.by_size: all is {max(sizes)} here, which protocol.train_sizes names already; "
+                "write the number, and name the size once"
+            )
+
+
 @dataclass(frozen=True)
 class Plan:
-    """What follows from a cell before it runs: its network and its budget in numbers."""
+    """What follows from a cell before it runs: its network and its budget in numbers.
+
+    Arguments:
+        model: the ``model`` block that the network is built from: that of the config, for the images at hand.
+        pretrained: the weights that it begins with; None for drawn ones, and those of ``starts_from``.
+        drawn: names of the weights besides the head that were drawn, though there are pretrained ones.
+    """
 
     network: nn.Module
     parameters: int
     macs: int
     steps: int
+    model: dict[str, Any]
+    pretrained: Pretrained | None = None
+    drawn: tuple[str, ...] = ()
+
+    @property
+    def normalisation(self) -> tuple[list[float], list[float]] | None:
+        """Mean and deviation that the pretrained weights came with; None for those of the training images."""
+        known = self.pretrained
+        return None if known is None or known.mean is None or known.std is None else (known.mean, known.std)
 
 
 def make_plan(cell: Cell, images: CellImages) -> Plan:
-    """Build the network from the cell's seed and turn the budget into steps.
+    """Build the network from the cell's seed, give it its pretrained weights, and turn the budget into steps.
 
     Raises:
-        InputError: a model that cannot be built, a batch size that does not divide.
+        InputError: a model that cannot be built, weights that do not fit, a batch size that does not divide.
     """
     contender = cell.recipe
     shape, num_classes = images.training.image_shape, images.training.num_classes
     place = f"contenders.{cell.contender}.model"
-    torch.manual_seed(derive_seed(cell.seed, "initialisation"))
+    pretrained, model = pretrained_of(cell.experiment, cell.contender), dict(contender.model)
+    if pretrained is not None:
+        model = pretrained.model(model, (shape[1], shape[2]))
+    torch.manual_seed(derive_seed(cell.seed, "initialisation"))  # behind reading weights, which is done but once
     trust = cell.experiment.trusted
-    network = build_network(contender.model, num_classes=num_classes, image_shape=shape, where=place, trust=trust)
+    network = build_network(model, num_classes=num_classes, image_shape=shape, where=place, trust=trust)
+    macs = check_logits(network, shape, num_classes=num_classes, where=place)
+    drawn: tuple[str, ...] = ()
+    if pretrained is not None and contender.weights is not None:
+        where = f"contenders.{cell.contender}.weights"
+        how = {"num_classes": num_classes, "partial": contender.weights.partial, "where": where}
+        drawn = fit_weights(inner(network), pretrained, **how)
+        _check_channels(pretrained, shape[0], where)
     try:
         contender.optimizer.build(network)  # before anything trains, not after the first contender has
     except InputError as error:
         raise InputError(f"contenders.{cell.contender}.{error}") from error
-    macs = check_logits(network, shape, num_classes=num_classes, where=place)
     batch_size = cell.experiment.protocol.batch_size
     steps = cell.budget.to_steps(batch_size=batch_size, train_images=len(images.training), macs=macs)
-    return Plan(network, count_parameters(network), macs, steps)
+    return Plan(network, count_parameters(network), macs, steps, model, pretrained, drawn)
+
+
+def _check_channels(pretrained: Pretrained, channels: int, where: str) -> None:
+    if pretrained.mean is not None and len(pretrained.mean) != channels:
+        raise InputError(
+            f"{where}: they take images of {len(pretrained.mean)} channels, and these have {channels}; mean and std "
+            "say how to normalise them"
+        )
 
 
 def starting_network(cell: Cell) -> nn.Module | None:
@@ -57,6 +125,34 @@ def starting_network(cell: Cell) -> nn.Module | None:
     path = cell.start_checkpoint
     if path is None:
         return None
-    contents = read_checkpoint(path)
-    is_known = isinstance(cell.start, Cell) and contents["vit_vs_cnn"].get("model") == dict(cell.start.recipe.model)
-    return network_of(contents, path, trust=cell.experiment.trusted and is_known)[0]
+    known = cell.start.recipe.model.get("class_path", False) if isinstance(cell.start, Cell) else False
+    return network_of(read_checkpoint(path), path, trust=cell.experiment.trusted and known)[0]
+
+
+def seen_before(cell: Cell, images: CellImages, pool: Pool) -> Seen:
+    """What the weights that a cell begins with have seen.
+
+    Arguments:
+        images: of the cell.
+        pool: all images, those that it is tested on included.
+
+    Raises:
+        InputError: weights that can't be read, or that have seen images that the cell is validated with or tested on.
+            Those that the cell's own data hold among the images to train on as well are no finding of its start.
+    """
+    if (pretrained := pretrained_of(cell.experiment, cell.contender)) is not None:
+        asked, told, seen = "weights", pretrained.told, pretrained.seen
+    elif (path := cell.start_checkpoint) is not None:
+        asked, told, seen = "starts_from", path, seen_of(read_checkpoint(path)["vit_vs_cnn"])
+    else:
+        return NOTHING
+    held = {"validated with": (images.validation.hashes(), images.training.hashes())}
+    if cell.experiment.protocol.scored_on == "test":
+        held["tested on"] = (pool.test_hashes, pool.hashes)
+    for use, (scoring, own) in held.items():
+        if count := seen.among(scoring, but=own):
+            raise InputError(
+                f"contenders.{cell.contender}.{asked}: the weights of {told} were trained on {count:,} of the "
+                f"{len(scoring):,} images that {cell.name} is {use}; it needs others"
+            )
+    return seen

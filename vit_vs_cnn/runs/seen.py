@@ -9,11 +9,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt64
 
-from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.runs.cell import Cell
-from vit_vs_cnn.runs.images import CellImages, Pool
-from vit_vs_cnn.training.checkpoints import read_checkpoint
-
 #: Under which a checkpoint's description holds the record.
 KEY = "seen"
 
@@ -55,29 +50,3 @@ def seen_of(about: Mapping[str, Any]) -> Seen:
         return Seen(np.unique(hashes.astype(np.uint64)), said["whole"] is True)
     except (KeyError, TypeError, ValueError, binascii.Error):
         return NOT_KNOWN
-
-
-def seen_before(cell: Cell, images: CellImages, pool: Pool) -> Seen:
-    """What the weights that a cell begins with have seen.
-
-    Arguments:
-        images: of the cell.
-        pool: all images, those that it is tested on included.
-
-    Raises:
-        InputError: its checkpoint can't be read, or has seen images that the cell is validated with or tested on. Those
-            that the cell's own data hold among the images to train on as well are no finding of its start.
-    """
-    if cell.start_checkpoint is None:
-        return NOTHING
-    seen = seen_of(read_checkpoint(cell.start_checkpoint)["vit_vs_cnn"])
-    held = {"validated with": (images.validation.hashes(), images.training.hashes())}
-    if cell.experiment.protocol.scored_on == "test":
-        held["tested on"] = (pool.test_hashes, pool.hashes)
-    for use, (scoring, own) in held.items():
-        if count := seen.among(scoring, but=own):
-            raise InputError(
-                f"contenders.{cell.contender}.starts_from: the weights of {cell.start_checkpoint} were trained on "
-                f"{count:,} of the {len(scoring):,} images that {cell.name} is {use}; it needs others"
-            )
-    return seen

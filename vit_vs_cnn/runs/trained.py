@@ -195,7 +195,7 @@ def open_network(
     *,
     contender: str | None = None,
     like: TrainedNetwork | LabelledImages | None = None,
-    trust: bool = False,
+    trust: bool | str = False,
 ) -> TrainedNetwork:
     """The network of a file or a folder, or of timm.
 
@@ -206,7 +206,7 @@ def open_network(
             config.json beside it, or ``timm/NAME``, with ``=FILE`` for its weights and untrained without.
         contender: whose network, of an experiment: of its largest training size and, of that, of its first seed.
         like: whose classes and image shape a model of timm has.
-        trust: whether the class of a model that is not the package's own may be imported.
+        trust: whether the class of a model that is not the package's own may be imported; or which one.
 
     Raises:
         InputError: nothing there that can be opened, no such contender, or several and none is named; classes that are
@@ -249,7 +249,7 @@ def _of_timm(word: str, like: TrainedNetwork | LabelledImages | None) -> Trained
     return TrainedNetwork(f"{name} ({weights.stem})", weights.absolute(), network, about, resize)
 
 
-def _of_run(path: Path, trust: bool) -> TrainedNetwork:
+def _of_run(path: Path, trust: bool | str) -> TrainedNetwork:
     checkpoint = (path / "checkpoints" / "last.ckpt" if path.is_dir() else path).absolute()
     if path.is_dir() and not checkpoint.exists():
         raise InputError(f"{path} is not the folder of a trained cell: it has no checkpoints/last.ckpt")
@@ -257,9 +257,9 @@ def _of_run(path: Path, trust: bool) -> TrainedNetwork:
     network, about = network_of(contents, checkpoint, trust=trust)
     said = contents["vit_vs_cnn"]
     if "origin" in said:
-        cell = cell_from_dict(said["origin"], where=f"checkpoint {checkpoint}", trusted=trust)
+        cell = cell_from_dict(said["origin"], where=f"checkpoint {checkpoint}", trusted=trust is True)
     elif (folder / "config.yaml").exists():
-        cell = read_cell(folder, trusted=trust)
+        cell = read_cell(folder, trusted=trust is True)
     else:
         raise InputError(f"checkpoint {checkpoint} does not say which run it is of, and no cell's folder is around it")
     step = contents.get("global_step")

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.files import written_whole
 from vit_vs_cnn.plain import check_plain, refuse_classes
 
 #: What torch raises on bytes that are no checkpoint; its restricted unpickler trips over any of the last four.
@@ -71,6 +73,13 @@ def read_about(checkpoint: Mapping[str, Any], path: Path) -> About:
         raise InputError(f"{where} lacks what is needed to rebuild its network: the name of its model")
     kept = {name: value for name, value in model.items() if name not in FETCHING}
     return About(kept, names, (channels, rows, cols), mean, std)
+
+
+def write_checkpoint(path: Path, about: Mapping[str, Any], network: nn.Module) -> None:
+    """A network's weights with what ``read_about`` reads, whole or not at all; no training goes on from it."""
+    weights = {f"network.{name}": value for name, value in network.state_dict().items()}
+    with written_whole(path) as partial:
+        torch.save({"vit_vs_cnn": dict(about), "state_dict": weights}, partial)
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 import contextlib
 import gc
 import warnings
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import lightning
@@ -13,18 +13,20 @@ from filelock import FileLock
 from lightning.pytorch.callbacks import Callback
 from rich.console import Console
 
+from vit_vs_cnn.config.experiment import hash_of
+from vit_vs_cnn.config.schema import Contender, Tune
 from vit_vs_cnn.config.trainer import listed
 from vit_vs_cnn.data.datamodule import TrainingData
 from vit_vs_cnn.errors import DamagedFile, InputError, Interrupted, ProcessLost, TrainingDiverged
 from vit_vs_cnn.files import read_rows, remove_partials
+from vit_vs_cnn.models.resized import inner
 from vit_vs_cnn.runs.cell import Cell, read_result
 from vit_vs_cnn.runs.evaluation import Predictions, evaluate, hash_weights, predict
 from vit_vs_cnn.runs.failures import write_failure
-from vit_vs_cnn.runs.images import CellImages, Pool
+from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.ledger import Noted, TestLedger, output_of
-from vit_vs_cnn.runs.networks import start_from
-from vit_vs_cnn.runs.plan import Plan, make_plan, starting_network
-from vit_vs_cnn.runs.seen import KEY, Seen, seen_before
+from vit_vs_cnn.runs.networks import RESIZING, start_from
+from vit_vs_cnn.runs.plan import Plan, make_plan, seen_before, starting_network
 from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.statistics.estimate import wilson_interval
 from vit_vs_cnn.training.callbacks import ImagesSeen, LastCheckpoint, LostValidation, StopOnSignal, Stopwatch
@@ -32,8 +34,11 @@ from vit_vs_cnn.training.classifier import Classifier
 from vit_vs_cnn.training.heartbeat import Heartbeat
 from vit_vs_cnn.training.metrics_csv import MetricsCsv
 from vit_vs_cnn.training.progress import RunProgress
+from vit_vs_cnn.training.tuning import Thawing
 from vit_vs_cnn.workers import provenance
+from vit_vs_cnn.workers.fitted import Fitted, Spent, described
 from vit_vs_cnn.workers.loggers import begin, end, ending, loggers_of, named_after
+from vit_vs_cnn.workers.probe import fit_probe
 from vit_vs_cnn.workers.resumed import Resumed, Turns
 from vit_vs_cnn.workers.trainer import (
     is_helper_process,
@@ -115,37 +120,34 @@ def run_cell(cell: Cell, pool: Pool, *, console: Console, turns: Turns | None = 
 
 def _run(cell: Cell, pool: Pool, *, console: Console) -> None:
     began = datetime.now(UTC)
-    trained = _train(cell, pool, console=console)
-    with ending(trained.trainer.loggers) as tell:
-        result = _result(cell, trained, pool, began)
+    fit = fit_probe if cell.recipe.tune.head else _train
+    fitted = fit(cell, pool, console=console)
+    with ending(fitted.loggers) as tell:
+        result = _result(cell, fitted, pool, began)
         tell(result)
     cell.write_result(result)
 
 
-def _result(cell: Cell, trained: "Trained", pool: Pool, began: datetime) -> dict[str, Any]:
+def _result(cell: Cell, fitted: Fitted, pool: Pool, began: datetime) -> dict[str, Any]:
     """What the trained network gives: tested once, on the record, with what it took."""
-    # In float32 whatever it was trained in: bf16-true and the like leave weights that images do not fit.
-    network = trained.module.evaluated_network.float().to(trained.trainer.strategy.root_device)
-    normalise = trained.data.augmenter.normalise
-    held = trained.images.validation
-    validation = predict(network, held, normalise, what=cell.name) if len(held) else None
+    held = fitted.images.validation
+    validation = fitted.answers(held) if len(held) else None
     if cell.experiment.protocol.scored_on == "test":
         ledger = TestLedger(output_of(cell.experiment.folder), pool.test.fingerprint())
-        predictions, noted = evaluate(
-            network, pool.test, normalise, ledger=ledger, what=cell.name, cell=cell, keep=cell.predictions
-        )
+        how = {"what": cell.name, "cell": cell, "keep": cell.predictions, "answers": fitted.answers}
+        predictions, noted = evaluate(fitted.network, pool.test, fitted.normalise, ledger=ledger, **how)
     else:
         assert validation is not None, "the pool refuses to draw such a cell"
         predictions, noted = validation, None
         predictions.save(cell.predictions)
     return {
-        **_identity_of(cell, trained, pool),
+        **_identity_of(cell, fitted, pool),
         "scored_on": cell.experiment.protocol.scored_on,
         **_scores(predictions, noted),
-        **_cost(cell, trained, began),
+        **_cost(cell, fitted, began),
         "validation_accuracy": None if validation is None else validation.accuracy,
-        "validation_curve": _validation_curve(cell) if len(held) else None,
-        "weights": hash_weights(network),
+        "validation_curve": _validation_curve(cell) if len(held) and not cell.recipe.tune.head else None,
+        "weights": hash_weights(fitted.network),
         "versions": provenance.versions(),
         "commit": provenance.commit(),
         "hardware": provenance.hardware(),
@@ -161,21 +163,7 @@ def _validation_curve(cell: Cell) -> dict[str, list[Any]]:
     return {"steps": sorted(curve), "accuracies": [curve[step] for step in sorted(curve)]}
 
 
-@dataclass(frozen=True)
-class Trained:
-    """What a finished training leaves behind; ``before`` is what the weights that it began with had seen."""
-
-    module: Classifier
-    trainer: lightning.Trainer
-    data: TrainingData
-    images: CellImages
-    plan: Plan
-    stopwatch: Stopwatch
-    counted: ImagesSeen
-    before: Seen
-
-
-def _train(cell: Cell, pool: Pool, *, console: Console) -> Trained:
+def _train(cell: Cell, pool: Pool, *, console: Console) -> Fitted:
     experiment, contender = cell.experiment, cell.recipe
     images = pool.draw(cell.train_size, cell.seed)
     before = seen_before(cell, images, pool)
@@ -189,7 +177,9 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Trained:
         accumulate=experiment.trainer.get("accumulate_grad_batches", 1),
         seed=derive_seed(cell.seed, "batches"),
         channels_last=experiment.execution.channels_last,
+        normalisation=plan.normalisation,
     )
+    thawing = _thawing(contender, plan)
     module = Classifier(
         plan.network,
         num_classes=images.training.num_classes,
@@ -205,21 +195,11 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Trained:
     if experiment.execution.compile:
         plan.network.compile()  # in place: the names of the weights stay as they are
     stopwatch, counted = Stopwatch(), ImagesSeen(experiment.protocol.batch_size)
-    contents = {
-        "identity": cell.identity,
-        "origin": cell.to_dict(),
-        "contender": cell.contender,
-        "model": dict(contender.model),
-        "class_names": list(images.training.class_names),
-        "image_shape": list(images.training.image_shape),
-        "mean": data.mean.tolist(),
-        "std": data.std.tolist(),
-        KEY: (before | Seen(images.training.hashes())).to_dict(),
-    }
+    contents = described(cell, images, plan, (data.mean, data.std), before)
     resume = Resumed.of(cell) if cell.checkpoint.exists() else None
     # A run that ended early is not trained on, only tested, where it was killed behind its end.
     steps = resume.step if resume is not None and resume.ended_early else plan.steps
-    trainer = _make_trainer(cell, steps, [stopwatch, counted], contents, console)
+    trainer = _make_trainer(cell, steps, [stopwatch, counted, *thawing], contents, console)
     if resume is None and (start := starting_network(cell)) is not None:
         start_from(plan.network, start, where=f"contenders.{cell.contender}.starts_from")
     metrics = next(logger for logger in trainer.loggers if isinstance(logger, MetricsCsv))
@@ -234,7 +214,29 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Trained:
         if isinstance(error, SystemExit):  # what Lightning makes of a second Ctrl-C, and of SIGTERM within a step
             raise Interrupted(f"stopped in {cell.name}") from error
         raise
-    return Trained(module, trainer, data, images, plan, stopwatch, counted, before)
+    # In float32 whatever it was trained in: bf16-true and the like leave weights that images do not fit.
+    network = module.evaluated_network.float().to(trainer.strategy.root_device)
+    normalise = data.augmenter.normalise
+    spent = Spent(
+        steps=trainer.global_step,
+        planned_steps=plan.steps,
+        images=counted.count or 0,
+        passes=3,
+        seconds=stopwatch.seconds,
+        devices=trainer.world_size,
+        precision=str(trainer.precision),
+    )
+    answers = partial(predict, network, normalise=normalise, what=cell.name)
+    return Fitted(network, normalise, answers, images, plan, spent, before, trainer.loggers)
+
+
+def _thawing(contender: Contender, plan: Plan) -> list[Callback]:
+    """What holds layers back, where not all of them train from the first step on."""
+    tune = contender.tune
+    if tune == Tune():
+        return []
+    how = {"last": tune.last, "unfreeze": tune.unfreeze, "freeze_norms": tune.freeze_norms}
+    return [Thawing(inner(plan.network), steps=plan.steps, **how)]
 
 
 def _make_trainer(
@@ -273,20 +275,23 @@ def _make_trainer(
     )
 
 
-def _identity_of(cell: Cell, trained: Trained, pool: Pool) -> dict[str, Any]:
+def _identity_of(cell: Cell, fitted: Fitted, pool: Pool) -> dict[str, Any]:
     return {
         "cell": cell.folder.name,
         "contender": cell.contender,
-        "model": cell.recipe.model,
+        "model": fitted.plan.model,
         "starts_from": cell.start.name if isinstance(cell.start, Cell) else cell.start and str(cell.start),
-        "start_images_known": trained.before.is_whole if cell.start is not None else None,
+        "architecture": hash_of({key: value for key, value in cell.recipe.model.items() if key not in RESIZING}),
+        **_beginning(cell, fitted.plan),
+        "penalty": fitted.penalty,
+        "start_images_known": None if fitted.plan.pretrained is None and cell.start is None else fitted.before.is_whole,
         "train_size": cell.train_size,
         "budget": cell.budget.short,
         "seed": cell.seed,
         "data": {**pool.source.provenance(), "fingerprint": cell.fingerprint},
-        "subset": trained.images.subset_hash,
-        "training_images": len(trained.images.training),
-        "validation_images": len(trained.images.validation),
+        "subset": fitted.images.subset_hash,
+        "training_images": len(fitted.images.training),
+        "validation_images": len(fitted.images.validation),
         "identity": cell.identity,
     }
 
@@ -305,22 +310,37 @@ def _scores(predictions: Predictions, noted: Noted | None) -> dict[str, Any]:
     }
 
 
-def _cost(cell: Cell, trained: Trained, began: datetime) -> dict[str, Any]:
-    plan = trained.plan
-    steps, images = trained.trainer.global_step, trained.counted.count or 0
+def _beginning(cell: Cell, plan: Plan) -> dict[str, Any]:
+    """How the network came to its task: the way, the weights, and which of its own were drawn nevertheless."""
+    recipe, begun = cell.recipe, plan.pretrained
+    way = "as a linear probe" if recipe.tune.head else "fine-tuned" if begun is not None else None
+    if way is None and cell.start is None and "class_path" not in recipe.model:
+        way = "from scratch"
+    return {
+        "way": way,
+        "tune": recipe.tune.text,
+        "pretrained": None if begun is None else begun.name,
+        "pretrained_from": None if begun is None else begun.told,
+        "pretrained_hash": None if begun is None else begun.identity["hash"],
+        "drawn": list(plan.drawn),
+    }
+
+
+def _cost(cell: Cell, fitted: Fitted, began: datetime) -> dict[str, Any]:
+    plan, spent = fitted.plan, fitted.spent
     return {
         "parameters": plan.parameters,
         "macs": plan.macs,
-        "steps": steps,
-        "planned_steps": plan.steps,
-        "ended_early": steps < plan.steps,
-        "images": images,
-        "epochs": images / len(trained.images.training),
-        "flops": 3 * 2 * plan.macs * images,
-        "train_seconds": trained.stopwatch.seconds,
-        "images_per_second": images / max(trained.stopwatch.seconds, 1e-9),
-        "devices": trained.trainer.world_size,
-        "precision": str(trained.trainer.precision),
+        "steps": spent.steps,
+        "planned_steps": spent.planned_steps,
+        "ended_early": spent.ended_early,
+        "images": spent.images,
+        "epochs": spent.images / len(fitted.images.training),
+        "flops": spent.passes * 2 * plan.macs * spent.images,
+        "train_seconds": spent.seconds,
+        "images_per_second": spent.images / max(spent.seconds, 1e-9),
+        "devices": spent.devices,
+        "precision": spent.precision,
         "began": began.isoformat(timespec="seconds"),
         "ended": datetime.now(UTC).isoformat(timespec="seconds"),
     }

@@ -15,6 +15,7 @@ from vit_vs_cnn.files import write_text
 from vit_vs_cnn.inspection.locality.measure import measure_locality
 from vit_vs_cnn.inspection.locality.report import LocalityReport
 from vit_vs_cnn.models.attention_network import AttentionNetwork
+from vit_vs_cnn.models.resized import inner, seen_by
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.grid import finished_cells
 from vit_vs_cnn.runs.images import Pool
@@ -66,11 +67,12 @@ def measure_network(
         network: what is measured in place of its own.
         summary_only: only what ``SUMMARY`` names needs to be right: a fraction of the time.
     """
-    normalise, network = trained.normalise, network or trained.network
+    whole = network or trained.network
+    network = inner(whole)
     return measure_locality(
         network.network if isinstance(network, AttentionNetwork) else network,
-        normalise(on.fitted.images),
-        normalise(on.held_out.images),
+        seen_by(whole, trained.normalise(on.fitted.images)),
+        seen_by(whole, trained.normalise(on.held_out.images)),
         on.held_out.labels,
         **({"kernel_sizes": (3,), "replace": (), "probes": 4} if summary_only else {}),
     )

@@ -1,0 +1,115 @@
+"""What pretraining is worth in images, and which contenders are compared."""
+
+import pytest
+
+from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.regimes import analyse, answer, headline
+from vit_vs_cnn.runs.design import Design
+
+SIZES, SEEDS = (100, 700, 2300), (0, 1, 2)
+CURVES = {
+    "vit": (0.20, 0.35, 0.50),
+    "resnet": (0.25, 0.45, 0.60),
+    "vit_tuned": (0.42, 0.55, 0.66),
+    "resnet_tuned": (0.44, 0.58, 0.64),
+}
+PAIRS = (("vit_tuned", "resnet_tuned"), ("vit", "resnet"), ("vit", "vit_tuned"), ("resnet", "resnet_tuned"))
+
+
+def _results(curves=None, ways=True):
+    """Cells whose seeds are a tenth of a point apart."""
+    return [
+        {
+            "cell": f"{name}-{size}-{seed}",
+            "contender": name,
+            "train_size": size,
+            "seed": seed,
+            "accuracy": accuracy + seed / 1000,
+            "scored_images": 10_000,
+            "scored_on": "test",
+            "data": {"fingerprint": "a-b"},
+            "steps": 400,
+            "planned_steps": 400,
+            "macs": 7_000_000,
+            "starts_from": None,
+            **({"way": "fine-tuned" if "tuned" in name else "from scratch"} if ways else {}),
+            "architecture": name.partition("_")[0],
+        }
+        for name, accuracies in (curves or CURVES).items()
+        for size, accuracy in zip(SIZES, accuracies, strict=True)
+        for seed in SEEDS
+    ]
+
+
+def _design(pairs=PAIRS):
+    return Design(SEEDS, False, tuple(CURVES), SIZES, SIZES[-1], ("vit_tuned", "resnet_tuned"), 1.0, pairs=pairs)
+
+
+def test_what_pretraining_is_worth_is_bracketed_by_the_sizes_that_were_run():
+    worth = {(one.pretrained, one.size): one for one in analyse(_results(), resamples=50).worth}
+    assert len(worth) == 6
+    one = worth["vit_tuned", 100]  # 42 %, between 35 % with 700 and 50 % with 2,300
+    assert (one.scratch, one.more_than, one.at_most) == ("vit", 700, 2300)
+    assert one.text == "more than 700, fewer than 2,300"
+    assert (worth["vit_tuned", 700].more_than, worth["vit_tuned", 700].at_most) == (2300, None)
+    assert one.differences[700].value == pytest.approx(0.07)
+
+
+def test_what_is_not_told_apart_is_no_bracket():
+    curves = {"vit": (0.2, 0.35, 0.5), "vit_tuned": (0.2, 0.35, 0.5)}
+    (first, *_) = analyse(_results(curves), resamples=50).worth
+    assert (first.more_than, first.at_most) == (None, 700)
+
+
+def test_without_pretrained_contenders_nothing_is_said_of_pretraining():
+    plain = {name: CURVES[name] for name in ("vit", "resnet")}
+    found = analyse(_results(plain), resamples=50)
+    assert found.worth == ()
+    assert "pretrain" not in answer(found)
+    assert "scratch" not in answer(analyse(_results(ways=False), resamples=50))
+
+
+def test_the_answer_compares_models_and_says_what_pretraining_changed():
+    found = analyse(_results(), design=_design(), resamples=50)
+    pair = headline(found)
+    assert {pair.ahead, pair.behind} == {"vit_tuned", "resnet_tuned"}
+    said = answer(found)
+    assert "With 100 images the vit_tuned does better than the ViT, from scratch, with 700." in said
+    assert "from scratch: the ResNet is ahead; fine-tuned: the vit_tuned is ahead" in said
+
+
+def test_only_the_pairs_of_the_protocol_are_compared():
+    named = analyse(_results(), design=_design(), resamples=50)
+    everyone = analyse(_results(), design=_design(None), resamples=50)
+    assert len(named.pairs) == 4
+    assert len(everyone.pairs) == 6
+    assert {c.family for pair in named.pairs for c in pair.comparisons} == {12}
+    assert {c.family for pair in everyone.pairs for c in pair.comparisons} == {18}
+
+
+def test_a_second_table_of_the_same_experiment_says_the_same(tmp_path):
+    """A recorded table has no nested values: the way and the architecture stand in it as words."""
+    from vit_vs_cnn.reporting.tables import results_csv
+
+    text = results_csv([{**r, "pretrained": None} for r in _results()])
+    assert "fine-tuned" in text
+    assert "architecture" in text.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "said"),
+    [
+        ({"pairs": [["vit", "nobody"]]}, "protocol.pairs: 'nobody' is none of vit, resnet"),
+        ({"pairs": [["vit", "vit"]]}, "pairs must each name two contenders"),
+        ({"pairs": []}, "pairs must each name two contenders"),
+        ({"pairs": [["vit", "other"]], "primary": {"contenders": ["vit", "resnet"]}}, "none of protocol.pairs"),
+    ],
+)
+def test_pairs_that_cannot_be_are_refused_in_one_line(protocol, said):
+    contenders = {"vit": {"model": {"name": "vit_nano"}}, "resnet": {"model": {"name": "resnet8"}}}
+    if "other" in str(protocol):
+        contenders["other"] = contenders["resnet"]
+    values = {"name": "x", "protocol": {"budget": {"steps": 1}, **protocol}, "contenders": contenders}
+    with pytest.raises(InputError, match=said):
+        experiment_from_dict(values)

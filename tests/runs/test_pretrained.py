@@ -1,0 +1,285 @@
+"""Pretrained weights fit as timm and we ourselves would load them, whatever the image size."""
+
+import json
+
+import pytest
+import timm
+import torch
+import torchvision
+from safetensors.torch import save_file
+from torchvision.transforms.v2 import functional as reference
+
+from tests.experiments.tiny import run_quietly, tiny_config
+from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.models import ResNet, VisionTransformer, create_model
+from vit_vs_cnn.models.resized import ResizedInput
+from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.plan import grid, make_plan
+from vit_vs_cnn.runs.pretrained import Pretrained, fit_weights, pretrained_of
+from vit_vs_cnn.runs.trained import open_network
+
+#: A small one of every family, and the size of its images.
+FAMILIES = {"test_vit": 160, "deit_tiny_patch16_224": 224, "test_resnet": 160, "test_convnext": 160}
+VIT = {"patch_size": 4, "embed_dim": 24, "depth": 2, "num_heads": 3}
+
+
+def _drawn(network):
+    """Weights that are no constants anywhere, so that none can be mistaken for another."""
+    torch.manual_seed(1)
+    for value in [*network.parameters(), *(b for b in network.buffers() if b.is_floating_point())]:
+        value.data = torch.rand_like(value) * 0.1 + 0.05
+    return network.eval()
+
+
+def _saved(network, path):
+    save_file({name: value.contiguous() for name, value in network.state_dict().items()}, path)
+    return path
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("other_size", [False, True])
+def test_a_file_of_timms_gives_the_logits_that_timm_gives(name, other_size, tmp_path):
+    size, options = FAMILIES[name], {}
+    path = _saved(_drawn(timm.create_model(name)), tmp_path / "weights.safetensors")
+    if other_size:
+        size = 96
+        options = {"img_size": (96, 96)} if "vit" in name or "deit" in name else {}
+    theirs = timm.create_model(name, pretrained=True, pretrained_cfg_overlay={"file": str(path)}, **options).eval()
+    ours = create_model(f"timm/{name}", num_classes=1000, image_size=size).eval()
+    state = open_file(path)
+    assert fit_weights(ours, Pretrained("it", "a file", state), num_classes=None) == ()
+    images = torch.rand(2, 3, size, size)
+    torch.testing.assert_close(ours(images), theirs(images), rtol=0, atol=0)
+
+
+def open_file(path):
+    from vit_vs_cnn.runs.external import read_weights
+
+    return read_weights(path)
+
+
+@pytest.mark.parametrize("size", [32, 48])
+def test_our_vision_transformer_takes_the_weights_of_timms(size):
+    theirs = _drawn(
+        timm.create_model("vit_tiny_patch16_224", img_size=32, patch_size=8, embed_dim=24, depth=2, num_heads=3)
+    )
+    ours = VisionTransformer(size, 8, 3, 7, 24, depth=2, num_heads=3, mlp_ratio=4.0, pool="class")
+    head = ours.head.weight.clone()
+    fit_weights(ours, Pretrained("it", "timm", theirs.state_dict(), image_size=(32, 32)), num_classes=7)
+    moved = timm.create_model(
+        "vit_tiny_patch16_224", img_size=size, patch_size=8, embed_dim=24, depth=2, num_heads=3, num_classes=7
+    ).eval()
+    state = timm.models.vision_transformer.checkpoint_filter_fn(theirs.state_dict(), moved)
+    moved.load_state_dict({k: v for k, v in state.items() if not k.startswith("head.")}, strict=False)
+    moved.head.load_state_dict(ours.head.state_dict())
+    images = torch.rand(2, 3, size, size)
+    torch.testing.assert_close(ours.eval()(images), moved(images), rtol=1e-4, atol=1e-5)
+    assert torch.equal(ours.head.weight, head)
+
+
+@pytest.mark.parametrize("options", [{}, {"position": "relative"}, {"position": "sincos"}, {"window_size": 3}])
+def test_our_weights_move_to_another_grid_as_resize_moves_them(options):
+    given = _drawn(VisionTransformer((12, 20), num_classes=5, **VIT, **options))
+    network = VisionTransformer((20, 28), num_classes=3, **VIT, **options).eval()
+    fit_weights(network, Pretrained("it", "ours", given.state_dict(), image_size=(12, 20)), num_classes=3)
+    moved, images = given.resize((20, 28)), torch.rand(2, 3, 20, 28)
+    torch.testing.assert_close(network.forward_features(images), moved.forward_features(images))
+
+
+def test_torchvisions_weights_fit_torchvisions_network():
+    given, network = torchvision.models.resnet18(), torchvision.models.resnet18(num_classes=7)
+    fit_weights(network, Pretrained("it", "torchvision", given.state_dict()), num_classes=7)
+    assert torch.equal(network.layer4[1].conv2.weight, given.layer4[1].conv2.weight)
+    assert network.fc.weight.shape == (7, 512)
+
+
+def test_what_does_not_fit_is_counted_and_named():
+    given, network = ResNet(8, 4, num_classes=5), ResNet(8, 6, num_classes=3)
+    with pytest.raises(InputError, match=r"of \d+ tensors \d+ of another shape \(stem.0.weight: 4 x 3 x 3 x 3 for 6"):
+        fit_weights(network, Pretrained("it", "here", given.state_dict()), num_classes=3)
+
+
+def test_what_does_not_fit_is_drawn_where_that_is_allowed():
+    given, network = ResNet(8, 4, num_classes=5), ResNet(14, 4, num_classes=3)
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    drawn = fit_weights(network, Pretrained("it", "here", given.state_dict()), num_classes=3, partial=True)
+    assert drawn
+    assert all(name.startswith("stages.") for name in drawn)
+    after = network.state_dict()
+    assert all(torch.equal(after[name], before[name]) for name in drawn)
+    assert torch.equal(after["stem.0.weight"], given.stem[0].weight)
+
+
+def test_images_are_resized_and_cropped_as_timm_prepares_them():
+    images = torch.rand(2, 3, 29, 29)
+    prepared = ResizedInput(torch.nn.Identity(), 40, "bicubic", crop_pct=0.9).eval()(images)
+    wanted = reference.center_crop(reference.resize(images, [44, 44], interpolation=3, antialias=True), [40, 40])
+    torch.testing.assert_close(prepared, wanted)
+
+
+def test_in_training_images_are_resized_whole():
+    images = torch.rand(2, 3, 31, 29)
+    prepared = ResizedInput(torch.nn.Identity(), (23, 17), "bilinear", crop_pct=0.5).train()(images)
+    torch.testing.assert_close(prepared, reference.resize(images, [23, 17], antialias=True))
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory):
+    """An experiment whose cells were trained on images that no other test has."""
+    values = tiny_config(tmp_path_factory.mktemp("pretrained"), name="before")
+    values["data"]["objects"] |= {"seed": 7, "image_size": 24}
+    values["protocol"]["budget"] = {"steps": 3}
+    experiment = experiment_from_dict(values)
+    run_quietly(experiment)
+    return experiment
+
+
+def _values(pretrained, output, contender="resnet", **more):
+    values = tiny_config(output)
+    values["protocol"]["budget"] = {"steps": 3}
+    given = {"cell": str(pretrained.folder), "contender": contender}
+    values["contenders"] = {"tuned": {**values["contenders"][contender], "weights": given, **more}}
+    return values
+
+
+def _cell(values):
+    experiment = experiment_from_dict(values)
+    return grid(experiment, Pool(experiment.data), world_size=1)[0]
+
+
+@pytest.mark.parametrize("contender", ["resnet", "vit"])
+def test_normalisation_and_size_travel_with_the_weights(pretrained, tmp_path, contender):
+    experiment = experiment_from_dict(_values(pretrained, tmp_path, contender))
+    (result,) = run_quietly(experiment)
+    given, tuned = (
+        open_network(one.folder, contender=name) for one, name in ((pretrained, contender), (experiment, None))
+    )
+    assert (tuned.about.mean, tuned.about.std) == (given.about.mean, given.about.std)
+    assert tuned.image_shape == (3, 32, 32)
+    assert isinstance(tuned.network, ResizedInput)
+    assert tuned.network.image_size == (24, 24)
+    assert result["model"]["input_size"] == [24, 24]
+    assert result["drawn"] == []
+    assert (result["way"], result["pretrained_from"]) == ("fine-tuned", str(pretrained.folder))
+    assert result["start_images_known"] is True
+
+
+def test_a_network_can_be_built_for_the_images_at_hand_instead(pretrained, tmp_path):
+    values = _values(pretrained, tmp_path, "vit")
+    values["contenders"]["tuned"]["model"] = {**values["contenders"]["tuned"]["model"], "input_size": "data"}
+    cell = _cell(values)
+    plan = make_plan(cell, Pool(cell.experiment.data).draw(120, 3))
+    assert plan.network.image_size == (32, 32)
+    given = pretrained_of(cell.experiment, "tuned").state
+    assert torch.equal(plan.network.encoder.blocks[1].mlp.expand.weight, given["encoder.blocks.1.mlp.expand.weight"])
+
+
+def test_a_cell_is_named_by_its_weights_and_not_by_where_they_lie(pretrained, tmp_path):
+    values, elsewhere = _values(pretrained, tmp_path), tmp_path / "elsewhere.ckpt"
+    folder = open_network(pretrained.folder, contender="resnet").path
+    elsewhere.write_bytes(folder.read_bytes())
+    moved = _values(pretrained, tmp_path, "resnet")
+    moved["contenders"]["tuned"]["weights"] = {"cell": str(elsewhere)}
+    other = _values(pretrained, tmp_path, "resnet")
+    del other["contenders"]["tuned"]["weights"]
+    assert _cell(values).folder == _cell(moved).folder != _cell(other).folder
+
+
+def test_what_a_file_says_of_weights_opens_nothing(pretrained, tmp_path):
+    values = _values(pretrained, tmp_path)
+    with pytest.raises(InputError, match="a config that a file carries opens no other files"):
+        pretrained_of(experiment_from_dict(values, trusted=False), "tuned")
+
+
+def test_a_tuned_cell_opens_where_its_weights_are_gone(pretrained, tmp_path):
+    import shutil
+
+    kept = tmp_path / "kept"
+    shutil.copytree(pretrained.folder, kept)
+    values = _values(pretrained, tmp_path / "runs")
+    values["contenders"]["tuned"]["weights"]["cell"] = str(kept)
+    experiment = experiment_from_dict(values)
+    run_quietly(experiment)
+    shutil.rmtree(kept)
+    opened = open_network(experiment.folder)
+    assert opened.cell.identity["weights"]["hash"] == opened.cell.weights["tuned"]["hash"]
+    assert opened.network(torch.rand(1, 3, 32, 32)).shape == (1, 10)
+
+
+def test_weights_that_have_seen_test_images_are_refused(pretrained, tmp_path):
+    values = _values(pretrained, tmp_path)
+    values["data"] = {
+        "source": "folder",
+        "root": str(_folder_of(pretrained, tmp_path / "images")),
+        "folder": {"image_size": 24},
+    }
+    values["data"]["validation_fraction"] = 0.25
+    values["protocol"]["train_sizes"] = ["all"]
+    experiment = experiment_from_dict(values)
+    with pytest.raises(
+        InputError, match=r"tuned.weights: the weights of .* were trained on \d+ of the \d+ images that"
+    ):
+        run_quietly(experiment)
+
+
+def _folder_of(experiment, folder):
+    """Its training images as files, in a folder for each class."""
+    from PIL import Image
+
+    images = Pool(experiment.data).images
+    for number, (image, label) in enumerate(zip(images.images, images.labels.tolist(), strict=True)):
+        place = folder / str(label)
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image.permute(1, 2, 0).numpy()).save(place / f"{number}.png")
+    return folder
+
+
+def test_which_images_the_weights_of_a_file_have_seen_is_not_known(tmp_path):
+    path = _saved(
+        _drawn(create_model("resnet8", width=4, num_classes=5, image_size=32)), tmp_path / "given.safetensors"
+    )
+    values = tiny_config(tmp_path)
+    values["protocol"]["budget"] = {"steps": 2}
+    values["contenders"] = {"tuned": {**values["contenders"]["resnet"], "weights": {"file": str(path)}}}
+    (result,) = run_quietly(experiment_from_dict(values))
+    assert result["start_images_known"] is False
+    assert result["pretrained_from"] == str(path)
+    assert json.dumps(result["identity"]["weights"])
+
+
+def test_timms_weights_without_a_network_are_refused_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    values = tiny_config(tmp_path)
+    values["contenders"] = {"tuned": {"model": {"name": "timm/test_resnet"}, "weights": {"hub": True}}}
+    with pytest.raises(
+        InputError, match=r"tuned.weights.hub: the weights of timm/test_resnet are neither in timm's cache"
+    ):
+        _cell(values)
+
+
+@pytest.mark.parametrize(
+    ("weights", "said"),
+    [
+        ({}, "exactly one of cell, file, hub; given: none"),
+        ({"hub": True, "file": "x"}, "given: file, hub"),
+        ({"file": "nowhere.safetensors"}, "nowhere.safetensors: no such file"),
+        ({"hub": True}, "timm has weights for models timm/NAME, not for 'resnet8'"),
+        ({"file": "x", "std": [1.0]}, "both or neither"),
+    ],
+)
+def test_a_wrong_setting_is_told_in_one_line(tmp_path, weights, said):
+    values = tiny_config(tmp_path)
+    values["contenders"] = {"tuned": {"model": {"name": "resnet8"}, "weights": weights}}
+    with pytest.raises(InputError, match=said):
+        _cell(values)
+
+
+@pytest.mark.parametrize("option", ["pretrained", "checkpoint_path", "pretrained_cfg_overlay"])
+def test_options_of_timms_that_fetch_weights_say_where_weights_come_from(tmp_path, option):
+    values = tiny_config(tmp_path)
+    values["contenders"] = {"tuned": {"model": {"name": "timm/test_resnet", option: True}}}
+    cell = _cell(values)
+    with pytest.raises(InputError, match=f"model.{option}: trained weights come by contenders.NAME.weights"):
+        make_plan(cell, Pool(cell.experiment.data).draw(120, 3))

@@ -1,0 +1,52 @@
+"""Logistic regression with a penalty, against scikit-learn."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+
+from vit_vs_cnn.statistics.logistic import fit_logistic
+
+
+def _examples(count, width, classes, seed=0):
+    random = np.random.default_rng(seed)
+    centres = np.random.default_rng(99).normal(size=(classes, width))
+    labels = np.arange(count) % classes
+    scales = np.linspace(0.1, 5, width)
+    return (centres[labels] + random.normal(size=(count, width)) * 1.5) * scales + 3, labels
+
+
+@pytest.mark.parametrize(("count", "width"), [(97, 11), (23, 41)])
+@pytest.mark.parametrize("penalty", [1.0, 0.03])
+def test_a_fit_is_that_of_scikit_learn(count, width, penalty):
+    features, labels = _examples(count, width, 5)
+    held, held_labels = _examples(31, width, 5, seed=1)
+    ours = fit_logistic(features, labels, (held, held_labels), num_classes=5, penalties=[penalty])
+    scaler = StandardScaler().fit(features)
+    theirs = LogisticRegression(C=1 / (penalty * count), tol=1e-8, max_iter=5000)
+    theirs.fit(scaler.transform(features), labels)
+    logits = held @ ours.weight.T + ours.bias
+    probabilities = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    np.testing.assert_allclose(probabilities, theirs.predict_proba(scaler.transform(held)), atol=2e-4)
+
+
+def test_the_penalty_is_the_one_with_the_least_loss_on_what_is_held_out():
+    features, labels = _examples(29, 37, 3)
+    held = _examples(211, 37, 3, seed=1)
+    fit = fit_logistic(features, labels, held, num_classes=3)
+    assert fit.losses[fit.penalty] == min(fit.losses.values())
+    assert min(fit.losses) < fit.penalty < max(fit.losses)
+
+
+def test_a_feature_that_does_not_vary_counts_for_nothing():
+    features, labels = _examples(53, 7, 3)
+    features[:, 4] = 2.0
+    fit = fit_logistic(features, labels, (features, labels), num_classes=3)
+    assert not fit.weight[:, 4].any()
+    assert np.isfinite(fit.bias).all()
+
+
+def test_nothing_held_out_is_refused():
+    features, labels = _examples(7, 3, 2)
+    with pytest.raises(ValueError, match="7 examples and 0 held out"):
+        fit_logistic(features, labels, (features[:0], labels[:0]), num_classes=2)

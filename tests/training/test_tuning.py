@@ -1,0 +1,177 @@
+"""What of a network is trained, from when on, and how fast."""
+
+import warnings
+
+import lightning
+import pytest
+import timm
+import torch
+
+from tests.experiments.tiny import run_quietly, tiny_config
+from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.data.augmentation import Augmentation
+from vit_vs_cnn.data.datamodule import TrainingData
+from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.errors import InputError, Interrupted
+from vit_vs_cnn.models import ResNet, VisionTransformer
+from vit_vs_cnn.models.layers import layers_of
+from vit_vs_cnn.models.resized import ResizedInput
+from vit_vs_cnn.runs.trained import open_network
+from vit_vs_cnn.training.classifier import Classifier
+from vit_vs_cnn.training.optimizers import Optimizer
+from vit_vs_cnn.training.tuning import Thawing
+
+STEPS = 12
+
+
+def _network(kind):
+    torch.manual_seed(0)
+    if kind == "vit":
+        return VisionTransformer(8, 4, 3, 3, 12, depth=3, num_heads=3)
+    return ResNet(8, 4, num_classes=3, zero_init_residual=False)
+
+
+def _trained(network, *, watch=None, **how):
+    """The network after a run, trained as ``Thawing`` says; ``watch`` is called before every step."""
+    generator = torch.Generator().manual_seed(3)
+    images = torch.randint(0, 256, (23, 3, 8, 8), generator=generator, dtype=torch.uint8)
+    labels = torch.arange(23) % 3
+    data = LabelledImages(images, labels, ("a", "b", "c"), [str(i) for i in range(23)])
+    given = {"last": None, "unfreeze": 0.0, "freeze_norms": False} | how
+    thawing = Thawing(network, steps=STEPS, **given)
+    optimizer = Optimizer(name="sgd", lr=0.01, weight_decay=0.0)
+    module = Classifier(network, num_classes=3, optimizer=optimizer, steps=STEPS)
+    batches = TrainingData(data, None, augmentation=Augmentation(), batch_size=7, steps=STEPS)
+    trainer = lightning.Trainer(
+        max_steps=STEPS,
+        accelerator="cpu",
+        callbacks=[thawing, *([] if watch is None else [watch])],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="lightning")
+        trainer.fit(module, datamodule=batches)
+    return network
+
+
+def _moved(before, after):
+    """The names of weights that a training has changed."""
+    return {name for name, value in after.state_dict().items() if not torch.equal(before[name], value)}
+
+
+def _copied(network):
+    return {name: value.clone() for name, value in network.state_dict().items()}
+
+
+@pytest.mark.parametrize("kind", ["vit", "resnet"])
+@pytest.mark.parametrize("last", [0, 1, 2])
+def test_only_the_head_and_the_last_layers_change(kind, last):
+    network = _network(kind)
+    before, layers = _copied(network), layers_of(network)
+    moved = _moved(before, _trained(network, last=last))
+    behind = {name for layer in layers[len(layers) - 1 - last :] for name in layer}
+    assert {name for name in moved if name in dict(network.named_parameters())} == behind
+
+
+def test_the_layers_of_ours_are_those_that_timm_finds_in_its_own():
+    ours = layers_of(VisionTransformer(32, 8, depth=3, embed_dim=24, num_heads=3, pool="class"))
+    theirs = layers_of(timm.create_model("vit_tiny_patch16_224", depth=3, embed_dim=24, num_heads=3))
+    # Queries, keys and values are one map there, and three here.
+    assert [len(layer) - 4 * ("blocks" in layer[0]) for layer in ours] == [len(layer) for layer in theirs]
+
+
+def test_a_network_that_names_no_layers_has_those_of_its_own_modules():
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    assert layers_of(network) == [["0.weight", "0.bias"], ["2.weight", "2.bias"]]
+
+
+def test_batch_norms_of_frozen_layers_keep_their_statistics():
+    network = _network("resnet")
+    before = _copied(network)
+    moved = _moved(before, _trained(network, last=1))
+    assert "stages.2.0.norm1.running_mean" in moved
+    assert not {name for name in moved if "running" in name and not name.startswith("stages.2.")}
+
+
+def test_all_batch_norms_keep_their_statistics_where_asked():
+    network = _network("resnet")
+    before = _copied(network)
+    moved = _moved(before, _trained(network, freeze_norms=True))
+    assert not {name for name in moved if "running" in name}
+    assert "stages.0.0.norm1.weight" in moved
+
+
+def test_layers_begin_one_after_the_other_from_the_head():
+    network = _network("vit")
+    layers, seen = layers_of(network), []
+
+    class Watch(lightning.Callback):
+        def on_train_batch_start(self, *_):
+            parameters = dict(network.named_parameters())
+            seen.append([all(parameters[name].requires_grad for name in layer) for layer in layers])
+
+    _trained(network, watch=Watch(), unfreeze=0.5)
+    begins = [next(step for step, training in enumerate(seen) if training[i]) for i in range(len(layers))]
+    # Five layers over six of twelve steps.
+    assert begins == [round(i * 0.5 * STEPS / 5) for i in (4, 3, 2, 1, 0)]
+    assert all(training[i] for i in range(len(layers)) for training in seen[begins[i] :])
+
+
+def test_more_layers_than_there_are_is_told():
+    with pytest.raises(InputError, match=r"tune.last: 9 is more than the 4 layers"):
+        Thawing(_network("vit"), last=9, unfreeze=0.0, freeze_norms=False, steps=1)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_rates_fall_from_the_head_to_the_stem(wrapped):
+    network = _network("vit")
+    optimizer = Optimizer(lr=0.5, layer_decay=0.8).build(ResizedInput(network, 8) if wrapped else network)
+    rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+    own, layers = dict(network.named_parameters()), layers_of(network)
+    for depth, layer in enumerate(reversed(layers)):
+        assert {rates[id(own[name])] for name in layer} == {0.5 * 0.8**depth}
+
+
+def test_what_does_not_decay_decays_in_no_layer():
+    network = _network("vit")
+    optimizer = Optimizer(lr=0.5, weight_decay=0.1, layer_decay=0.8).build(network)
+    kept = {id(p) for group in optimizer.param_groups if not group["weight_decay"] for p in group["params"]}
+    assert {name for name, p in network.named_parameters() if id(p) in kept and p.ndim > 1} == {"position.encoding"}
+
+
+def test_a_run_of_several_ways_ends_with_the_same_weights_after_an_interruption(tmp_path):
+    values = tiny_config(tmp_path)
+    values["protocol"]["budget"] = {"steps": 10}
+    run_quietly(experiment_from_dict({**values, "contenders": {"resnet": values["contenders"]["resnet"]}}))
+    given = str(open_network(tmp_path / "tiny").path)
+    tuned = {
+        **values["contenders"]["resnet"],
+        "weights": {"cell": given},
+        "tune": {"last": 2, "unfreeze": 0.6},
+        "optimizer": {"name": "sgd", "lr": 0.05, "layer_decay": 0.7},
+    }
+    whole, parts = (
+        {**values, "output": str(tmp_path / name), "contenders": {"tuned": tuned}} for name in ("whole", "parts")
+    )
+    run_quietly(experiment_from_dict(whole))
+    stop = {"class_path": "tests.training.test_tuning.StopAt", "init_args": {"step": 6}}
+    first = {**parts, "execution": {**values["execution"], "watchers": [stop]}}
+    with pytest.raises(Interrupted):
+        run_quietly(experiment_from_dict(first))
+    run_quietly(experiment_from_dict(parts))
+    one, two = (open_network(tmp_path / name / "tiny").network.state_dict() for name in ("whole", "parts"))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+class StopAt(lightning.Callback):
+    """Ends a run as Ctrl-C, pressed twice, would."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_train_batch_end(self, trainer, *_):
+        if trainer.global_step == self.step:
+            raise KeyboardInterrupt

@@ -1,0 +1,118 @@
+"""Linear probes: fitted to features that are computed once, and networks like others afterwards."""
+
+import numpy as np
+import pytest
+import torch
+
+from tests.experiments.tiny import run_quietly, tiny_config
+from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.errors import CellsFailed, InputError
+from vit_vs_cnn.runs.evaluation import Predictions, predict
+from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.trained import open_network
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory):
+    values = tiny_config(tmp_path_factory.mktemp("given"), name="given")
+    values["data"]["objects"] |= {"seed": 7}
+    values["protocol"]["budget"] = {"steps": 3}
+    experiment = experiment_from_dict(values)
+    run_quietly(experiment)
+    return experiment
+
+
+def _values(given, output, **changes):
+    values = tiny_config(output)
+    values["protocol"] |= {"train_sizes": [60, 120], "seeds": [3, 4]} | changes
+    plain = values["contenders"]
+    values["contenders"] = {
+        name: {"model": plain[name]["model"], "weights": {"cell": str(given.folder)}, "tune": "head"} for name in plain
+    }
+    return values
+
+
+@pytest.fixture(scope="module")
+def probed(given, tmp_path_factory):
+    experiment = experiment_from_dict(_values(given, tmp_path_factory.mktemp("probed")))
+    return experiment, run_quietly(experiment)
+
+
+def test_only_the_head_is_fitted(probed, given):
+    experiment, _ = probed
+    for name in ("vit", "resnet"):
+        before = open_network(given.folder, contender=name).network.state_dict()
+        after = open_network(experiment.folder, contender=name).network.state_dict()
+        moved = {key for key in before if not torch.equal(before[key], after[key])}
+        assert moved == {"head.weight", "head.bias"}
+
+
+def test_a_probe_opens_as_a_network_that_says_what_was_recorded(probed):
+    experiment, _ = probed
+    opened = open_network(experiment.folder, contender="vit")
+    test = Pool(experiment.data).test
+    again = predict(opened.network, test, opened.normalise)
+    kept = Predictions.load(opened.cell.predictions)
+    torch.testing.assert_close(again.logits, kept.logits, rtol=1e-3, atol=1e-3)
+    assert torch.equal(again.correct, kept.correct)
+
+
+def test_its_result_says_what_it_took(probed):
+    _, results = probed
+    for result in results:
+        assert result["tune"] == "head"
+        assert result["penalty"] > 0
+        assert result["images"] == result["training_images"]
+        assert result["flops"] == 2 * result["macs"] * result["images"]
+        assert not result["ended_early"]
+
+
+def test_features_are_computed_once_for_all_sizes_and_seeds(probed, given, monkeypatch):
+    experiment, _ = probed
+
+    def refused(*_, **__):
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr("vit_vs_cnn.workers.features.logits_and_features", refused)
+    values = _values(given, experiment.output, train_sizes=[120], seeds=[3], scored_on="validation")
+    values["name"] = "again"
+    assert len(run_quietly(experiment_from_dict(values))) == 2
+
+
+def test_more_images_of_a_class_that_is_linear_in_the_features_are_told_better(probed):
+    _, results = probed
+    by_size = {size: np.mean([r["accuracy"] for r in results if r["train_size"] == size]) for size in (60, 120)}
+    assert min(by_size.values()) > 0.1  # ten classes
+
+
+def test_without_validation_images_a_probe_is_refused(given, tmp_path):
+    values = _values(given, tmp_path)
+    values["data"]["validation_fraction"] = 0.0
+    with pytest.raises(InputError, match="tune: head chooses its penalty on validation images"):
+        run_quietly(experiment_from_dict(values))
+
+
+def test_a_head_without_weights_is_refused(tmp_path):
+    values = tiny_config(tmp_path)
+    values["contenders"]["vit"]["tune"] = "head"
+    with pytest.raises(InputError, match="tune: head needs weights to compute features with"):
+        experiment_from_dict(values)
+
+
+def test_a_damaged_file_of_features_is_told(probed, given):
+    experiment, _ = probed
+    folder = next((experiment.folder.parent / "features").iterdir())
+    (folder / "damaged.npz").write_bytes(b"no features")
+    values = _values(given, experiment.output, train_sizes=[120], seeds=[5])
+    values["name"] = "damaged"
+    with pytest.raises((InputError, CellsFailed), match=r"damaged.npz: .*delete the file"):
+        run_quietly(experiment_from_dict(values))
+    (folder / "damaged.npz").unlink()
+
+
+@pytest.mark.parametrize("tune", ["none", {"last": -1}, {"head": True, "last": 2}, {"unfreeze": 1.0}])
+def test_a_wrong_way_to_tune_is_told_in_one_line(tmp_path, tune):
+    values = tiny_config(tmp_path)
+    values["contenders"]["vit"]["tune"] = tune
+    with pytest.raises(InputError, match=r"contenders.vit.*tune"):
+        experiment_from_dict(values)

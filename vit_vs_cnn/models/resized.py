@@ -1,0 +1,72 @@
+"""A network that was made for images of another size: it sees the images resized."""
+
+import math
+from typing import Any
+
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from vit_vs_cnn.attention.shapes import Images, Sizes
+from vit_vs_cnn.models.patch_embedding import rows_and_cols
+
+#: How an image is brought to another size.
+INTERPOLATIONS = ("bilinear", "bicubic", "nearest")
+
+
+class ResizedInput(nn.Module):
+    """The network, with its images brought to the size that it takes.
+
+    In evaluation, as timm prepares them: with c the share ``crop_pct``, the sides become the wanted ones over c, and
+    the middle of the wanted size is taken. In training the whole image is resized: crops are augmentation's.
+
+    Reference: Wightman, timm, ``create_transform`` (crop_pct, interpolation).
+    Differs: both sides are brought to size; images that reach a network here have their shape already. Values are
+    interpolated behind the normalisation, which is linear, with antialiasing, and not rounded to bytes in between.
+
+    Arguments:
+        network: what classifies; whatever else it gives is given as it is.
+        image_size: that it takes, one number or (rows, cols).
+        interpolation: "bilinear", "bicubic" or "nearest".
+        crop_pct: share of each side that it sees in evaluation; above 0, at most 1.
+
+    Raises:
+        ValueError: an unknown interpolation, a size or a share out of range.
+    """
+
+    def __init__(
+        self, network: nn.Module, image_size: Sizes, interpolation: str = "bicubic", crop_pct: float = 1.0
+    ) -> None:
+        super().__init__()
+        if interpolation not in INTERPOLATIONS:
+            raise ValueError(f'interpolation must be one of {", ".join(INTERPOLATIONS)}, but is "{interpolation}"')
+        if not 0 < crop_pct <= 1:
+            raise ValueError(f"crop_pct must be above 0, and at most 1, but is {crop_pct}")
+        self.network = network
+        self.image_size = rows_and_cols("input_size", image_size)
+        self.interpolation = interpolation
+        self.crop_pct = crop_pct
+
+    def resized(self, images: Images) -> Float[Tensor, "batch channels new_rows new_cols"]:
+        """The images as the network sees them."""
+        crop_pct = 1.0 if self.training else self.crop_pct
+        rows, cols = self.image_size
+        size = (math.floor(rows / crop_pct), math.floor(cols / crop_pct))
+        if (images.shape[-2], images.shape[-1]) != size:
+            smooth = {} if self.interpolation == "nearest" else {"antialias": True}
+            images = F.interpolate(images, size=size, mode=self.interpolation, **smooth)
+        top, left = round((size[0] - rows) / 2), round((size[1] - cols) / 2)
+        return images[..., top : top + rows, left : left + cols]
+
+    def forward(self, images: Images, **options: Any) -> Any:
+        return self.network(self.resized(images), **options)
+
+
+def inner(network: nn.Module) -> nn.Module:
+    """The network that computes, without what resizes its images."""
+    return network.network if isinstance(network, ResizedInput) else network
+
+
+def seen_by(network: nn.Module, images: Tensor) -> Tensor:
+    """Images as ``inner(network)`` takes them."""
+    return network.resized(images) if isinstance(network, ResizedInput) else images

@@ -1,0 +1,95 @@
+"""What pretraining is worth: how many images the same network would need from scratch."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vit_vs_cnn.statistics.estimate import Estimate
+from vit_vs_cnn.statistics.means import difference_of_accuracies, difference_over_seeds
+from vit_vs_cnn.statistics.measurements import Measurements
+
+Result = Mapping[str, Any]
+#: How networks come to their task, as results say it.
+SCRATCH, PROBE, TUNED = "from scratch", "as a linear probe", "fine-tuned"
+
+
+@dataclass(frozen=True)
+class Worth:
+    """A pretrained network at one size beside the same network from scratch at all sizes.
+
+    Arguments:
+        pretrained: the contender, and ``scratch`` the one that began with drawn weights.
+        way: how the first came to its task.
+        size: labelled images that the pretrained one has.
+        differences: its accuracy minus that of the other, by the other's size. Each interval is for itself: that of one
+            difference, not corrected for their number.
+    """
+
+    pretrained: str
+    scratch: str
+    way: str
+    size: int
+    differences: Mapping[int, Estimate]
+
+    @property
+    def more_than(self) -> int | None:
+        """The largest size up to which the one from scratch is below, and the whole interval says so; None if none."""
+        return max((size for size in self._below()), default=None)
+
+    @property
+    def at_most(self) -> int | None:
+        """The smallest size at which the one from scratch is above, and the whole interval says so; None if none."""
+        return min((size for size, one in self.differences.items() if one.high < 0), default=None)
+
+    def _below(self) -> Iterator[int]:
+        for size in sorted(self.differences):
+            if self.differences[size].low <= 0:
+                return
+            yield size
+
+    @property
+    def text(self) -> str:
+        """``more than 2,500, at most 10,000``: images that the one from scratch needs for as much."""
+        low = None if self.more_than is None else f"more than {self.more_than:,}"
+        high = None if self.at_most is None else f"fewer than {self.at_most:,}"
+        return ", ".join(part for part in (low, high) if part) or "not told apart"
+
+
+def worth_of(results: Sequence[Result], measured: Measurements) -> list[Worth]:
+    """Every pretrained contender at every size, beside the one of the same model that was trained from scratch.
+
+    Arguments:
+        results: of the same cells.
+        measured: all accuracies.
+    """
+    by_name = {str(r["contender"]): r for r in results}
+    scratch = {r.get("architecture"): name for name, r in by_name.items() if r.get("way") == SCRATCH}
+    found = []
+    for name in measured.contenders:
+        way, other = by_name[name].get("way"), scratch.get(by_name[name].get("architecture"))
+        if way in (PROBE, TUNED) and other is not None:
+            by_size = {size: _differences(measured, name, other, size) for size in measured.sizes}
+            found += [Worth(name, other, way, size, one) for size, one in by_size.items() if one]
+    return found
+
+
+def _differences(measured: Measurements, name: str, other: str, size: int) -> dict[int, Estimate]:
+    one, two = (measured.contenders.index(contender) for contender in (name, other))
+    place, found = measured.sizes.index(size), {}
+    for other_place, other_size in enumerate(measured.sizes):
+        both = measured.present[one, place] & measured.present[two, other_place]
+        if not both.any():
+            continue
+        if measured.correct is not None:
+            rows = (measured.correct[one, place, both], measured.correct[two, other_place, both])
+            found[other_size] = difference_over_seeds(*rows, paired_seeds=True).interval()
+        else:
+            ours, theirs = measured.accuracy[one, place, both], measured.accuracy[two, other_place, both]
+            images = (
+                int(np.min(measured.images[one, place, both])),
+                int(np.min(measured.images[two, other_place, both])),
+            )
+            found[other_size] = difference_of_accuracies(ours, theirs, images).interval()
+    return found

@@ -1,0 +1,320 @@
+"""Weights that a contender begins with: read, hashed, and fitted into its network."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from vit_vs_cnn.config.experiment import Experiment
+from vit_vs_cnn.config.schema import Weights
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.models.features import classifier_of
+from vit_vs_cnn.models.patch_embedding import rows_and_cols
+from vit_vs_cnn.models.registry import TIMM_PREFIX
+from vit_vs_cnn.models.resized import INTERPOLATIONS, ResizedInput, inner
+from vit_vs_cnn.models.timm.export import vision_transformer_to_timm
+from vit_vs_cnn.models.timm.weights import read_timm
+from vit_vs_cnn.models.vit import VisionTransformer
+from vit_vs_cnn.runs.evaluation import hash_tensors
+from vit_vs_cnn.runs.external import as_timm_reads, read_weights
+from vit_vs_cnn.runs.networks import misfit
+from vit_vs_cnn.runs.seen import NOT_KNOWN, Seen, seen_of
+from vit_vs_cnn.runs.trained import TrainedNetwork, open_network
+from vit_vs_cnn.training.checkpoints import read_about
+
+#: What programs put before the names of weights.
+PREFIXES = ("module.", "_orig_mod.")
+
+
+@dataclass(frozen=True, eq=False)
+class Pretrained:
+    """Weights, and how the images were that they were trained on.
+
+    Arguments:
+        name: what they are called, for a reader.
+        told: where they come from, for a reader.
+        state: by name.
+        image_size: (rows, cols) that the network takes; None where that is not known.
+        mean: of each channel, in units where white is 1; None where that is not known.
+        std: the same.
+        interpolation: how images were brought to that size.
+        crop_pct: the share of each side that was evaluated.
+        seen: the images that they were trained on.
+    """
+
+    name: str
+    told: str
+    state: Mapping[str, Tensor]
+    image_size: tuple[int, int] | None = None
+    mean: list[float] | None = None
+    std: list[float] | None = None
+    interpolation: str = "bicubic"
+    crop_pct: float = 1.0
+    seen: Seen = NOT_KNOWN
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """What stands for them in the identity of a cell: their hash, and how they take images."""
+        size = None if self.image_size is None else list(self.image_size)
+        return {
+            "hash": hash_tensors(self.state),
+            "images": [size, self.interpolation, self.crop_pct],
+            "normalisation": [self.mean, self.std],
+        }
+
+    def model(self, given: Mapping[str, Any], image_size: tuple[int, int]) -> dict[str, Any]:
+        """A ``model`` block for images of a size: it resizes them where these weights were trained on others.
+
+        Arguments:
+            given: the block of the config; what it says of input_size, interpolation and crop_pct is kept.
+        """
+        wanted = given.get("input_size", self.image_size)
+        block = {name: value for name, value in given.items() if name != "input_size"}
+        if wanted in (None, "data"):
+            return block
+        size = (wanted, wanted) if isinstance(wanted, int) else tuple(wanted)
+        crop_pct = block.get("crop_pct", self.crop_pct)
+        if size == image_size and crop_pct == 1:
+            return {name: value for name, value in block.items() if name not in ("interpolation", "crop_pct")}
+        return {"interpolation": self.interpolation, "crop_pct": crop_pct, **block, "input_size": list(size)}
+
+
+def identities_of(experiment: Experiment) -> dict[str, dict[str, Any]]:
+    """What stands for the pretrained weights of each contender that has some.
+
+    Raises:
+        InputError: weights that can't be had.
+    """
+    found = {name: pretrained_of(experiment, name) for name in experiment.contenders}
+    return {name: one.identity for name, one in found.items() if one is not None}
+
+
+def pretrained_of(experiment: Experiment, contender: str) -> Pretrained | None:
+    """The pretrained weights of a contender; None where it begins otherwise. Read once in a process.
+
+    Raises:
+        InputError: weights that can't be had; of a config that a file carries, any.
+    """
+    weights, model = (getattr(experiment.contenders[contender], name) for name in ("weights", "model"))
+    if weights is None:
+        return None
+    where = f"contenders.{contender}.weights"
+    if not experiment.trusted:
+        raise InputError(f"{where}: a config that a file carries opens no other files")
+    values = json.dumps([vars(weights), dict(model)], default=str, sort_keys=True)
+    return _read(values, _stamp(weights), contender, where)
+
+
+def _stamp(weights: Weights) -> float:
+    """When the file was last written."""
+    path = Path(weights.file or weights.cell or "")
+    return path.stat().st_mtime if path.exists() else 0.0
+
+
+@lru_cache(maxsize=8)
+def _read(values: str, stamp: float, contender: str, where: str) -> Pretrained:
+    given, model = json.loads(values)
+    weights = Weights(**given)
+    if weights.cell is not None:
+        own = model.get("class_path", False)  # the class that the config itself names may be imported
+        named = weights.contender or _named(weights, contender)
+        return _of_ours(open_network(weights.cell, contender=named, trust=own), weights.cell)
+    if weights.hub:
+        return _of_hub(str(model.get("name", "")), where)
+    return _of_file(Path(weights.file or ""), model, weights, where)
+
+
+def _named(weights: Weights, contender: str) -> str | None:
+    """The contender of the same name, of an experiment's folder."""
+    return contender if (Path(weights.cell or "") / "grid.json").exists() else None
+
+
+def _of_ours(found: TrainedNetwork, told: str) -> Pretrained:
+    about, network = found.about, inner(found.network)
+    resizing = found.network if isinstance(found.network, ResizedInput) else None
+    return Pretrained(
+        name=found.name,
+        told=told,
+        state=network.state_dict(),
+        image_size=about.image_shape[1:] if resizing is None else resizing.image_size,
+        mean=about.mean,
+        std=about.std,
+        interpolation="bicubic" if resizing is None else resizing.interpolation,
+        crop_pct=1.0 if resizing is None else resizing.crop_pct,
+        seen=found.seen,
+    )
+
+
+def _of_hub(name: str, where: str) -> Pretrained:
+    import timm
+
+    architecture = name.removeprefix(TIMM_PREFIX)
+    if not name.startswith(TIMM_PREFIX):
+        raise InputError(f"{where}.hub: timm has weights for models timm/NAME, not for {name!r}; name a file or a cell")
+    try:
+        network: Any = timm.create_model(architecture, pretrained=True)
+    except Exception as error:  # no network, no such weights, a full disk: each library in between says it its own way
+        said = " ".join(str(error).split())[:200]
+        raise InputError(
+            f"{where}.hub: the weights of {name} are neither in timm's cache nor could they be fetched ({said}); "
+            "weights.file takes them from a file"
+        ) from error
+    return _as_timm_says(name, f"timm's {architecture}", network.state_dict(), network.pretrained_cfg)
+
+
+def _of_file(path: Path, model: Mapping[str, Any], weights: Weights, where: str) -> Pretrained:
+    if not path.is_file():
+        raise InputError(f"{where}.file: {path}: no such file")
+    if path.suffix == ".ckpt":
+        return _of_ours(open_network(path, trust=model.get("class_path", False)), str(path))
+    beside, state = _beside(path), {_bare(name): value for name, value in read_weights(path).items()}
+    if isinstance(ours := beside.get("vit_vs_cnn"), Mapping):
+        return _exported(path, state, ours)
+    if (config := beside.get("pretrained_cfg")) is None and str(model.get("name", "")).startswith(TIMM_PREFIX):
+        import timm
+
+        known = timm.get_pretrained_cfg(str(model["name"]).removeprefix(TIMM_PREFIX), allow_unregistered=False)
+        config = None if known is None else known.to_dict()
+    if weights.mean is not None:
+        config = {**(config or {}), "mean": weights.mean, "std": weights.std}
+    return _as_timm_says(path.stem, str(path), state, config or {})
+
+
+def _exported(path: Path, state: Mapping[str, Tensor], said: Mapping[str, Any]) -> Pretrained:
+    """A file that ``export`` wrote, under our names or timm's."""
+    about = read_about({"vit_vs_cnn": said}, path)
+    size = about.model.get("input_size", about.image_shape[1:])
+    return Pretrained(
+        name=path.stem,
+        told=str(path),
+        state={name.removeprefix("network."): value for name, value in state.items()},
+        image_size=rows_and_cols("input_size", size),
+        mean=about.mean,
+        std=about.std,
+        interpolation=about.model.get("interpolation", "bicubic"),
+        crop_pct=about.model.get("crop_pct", 1.0),
+        seen=seen_of(said),
+    )
+
+
+def _bare(name: str) -> str:
+    for prefix in PREFIXES:
+        name = name.removeprefix(prefix)
+    return name
+
+
+def _beside(path: Path) -> dict[str, Any]:
+    """What the config.json beside a file says, as our export and timm's write it; nothing where there is none."""
+    try:
+        found = json.loads(path.with_name("config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _as_timm_says(name: str, told: str, state: Mapping[str, Tensor], config: Mapping[str, Any]) -> Pretrained:
+    """Weights with what a ``pretrained_cfg`` of timm's says of their images."""
+    size = config.get("input_size")
+    interpolation = str(config.get("interpolation") or "bicubic")
+    return Pretrained(
+        name=name,
+        told=told,
+        state=state,
+        image_size=None if not size else (int(size[-2]), int(size[-1])),
+        mean=None if config.get("mean") is None else [float(value) for value in config["mean"]],
+        std=None if config.get("std") is None else [float(value) for value in config["std"]],
+        interpolation=interpolation if interpolation in INTERPOLATIONS else "bicubic",
+        crop_pct=float(config.get("crop_pct") or 1.0),
+    )
+
+
+def fit_weights(
+    network: nn.Module,
+    pretrained: Pretrained,
+    *,
+    num_classes: int | None,
+    partial: bool = False,
+    where: str = "weights",
+) -> tuple[str, ...]:
+    """Give a network pretrained weights in place: positions, relative tables and windows moved to its grid.
+
+    Arguments:
+        num_classes: the number of logits of the head, which stays as it is drawn; None to carry it over, too.
+        partial: let stay as drawn what does not fit, besides the head.
+
+    Returns:
+        the names of what stayed as drawn, besides the head.
+
+    Raises:
+        InputError: they do not fit, and not for the head alone; it counts what is wrong and names the first of each.
+    """
+    if isinstance(network, VisionTransformer) and "patch_embed.proj.weight" in pretrained.state:
+        theirs = _as_timm(network, pretrained, where)
+        drawn = fit_weights(theirs, pretrained, num_classes=num_classes, partial=partial, where=where)
+        network.load_state_dict(read_timm(theirs)[1])
+        return drawn
+    if isinstance(network, VisionTransformer):
+        state = _at_size_of(network, pretrained.state, pretrained.image_size)
+    else:
+        state = as_timm_reads(network, pretrained.state)
+    head = set() if num_classes is None else head_of(network, num_classes, where)
+    own = {name: value for name, value in network.state_dict().items() if name not in head}
+    state = {name: value for name, value in state.items() if name not in head}
+    fitting = {name: state[name] for name, value in own.items() if _fits(state.get(name), value)}
+    if (said := misfit(own, state)) and not partial:
+        raise InputError(
+            f"{where}: the weights of {pretrained.told} do not fit: {said}; with weights.partial: true what does not "
+            "fit is drawn anew"
+        )
+    if not fitting:
+        raise InputError(f"{where}: of the weights of {pretrained.told} none fits: {said}")
+    network.load_state_dict(fitting, strict=False)
+    return tuple(name for name in own if name not in fitting)
+
+
+def _as_timm(network: VisionTransformer, pretrained: Pretrained, where: str) -> nn.Module:
+    """timm's network of the same architecture and weights, into which weights of timm's fit as they are."""
+    try:
+        return vision_transformer_to_timm(network)
+    except ValueError as error:
+        raise InputError(
+            f"{where}: the weights of {pretrained.told} are of timm's Vision Transformer: {error}"
+        ) from error
+
+
+def head_of(network: nn.Module, num_classes: int, where: str) -> set[str]:
+    """The names of the weights of the head: of all heads, where a model of timm's has two.
+
+    Raises:
+        InputError: there is no linear map to as many classes.
+    """
+    named = (getattr(network, "pretrained_cfg", None) or {}).get("classifier")
+    modules = [named] if isinstance(named, str) else list(named or ())
+    if not modules:
+        classifier = classifier_of(network, num_classes)
+        modules = [name for name, module in network.named_modules() if module is classifier and classifier is not None]
+    found = {name for name in network.state_dict() if any(name.startswith(f"{module}.") for module in modules)}
+    if not found:
+        raise InputError(f"{where}: {type(network).__name__} has no linear head of {num_classes} classes to draw anew")
+    return found
+
+
+def _at_size_of(
+    network: VisionTransformer, state: Mapping[str, Tensor], image_size: tuple[int, int] | None
+) -> dict[str, Tensor]:
+    """The weights of our Vision Transformer for images of ``image_size``, for the size that a network takes."""
+    if image_size is None or image_size == network.image_size:
+        return dict(state)
+    there = network.resize(image_size)
+    fitting = {name: state[name] for name, own in there.state_dict().items() if _fits(state.get(name), own)}
+    there.load_state_dict(fitting, strict=False)
+    moved = there.resize(network.image_size).state_dict()
+    return {**state, **{name: moved[name] for name in fitting}}
+
+
+def _fits(value: Tensor | None, own: Tensor) -> bool:
+    return value is not None and value.shape == own.shape

@@ -1,0 +1,110 @@
+"""A linear probe: the head of frozen weights, fitted to the features of a cell's images."""
+
+import functools
+import math
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from torch import nn
+
+from vit_vs_cnn.config.experiment import hash_of
+from vit_vs_cnn.data.augmentation import Augmentation, Augmenter
+from vit_vs_cnn.data.datamodule import channel_statistics
+from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.devices import usable_device
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.models.features import classifier_of
+from vit_vs_cnn.runs.cell import Cell
+from vit_vs_cnn.runs.evaluation import Predictions, hash_tensors
+from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.ledger import output_of
+from vit_vs_cnn.runs.networks import start_from
+from vit_vs_cnn.runs.plan import make_plan, seen_before, starting_network
+from vit_vs_cnn.statistics.logistic import fit_logistic
+from vit_vs_cnn.training.checkpoints import write_checkpoint
+from vit_vs_cnn.workers.features import Features
+from vit_vs_cnn.workers.fitted import Fitted, Spent, described
+from vit_vs_cnn.workers.loggers import begin, loggers_of, named_after
+from vit_vs_cnn.workers.trainer import trainer_arguments
+
+#: The folder of features, in that of the experiments.
+PLACE = "features"
+
+
+def fit_probe(cell: Cell, pool: Pool, *, console: Console) -> Fitted:
+    """Fit the head of a cell's network to its training images, everything before it frozen.
+
+    Images are taken as they are, once: what augmentation, optimizer, schedule and budget say is for other cells. The
+    penalty is the one that does best on the cell's validation images (``fit_logistic``).
+
+    Raises:
+        InputError: no validation images, no linear head, weights that can't be had or that have seen what scores them.
+    """
+    images = pool.draw(cell.train_size, cell.seed)
+    if not len(images.validation):
+        raise InputError(
+            f"contenders.{cell.contender}.tune: head chooses its penalty on validation images, of which "
+            f"data.validation_fraction leaves none at {cell.train_size} images"
+        )
+    where = f"contenders.{cell.contender}"
+    before, plan = seen_before(cell, images, pool), make_plan(cell, images)
+    if (start := starting_network(cell)) is not None:
+        start_from(plan.network, start, where=f"{where}.starts_from")
+    num_classes = images.training.num_classes
+    classifier = classifier_of(plan.network, num_classes)
+    if classifier is None or classifier.bias is None:
+        raise InputError(f"{where}.tune: head needs a model whose last layer is linear, with a bias")
+    device = usable_device("cpu" if cell.experiment.trainer.get("accelerator") == "cpu" else "auto")
+    network = plan.network.float().to(device).eval().requires_grad_(False)
+    mean, std = plan.normalisation or (values.tolist() for values in channel_statistics(images.training.images))
+    normalise = Augmenter(Augmentation(), mean=mean, std=std, num_classes=num_classes).normalise
+    began = time.perf_counter()
+    folder = _folder(cell, network, classifier, plan.model, (mean, std))
+    features = Features(folder, network, normalise, classifier, cell.name)
+    tell = functools.partial(console.print, soft_wrap=True, markup=False, highlight=False)
+    given, held = (features.of(one, tell) for one in (images.training, images.validation))
+    held_out = (held, images.validation.labels.numpy())
+    head = fit_logistic(given, images.training.labels.numpy(), held_out, num_classes=num_classes)
+    with torch.no_grad():
+        classifier.weight.copy_(torch.from_numpy(head.weight))
+        classifier.bias.copy_(torch.from_numpy(head.bias))
+    write_checkpoint(cell.checkpoint, described(cell, images, plan, (mean, std), before), network)
+    steps = math.ceil(len(images.training) / cell.experiment.protocol.batch_size)
+    spent = Spent(
+        steps=steps,
+        planned_steps=steps,
+        images=len(images.training),
+        passes=1,
+        seconds=time.perf_counter() - began,
+        devices=1,
+        precision="32-true",
+    )
+
+    def answers(asked: LabelledImages) -> Predictions:
+        logits = torch.from_numpy(features.of(asked, tell)) @ classifier.weight.cpu().T + classifier.bias.cpu()
+        return Predictions(logits, asked.labels, asked.sample_ids)
+
+    arguments = trainer_arguments(
+        cell.experiment, logger=named_after(cell, cell.experiment.trainer.get("logger", True))
+    )
+    loggers = loggers_of(cell, arguments["logger"])
+    begin(cell, loggers)
+    return Fitted(network, normalise, answers, images, plan, spent, before, loggers, head.penalty)
+
+
+def _folder(
+    cell: Cell,
+    network: nn.Module,
+    classifier: nn.Linear,
+    model: Mapping[str, Any],
+    normalisation: tuple[Sequence[float], Sequence[float]],
+) -> Path:
+    """Where the features of frozen weights are kept: their head does not count, but how they take images does."""
+    own = {id(value) for value in classifier.state_dict(keep_vars=True).values()}
+    trunk = {name: value for name, value in network.state_dict(keep_vars=True).items() if id(value) not in own}
+    key = {"weights": hash_tensors(trunk), "model": dict(model), "normalisation": [list(v) for v in normalisation]}
+    return output_of(cell.experiment.folder) / PLACE / hash_of(key)
