@@ -6,6 +6,7 @@ import gc
 import os
 
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": os.devnull}  # no test fetches weights, or finds some
 if "PYTEST_XDIST_WORKER" in os.environ:  # one of several processes: each takes one core, and does not spin for it
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")

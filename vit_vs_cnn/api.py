@@ -23,6 +23,8 @@ from vit_vs_cnn.config.experiment import (
 from vit_vs_cnn.errors import CellsFailed, InputError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from vit_vs_cnn.conversion.export import Exported
     from vit_vs_cnn.conversion.to_attention import Compilation
     from vit_vs_cnn.data.images import LabelledImages
@@ -73,7 +75,7 @@ def train(
     console = Console(stderr=True, quiet=quiet)
     if experiment.minutes is not None and experiment.data.source == "folder":
         _audit_first(experiment, quiet)
-    experiment = planned(experiment, fixed=list(overrides), console=console)
+    experiment = planned(_at_hand(experiment, console), fixed=list(overrides), console=console)
     run = run_until_decided if experiment.protocol.until_decided else run_experiment
     try:
         results = run(experiment, console=console)
@@ -103,7 +105,20 @@ def tune(
 
     from vit_vs_cnn.experiments.tuning import tune as choose_recipes
 
-    return choose_recipes(experiment_of(config, overrides), console=Console(stderr=True, quiet=quiet))
+    console = Console(stderr=True, quiet=quiet)
+    return choose_recipes(_at_hand(experiment_of(config, overrides), console), console=console)
+
+
+def _at_hand(experiment: Experiment, console: "Console") -> Experiment:
+    """The experiment with the contenders whose weights are there; whom it leaves out is told."""
+    if not any(one.weights is not None and one.weights.optional for one in experiment.contenders.values()):
+        return experiment
+    from vit_vs_cnn.runs.pretrained import with_weights_at_hand
+
+    experiment, told = with_weights_at_hand(experiment)
+    for line in told:
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
+    return experiment
 
 
 def audit(

@@ -16,7 +16,7 @@ from vit_vs_cnn.models import ResNet, VisionTransformer, create_model
 from vit_vs_cnn.models.resized import ResizedInput
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.plan import grid, make_plan
-from vit_vs_cnn.runs.pretrained import Pretrained, fit_weights, pretrained_of
+from vit_vs_cnn.runs.pretrained import Pretrained, fit_weights, pretrained_of, with_weights_at_hand
 from vit_vs_cnn.runs.trained import open_network
 
 #: A small one of every family, and the size of its images.
@@ -283,3 +283,37 @@ def test_options_of_timms_that_fetch_weights_say_where_weights_come_from(tmp_pat
     cell = _cell(values)
     with pytest.raises(InputError, match=f"model.{option}: trained weights come by contenders.NAME.weights"):
         make_plan(cell, Pool(cell.experiment.data).draw(120, 3))
+
+
+def test_a_contender_whose_weights_are_optional_is_left_out_where_there_are_none(tmp_path):
+    values = tiny_config(tmp_path)
+    weights = {"file": str(tmp_path / "nowhere.pth"), "optional": True}
+    values["contenders"]["tuned"] = {**values["contenders"]["resnet"], "weights": weights}
+    values["protocol"] |= {
+        "pairs": [["vit", "resnet"], ["resnet", "tuned"]],
+        "primary": {"contenders": ["resnet", "tuned"]},
+    }
+    experiment, told = with_weights_at_hand(experiment_from_dict(values))
+    assert list(experiment.contenders) == ["vit", "resnet"]
+    assert experiment.protocol.pairs == [["vit", "resnet"]]
+    assert experiment.protocol.primary.contenders is None
+    assert "nowhere.pth: no such file" in told[0]
+    assert "which network to train from scratch" in told[1]
+
+
+def test_a_contender_whose_weights_are_there_stays(pretrained, tmp_path):
+    values = _values(pretrained, tmp_path)
+    values["contenders"]["tuned"]["weights"]["optional"] = True
+    experiment = experiment_from_dict(values)
+    assert with_weights_at_hand(experiment) == (experiment, [])
+
+
+def test_weights_of_timms_are_taken_as_timm_has_them(tmp_path, monkeypatch):
+    given = _drawn(timm.create_model("test_resnet"))
+    monkeypatch.setattr(timm, "create_model", lambda name, **_: given)
+    values = tiny_config(tmp_path)
+    values["contenders"] = {"tuned": {"model": {"name": "timm/test_resnet"}, "weights": {"hub": True}}}
+    found = pretrained_of(experiment_from_dict(values), "tuned")
+    assert torch.equal(found.state["conv1.0.weight"], given.state_dict()["conv1.0.weight"])
+    assert found.image_size == (160, 160)
+    assert found.mean == pytest.approx([0.5] * 3)

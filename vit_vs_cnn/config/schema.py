@@ -234,6 +234,7 @@ class Weights:
         contender: Whose, of an experiment; null for the one of the same name.
         file: A .safetensors or .pth file with the weights of the model: ours, timm's, torchvision's.
         hub: The weights that timm has for the model, timm/NAME or timm/NAME.TAG; downloaded once, and kept by timm.
+        optional: Leave the contender out where its weights cannot be had, and say so.
         partial: Draw anew what does not fit, besides the head; otherwise that is an error.
         mean: Of each channel, in units where white is 1, where the file does not tell how images were normalised.
         std: The same.
@@ -243,6 +244,7 @@ class Weights:
     contender: str | None = None
     file: str | None = None
     hub: bool = False
+    optional: bool = False
     partial: bool = False
     mean: list[float] | None = None
     std: list[float] | None = None

@@ -137,8 +137,13 @@ class Costs:
         return {size: (self.experiment.protocol.trials or 0) * splits_at(self.experiment, size) for size in sizes}
 
     def _run_seconds(self, contender: str, train_size: int, steps: int) -> float:
-        """A run with its evaluations; a forward pass is a third of a step."""
+        """A run with its evaluations; a forward pass is a third of a step.
+
+        Of a linear probe the passes that its features take at most: other runs may have computed them.
+        """
         step, protocol = self.times[contender], self.experiment.protocol
+        if self.experiment.contenders[contender].tune.head:
+            return (train_size + len(self.pool.test)) * step / (3 * protocol.batch_size) + START
         validation = _VALIDATIONS * self.experiment.data.validation_fraction * train_size
         test = len(self.pool.test) if protocol.scored_on == "test" else 0
         return steps * step + (validation + test) * step / (3 * protocol.batch_size) + START

@@ -63,22 +63,28 @@ def seconds_per_step(experiment: Experiment, contender: str, pool: Pool) -> floa
         )
     except (MisconfigurationException, ValueError, RuntimeError) as error:
         raise InputError(f"trainer: {' '.join(str(error).split())}") from error
-    optimizer = experiment.recipe(contender, size).optimizer.build(network)
+    recipe = experiment.recipe(contender, size)
+    optimizer = None if recipe.tune.head else recipe.optimizer.build(network)
     with threads_set(experiment.protocol.threads):
         return _median_step(fabric, network, optimizer, _batches(experiment, contender, images, fabric.device))
 
 
-def _median_step(fabric: Fabric, network: nn.Module, optimizer: Optimizer, batches: TrainingBatches) -> float:
-    model, optimizer = fabric.setup(network, optimizer)
+def _median_step(fabric: Fabric, network: nn.Module, optimizer: Optimizer | None, batches: TrainingBatches) -> float:
+    """Seconds of a step; without an optimizer those of three forward passes."""
+    model, optimizer = fabric.setup(network, optimizer) if optimizer else (fabric.setup(network), None)
     times = []
     for position in range(len(batches)):
         began = time.perf_counter()
         inputs, targets = batches.batch(position)
-        fabric.backward(F.cross_entropy(model(inputs), targets))
-        optimizer.step()
-        optimizer.zero_grad()
+        if optimizer is None:
+            with torch.no_grad():
+                model(inputs)
+        else:
+            fabric.backward(F.cross_entropy(model(inputs), targets))
+            optimizer.step()
+            optimizer.zero_grad()
         wait_for(fabric.device)
-        times.append(time.perf_counter() - began)
+        times.append((time.perf_counter() - began) * (3 if optimizer is None else 1))
         if len(times) > _WARM_UP and sum(times) > _SECONDS:
             break
     return statistics.median(times[_WARM_UP:] or times)

@@ -141,12 +141,16 @@ def same_steps(results: Sequence[Result]) -> str | None:
 
 
 def unequal_compute(results: Sequence[Result]) -> str | None:
-    """One line where two contenders differ in multiply-accumulates; None where they do not, or that is unknown."""
+    """One line where two contenders that came to the task in the same way differ in multiply-accumulates; None where
+    they do not, or that is unknown.
+    """
     macs = {n.contender: n.macs for n in networks_of(results) if n.macs}
-    if len(macs) < 2:
-        return None
-    most, least = max(macs, key=lambda n: macs[n]), min(macs, key=lambda n: macs[n])
-    if (ratio := macs[most] / macs[least]) <= EQUAL:
+    by_way: dict[str | None, list[str]] = {}
+    for network in networks_of(results):
+        by_way.setdefault(network.way, []).extend([network.contender] if network.macs else [])
+    ends = [(max(names, key=lambda n: macs[n]), min(names, key=lambda n: macs[n])) for names in by_way.values() if names]
+    most, least = max(ends, key=lambda pair: macs[pair[0]] / macs[pair[1]], default=("", ""))
+    if not ends or (ratio := macs[most] / macs[least]) <= EQUAL:
         return None
     return (
         f"Compute differs: {most} has {ratio:.2g} times the multiply-accumulates of {least} "

@@ -1,11 +1,15 @@
 """Weights that a contender begins with: read, hashed, and fitted into its network."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from torch import Tensor, nn
 
@@ -93,6 +97,34 @@ def identities_of(experiment: Experiment) -> dict[str, dict[str, Any]]:
     return {name: one.identity for name, one in found.items() if one is not None}
 
 
+def with_weights_at_hand(experiment: Experiment) -> tuple[Experiment, list[str]]:
+    """The experiment without the contenders whose weights are optional and can't be had, and why, a sentence each.
+
+    Raises:
+        InputError: there is no contender left.
+    """
+    told: dict[str, str] = {}
+    for name, contender in experiment.contenders.items():
+        if contender.weights is not None and contender.weights.optional:
+            try:
+                pretrained_of(experiment, name)
+            except InputError as error:
+                told[name] = f"{name} is left out: {error}"
+    if not told:
+        return experiment, []
+    left = {name: contender for name, contender in experiment.contenders.items() if name not in told}
+    if not left:
+        raise InputError(f"contenders: none is left; {'; '.join(told.values())}")
+    pairs = experiment.protocol.pairs
+    kept = None if pairs is None else [pair for pair in pairs if not told.keys() & {*pair}] or None
+    protocol = replace(experiment.protocol, pairs=kept)
+    if {*(protocol.primary.contenders or ())} & told.keys():
+        protocol = replace(protocol, primary=replace(protocol.primary, contenders=None))
+    if all(contender.weights is None for contender in left.values()):
+        told[""] = "No pretrained weights: what is answered is which network to train from scratch"
+    return replace(experiment, contenders=left, protocol=protocol), list(told.values())
+
+
 def pretrained_of(experiment: Experiment, contender: str) -> Pretrained | None:
     """The pretrained weights of a contender; None where it begins otherwise. Read once in a process.
 
@@ -156,7 +188,8 @@ def _of_hub(name: str, where: str) -> Pretrained:
     if not name.startswith(TIMM_PREFIX):
         raise InputError(f"{where}.hub: timm has weights for models timm/NAME, not for {name!r}; name a file or a cell")
     try:
-        network: Any = timm.create_model(architecture, pretrained=True)
+        with _offline_where_nobody_answers():
+            network: Any = timm.create_model(architecture, pretrained=True)
     except Exception as error:  # no network, no such weights, a full disk: each library in between says it its own way
         said = " ".join(str(error).split())[:200]
         raise InputError(
@@ -164,6 +197,24 @@ def _of_hub(name: str, where: str) -> Pretrained:
             "weights.file takes them from a file"
         ) from error
     return _as_timm_says(name, f"timm's {architecture}", network.state_dict(), network.pretrained_cfg)
+
+
+@contextmanager
+def _offline_where_nobody_answers() -> Iterator[None]:
+    """Without a network the hub's library tries for a minute; so it is told where its host has no address."""
+    from huggingface_hub import constants
+
+    try:
+        if not getproxies():  # a proxy knows addresses that this machine does not
+            socket.getaddrinfo(urlsplit(constants.ENDPOINT).hostname, 443)
+        offline = constants.HF_HUB_OFFLINE
+    except OSError:
+        offline = True
+    before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, offline
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
 
 
 def _of_file(path: Path, model: Mapping[str, Any], weights: Weights, where: str) -> Pretrained:
