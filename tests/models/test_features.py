@@ -1,0 +1,86 @@
+"""The features of an image are what the last linear map reads, whatever the network."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.models import create_model
+from vit_vs_cnn.models.features import classifier_of, logits_and_features, penultimate_features
+
+CLASSES = 7
+
+
+class OfPlaces(nn.Module):
+    """Classifies each of 6 places of an image, and takes the mean."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Linear(3, 5)
+        self.head = nn.Linear(5, CLASSES)
+        self.unused = nn.Linear(5, CLASSES + 1)
+
+    def forward(self, images):
+        return self.head(self.embed(images.flatten(2).mT)).mean(1)
+
+
+class Silent(nn.Module):
+    """Reads the weights of its linear layer and never calls it."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(3, CLASSES)
+
+    def forward(self, images):
+        return F.linear(images.mean((2, 3)), self.head.weight, self.head.bias)
+
+
+def _made(name):
+    torch.manual_seed(3)
+    return create_model(name, num_classes=CLASSES, image_size=32).eval()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("vit_nano", "resnet8", "attention/resnet8", "timm/resnet18", "timm/convnext_atto"),
+        *("timm/deit_tiny_distilled_patch16_224", "timm/vit_tiny_patch16_224"),
+    ],
+)
+@torch.no_grad()
+def test_the_classifier_maps_the_features_to_the_logits(name):
+    pytest.importorskip("timm")
+    network = _made(name)
+    images, classifier = torch.rand(2, 3, 32, 32), classifier_of(network, CLASSES)
+    assert classifier is not None
+    logits, features = logits_and_features(network, images, classifier)
+    torch.testing.assert_close(logits, network(images))
+    if "distilled" not in name:  # whose logits are the mean of two heads
+        torch.testing.assert_close(classifier(features), logits)
+    torch.testing.assert_close(penultimate_features(network, images, classifier), features)
+    assert not classifier._forward_hooks
+
+
+def test_features_of_several_places_are_their_mean():
+    network, images = OfPlaces(), torch.rand(2, 3, 2, 3)
+    assert (classifier := classifier_of(network, CLASSES)) is network.head
+    logits, features = logits_and_features(network, images, network.head)
+    assert features.shape == (2, 5)
+    torch.testing.assert_close(classifier(features), logits)
+
+
+def test_the_classifier_that_a_network_names_goes_before_the_last_of_its_size():
+    network = nn.Sequential(nn.Linear(3, CLASSES), nn.Linear(CLASSES, CLASSES))
+    assert classifier_of(network, CLASSES) is network[1]
+    network.get_classifier = lambda: network[0]
+    assert classifier_of(network, CLASSES) is network[0]
+    network.get_classifier = nn.Identity  # as of timm's models without a head
+    assert classifier_of(network, CLASSES) is network[1]
+
+
+def test_a_network_without_such_a_layer_has_no_classifier_and_one_that_is_not_called_is_one_line():
+    assert classifier_of(nn.Conv2d(3, CLASSES, 1), CLASSES) is None
+    assert classifier_of(_made("vit_nano"), CLASSES + 1) is None
+    with pytest.raises(InputError, match="Silent does not call its last linear layer"):
+        penultimate_features(Silent(), torch.rand(2, 3, 4, 5), Silent().head)
