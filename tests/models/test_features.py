@@ -64,7 +64,8 @@ def test_the_classifier_maps_the_features_to_the_logits(name):
 
 def test_features_of_several_places_are_their_mean():
     network, images = OfPlaces(), torch.rand(2, 3, 2, 3)
-    assert (classifier := classifier_of(network, CLASSES)) is network.head
+    classifier = classifier_of(network, CLASSES)
+    assert classifier is network.head
     logits, features = logits_and_features(network, images, network.head)
     assert features.shape == (2, 5)
     torch.testing.assert_close(classifier(features), logits)

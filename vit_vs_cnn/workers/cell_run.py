@@ -18,8 +18,9 @@ from vit_vs_cnn.data.datamodule import TrainingData
 from vit_vs_cnn.errors import DamagedFile, InputError, Interrupted, ProcessLost, TrainingDiverged
 from vit_vs_cnn.files import read_rows, remove_partials
 from vit_vs_cnn.runs.cell import Cell, read_result
-from vit_vs_cnn.runs.evaluation import Predictions, evaluate, hash_weights, predict
+from vit_vs_cnn.runs.evaluation import Predictions, evaluate, hash_weights
 from vit_vs_cnn.runs.failures import write_failure
+from vit_vs_cnn.runs.held_out import FILE, examine
 from vit_vs_cnn.runs.images import CellImages, Pool
 from vit_vs_cnn.runs.ledger import Noted, TestLedger, output_of
 from vit_vs_cnn.runs.networks import start_from
@@ -127,8 +128,7 @@ def _result(cell: Cell, trained: "Trained", pool: Pool, began: datetime) -> dict
     # In float32 whatever it was trained in: bf16-true and the like leave weights that images do not fit.
     network = trained.module.evaluated_network.float().to(trained.trainer.strategy.root_device)
     normalise = trained.data.augmenter.normalise
-    held = trained.images.validation
-    validation = predict(network, held, normalise, what=cell.name) if len(held) else None
+    validation, held_out = examine(network, trained.images, normalise, what=cell.name)
     if cell.experiment.protocol.scored_on == "test":
         ledger = TestLedger(output_of(cell.experiment.folder), pool.test.fingerprint())
         predictions, noted = evaluate(
@@ -138,14 +138,18 @@ def _result(cell: Cell, trained: "Trained", pool: Pool, began: datetime) -> dict
         assert validation is not None, "the pool refuses to draw such a cell"
         predictions, noted = validation, None
         predictions.save(cell.predictions)
+    weights = hash_weights(network)
+    if held_out.familiarity is not None:
+        held_out.familiarity.save(cell.folder / FILE, of=weights)
     return {
         **_identity_of(cell, trained, pool),
         "scored_on": cell.experiment.protocol.scored_on,
         **_scores(predictions, noted),
         **_cost(cell, trained, began),
         "validation_accuracy": None if validation is None else validation.accuracy,
-        "validation_curve": _validation_curve(cell) if len(held) else None,
-        "weights": hash_weights(network),
+        "validation_curve": None if validation is None else _validation_curve(cell),
+        "temperature": held_out.temperature,
+        "weights": weights,
         "versions": provenance.versions(),
         "commit": provenance.commit(),
         "hardware": provenance.hardware(),
