@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         inspect,
         load,
         locality,
+        predict,
         report,
         status,
         to_attention,

@@ -184,10 +184,10 @@ def _contents(given: Any, channels: int) -> list[tuple[str, Path | Image.Image |
         case str() | os.PathLike():
             path = Path(given)
             if path.is_dir():
-                files = [(file.relative_to(path).as_posix(), file) for file in image_files(path)]
+                files = list(image_files(path))
                 if not files:
                     raise InputError(f"{path} holds no image ({', '.join(sorted(SUFFIXES))})")
-                return files
+                return [(file.relative_to(path).as_posix(), file) for file in files]
             return [(str(path), path)]
         case Image.Image():
             return [(str(getattr(given, "filename", "")), given)]

@@ -104,7 +104,7 @@ def _pyarrow() -> tuple[Any, Any]:
         import pyarrow  # pyright: ignore[reportMissingImports]
         from pyarrow import parquet  # pyright: ignore[reportMissingImports]
     except ImportError as error:
-        raise InputError('a .parquet file needs pyarrow: pip install "vit-vs-cnn[parquet]"') from error
+        raise InputError('a .parquet file needs pyarrow: pip install "vit-vs-cnn[data]"') from error
     return pyarrow, parquet
 
 

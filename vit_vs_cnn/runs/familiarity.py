@@ -75,7 +75,7 @@ class Familiarity:
     def load_of(cls, path: Path, of: str) -> "Familiarity | None":
         """Read what ``save`` wrote of the same weights; None where there is no such file, or none whole."""
         try:
-            with np.load(path, allow_pickle=False) as arrays:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 if arrays["of"].item() != of:
                     return None
                 bank, threshold = torch.from_numpy(arrays["bank"]), float(arrays["threshold"])
