@@ -75,7 +75,8 @@ def judge(trained: TrainedNetwork, kinds: dict[str, Tensor], count: int) -> None
     assert classifier is not None, "its cell has no features"
 
     def said(images: Tensor) -> Predictions:
-        data = LabelledImages(images, torch.zeros(len(images)).long(), trained.class_names, range(len(images)))
+        names = [str(number) for number in range(len(images))]
+        data = LabelledImages(images, torch.zeros(len(images)).long(), trained.class_names, names)
         return predict(trained.network, data, trained.normalise, classifier=classifier)
 
     pool, cell = trained.pool(), trained.cell

@@ -141,7 +141,7 @@ def picture_files(places: Iterable[str | os.PathLike[str]]) -> Iterator[Picture]
     """
     for place in places:
         for path in _listed(os.fspath(place)):
-            for file in image_files(path) if path.is_dir() else [path]:
+            for file in image_files(path) if os.path.isdir(path) else [path]:
                 yield Picture(os.fsencode(file).decode("utf-8", "backslashreplace"), file)
 
 
