@@ -165,7 +165,7 @@ def test_what_help_prints_is_what_is_parsed(name, capsys):
         plain = json.dumps(list(default) if isinstance(default, tuple) else default, default=str)
         value = SAMPLES.get(option, plain if "." in option or option == "--minutes" else KINDS.get(kind))
         words += [option.replace("NAME", "vit"), *([] if value is None else [value])]
-    given = command.read(words if command.path is None else ["path", *words])
+    given = command.read([*("path" for _ in command.places), *words])
     assert len(given.options) + len(given.overrides) == len(printed)
     if command.configured:
         made = experiment_of(given.options["config"], given.overrides)

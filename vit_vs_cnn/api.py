@@ -5,6 +5,7 @@ their docstrings its help. Importing this loads no library; each function import
 import copy
 import json
 import os
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from vit_vs_cnn.conversion.export import Exported
     from vit_vs_cnn.conversion.to_attention import Compilation
     from vit_vs_cnn.data.images import LabelledImages
-    from vit_vs_cnn.results import Audited, Compared, Findings, Inspected, LoadedNetwork, Locality
+    from vit_vs_cnn.results import Audited, Compared, Findings, Inspected, LoadedNetwork, Locality, PredictionFile
+    from vit_vs_cnn.runs.prediction import Predicted, Tally
     from vit_vs_cnn.runs.status import ExperimentStatus
     from vit_vs_cnn.runs.trained import TrainedNetwork
 
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 Place = str | os.PathLike[str]
 #: Where an experiment is described: a YAML file or the name of one, plain values, or an experiment made in Python.
 Config = Place | Mapping[str, Any] | Experiment
+#: Pictures that ``predict`` explains, at most.
+EXPLAINED = 24
 
 
 def train(
@@ -380,6 +384,114 @@ def inspect(
         right = f", weights right to {page.error:.0e}" if any(one.attention is not None for one in looked) else ""
         said = f"{page.page} ({page.page.stat().st_size / 1e6:.1f} MB, {page.images} images{right})"
     return Inspected(tuple(looked), scores, refused, by_heart, len(shown.data), said, tuple(written))
+
+
+def predict(
+    checkpoint: Place,
+    *paths: Place,
+    output: Place | None = None,
+    top: int = 1,
+    explain: bool = False,
+    contender: str | None = None,
+    like: Place | None = None,
+    device: str = "auto",
+    quiet: bool = False,
+    trust: bool = False,
+) -> "Predicted | PredictionFile":
+    """Say of which class pictures are, how probably, and which look unlike all that the network was trained on.
+
+    Pictures are read as in training, whatever their format, mode and size. Each has a row: its class and the
+    probability of it, calibrated on validation images; its distance from the training images, and whether 95 % of
+    validation images lie nearer (unfamiliar); or why it cannot be read.
+
+    Arguments:
+        checkpoint: a checkpoint, an exported .safetensors or .onnx, the folder of a cell or of an experiment, or
+            timm/NAME=FILE with like.
+        paths: pictures, folders of them, text files (.txt) with one path a line, or - for such lines on standard input.
+        output: a .csv, .json, .jsonl or .parquet file, written as answers come, so that memory does not grow; without
+            one all answers are held.
+        top: how many classes each row names.
+        explain: draw where the network looks on the first 24 pictures, on a page beside the output: NAME.html.
+        contender: whose network, of an experiment.
+        like: a network whose classes and image size a model of timm has.
+        device: auto, cpu, cuda, cuda:1, ...
+        quiet: show no progress.
+        trust: import the classes of their own that files name, which runs their code: for files of your own.
+
+    Returns:
+        the answers; with ``output`` what was written of them.
+
+    Raises:
+        InputError: a network that cannot be opened, nothing at a path, no picture that can be read, or an output of
+            another kind.
+    """
+    from vit_vs_cnn.data.pictures import STANDARD_INPUT, picture_files
+    from vit_vs_cnn.devices import usable_device
+    from vit_vs_cnn.reporting.prediction_file import check_suffix, prediction_file
+    from vit_vs_cnn.results import PredictionFile
+    from vit_vs_cnn.runs.prediction import Predicted, Tally
+
+    if explain and output is None:
+        raise InputError("explain: its page is put beside the file of answers; name one (--output answers.csv)")
+    places = [os.fspath(path) for path in paths]
+    if not places:
+        raise InputError("predict: no picture is named; name files, folders or lists of them")
+    for place in places:
+        if place != STANDARD_INPUT:
+            _there(place)
+    if output is not None:
+        check_suffix(Path(output))
+    network = load(checkpoint, contender, trust, like=None if like is None else load(like, trust=trust))
+    network.network.to(usable_device(device))
+    tally, first = Tally(), []
+    with _progress(quiet) as tell:
+
+        def answered() -> "Iterator[Predicted]":
+            began = time.perf_counter()
+            for part in network.answers(picture_files(places), top=top):
+                tally.add(part)
+                read = [name for number, name in enumerate(part.names) if number not in part.errors]
+                first.extend(read[: EXPLAINED - len(first)])
+                rate = tally.pictures / (time.perf_counter() - began)
+                tell(f"predicting: {tally.pictures:,} pictures, {rate:,.0f} a second")
+                yield part
+
+        tell("predicting: the first pictures")
+        if output is None:
+            parts = list(answered())
+            tally.require_some()
+            found = Predicted.joined(parts)
+        else:
+            with prediction_file(Path(output), top=top) as write:
+                for part in answered():
+                    write(list(part.rows()))
+                tally.require_some()
+            page = _explained(network, first, Path(output).with_suffix(".html"), tally, tell) if explain else None
+            found = PredictionFile.of(Path(output), tally, page)
+    if tally.unreadable:
+        said = f"{tally.unreadable:,} of {tally.pictures:,} pictures could not be read, the first {tally.first_error}"
+        warnings.warn(said, stacklevel=2)
+    return found
+
+
+def _explained(
+    network: "LoadedNetwork", pictures: Sequence[str], page: Path, tally: "Tally", tell: Callable[[str], None]
+) -> Path | None:
+    """The page of maps; None, with a warning, where the network cannot answer."""
+    from vit_vs_cnn.inspection.look import methods_for
+    from vit_vs_cnn.reporting.predictions import write_explained
+
+    network.network.cpu()  # where images to explain are
+    method = methods_for(network)[-1]
+    try:
+        drawn = []
+        for number, name in enumerate(pictures, start=1):
+            tell(f"explaining: {number} of {len(pictures)} by {method}")
+            drawn.append((name, network.explain(name, method)._repr_png_()))
+    except InputError as error:
+        warnings.warn(f"explain: {error}", stacklevel=3)
+        return None
+    return write_explained(page, drawn, lines=tally.lines, method=method)
 
 
 def locality(

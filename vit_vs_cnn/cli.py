@@ -20,6 +20,8 @@ from vit_vs_cnn.errors import BAD_INPUT, INTERRUPTED, SOME_FAILED, CellsFailed, 
 if TYPE_CHECKING:
     from vit_vs_cnn.commands.command import Command, Given
 
+#: The commands that keep what they did when they are stopped.
+TRAINING = (["train"], ["tune"], ["cell"])
 #: What PyTorch and NumPy say where memory does not suffice.
 NO_MEMORY = ("not enough memory", "can't allocate memory", "Unable to allocate", "out of memory")
 
@@ -52,7 +54,8 @@ def _told(error: BaseException, words: list[str]) -> tuple[int, list[str]]:
         case InputError():
             return BAD_INPUT, [f"error: {' '.join(str(error).split())}"]
         case Interrupted() | KeyboardInterrupt():
-            return INTERRUPTED, [f"{str(error) or 'stopped'}; the same command goes on from the last checkpoint"]
+            goes_on = "; the same command goes on from the last checkpoint" if words[:1] in TRAINING else ""
+            return INTERRUPTED, [f"{str(error) or 'stopped'}{goes_on}"]
         case OSError():  # a full disk, a folder that may not be written to
             return BAD_INPUT, [f"error: {error.filename or 'input or output'}: {error.strerror or error}"]
     said = " ".join(str(error).split())[:300] or "no message"

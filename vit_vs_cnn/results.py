@@ -23,6 +23,7 @@ from vit_vs_cnn.inspection.runs import ShuffledNetwork
 from vit_vs_cnn.inspection.scores import MethodScore
 from vit_vs_cnn.runs.audit import Audit
 from vit_vs_cnn.runs.audit_findings import Finding
+from vit_vs_cnn.runs.prediction import Tally
 from vit_vs_cnn.runs.trained import TrainedNetwork
 from vit_vs_cnn.statistics.estimate import wilson_interval
 
@@ -327,6 +328,46 @@ class LoadedNetwork(TrainedNetwork):
         shown = decoded[0].permute(1, 2, 0).numpy()
         name, share = self.class_names[index], float(probabilities[index])
         return Explanation(shown, found.detach().cpu().numpy(), method, name, share)
+
+
+@dataclass(frozen=True, eq=False)
+class PredictionFile:
+    """What was written of a network's answers to pictures.
+
+    Arguments:
+        path: of the table; ``vit_vs_cnn.runs.prediction.Predicted.frame`` says its columns.
+        pictures: how many rows it has; ``unreadable`` of them have an error instead of a class.
+        by_class: how many pictures were said to be of each class that was named.
+        unfamiliar: how many look unlike what the network was trained on; None where that is not known.
+        temperature: of the probabilities; None where they are not calibrated.
+        page: of ``explain``.
+        lines: all this in a few sentences.
+    """
+
+    path: Path
+    pictures: int
+    unreadable: int
+    by_class: dict[str, int]
+    unfamiliar: int | None
+    temperature: float | None
+    page: Path | None
+    lines: list[str]
+
+    @classmethod
+    def of(cls, path: Path, tally: Tally, page: Path | None) -> "PredictionFile":
+        return cls(
+            path,
+            tally.pictures,
+            tally.unreadable,
+            dict(tally.by_class.most_common()),
+            tally.unfamiliar,
+            tally.held_out.temperature,
+            page,
+            tally.lines,
+        )
+
+    def __repr__(self) -> str:
+        return "\n".join([*self.lines, f"wrote {self.path}"])
 
 
 def class_index(name: str, class_names: Sequence[str]) -> int:

@@ -11,10 +11,9 @@ from torch.nn import functional as F
 from vit_vs_cnn.comparison.confidence import (
     brier_score,
     calibration,
-    fit_temperature,
     judge_confidence,
 )
-from vit_vs_cnn.runs.calibration import reliability
+from vit_vs_cnn.runs.calibration import fit_temperature, reliability
 
 
 def _random(count: int = 1005, classes: int = 7, sharp: float = 2.0, seed: int = 0):

@@ -55,15 +55,16 @@ class Command:
         return settings_of_a_config() if "overrides" in settings_of(self.function) else {}
 
     @cached_property
-    def path(self) -> inspect.Parameter | None:
-        """The argument that stands without an option."""
-        first = next(iter(inspect.signature(self.function).parameters.values()))
-        return None if self.configured or first.kind is first.KEYWORD_ONLY else first
+    def places(self) -> list[inspect.Parameter]:
+        """The arguments that stand without an option: the first, and those that may be many."""
+        parameters = list(inspect.signature(self.function).parameters.values())
+        first = [] if self.configured or parameters[0].kind is inspect.Parameter.KEYWORD_ONLY else parameters[:1]
+        return first + [one for one in parameters[1:] if one.kind is one.VAR_POSITIONAL]
 
     @cached_property
     def settings(self) -> dict[str, Setting]:
         """The options but for those of a config, by name."""
-        left_out = {"overrides", self.path.name if self.path else ""}
+        left_out = {"overrides", *(place.name for place in self.places)}
         own = {name: one for name, one in settings_of(self.function).items() if name not in left_out}
         return own | {one.name: one for one in self.besides}
 
@@ -77,7 +78,7 @@ class Command:
         while rest:
             word = rest.pop(0)
             if not word.startswith("--") or word == "--":
-                if self.path is None:
+                if not self.places:
                     raise InputError(f"argument {word!r}: expected --setting value (see --help)")
                 given.paths.append(word)
                 continue
@@ -116,16 +117,11 @@ class Command:
             options[name] = texts[0] if is_text else setting.read(texts[0], spelt(name))
 
     def _check_paths(self, paths: list[str]) -> None:
-        if self.path is None:
-            return
-        if not paths and self.path.default is self.path.empty:
-            raise InputError(f"vit-vs-cnn {self.name}: {self.path_word} is missing (see --help)")
-        if len(paths) > 1 and self.path.kind is not self.path.VAR_POSITIONAL:
-            raise InputError(f"vit-vs-cnn {self.name}: {paths[1]!r} is one too many (see --help)")
-
-    @property
-    def path_word(self) -> str:
-        return "" if self.path is None else self.path.name.removesuffix("s").upper()
+        needed = [place for place in self.places if place.default is place.empty]
+        if len(paths) < len(needed):
+            raise InputError(f"vit-vs-cnn {self.name}: {word_of(needed[len(paths)])} is missing (see --help)")
+        if self.places and len(paths) > len(self.places) and not takes_several(self.places[-1]):
+            raise InputError(f"vit-vs-cnn {self.name}: {paths[len(self.places)]!r} is one too many (see --help)")
 
     def call(self, given: Given) -> Any:
         besides = {one.name for one in self.besides}
@@ -133,6 +129,15 @@ class Command:
         if self.configured:
             return self.function(options.pop("config", None), given.overrides, **options)
         return self.function(*given.paths, **options)
+
+
+def word_of(place: inspect.Parameter) -> str:
+    """What stands for an argument in a help."""
+    return place.name.removesuffix("s").upper()
+
+
+def takes_several(place: inspect.Parameter) -> bool:
+    return place.kind is place.VAR_POSITIONAL
 
 
 def spelt(name: str) -> str:
@@ -205,6 +210,14 @@ COMMANDS = {
             example=("inspect runs/duel --score --explorer", "inspect CHECKPOINT --images photos --methods rollout"),
             daily=("images", "count", "methods", "class_name", "score", "explorer", "output", "root", "json", "quiet"),
             also={"class": "class_name"},
+        ),
+        Command(
+            "predict",
+            example=(
+                "predict runs/duel/cells/vit-n2000-s0-0d3a photos --output answers.csv --top 3 --explain",
+                "find photos -name '*.jpg' | vit-vs-cnn predict runs/duel - --contender vit",
+            ),
+            daily=("output", "top", "explain", "contender", "device", "json", "quiet"),
         ),
         Command(
             "to-attention", example=("to-attention runs/duel/cells/resnet-n2000-s0-4c1f",), also={"images": "count"}

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, get_args, get_origin
 
-from vit_vs_cnn.commands.command import COMMANDS, INTERNAL, Command, spelt
+from vit_vs_cnn.commands.command import COMMANDS, INTERNAL, Command, spelt, takes_several, word_of
 from vit_vs_cnn.config.experiment import find_config
 from vit_vs_cnn.config.parsing import Setting, element_of, kinds_of, settings_of, walk
 from vit_vs_cnn.config.schema import Contender
@@ -36,18 +36,15 @@ def usage() -> str:
 
 def help_page(command: Command, *, everything: bool = False) -> str:
     """One screen with what one sets every day, or everything that can be set."""
-    path = command.path
-    several = path is not None and path.kind is path.VAR_POSITIONAL
-    word = command.path_word if path is None or path.default is path.empty else f"[{command.path_word}]"
-    words = [f"vit-vs-cnn {command.name}", word, f"[{word} ...]" * several, "[--option value ...]"]
-    lines = [f"usage: {' '.join(filter(None, words))}", ""]
+    places = [word_of(one) if one.default is one.empty else f"[{word_of(one)}]" for one in command.places]
+    several = [f"[{word_of(one)} ...]" for one in command.places if takes_several(one)]
+    lines = [f"usage: {' '.join([f'vit-vs-cnn {command.name}', *places, *several, '[--option value ...]'])}", ""]
     for paragraph in _about(command):
         lines += [*textwrap.wrap(paragraph, WIDTH), ""]
     options = all_options(command) if everything or not command.daily else _daily(command)
     entries = [(f"{spelt(name)} {_kind(name, one)}", _help(one)) for name, one in options]
-    if path is not None:
-        entries.insert(0, (command.path_word, settings_of(command.function)[path.name].help))
-    lines += _entries(entries)
+    known = settings_of(command.function)
+    lines += _entries([*((word_of(one), known[one.name].help) for one in command.places), *entries])
     lines += ["", *(f"  vit-vs-cnn {example}" for example in command.example)]
     if command.daily and not everything:
         more = ", each setting of a config by its dotted name among them" if command.configured else ""

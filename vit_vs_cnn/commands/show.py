@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from vit_vs_cnn.conversion.export import Exported
     from vit_vs_cnn.conversion.to_attention import Compilation
     from vit_vs_cnn.regimes import Analysis
-    from vit_vs_cnn.results import Audited, Compared, Findings, Inspected, Locality
+    from vit_vs_cnn.results import Audited, Compared, Findings, Inspected, Locality, PredictionFile
+    from vit_vs_cnn.runs.prediction import Predicted
     from vit_vs_cnn.runs.status import ExperimentStatus
 
 
@@ -107,6 +108,19 @@ def inspect(found: "Inspected") -> None:
     if found.explorer is not None:
         _say(f"wrote {found.explorer}")
     _say(f"wrote {found.page} and {len(found.written) - 1} more files beside it")
+
+
+def predict(found: "Predicted | PredictionFile") -> None:
+    from vit_vs_cnn.results import PredictionFile
+
+    if isinstance(found, PredictionFile):
+        _say(*found.lines)
+        _wrote([found.path, *([] if found.page is None else [found.page])])
+        return
+    from vit_vs_cnn.reporting.predictions import print_predictions
+
+    print_predictions(found, _console())
+    _say(*found.lines)
 
 
 def locality(found: "Locality") -> None:

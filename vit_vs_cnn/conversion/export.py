@@ -16,6 +16,8 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.normalised import Normalised
 from vit_vs_cnn.models.timm.export import vision_transformer_to_timm
 from vit_vs_cnn.models.vit import VisionTransformer
+from vit_vs_cnn.runs.evaluation import hash_weights
+from vit_vs_cnn.runs.held_out import FILE
 from vit_vs_cnn.runs.seen import KEY
 from vit_vs_cnn.runs.trained import TrainedNetwork
 
@@ -61,7 +63,10 @@ def export(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Ex
         if not difference <= TOLERANCE:
             raise InputError(f"{path}: its logits differ from the network's by {difference:.1e}; do not use it")
         written.append(Exported(path, difference))
-    _write_config({**asdict(about), "origin": origin, KEY: trained.seen.to_dict()}, folder)
+    held_out = trained.held_out
+    _write_config({**asdict(about), "origin": origin, KEY: trained.seen.to_dict(), **held_out.to_dict()}, folder)
+    if held_out.familiarity is not None:
+        held_out.familiarity.save(folder / FILE, of=hash_weights(network))
     return written
 
 

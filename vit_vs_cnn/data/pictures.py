@@ -1,7 +1,10 @@
 """Pictures that a user gives, in any of the usual forms, as bytes of the shape that a network takes."""
 
 import os
-from collections.abc import Sequence
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +15,15 @@ from jaxtyping import UInt8
 from PIL import Image
 from torch import Tensor
 
-from vit_vs_cnn.data.decoding import SUFFIXES, Resize, decode_image, fit_image
+from vit_vs_cnn.data.decoded_cache import PIXELS_IN_FLIGHT
+from vit_vs_cnn.data.decoding import SUFFIXES, PixelBudget, Resize, UnreadableImage, decode_image, fit_image
 from vit_vs_cnn.errors import InputError
 
 KINDS = "the path of an image or a folder, a PIL image, a uint8 array or tensor, or a list of these"
+#: Pictures that are decoded together, and their pixels, of which there are no more where pictures are large.
+MOST, MOST_PIXELS = 256, 1 << 20
+#: A file of paths, one a line, and the word for standard input, which holds the same.
+LIST, STANDARD_INPUT = ".txt", "-"
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,32 +38,83 @@ class Picture:
     name: str
     content: Path | Image.Image | Tensor
 
-    def decoded(self, shape: tuple[int, int, int], resize: Resize) -> UInt8[Tensor, "channels rows cols"]:
-        """Its bytes at ``shape``: as they are where they have it, else in RGB and resized as files are.
+    def decoded(
+        self, shape: tuple[int, int, int], resize: Resize, budget: PixelBudget | None = None
+    ) -> UInt8[Tensor, "channels rows cols"]:
+        """Its bytes at ``shape``: as they are where they have it, else resized as files are, to RGB or its luminance.
+
+        Arguments:
+            budget: as of ``decode_image``.
 
         Raises:
-            InputError: it cannot be read, or the shape is no square of three channels, which is what resizing gives.
+            InputError: it cannot be read, or the shape is no square of one or three channels, which resizing gives.
         """
         if isinstance(self.content, Tensor) and tuple(self.content.shape) == shape:
             return self.content
         channels, rows, cols = shape
-        if channels != 3 or rows != cols:
+        if channels not in (1, 3) or rows != cols:
             raise InputError(
                 f"image {self.name}: the network takes images of {channels} x {rows} x {cols}; files, and arrays of "
-                "another shape, become squares of 3"
+                "another shape, become squares of 1 or 3"
             )
+        square = self._square(rows, resize, budget)
+        return torch.from_numpy(square if channels == 3 else _luminance(square))
+
+    def _square(self, size: int, resize: Resize, budget: PixelBudget | None) -> UInt8[np.ndarray, "3 size size"]:
         if isinstance(self.content, Path):
-            return torch.from_numpy(decode_image(self.content, rows, resize))
+            return decode_image(self.content, size, resize, budget)
         if isinstance(self.content, Tensor):
-            image = Image.fromarray(self.content.permute(1, 2, 0).contiguous().numpy())
+            array = self.content.permute(1, 2, 0).contiguous().numpy()
+            image = Image.fromarray(array[..., 0] if array.shape[2] == 1 else array)
         else:
             image = self.content
         try:
             copied = image.copy()  # it is turned upright in place
             copied.format = image.format
-            return torch.from_numpy(fit_image(copied, rows, resize))
+            return fit_image(copied, size, resize)
         except Exception as error:  # damaged bytes make Pillow's readers fail in every way there is
             raise InputError(f"image {self.name} cannot be read: {' '.join(str(error).split())[:80]}") from error
+
+
+def _luminance(square: UInt8[np.ndarray, "3 size size"]) -> UInt8[np.ndarray, "1 size size"]:
+    """``(299 R + 587 G + 114 B) / 1000`` (ITU-R BT.601), as Pillow rounds it: grey stays what it is."""
+    return np.array(Image.fromarray(np.ascontiguousarray(square.transpose(1, 2, 0))).convert("L"))[None]
+
+
+def decoded_ahead(
+    pictures: Iterable[Picture], shape: tuple[int, int, int], resize: Resize
+) -> Iterator[list[tuple[Picture, UInt8[Tensor, "channels rows cols"] | str]]]:
+    """Batches of pictures with their bytes, in order; with the reason where one cannot be read.
+
+    Threads decode the next batch meanwhile. Two batches are held, however many pictures there are, and the pixels that
+    are read at a time are bounded as in training.
+    """
+    budget, size = PixelBudget(PIXELS_IN_FLIGHT), max(1, min(MOST, MOST_PIXELS // (shape[1] * shape[2])))
+
+    def read(picture: Picture) -> Tensor | str:
+        try:
+            return picture.decoded(shape, resize, budget)
+        except InputError as error:
+            return error.reason if isinstance(error, UnreadableImage) else str(error)
+
+    waiting: deque[tuple[Picture, Future[Tensor | str]]] = deque()
+
+    def taken() -> list[tuple[Picture, Tensor | str]]:
+        return [
+            (picture, future.result())
+            for picture, future in (waiting.popleft() for _ in range(min(size, len(waiting))))
+        ]
+
+    pool = ThreadPoolExecutor(min(16, os.cpu_count() or 1))
+    try:
+        for picture in pictures:
+            waiting.append((picture, pool.submit(read, picture)))
+            if len(waiting) == 2 * size:
+                yield taken()
+        while waiting:
+            yield taken()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def pictures_of(given: Any, *, channels: int) -> list[Picture]:
@@ -73,12 +132,51 @@ def pictures_of(given: Any, *, channels: int) -> list[Picture]:
     return found
 
 
-def image_files(folder: Path) -> list[Path]:
-    """The images in a folder and below, by name."""
-    found = sorted(file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES)
-    if not found:
-        raise InputError(f"{folder} holds no image ({', '.join(sorted(SUFFIXES))})")
-    return found
+def picture_files(places: Iterable[str | os.PathLike[str]]) -> Iterator[Picture]:
+    """The pictures at paths, found as they are asked for: files, folders, lists of both (``.txt``, or ``-`` for
+    standard input).
+
+    Raises:
+        InputError: a list that is no text file.
+    """
+    for place in places:
+        for path in _listed(os.fspath(place)):
+            for file in image_files(path) if os.path.isdir(path) else [path]:
+                yield Picture(os.fsencode(file).decode("utf-8", "backslashreplace"), file)
+
+
+def _listed(word: str) -> Iterator[Path]:
+    if word != STANDARD_INPUT and not (word.endswith(LIST) and Path(word).is_file()):
+        yield Path(word)
+        return
+    # Names that are no UTF-8 are passed on as they are.
+    file: Any = sys.stdin.fileno() if word == STANDARD_INPUT else word
+    with open(file, encoding="utf-8", errors="surrogateescape", closefd=word != STANDARD_INPUT) as lines:
+        for line in lines:
+            if "\0" in line:
+                raise InputError(f"{word}: it is no list of paths, one a line")
+            if line.strip():
+                yield Path(line.rstrip("\n"))
+
+
+def image_files(folder: Path) -> Iterator[Path]:
+    """The images in a folder and below, by name, without hidden ones; of each folder as it is come to.
+
+    A folder that may not be read stands for itself.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
+    except OSError:
+        yield folder
+        return
+    for name, is_folder in found:
+        if name.startswith("."):
+            continue
+        if is_folder:
+            yield from image_files(folder / name)
+        elif Path(name).suffix.lower() in SUFFIXES:
+            yield folder / name
 
 
 def _contents(given: Any, channels: int) -> list[tuple[str, Path | Image.Image | Tensor]]:
@@ -86,7 +184,10 @@ def _contents(given: Any, channels: int) -> list[tuple[str, Path | Image.Image |
         case str() | os.PathLike():
             path = Path(given)
             if path.is_dir():
-                return [(file.relative_to(path).as_posix(), file) for file in image_files(path)]
+                files = list(image_files(path))
+                if not files:
+                    raise InputError(f"{path} holds no image ({', '.join(sorted(SUFFIXES))})")
+                return [(file.relative_to(path).as_posix(), file) for file in files]
             return [(str(path), path)]
         case Image.Image():
             return [(str(getattr(given, "filename", "")), given)]

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.attention_weights import AttentionMaps, attention_maps, joined
+from vit_vs_cnn.inspection.attention_weights import AttentionMaps, attention_maps, has_attention, joined
 from vit_vs_cnn.inspection.class_activation import feature_layer
 from vit_vs_cnn.inspection.faithfulness import RANDOM_MAPS, score_methods
 from vit_vs_cnn.inspection.layout import layout_of
@@ -19,7 +19,7 @@ from vit_vs_cnn.inspection.runs import InspectedRun, ShownImages, ShuffledNetwor
 from vit_vs_cnn.inspection.saliency import list_methods, method_named, noise_of, saliency_maps
 from vit_vs_cnn.inspection.scores import MethodScore
 from vit_vs_cnn.runs.evaluation import check_finite
-from vit_vs_cnn.runs.trained import UNKNOWN
+from vit_vs_cnn.runs.trained import UNKNOWN, TrainedNetwork
 
 #: What is shown where nothing is asked for: attention through all layers, attention for the class; Grad-CAM, or where
 #: there is no feature map for it what any network can be asked.
@@ -83,16 +83,16 @@ class NetworkMaps:
         return self.probabilities.argmax(dim=1)
 
 
-def methods_for(run: InspectedRun, asked: Sequence[str] = ()) -> list[str]:
+def methods_for(run: TrainedNetwork, asked: Sequence[str] = ()) -> list[str]:
     """Those of the methods asked for that the network can answer; of none, its default ones."""
     for name in asked:
         method_named(name)
-    able = list_methods(run.network)
+    able, attends = list_methods(run.network), has_attention(run.network)
     if not asked:
-        return list(OF_ATTENTION if run.attends else OF_CONVOLUTION if _has_feature_maps(run) else OF_ANY)
+        return list(OF_ATTENTION if attends else OF_CONVOLUTION if _has_feature_maps(run) else OF_ANY)
     if chosen := [name for name in asked if name in able]:
         return chosen
-    lacks = "is no CNN with feature maps" if run.attends else "has no attention between all tokens of one grid"
+    lacks = "is no CNN with feature maps" if attends else "has no attention between all tokens of one grid"
     raise InputError(
         f"{run.name} ({type(run.network).__name__}) {lacks}, so it cannot answer {', '.join(asked)}; "
         f"its methods are {', '.join(able)}"
@@ -192,7 +192,7 @@ def maps_over_training(
     ]
 
 
-def _has_feature_maps(run: InspectedRun) -> bool:
+def _has_feature_maps(run: TrainedNetwork) -> bool:
     shape = run.image_shape
     try:
         feature_layer(run.network, torch.zeros(1, *shape))

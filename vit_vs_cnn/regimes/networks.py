@@ -148,7 +148,9 @@ def unequal_compute(results: Sequence[Result]) -> str | None:
     by_way: dict[str | None, list[str]] = {}
     for network in networks_of(results):
         by_way.setdefault(network.way, []).extend([network.contender] if network.macs else [])
-    ends = [(max(names, key=lambda n: macs[n]), min(names, key=lambda n: macs[n])) for names in by_way.values() if names]
+    ends = [
+        (max(names, key=lambda n: macs[n]), min(names, key=lambda n: macs[n])) for names in by_way.values() if names
+    ]
     most, least = max(ends, key=lambda pair: macs[pair[0]] / macs[pair[1]], default=("", ""))
     if not ends or (ratio := macs[most] / macs[least]) <= EQUAL:
         return None

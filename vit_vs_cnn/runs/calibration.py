@@ -1,10 +1,14 @@
-"""How far confidence is from accuracy, in bins that hold equally many images."""
+"""How far confidence is from accuracy, in bins that hold equally many images, and the temperature that mends it."""
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int64
+from scipy import optimize
 from torch import Tensor
 
 BINS = 15
+#: Inverse temperatures that are looked at: where validation images are all right, none is too cold.
+COLDEST, HOTTEST = 1e3, 1e-3
 
 
 def equal_mass_bins(confidence: Float[Tensor, "count"], bins: int = BINS) -> Int64[Tensor, "count"]:
@@ -43,3 +47,27 @@ def expected_calibration_error(
     """
     parts = zip(*reliability(probabilities, labels, bins), strict=True)
     return sum(count * abs(right - confidence) for confidence, right, count in parts) / len(labels)
+
+
+def fit_temperature(logits: Float[Tensor, "count classes"], labels: Int64[Tensor, "count"]) -> float:
+    """The temperature T with the least cross entropy of ``softmax(logits / T)``.
+
+    The loss is convex in ``b = 1 / T``; its slope ``mean_i (sum_c p_ic z_ic - z_iy)`` is followed to its zero.
+
+    Reference: Guo et al., "On calibration of modern neural networks", 2017, section 4.2.
+    Differs: a root of the slope instead of a gradient descent; b stays within 0.001 to 1000.
+    """
+    scores = logits.double()
+    scores = scores - scores.amax(1, keepdim=True)
+    target = scores.gather(1, labels[:, None])[:, 0]
+
+    def slope(log_b: float) -> float:
+        probabilities = (float(np.exp(log_b)) * scores).softmax(1)
+        return float(((probabilities * scores).sum(1) - target).mean())
+
+    low, high = np.log(HOTTEST), np.log(COLDEST)
+    if slope(low) >= 0:
+        return 1 / HOTTEST
+    if slope(high) <= 0:
+        return 1 / COLDEST
+    return float(np.exp(-optimize.root_scalar(slope, bracket=(low, high), method="brentq", xtol=1e-12).root))

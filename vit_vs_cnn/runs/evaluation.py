@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError, TrainingDiverged
 from vit_vs_cnn.files import written_whole
+from vit_vs_cnn.models.features import logits_and_features
 from vit_vs_cnn.models.recording import as_evaluated
 from vit_vs_cnn.runs.calibration import expected_calibration_error
 from vit_vs_cnn.runs.cell import Cell
@@ -26,11 +27,12 @@ Normalise = Callable[[UInt8[Tensor, "batch channels rows cols"]], Float[Tensor, 
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What a network says of each test image."""
+    """What a network says of each test image; ``features`` are what it says that by, where they were asked for."""
 
     logits: Float[Tensor, "count classes"]
     labels: Int64[Tensor, "count"]
     sample_ids: Sequence[str]
+    features: Float[Tensor, "count width"] | None = None
 
     @property
     def correct(self) -> Tensor:
@@ -147,18 +149,26 @@ def predict(
     *,
     what: str = "the network",
     batch_size: int = 500,
+    classifier: nn.Linear | None = None,
 ) -> Predictions:
     """The network's logits for every image, in evaluation mode, on the network's device.
+
+    Arguments:
+        classifier: the network's last linear map, if its features are asked for.
 
     Raises:
         TrainingDiverged: an answer that is no finite number.
     """
     device = next(network.parameters()).device
     with as_evaluated(network):
-        batches = data.images.split(batch_size)
-        logits = torch.cat([network(normalise(images.to(device))).float().cpu() for images in batches])
+        batches = (normalise(images.to(device)) for images in data.images.split(batch_size))
+        if classifier is None:
+            found = [(network(images),) for images in batches]
+        else:
+            found = [logits_and_features(network, images, classifier) for images in batches]
+    logits, *features = (torch.cat([part.float().cpu() for part in parts]) for parts in zip(*found, strict=True))
     check_finite(logits, what)
-    return Predictions(logits, data.labels, data.sample_ids)
+    return Predictions(logits, data.labels, data.sample_ids, *features)
 
 
 def evaluate(

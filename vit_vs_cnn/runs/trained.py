@@ -1,10 +1,12 @@
 """A trained network: opened once, with what it was trained on, where it came from, and what it says of images."""
 
 import os
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,65 +15,25 @@ from torch import Tensor, nn
 
 from vit_vs_cnn.data.decoding import Resize
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.data.pictures import Picture, pictures_of
+from vit_vs_cnn.data.pictures import Picture, decoded_ahead, pictures_of
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.models.features import classifier_of
 from vit_vs_cnn.models.registry import TIMM_PREFIX
 from vit_vs_cnn.runs.cell import Cell, cell_from_dict, read_cell
 from vit_vs_cnn.runs.evaluation import predict
 from vit_vs_cnn.runs.external import onnx_network, timm_network
 from vit_vs_cnn.runs.grid import finished_cells
+from vit_vs_cnn.runs.held_out import HeldOut, read_held_out
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.networks import network_of
+from vit_vs_cnn.runs.prediction import Predicted, Tally
 from vit_vs_cnn.runs.seen import NOT_KNOWN, Seen, seen_of
 from vit_vs_cnn.training.checkpoints import About, read_checkpoint
 
-if TYPE_CHECKING:
-    import pandas
-
 #: The label of an image whose class is not known.
 UNKNOWN = -1
-#: Images that are decoded and sent through a network at a time.
-BATCH = 256
-#: Rows of a table that is shown unasked.
-SHOWN = 20
 #: Files of torch that are programs, and would be run.
 PROGRAMS = (".pt2", ".pt", ".ts")
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Predicted:
-    """The classes that a network names.
-
-    Arguments:
-        names: of the images: paths of files, or numbers.
-        class_names: in the order of the probabilities.
-        probabilities: of each class for each image; a row adds up to 1.
-    """
-
-    names: Sequence[str]
-    class_names: tuple[str, ...]
-    probabilities: Float[np.ndarray, "images classes"]
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    @property
-    def classes(self) -> list[str]:
-        """The most probable class of each image."""
-        return [self.class_names[number] for number in self.probabilities.argmax(1)]
-
-    def frame(self) -> "pandas.DataFrame":
-        """One row for each image: ``image``, ``predicted`` (the most probable class) and its ``probability``."""
-        import pandas
-
-        highest = self.probabilities.max(1)
-        return pandas.DataFrame({"image": list(self.names), "predicted": self.classes, "probability": highest})
-
-    def __repr__(self) -> str:
-        return self.frame().to_string(index=False, max_rows=SHOWN)
-
-    def _repr_html_(self) -> str:
-        return self.frame().to_html(index=False, max_rows=SHOWN)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,24 +90,72 @@ class TrainedNetwork:
         mean, std = (torch.tensor(values, device=images.device)[:, None, None] for values in sides)
         return images.float().div_(255).sub_(mean).div_(std)
 
-    def predict(self, images: Any) -> Predicted:
-        """The class of each image, with the probabilities of all classes: the softmax of the logits.
+    @cached_property
+    def held_out(self) -> HeldOut:
+        """What validation images told of it: a temperature, and how far from its training images an image may lie."""
+        return read_held_out(self.path, self.network)
+
+    def predict(self, images: Any, *, top: int = 1) -> Predicted:
+        """The class of each image, with the probabilities of all classes: ``softmax(logits / T)``.
+
+        The temperature T is the one with the least cross entropy on validation images, found when the training ended;
+        where there is none (``held_out.temperature``), probabilities are as they are. ``unfamiliar`` says which images
+        lie farther from the training images, in the network's features, than 95 % of the validation images; see
+        ``Familiarity``.
 
         Images of another size are resized as those that the network was trained on, files and Pillow's images brought
-        to RGB, upright, on white where they are transparent; then all are normalised as in training. The network
-        computes on the device where its weights are.
+        to RGB (to luminance, of a network for one channel), upright, on white where they are transparent; then all are
+        normalised as in training. The network computes on the device where its weights are. One that cannot be read has
+        an entry in ``errors``.
 
         Arguments:
             images: the path of an image or of a folder (then all images in it and below), a PIL image, a numpy array or
                 a tensor of bytes (``uint8``) that holds one image or several, or a list of these. Channels stand first
                 or last; where both fit, last in an array and first in a tensor.
+            top: how many classes the table has for each image.
 
         Raises:
-            InputError: no image, one that cannot be read, values that are no bytes, another number of channels.
+            InputError: no image, none that can be read, values that are no bytes, another number of channels.
         """
-        pictures = pictures_of(images, channels=self.image_shape[0])
-        logits = torch.cat([self._logits(batch) for batch in _batches(pictures)])
-        return Predicted([p.name for p in pictures], self.class_names, logits.double().softmax(1).numpy())
+        parts = list(self.answers(pictures_of(images, channels=self.image_shape[0]), top=top))
+        tally = Tally()
+        for part in parts:
+            tally.add(part)
+        tally.require_some()
+        return Predicted.joined(parts)
+
+    def answers(self, pictures: Iterable[Picture], *, top: int = 1) -> Iterator[Predicted]:
+        """``predict`` of pictures as they come, in batches: no more than two are held at a time.
+
+        Raises:
+            InputError: more classes are asked for than there are.
+        """
+        if not 1 <= top <= len(self.class_names):
+            raise InputError(f"top: {top} must be 1 to {len(self.class_names)}, the number of classes")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="PIL")  # remarks on odd but readable files, as in training
+            for batch in decoded_ahead(pictures, self.image_shape, self.resize):
+                yield self._answer(batch, top)
+
+    def _answer(self, batch: list[tuple[Picture, Tensor | str]], top: int) -> Predicted:
+        errors = {number: told for number, (_, told) in enumerate(batch) if isinstance(told, str)}
+        readable = [number for number in range(len(batch)) if number not in errors]
+        probabilities = np.full((len(batch), len(self.class_names)), np.nan)
+        familiarity, distances = self.held_out.familiarity, None
+        if familiarity is not None:
+            distances = np.full(len(batch), np.nan)
+        if readable:
+            pixels = torch.stack([told for _, told in batch if isinstance(told, Tensor)])
+            labels = torch.full((len(pixels),), UNKNOWN)
+            data = LabelledImages(pixels, labels, self.class_names, [batch[number][0].name for number in readable])
+            classifier = None if familiarity is None else classifier_of(self.network, len(self.class_names))
+            said = predict(self.network, data, self.normalise, what=self.name, classifier=classifier)
+            logits = said.logits.double() / (self.held_out.temperature or 1.0)
+            probabilities[readable] = logits.softmax(1).numpy()
+            if familiarity is not None and distances is not None and said.features is not None:
+                distances[readable] = familiarity.distances(said.features)
+        names = [picture.name for picture, _ in batch]
+        return Predicted(names, self.class_names, probabilities, distances, errors, self.held_out, top)
 
     def decoded(self, pictures: list[Picture]) -> UInt8[Tensor, "count channels rows cols"]:
         """Pictures as bytes of the shape that the network takes.
@@ -154,11 +164,6 @@ class TrainedNetwork:
             InputError: one that cannot be read, or that cannot be brought to that shape.
         """
         return torch.stack([picture.decoded(self.image_shape, self.resize) for picture in pictures])
-
-    def _logits(self, pictures: list[Picture]) -> Tensor:
-        labels = torch.full((len(pictures),), UNKNOWN)
-        data = LabelledImages(self.decoded(pictures), labels, self.class_names, [p.name for p in pictures])
-        return predict(self.network, data, self.normalise, what=self.name).logits
 
     def pool(self, root: Path | None = None) -> Pool:
         """The images that it was trained and tested on. Nothing is fetched for them, whatever the file says.
@@ -184,10 +189,6 @@ class TrainedNetwork:
         if fingerprint != cell.fingerprint:
             raise InputError(f"{data.source} in {data.root} is not what {self.path} was trained and tested on")
         return pool
-
-
-def _batches(pictures: list[Picture]) -> list[list[Picture]]:
-    return [pictures[start : start + BATCH] for start in range(0, len(pictures), BATCH)]
 
 
 def open_network(

@@ -23,6 +23,7 @@ from vit_vs_cnn.models.resized import inner
 from vit_vs_cnn.runs.cell import Cell, read_result
 from vit_vs_cnn.runs.evaluation import Predictions, evaluate, hash_weights, predict
 from vit_vs_cnn.runs.failures import write_failure
+from vit_vs_cnn.runs.held_out import FILE, called_classifier, examine
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.ledger import Noted, TestLedger, output_of
 from vit_vs_cnn.runs.networks import RESIZING, start_from
@@ -130,8 +131,7 @@ def _run(cell: Cell, pool: Pool, *, console: Console) -> None:
 
 def _result(cell: Cell, fitted: Fitted, pool: Pool, began: datetime) -> dict[str, Any]:
     """What the trained network gives: tested once, on the record, with what it took."""
-    held = fitted.images.validation
-    validation = fitted.answers(held) if len(held) else None
+    validation, held_out = examine(fitted.answers, fitted.images)
     if cell.experiment.protocol.scored_on == "test":
         ledger = TestLedger(output_of(cell.experiment.folder), pool.test.fingerprint())
         how = {"what": cell.name, "cell": cell, "keep": cell.predictions, "answers": fitted.answers}
@@ -140,14 +140,18 @@ def _result(cell: Cell, fitted: Fitted, pool: Pool, began: datetime) -> dict[str
         assert validation is not None, "the pool refuses to draw such a cell"
         predictions, noted = validation, None
         predictions.save(cell.predictions)
+    weights = hash_weights(fitted.network)
+    if held_out.familiarity is not None:
+        held_out.familiarity.save(cell.folder / FILE, of=weights)
     return {
         **_identity_of(cell, fitted, pool),
         "scored_on": cell.experiment.protocol.scored_on,
         **_scores(predictions, noted),
         **_cost(cell, fitted, began),
         "validation_accuracy": None if validation is None else validation.accuracy,
-        "validation_curve": _validation_curve(cell) if len(held) and not cell.recipe.tune.head else None,
-        "weights": hash_weights(fitted.network),
+        "validation_curve": None if validation is None or cell.recipe.tune.head else _validation_curve(cell),
+        "temperature": held_out.temperature,
+        "weights": weights,
         "versions": provenance.versions(),
         "commit": provenance.commit(),
         "hardware": provenance.hardware(),
@@ -226,7 +230,8 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Fitted:
         devices=trainer.world_size,
         precision=str(trainer.precision),
     )
-    answers = partial(predict, network, normalise=normalise, what=cell.name)
+    classifier = called_classifier(network, images.validation, normalise)
+    answers = partial(predict, network, normalise=normalise, what=cell.name, classifier=classifier)
     return Fitted(network, normalise, answers, images, plan, spent, before, trainer.loggers)
 
 

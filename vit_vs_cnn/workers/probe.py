@@ -85,8 +85,9 @@ def fit_probe(cell: Cell, pool: Pool, *, console: Console) -> Fitted:
     )
 
     def answers(asked: LabelledImages) -> Predictions:
-        logits = torch.from_numpy(features.of(asked, tell)) @ classifier.weight.cpu().T + classifier.bias.cpu()
-        return Predictions(logits, asked.labels, asked.sample_ids)
+        found = torch.from_numpy(features.of(asked, tell))
+        logits = found @ classifier.weight.cpu().T + classifier.bias.cpu()
+        return Predictions(logits, asked.labels, asked.sample_ids, found)
 
     arguments = trainer_arguments(
         cell.experiment, logger=named_after(cell, cell.experiment.trainer.get("logger", True))

@@ -1,0 +1,296 @@
+"""``predict``: what it says of pictures is what training would see of them, calibrated, and row by row in any file."""
+
+import csv
+import io
+import json
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import vit_vs_cnn as vc
+from vit_vs_cnn.cli import main
+from vit_vs_cnn.data.decoding import decode_image
+from vit_vs_cnn.data.pictures import MOST, Picture, decoded_ahead, picture_files
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection.look import methods_for
+from vit_vs_cnn.runs.calibration import fit_temperature
+from vit_vs_cnn.runs.evaluation import Predictions, predict
+from vit_vs_cnn.runs.prediction import Predicted
+
+DOCS = Path(__file__).parents[1] / "docs" / "predict.md"
+#: Which the command prints, and no test needs to fail by.
+pytestmark = pytest.mark.filterwarnings("always:.*could not be read:UserWarning")
+
+
+@pytest.fixture(scope="module")
+def cell(trained_once):
+    return next((trained_once / "cells").glob("vit-n120-s3-*"))
+
+
+@pytest.fixture(scope="module")
+def vit(cell):
+    return vc.load(cell)
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Seven pictures, two of them below, one that is none, and what is not to be listed."""
+    folder = tmp_path_factory.mktemp("photos")
+    (folder / "b").mkdir()
+    rng = np.random.default_rng(3)
+    for name in ("a.png", "b/c.PNG", "b/d.jpg", "e.bmp", "f.png", "g.png", "h.png"):
+        Image.fromarray(rng.integers(0, 256, (37, 53, 3), dtype=np.uint8)).save(folder / name)
+    (folder / "broken.jpg").write_text("none")
+    for name in ("notes.md", ".hidden.png"):
+        (folder / name).write_text("none")
+    return folder
+
+
+ORDER = ["a.png", "b/c.PNG", "b/d.jpg", "broken.jpg", "e.bmp", "f.png", "g.png", "h.png"]
+
+
+def _read_csv(path):
+    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+
+
+def test_a_finished_cell_keeps_the_temperature_of_its_validation_images(cell, vit):
+    result = json.loads((cell / "result.json").read_text())
+    held = vit.pool().draw(120, 3).validation
+    said = predict(vit.network, held, vit.normalise)
+    assert result["temperature"] == pytest.approx(fit_temperature(said.logits, held.labels), rel=1e-3)
+    assert vit.held_out.to_dict() == {"temperature": result["temperature"], "validation_images": 30}
+
+
+def test_probabilities_are_those_of_the_logits_over_the_temperature(cell, vit):
+    test, stored = vit.pool().test, Predictions.load(cell / "predictions.npz")
+    expected = (stored.logits.double() / vit.held_out.temperature).softmax(1)
+    np.testing.assert_allclose(vit.predict(test.images).probabilities, expected, atol=1e-5)
+
+
+def test_of_images_like_the_training_ones_few_are_unfamiliar_and_the_threshold_is_that_of_validation(vit):
+    drawn = vit.pool().draw(120, 3)
+    of_training = np.mean(vit.predict(drawn.training.images).unfamiliar)
+    of_validation = vit.predict(drawn.validation.images)
+    assert of_training < 0.2
+    assert sum(of_validation.unfamiliar) == 0  # 30 of them: the threshold is their largest distance
+    assert of_validation.distances.max() == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.parametrize("other", ["checkpoint", "result", "none", "half"])
+def test_what_is_not_of_these_weights_or_cannot_be_read_is_not_used(cell, tmp_path, other):
+    shutil.copytree(cell, tmp_path / "cell")
+    path, kept = tmp_path / "cell" / "checkpoints" / "last.ckpt", tmp_path / "cell" / "familiarity.npz"
+    result = json.loads((tmp_path / "cell" / "result.json").read_text())
+    if other == "checkpoint":
+        contents = torch.load(path, weights_only=True)
+        for name, value in contents["state_dict"].items():
+            if name.endswith("head.bias"):
+                value.add_(1)
+        torch.save(contents, path)
+    elif other == "result":  # of before there was one
+        del result["temperature"]
+    elif other == "none":
+        kept.unlink()
+    else:
+        kept.write_bytes(kept.read_bytes()[:500])
+    (tmp_path / "cell" / "result.json").write_text(json.dumps(result))
+    network = vc.load(path)
+    said = network.predict(np.zeros((32, 32, 3), np.uint8))
+    assert said.unfamiliar == [None] and "not known" in said.lines[-2]
+    assert (network.held_out.temperature is None) == (other in ("checkpoint", "result"))
+    assert ("not calibrated" in said.lines[-1]) == (other in ("checkpoint", "result"))
+
+
+def test_an_exported_network_says_the_same(vit, tmp_path, photos):
+    pytest.importorskip("safetensors")
+    vc.export(vit.path, format=["safetensors"], output=tmp_path)
+    exported = vc.load(tmp_path / "model.safetensors")
+    assert exported.held_out.temperature == vit.held_out.temperature
+    one, other = (network.predict(photos / "a.png") for network in (vit, exported))
+    np.testing.assert_allclose(one.probabilities, other.probabilities)
+    np.testing.assert_allclose(one.distances, other.distances)
+
+
+def test_files_are_found_by_name_folder_by_folder_and_lists_and_standard_input_hold_paths(
+    photos, tmp_path, monkeypatch
+):
+    expected = [str(photos / name) for name in ORDER]
+    assert [one.name for one in picture_files([photos])] == expected
+    (tmp_path / "list.txt").write_text("\n".join([expected[4], "", str(photos / "b"), "gone.png"]) + "\n")
+    listed = [expected[4], *expected[1:3], "gone.png"]
+    assert [one.name for one in picture_files([tmp_path / "list.txt"])] == listed
+    with (tmp_path / "list.txt").open() as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        assert [one.name for one in picture_files(["-", photos / "a.png"])] == [*listed, expected[0]]
+    (tmp_path / "bytes.txt").write_bytes(b"\0\1\n")
+    with pytest.raises(InputError, match=r"bytes\.txt: it is no list of paths"):
+        list(picture_files([tmp_path / "bytes.txt"]))
+
+
+def test_a_name_that_is_no_utf_8_is_read_and_written(photos, tmp_path, vit):
+    name = os.fsencode(tmp_path) + b"/caf\xe9.png"
+    try:
+        shutil.copy(photos / "a.png", name)
+    except OSError:
+        pytest.skip("names are UTF-8 here")
+    found = vc.predict(vit.path, tmp_path, output=tmp_path / "out.csv", quiet=True)
+    assert found.pictures == 1
+    assert _read_csv(tmp_path / "out.csv")[0]["image"].endswith("caf\\xe9.png")
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "F", "exif"])
+def test_predict_sees_the_bytes_that_training_sees(mode, tmp_path):
+    values = np.random.default_rng(7).integers(0, 256, (29, 41, 3), dtype=np.uint8)
+    path, options = tmp_path / "one.tiff", {}
+    if mode == "exif":
+        exif = Image.Exif()
+        exif[0x0112] = 6
+        path, options = tmp_path / "one.jpg", {"exif": exif}
+    if mode == "I;16":
+        image = Image.fromarray(values[..., 0].astype(np.uint16) * 257)
+    elif mode == "F":
+        image = Image.fromarray(values[..., 0].astype(np.float32))
+    else:
+        image = Image.fromarray(values) if mode == "exif" else Image.fromarray(values).convert(mode)
+    image.save(path, **options)
+    for resize in ("crop", "squash", "pad"):
+        trained = torch.from_numpy(decode_image(path, 13, resize))
+        ((_, seen),) = next(decoded_ahead(picture_files([path]), (3, 13, 13), resize))
+        assert torch.equal(seen, trained)
+        ((_, grey),) = next(decoded_ahead(picture_files([path]), (1, 13, 13), resize))
+        assert grey.shape == (1, 13, 13)
+        expected = Image.fromarray(trained.permute(1, 2, 0).numpy()).convert("L")
+        np.testing.assert_array_equal(grey[0], np.asarray(expected))
+    if mode in ("L", "I;16"):
+        np.testing.assert_array_equal(grey[0], trained[0])
+
+
+def test_however_many_pictures_two_batches_are_held():
+    """The generator of pictures is asked for no more than that ahead of what has been taken."""
+    asked = 0
+
+    def pictures():
+        nonlocal asked
+        for number in range(5 * MOST):
+            asked += 1
+            yield Picture(str(number), torch.zeros(3, 8, 8, dtype=torch.uint8))
+
+    batches = decoded_ahead(pictures(), (3, 8, 8), "crop")
+    for taken in range(1, 4):
+        assert len(next(batches)) == MOST
+        assert asked <= (taken + 1) * MOST
+    batches.close()
+    assert asked < 5 * MOST
+
+
+def test_the_command_writes_a_row_for_each_picture_and_tells_those_that_cannot_be_read(vit, photos, tmp_path, capsys):
+    words = ["predict", str(vit.path), str(photos), "--output", str(tmp_path / "new" / "out.csv"), "--top", "3"]
+    assert main(words) == 0
+    printed = capsys.readouterr()
+    rows = _read_csv(tmp_path / "new" / "out.csv")
+    assert [row["image"] for row in rows] == [str(photos / name) for name in ORDER]
+    columns = "image predicted probability class_2 probability_2 class_3 probability_3 distance unfamiliar error"
+    assert [*rows[0]] == columns.split()
+    said = vit.predict(photos, top=3)
+    for row, expected in zip(rows, said.rows(), strict=True):
+        if row["error"]:
+            assert (row["predicted"], row["unfamiliar"]) == ("", "") and "no image" in row["error"]
+            continue
+        assert [row["predicted"], row["class_3"]] == [expected["predicted"], expected["class_3"]]
+        assert float(row["probability_2"]) == pytest.approx(expected["probability_2"], rel=1e-5)
+        assert row["unfamiliar"] == str(expected["unfamiliar"]).lower()
+    assert sum(bool(row["error"]) for row in rows) == 1
+    assert "warning: 1 of 8 pictures could not be read" in printed.err
+    assert printed.out.startswith("7 pictures: ") and "temperature" in printed.out
+    assert os.listdir(tmp_path / "new") == ["out.csv"]
+
+
+def test_every_kind_of_file_holds_the_same_rows(vit, photos, tmp_path):
+    expected = vc.predict(vit.path, photos / "b", top=2, quiet=True).to_dict()["pictures"]
+    for suffix in (".json", ".jsonl"):
+        found = vc.predict(vit.path, photos / "b", output=tmp_path / f"out{suffix}", top=2, quiet=True)
+        text = found.path.read_text()
+        assert (json.loads(text) if suffix == ".json" else [*map(json.loads, text.splitlines())]) == expected
+    assert found.by_class == {name: count for name, count in found.by_class.items() if count} and found.pictures == 2
+
+
+def test_a_parquet_file_holds_them_too(vit, photos, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    expected = vc.predict(vit.path, photos, quiet=True).to_dict()["pictures"]
+    vc.predict(vit.path, photos, output=tmp_path / "out.parquet", quiet=True)
+    assert parquet.read_table(tmp_path / "out.parquet").to_pylist() == expected
+
+
+def test_without_pyarrow_a_parquet_file_is_refused_in_one_line(vit, photos, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(InputError, match=r"a \.parquet file needs pyarrow: pip install"):
+        vc.predict(vit.path, photos, output="out.parquet")
+
+
+def test_without_an_output_the_table_and_the_json_are_printed(vit, photos, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    assert main(["predict", str(vit.path), str(photos), "--quiet"]) == 0
+    printed = capsys.readouterr().out
+    assert "broken.jpg" in printed and "of 30 validation images" in printed
+    assert main(["predict", str(vit.path), str(photos / "a.png"), "--json", "--quiet"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["temperature"] == vit.held_out.temperature and len(said["pictures"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "PATH is missing"),
+        (["{photos}/nowhere.png"], "nowhere.png: no such file or folder"),
+        (["{photos}/broken.jpg"], "broken.jpg: no image"),
+        (["{photos}/notes.md"], "notes.md: no image"),
+        (["{photos}", "--top", "11"], "top: 11 must be 1 to 10"),
+        (["{photos}", "--output", "out.xls"], "out.xls: it must end in .csv, .json, .jsonl, .parquet"),
+        (["{photos}", "--explain"], "name one (--output answers.csv)"),
+    ],
+)
+def test_what_cannot_be_is_one_line(vit, photos, words, says, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["predict", str(vit.path), *(word.format(photos=photos) for word in words), "--quiet"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_stop_leaves_no_file_and_is_told_in_one_line(vit, photos, tmp_path, monkeypatch, capsys):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Predicted, "rows", stopped)
+    assert main(["predict", str(vit.path), str(photos), "--output", str(tmp_path / "out.csv"), "--quiet"]) == 130
+    assert (os.listdir(tmp_path), capsys.readouterr().err) == ([], "stopped\n")
+
+
+@pytest.mark.parametrize(("contender", "method"), [("vit", "relevance"), ("resnet", "grad_cam")])
+def test_an_explanation_is_a_page_beside_the_answers(trained_once, photos, tmp_path, contender, method):
+    found = vc.predict(
+        trained_once, photos / "b", output=tmp_path / "out.csv", explain=True, contender=contender, quiet=True
+    )
+    assert found.page == tmp_path / "out.html"
+    page = found.page.read_text()
+    assert method in page and page.count("<img") == 2 and "c.PNG" in page
+    assert methods_for(vc.load(trained_once, contender))[-1] == method
+
+
+def test_the_code_of_the_docs_runs_as_written(trained_once, photos, tmp_path, monkeypatch):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "quickstart").symlink_to(trained_once)
+    (tmp_path / "photos").symlink_to(photos)
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+    names = {}
+    exec(code, names)
+    assert len(names["said"]) == 8 and names["written"].pictures == 8
+    assert names["written"].page.name == "answers.html"
