@@ -40,9 +40,7 @@ class RotaryPosition(GridLayer):
         self.register_buffer("cosines", cosines, persistent=False)
         self.register_buffer("sines", sines, persistent=False)
 
-    def forward(
-        self, queries: Heads, keys: Heads, *, grid_size: tuple[int, int] | None = None
-    ) -> tuple[Heads, Heads]:
+    def forward(self, queries: Heads, keys: Heads, *, grid_size: tuple[int, int] | None = None) -> tuple[Heads, Heads]:
         rotation = self.cosines, self.sines
         if grid_size is not None:
             rotation = tuple(part.to(self.cosines) for part in self._rotation(grid_size))

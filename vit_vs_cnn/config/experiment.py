@@ -43,8 +43,11 @@ CLASSES_STAND = (
     ("contenders", "*", "model"),
     ("contenders", "*", "by_size", "*", "model"),
     ("contenders", "*", "search", "model", "*"),
+    ("contenders", "*", "loss"),
+    ("contenders", "*", "by_size", "*", "loss"),
     ("trainer", "*"),
     ("execution", "watchers"),
+    ("execution", "metrics", "*"),
 )
 
 
@@ -133,6 +136,9 @@ class Experiment:
         del mine["search"]  # how a recipe was found does not change what it gives
         del mine["starts_from"]  # what matters is which weights those are
         del mine["by_size"]  # laid over the rest by now
+        for name in ("loss", "class_weights"):  # of later versions: cells without keep their names
+            if mine[name] is None:
+                del mine[name]
         return {
             "data": {
                 "fingerprint": fingerprint,

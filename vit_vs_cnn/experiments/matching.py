@@ -27,9 +27,9 @@ Shape = tuple[int, int, int]
 def matched(experiment: Experiment, shape: Shape, num_classes: int, *, fixed: Collection[str] = ()) -> Experiment:
     """The experiment with the patch size and the width of its ViTs such that MACs are matched within ``EQUAL``.
 
-    What is matched is each ViT that is a preset and cuts patches, to the first contender that is none. The width
-    changes as little as it has to. What differs by size, is searched, or has its patch or width named by the user stays as it is, as does what
-    is matched already or cannot be.
+    What is matched is each ViT that is a preset and cuts patches, to the first contender that is no ViT. The width
+    changes as little as it has to. What differs by size, is searched, or has its patch or width named by the user stays
+    as it is, as does what is matched already or cannot be.
 
     Arguments:
         experiment: with the models of its config.

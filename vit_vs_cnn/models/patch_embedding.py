@@ -7,7 +7,6 @@ from torch import nn
 
 from vit_vs_cnn.attention.shapes import Images, Sizes, Tokens
 
-
 STEMS = ("patch", "conv", "conv_pool")
 #: Channels between the convolutions of the stem "conv_pool".
 HIDDEN_CHANNELS = 64

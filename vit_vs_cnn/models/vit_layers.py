@@ -36,9 +36,7 @@ def additive_position(
     return None
 
 
-def learned_pool(
-    pool: str, embed_dim: int, num_heads: int, mlp_ratio: float
-) -> AttentionPool | SequencePool | None:
+def learned_pool(pool: str, embed_dim: int, num_heads: int, mlp_ratio: float) -> AttentionPool | SequencePool | None:
     """What pools the patch tokens, where that has weights; None for their mean and for the class token."""
     if pool == "attention":
         return AttentionPool(embed_dim, num_heads, mlp_ratio)

@@ -23,6 +23,7 @@ from vit_vs_cnn.runs.failures import write_failure
 from vit_vs_cnn.runs.images import CellImages, Pool
 from vit_vs_cnn.runs.ledger import Noted, TestLedger, output_of
 from vit_vs_cnn.runs.networks import start_from
+from vit_vs_cnn.runs.own import scores_by
 from vit_vs_cnn.runs.plan import Plan, make_plan, starting_network
 from vit_vs_cnn.runs.seen import KEY, Seen, seen_before
 from vit_vs_cnn.seeds import derive_seed
@@ -142,6 +143,7 @@ def _result(cell: Cell, trained: "Trained", pool: Pool, began: datetime) -> dict
         **_identity_of(cell, trained, pool),
         "scored_on": cell.experiment.protocol.scored_on,
         **_scores(predictions, noted),
+        **({"metrics": scores_by(trained.plan.metrics, predictions)} if trained.plan.metrics else {}),
         **_cost(cell, trained, began),
         "validation_accuracy": None if validation is None else validation.accuracy,
         "validation_curve": _validation_curve(cell) if len(held) else None,
@@ -199,6 +201,10 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Trained:
         label_smoothing=contender.label_smoothing,
         ema_half_life=contender.ema_half_life,
         seed=derive_seed(cell.seed, "network"),
+        loss=plan.loss,
+        class_weights=plan.class_weights,
+        metrics=plan.metrics,
+        trust=experiment.trusted,
     )
     if experiment.execution.channels_last:
         module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -135,15 +135,15 @@ def _pool_features(pool: Any, block: Any) -> Iterator[tuple[str, bool]]:
     yield "attn_pool of several queries", pool.latent_len != 1 or pool.pool != "token"
     yield "attn_pool with a position", pool.pos_embed is not None
     yield "attn_pool with qk_norm", not isinstance(pool.q_norm, nn.Identity)
-    bare = pool.mlp is None or isinstance(pool.q, nn.Identity) or isinstance(pool.proj, nn.Identity)
-    yield "attn_pool without projection or MLP", bare
-    if not bare:
-        yield "attn_pool of another MLP", pool.mlp.fc1.out_features != block.mlp.fc1.out_features
-        yield "attn_pool without qkv_bias", pool.q.bias is None
-        yield "attn_pool of other heads", pool.num_heads != block.attn.num_heads
-        yield "attn_pool with dropout", pool.proj_drop.p != 0.0
-        yield "act_layer that is not the exact GELU", not _is_gelu(pool.mlp.act)
-        yield "norm_layer that is not a LayerNorm of eps 1e-6", not _is_layer_norm(pool.norm)
+    if pool.mlp is None or isinstance(pool.q, nn.Identity) or isinstance(pool.proj, nn.Identity):
+        yield "attn_pool without projection or MLP", True
+        return
+    yield "attn_pool of another MLP", pool.mlp.fc1.out_features != block.mlp.fc1.out_features
+    yield "attn_pool without qkv_bias", pool.q.bias is None
+    yield "attn_pool of other heads", pool.num_heads != block.attn.num_heads
+    yield "attn_pool with dropout", pool.proj_drop.p != 0.0
+    yield "act_layer that is not the exact GELU", not _is_gelu(pool.mlp.act)
+    yield "norm_layer that is not a LayerNorm of eps 1e-6", not _is_layer_norm(pool.norm)
 
 
 def _is_layer_norm(module: nn.Module) -> bool:
