@@ -52,6 +52,7 @@ def test_what_follows_from_the_data_is_handed_over_to_who_takes_it(class_path):
 
 def test_what_the_config_says_is_not_replaced_and_objects_are_made_inside():
     assert _build(f"{OWN}.SmallCnn", num_classes=5, width=3).head.weight.shape == (5, 3)
+    assert _build(f"{OWN}.OpenEnded", width=3).head.weight.shape == (7, 3)
     assert _build(f"{OWN}.SmallCnn", (1, 9, 20)).body[0].weight.shape[1] == 1
     inner = {"class_path": "torch.nn.Conv2d", "init_args": {"in_channels": 3, "out_channels": 3, "kernel_size": 1}}
     assert isinstance(_build(f"{OWN}.ByPixel", inner=inner).inner, nn.Conv2d)
@@ -62,7 +63,7 @@ def test_what_the_config_says_is_not_replaced_and_objects_are_made_inside():
     ("class_path", "init_args", "message"),
     [
         (f"{OWN}.SmallCnn", {"width": "wide"}, "SmallCnn.*width"),
-        (f"{OWN}.SmallCnn", {"depth": 3}, "SmallCnn.*depth"),
+        (f"{OWN}.SmallCnn", {"depth": 3}, "SmallCnn: takes no depth; it takes in_channels, num_classes, width"),
         (f"{OWN}.SmallCnn", {"width": -3}, "SmallCnn"),
         (f"{OWN}.Nothing", {}, r"tests\.own_classes\.Nothing can't be imported: .*no attribute"),
         ("nowhere.Net", {}, r"nowhere\.Net can't be imported: No module named"),

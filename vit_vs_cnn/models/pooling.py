@@ -55,7 +55,7 @@ class AttentionPool(nn.Module):
         return self.attention(self._queries(patches), patches, return_weights=True)[1]
 
     def _queries(self, patches: Tensor) -> Tensor:
-        return self.query.expand(len(patches), 1, -1)
+        return self.query.expand(patches.shape[0], 1, -1)
 
 
 class SequencePool(nn.Module):

@@ -1,6 +1,7 @@
 """Networks, losses and metrics of the user's own: made because a trusted config names them."""
 
 import copy
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -43,16 +44,19 @@ def _typed(made: Any, values: dict[str, Any], *, handed: set[str]) -> dict[str, 
     """The values with their types, objects made where they name classes; of those handed over the ones it takes."""
     parser = typed.new_parser()
     if isinstance(made, type):
-        takes = parser.add_class_arguments(made, "it", fail_untyped=False, instantiate=False)
+        added = parser.add_class_arguments(made, "it", fail_untyped=False, instantiate=False)
     else:
-        takes = parser.add_function_arguments(made, "it", fail_untyped=False)
-    kept = {name: value for name, value in values.items() if name not in handed or f"it.{name}" in takes}
-    if not takes:
-        if kept:
-            raise InputError(f"takes no argument {min(kept)}")
-        return {}
-    read = parser.instantiate(parser.parse_object({"it": copy.deepcopy(kept)}, defaults=True)).it
-    return {name: read[name] for name in kept}
+        added = parser.add_function_arguments(made, "it", fail_untyped=False)
+    takes = {name.split(".")[1] for name in added}
+    known = {name: value for name, value in values.items() if name in takes}
+    unknown = {name: value for name, value in values.items() if name not in takes and name not in handed}
+    takes_any = any(one.kind is one.VAR_KEYWORD for one in inspect.signature(made).parameters.values())
+    if unknown and not takes_any:
+        raise InputError(f"takes no {min(unknown)}; it takes {', '.join(sorted(takes)) or 'nothing'}")
+    if not known:
+        return unknown
+    read = parser.instantiate(parser.parse_object({"it": copy.deepcopy(known)})).it
+    return {**unknown, **{name: read[name] for name in known}}
 
 
 def own_loss(
