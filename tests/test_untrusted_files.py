@@ -30,6 +30,11 @@ PLACES = (
     "contenders.vit.optimizer",
     "contenders.vit.optimizer.options",
     "contenders.vit.optimizer.options.fused",
+    "contenders.vit.optimizer.name",
+    "contenders.vit.loss",
+    "contenders.vit.loss.init_args",
+    "contenders.vit.class_weights",
+    "contenders.vit.by_size.120.loss",
     "contenders.vit.schedule",
     "contenders.vit.augmentation",
     "contenders.vit.by_size.120",
@@ -44,6 +49,8 @@ PLACES = (
     "protocol.budget",
     "execution",
     "execution.watchers",
+    "execution.metrics",
+    "execution.metrics.f1",
     "executor.resources",
     "tuning",
     "trainer",
@@ -167,6 +174,26 @@ def test_a_cell_trains_with_classes_of_its_folder_only_if_trusted(trained, marke
     (cell / "config.yaml").write_text(yaml.safe_dump(values))
     assert main(["cell", str(cell)]) == 2
     assert "--trust" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("place", "kind"),
+    [
+        ("contenders.vit.loss", "import"),
+        ("contenders.vit.optimizer.name", "name"),
+        ("execution.metrics.f1", "import"),
+    ],
+)
+def test_a_network_is_opened_without_the_classes_that_trained_it(trained, marked, tmp_path, place, kind):
+    pytest.importorskip("safetensors")
+    contents = read_checkpoint(trained / "checkpoints" / "last.ckpt")
+    about = contents["vit_vs_cnn"]
+    changes = {"contenders.vit.label_smoothing": 0.0, place: marked.specs()[kind]}
+    for name, value in changes.items():
+        about["origin"]["experiment"] = _put(about["origin"]["experiment"], name, value)
+    torch.save(contents, tmp_path / "changed.ckpt")
+    assert main(["export", str(tmp_path / "changed.ckpt"), "--output", str(tmp_path / "out")]) == 0
+    assert open_network(tmp_path / "out" / "model.safetensors").cell.recipe is not None
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -41,6 +41,13 @@ OPTIONS = {
     "blocks": {"window_size": 2, "window_kind": "block"},
     "norms": {"qk_norm": True, "qkv_bias": False},
     "stem": {"stem": "conv"},
+    "stem of pools": {"stem": "conv_pool"},
+    "registers": {"registers": 2},
+    "attention pool": {"pool": "attention"},
+    "sequence pool": {"pool": "sequence"},
+    "norm first": {"pre_norm": True},
+    "norm before pool": {"norm_before_pool": True},
+    "any size": {"dynamic_image_size": True},
     "scale": {"layer_scale": 0.1},
     "mimetic": {"initialisation": "mimetic"},
     "impulse": {"initialisation": "impulse"},
@@ -49,8 +56,8 @@ OPTIONS = {
 #: or by how their weights are drawn.
 TOGETHER = [
     ("relative", "windows shifted", "class", "stem", "norms", "scale"),
-    ("rotary", "wide windows around", "class token"),
-    ("conditional", "gated", "class token"),
+    ("rotary", "wide windows around", "class token", "sequence pool", "norm before pool", "stem of pools"),
+    ("conditional", "gated", "class token", "registers", "attention pool", "norm first", "any size"),
     ("no position", "linear", "class"),
 ]
 TOGETHER_SLOWLY = [

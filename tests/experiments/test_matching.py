@@ -71,6 +71,12 @@ def test_without_a_convolutional_rival_nothing_is_matched():
     assert found is experiment
 
 
+@pytest.mark.parametrize("model", [{"name": "cct_2_3x2"}, {"name": "vit_nano", "stem": "conv"}])
+def test_a_stem_of_convolutions_is_left_as_it_is(model):
+    experiment, found = decide((3, 96, 96), vit=model)
+    assert found is experiment
+
+
 def test_the_planner_matches_tells_and_keeps_what_it_chose(tmp_path):
     values = tiny_config(tmp_path, minutes=30.0)
     experiment = experiment_from_dict(values)  # patches of 8 and width 24: .5M against 12M

@@ -19,6 +19,9 @@ LAYOUTS = {
     "blocks, shifted": {"window_size": 2, "window_kind": "block"},
     "blocks, shifted, class": {"window_size": 2, "window_kind": "block", "pool": "class"},
     "linear scores": {"score": "linear"},
+    "registers, class": {"registers": 2, "pool": "class"},
+    "attention pool": {"pool": "attention", "norm_before_pool": True, "registers": 2},
+    "sequence pool, conv_pool stem": {"stem": "conv_pool", "pool": "sequence", "class_token": True},
 }
 
 

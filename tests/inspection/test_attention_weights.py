@@ -75,6 +75,36 @@ def test_timm_and_the_same_network_of_ours_have_the_same_weights_and_gradients(p
     assert all(torch.allclose(one, other, atol=1e-8) for one, other in shares)
 
 
+@pytest.mark.parametrize("options", [{"class_token": False}, {"reg_tokens": 2}])
+def test_the_attention_pools_of_timm_and_of_ours_read_the_same_of_every_patch(options):
+    theirs = timm_vit(global_pool="map", **options)
+    ours = VisionTransformer.from_timm(theirs)
+    recorded, asked = (attention_gradients(model, images()) for model in (theirs, ours))
+    torch.testing.assert_close(recorded.query, asked.query, rtol=1e-8, atol=1e-10)
+    extra = asked.extra_tokens
+    assert not asked.query[:, :extra].any()
+    torch.testing.assert_close(asked.query[:, extra:].sum(dim=1), torch.ones(BATCH).double())
+    for one, other in zip(recorded.gradients, asked.gradients, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-10)
+
+
+def test_what_a_learned_mean_reads_is_the_query_of_its_maps():
+    model = vit(pool="sequence", norm_before_pool=True, registers=2)
+    maps = attention_maps(model, images())
+    patches = model.norm(model.forward_features(images())[:, 2:])
+    weights = (patches @ model.pooling.score.weight[0] + model.pooling.score.bias).softmax(dim=-1)
+    torch.testing.assert_close(maps.query[:, 2:], weights, rtol=1e-10, atol=1e-12)
+    assert not maps.query[:, :2].any()
+
+
+def test_images_of_another_size_have_maps_on_their_own_grid():
+    model = vit(dynamic_image_size=True, registers=2)
+    other = torch.randn(2, 3, 8, 28, dtype=torch.float64)
+    maps = attention_maps(model, other)
+    assert (maps.grid_size, maps.weights[0].shape) == ((2, 7), (2, 2, 16, 16))
+    assert attention_maps(model, images()).grid_size == (3, 5)
+
+
 def test_weights_are_had_whether_timm_fuses_or_not_and_the_model_is_left_as_it_was():
     fused, slow = timm_vit(), timm_vit()
     for block in slow.blocks:

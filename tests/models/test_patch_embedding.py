@@ -52,6 +52,29 @@ def test_conv_stem_tokens_are_in_row_major_order():
     assert set(changed) <= {11, 12}
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_stem_of_convolutions_and_pools_is_the_papers_and_has_no_bias(count):
+    patch = 2**count
+    embedding = PatchEmbedding((3 * patch, 5 * patch), patch, CHANNELS, DIM, stem="conv_pool").double()
+    images = torch.randn(BATCH, CHANNELS, 3 * patch, 5 * patch, dtype=torch.float64)
+    expected = images
+    for kernel in embedding.parameters():
+        expected = F.max_pool2d(F.conv2d(expected, kernel, padding=1).relu(), 3, stride=2, padding=1)
+    assert embedding.grid_size == expected.shape[2:] == (3, 5)
+    torch.testing.assert_close(embedding(images), expected.flatten(2).mT, rtol=0, atol=1e-12)
+    widths = [CHANNELS, 64, DIM] if count == 2 else [CHANNELS, DIM]
+    assert [kernel.shape[:2] for kernel in embedding.parameters()] == [*zip(widths[1:], widths[:-1], strict=True)]
+
+
+def test_images_of_any_size_have_to_be_tiled_by_patches():
+    embedding = PatchEmbedding((8, 12), 4, CHANNELS, DIM, any_size=True)
+    assert embedding(torch.zeros(BATCH, CHANNELS, 12, 20)).shape == (BATCH, 15, DIM)
+    with pytest.raises(ValueError, match=r"image_size=\(12, 22\) and patch_size=\(4, 4\)"):
+        embedding(torch.zeros(BATCH, CHANNELS, 12, 22))
+    with pytest.raises(ValueError, match=r"\(3, 12, 20\).*5, 12, 20"):
+        embedding(torch.zeros(BATCH, 5, 12, 20))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -61,7 +84,9 @@ def test_conv_stem_tokens_are_in_row_major_order():
         ({"image_size": 32, "patch_size": 0}, "patch_size must be one positive number"),
         ({"image_size": 36, "patch_size": 6, "stem": "conv"}, "patch_size must be a square power of two"),
         ({"image_size": 32, "patch_size": (2, 4), "stem": "conv"}, "patch_size must be a square power of two"),
-        ({"image_size": 32, "patch_size": 4, "stem": "convs"}, 'stem must be "patch" or "conv", but is "convs"'),
+        ({"image_size": 32, "patch_size": 4, "stem": "convs"}, 'be "patch", "conv" or "conv_pool", but is "convs"'),
+        ({"image_size": 36, "patch_size": 6, "stem": "conv_pool"}, 'power of two with stem="conv_pool"'),
+        ({"image_size": 32, "patch_size": 1, "stem": "conv_pool"}, "patch_size must be at least 2"),
     ],
 )
 def test_what_cannot_be_built_says_which_argument_and_why(arguments, message):

@@ -1,16 +1,24 @@
+import hashlib
 import itertools
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from vit_vs_cnn.models import VisionTransformer
+from vit_vs_cnn.models import ResNet, VisionTransformer
 from vit_vs_cnn.models.cost import count_macs, count_parameters
 from vit_vs_cnn.models.vit_layers import POSITIONS
 
 BATCH, CLASSES, DIM = 2, 7, 12
 IMAGE_SIZE = (12, 20)  # a grid of 3 x 5
 TOKENS = 15
+
+#: Of a version before this test: a hash of names and shapes, the sum of all that is drawn.
+GOLDEN = {
+    "plain": ("e2a5fa17a7", 54.6907),
+    "class": ("5ca369a906", 53.2099),
+    "conv": ("bba751af71", 87.1696),
+}
 
 CONFIGURATIONS = [
     {},
@@ -32,6 +40,13 @@ CONFIGURATIONS = [
     {"dropout": 0.1, "attention_dropout": 0.1, "drop_path": 0.1},
     {"score": "gated"},
     {"score": "gated", "position": "none", "pool": "class"},
+    {"registers": 2},
+    {"registers": 3, "class_token": True, "position": "relative", "window_size": 3},
+    {"registers": 1, "score": "gated", "position": "none"},
+    {"pool": "attention", "norm_before_pool": True, "registers": 2},
+    {"pool": "sequence", "class_token": True},
+    {"pre_norm": True, "norm_before_pool": True, "position": "rotary"},
+    {"stem": "conv_pool", "pool": "sequence", "norm_before_pool": True, "qkv_bias": False},
     {"initialisation": "mimetic", "position": "sincos", "pool": "class"},
     {"initialisation": "mimetic", "position": "relative", "window_size": 3},
     {"initialisation": "impulse"},
@@ -76,7 +91,8 @@ def test_every_parameter_gets_a_finite_gradient(options):
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
-        assert parameter.grad.any() or name.endswith("key_projection.bias"), name
+        is_idle = name.endswith("key_projection.bias") or name == "pooling.score.bias"
+        assert parameter.grad.any() or is_idle, name
 
 
 def test_attention_weights_are_of_the_first_layer_first():
@@ -222,6 +238,135 @@ def test_windows_on_a_large_grid_cost_less_than_global_attention():
     assert globally - attention < windowed < globally - attention / 2
 
 
+def _grown(model):
+    """Its values moved, that what starts at zero or one is not hidden."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) / 5)
+    return model.eval()
+
+
+@pytest.mark.parametrize("pool", ["mean", "attention", "sequence"])
+@pytest.mark.parametrize("norm_before_pool", [False, True])
+def test_registers_are_neither_pooled_nor_placed(pool, norm_before_pool):
+    model = _grown(build(pool=pool, class_token=True, registers=2, norm_before_pool=norm_before_pool))
+    tokens = torch.randn(BATCH, 3 + TOKENS, DIM, dtype=torch.float64)
+    other = tokens.clone()
+    other[:, :3] += 1.0
+    assert torch.equal(model.forward_head(tokens), model.forward_head(other))
+    assert model.position.encoding.shape == (1 + TOKENS, DIM)
+    assert model.extra_tokens == 3
+    swapped = build(pool=pool, class_token=True, registers=2, norm_before_pool=norm_before_pool).eval()
+    swapped.load_state_dict(model.state_dict() | {"registers": model.registers.flip(0)})
+    batch = images()
+    torch.testing.assert_close(swapped(batch), model(batch), rtol=0, atol=1e-12)
+
+
+def test_registers_are_those_of_the_class_tokens_block_of_weights():
+    """Queries are rows: class token, registers, patches; a patch attends to every register."""
+    model = _grown(build(pool="class", registers=2, window_size=1))
+    _, weights = model(images(), return_attention=True)
+    seen = {int(key) for key in weights[1][0, 0, 3 + 7].nonzero()}
+    assert seen == {0, 1, 2, 3 + 7}
+
+
+@pytest.mark.parametrize("norm_before_pool", [False, True])
+def test_sequence_pool_follows_its_equation(norm_before_pool):
+    model = _grown(build(pool="sequence", norm_before_pool=norm_before_pool))
+    tokens = torch.randn(BATCH, TOKENS, DIM, dtype=torch.float64)
+    normed = model.norm(tokens) if norm_before_pool else tokens
+    weights = (normed @ model.pooling.score.weight[0] + model.pooling.score.bias).softmax(-1)
+    pooled = torch.einsum("bn,bnd->bd", weights, normed)
+    expected = model.head(pooled if norm_before_pool else model.norm(pooled))
+    torch.testing.assert_close(model.forward_head(tokens), expected, rtol=0, atol=1e-12)
+
+
+def test_a_pool_that_is_learned_starts_anew_with_the_model():
+    model = build(pool="attention")
+    before = model.pooling.query.clone()
+    model.init_weights()
+    assert not torch.equal(model.pooling.query, before)
+    assert {"pooling.query", "registers"} <= build(pool="attention", registers=2).no_weight_decay()
+
+
+@pytest.mark.parametrize("window", [{}, {"window_size": 3}, {"window_size": 2, "window_kind": "block"}])
+@pytest.mark.parametrize("position", POSITIONS)
+def test_images_of_another_size_are_seen_on_their_own_grid(position, window):
+    options = {"position": position, "pool": "class", "registers": 2, **window}
+    model = _grown(build(dynamic_image_size=True, **options))
+    plain = build(**options).eval()
+    plain.load_state_dict(model.state_dict())
+    batch, other = images(), images((8, 28))
+    assert torch.equal(model(batch), plain(batch))
+    built = plain.resize((8, 28))
+    if position == "relative":  # resizing interpolates the table; here offsets beyond it read the nearest
+        for moved, block in zip(built.encoder.blocks, plain.encoder.blocks, strict=True):
+            table = block.attention.relative.at_offsets(range(-1, 2), range(-6, 7))
+            moved.attention.relative.table = torch.nn.Parameter(table)
+    torch.testing.assert_close(model(other), built(other), rtol=0, atol=1e-6)
+    assert torch.equal(model(batch), plain(batch))
+    torch.testing.assert_close(model(other, return_attention=True)[0], model(other), rtol=0, atol=1e-12)
+
+
+def test_a_gated_model_sees_another_size_on_its_own_grid():
+    model = _grown(build(score="gated", position="none", class_token=True, dynamic_image_size=True))
+    other = images((8, 28))
+    torch.testing.assert_close(model(other), model.resize((8, 28))(other), rtol=0, atol=1e-12)
+
+
+def test_a_position_is_trained_through_its_interpolation():
+    model = build(dynamic_image_size=True)
+    model(images((8, 28))).sum().backward()
+    assert model.position.encoding.grad.any()
+
+
+def _trained_step(network, *, checkpoint):
+    network.train().set_grad_checkpointing(checkpoint)
+    torch.manual_seed(7)
+    kept = 0
+
+    def count(tensor):
+        nonlocal kept
+        kept += tensor.numel()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+        loss = F.cross_entropy(network(images((16, 24))), torch.tensor([1, 4]))
+    loss.backward()
+    drawn = torch.rand(3)
+    return loss, [parameter.grad for parameter in network.parameters()], dict(network.named_buffers()), drawn, kept
+
+
+@pytest.mark.parametrize("kind", ["vit", "resnet"])
+def test_checkpointed_gradients_are_bit_equal_and_less_is_kept(kind):
+    def network():
+        torch.manual_seed(3)
+        if kind == "resnet":
+            return ResNet(18, 5, CLASSES, zero_init_residual=False).double()
+        rates = {"dropout": 0.3, "attention_dropout": 0.2, "drop_path": 0.3}
+        return build(image_size=(16, 24), depth=3, position="conditional", **rates)
+
+    plain, lean = (_trained_step(network(), checkpoint=checkpoint) for checkpoint in (False, True))
+    assert torch.equal(plain[0], lean[0])
+    assert all(torch.equal(one, other) for one, other in zip(plain[1], lean[1], strict=True))
+    assert plain[2].keys() == lean[2].keys()
+    assert all(torch.equal(value, lean[2][name]) for name, value in plain[2].items())
+    assert torch.equal(plain[3], lean[3])
+    assert lean[4] < plain[4] / 3
+
+
+def test_names_draws_and_default_options_are_those_of_before():
+    """What a name of a weight, its shape and its draw were before there were registers, pools and norms to choose."""
+    drawn = {}
+    for name, options in {"plain": {}, "class": {"pool": "class"}, "conv": {"stem": "conv"}}.items():
+        torch.manual_seed(3)
+        state = build(**options).state_dict()
+        drawn[name] = round(sum(float(value.sum()) for value in state.values() if value.is_floating_point()), 4)
+        text = " ".join(f"{key}{tuple(value.shape)}" for key, value in state.items())
+        drawn[name] = (hashlib.sha256(text.encode()).hexdigest()[:10], drawn[name])
+    assert drawn == GOLDEN
+
+
 def test_no_weight_decay_names_position_and_class_token():
     assert build(pool="class").no_weight_decay() == {"class_token", "position.encoding"}
     assert build().no_weight_decay() == {"position.encoding"}
@@ -325,13 +470,15 @@ def test_a_gated_model_starts_nearer_than_a_plain_one_and_its_heads_cost_four_nu
         ({"initialisation": "mimetic", "qk_norm": True}, "needs qk_norm=False.*but qk_norm=True"),
         ({"initialisation": "impulse", "position": "rotary"}, 'needs position "learned" or "sincos".*but is "rotary"'),
         ({"initialisation": "impulse", "window_size": 3}, "needs window_size=None.*but is 3"),
-        ({"initialisation": "impulse", "pool": "class"}, 'needs pool="mean" without a class token'),
+        ({"initialisation": "impulse", "pool": "class"}, "needs no class token and no registers"),
+        ({"initialisation": "impulse", "registers": 1}, "needs no class token and no registers"),
+        ({"registers": -1}, "registers must not be negative, but is -1"),
         ({"initialisation": "impulse", "embed_dim": 6}, "dim must be a positive multiple of 4"),
         ({"score": "gated", "window_size": (3, None)}, r"needs window_size=None.*but is \(3, None\)"),
         ({"score": "gated", "position": "quadratic"}, 'has a position on its scores already, but position="quadratic"'),
         ({"score": "gated", "attention_dropout": 0.1}, "needs attention_dropout=0, but is 0.1"),
         ({"score": "gated", "num_heads": 0}, "num_heads must be at least 1, but is 0"),
-        ({"pool": "max"}, 'pool must be "mean" or "class", but is "max"'),
+        ({"pool": "max"}, 'pool must be one of mean, class, attention, sequence, but is "max"'),
         ({"position": "sine"}, 'position must be one of learned, sincos, .*, none, but is "sine"'),
         ({"position": "rotary", "num_heads": 6}, "head_dim must be a positive multiple of 4"),
         ({"window_size": (3, None, 3)}, "window_size must be one number or one for each of 2 layers, but has 3"),

@@ -6,6 +6,7 @@ import pytest
 
 from tests.regimes.tables import RISING, law_table, published, seeded, validated
 from vit_vs_cnn.regimes import analyse, answer, failures_line, headline
+from vit_vs_cnn.regimes.networks import model_name
 
 SIZES = (500, 1000, 2000, 4000)
 CNN = (0.5, 0.25, 0.0)
@@ -183,3 +184,8 @@ def test_a_verdict_tells_which_failure_rates_its_seeds_leave_open():
     assert _failures(seeds=2) is None  # no verdict
     assert _failures(None) is None
     assert failures_line(analyse(published("CNN 4.9M", "ViT 5.0M"), resamples=50)) is None
+
+
+def test_a_model_is_called_as_papers_call_it():
+    told = {"cct_7_3x1": "CCT-7/3x1", "vit_nano": "ViT nano", "resnet18_w32": "ResNet-18 w32", "timm/a_b": "timm/a_b"}
+    assert {name: model_name({"name": name}) for name in told} == told

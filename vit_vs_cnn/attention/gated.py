@@ -79,7 +79,7 @@ class GatedAttention(GridLayer):
 
     def positional_weights(self) -> Float[Tensor, "heads tokens tokens"]:
         """``softmax(v_h . r)`` between all tokens; zero from and to those that stand for no patch."""
-        return self._softmax_of_positions(self._pairs_of_patches(None))
+        return self._softmax_of_positions(self._pairs_of_patches(None, self.grid_size), self.grid_size)
 
     def forward(
         self,
@@ -89,6 +89,7 @@ class GatedAttention(GridLayer):
         *,
         mask: AnyMask | None = None,
         return_weights: bool = False,
+        grid_size: tuple[int, int] | None = None,
     ) -> AttendedHeads:
         """What each token gathers; with ``return_weights`` also the weights.
 
@@ -97,18 +98,20 @@ class GatedAttention(GridLayer):
             mask: True where a query may attend, broadcast against ``(batch, heads, tokens, tokens)``; position counts
                 for nothing where it allows no patch.
             return_weights: compute explicitly, and return the weights too.
+            grid_size: of these tokens; the layer's own if None.
 
         Raises:
             ValueError: if the tokens are not those of the grid.
         """
-        tokens = self.extra_tokens + self.grid_size[0] * self.grid_size[1]
+        grid_size = grid_size or self.grid_size
+        tokens = self.extra_tokens + grid_size[0] * grid_size[1]
         if queries.shape[-2] != tokens:
             raise ValueError(
-                f"there must be extra_tokens + rows * cols = {tokens} tokens for grid_size={self.grid_size}, but there "
+                f"there must be extra_tokens + rows * cols = {tokens} tokens for grid_size={grid_size}, but there "
                 f"are {queries.shape[-2]}"
             )
-        pairs = self._pairs_of_patches(mask)
-        positional = self._softmax_of_positions(pairs)
+        pairs = self._pairs_of_patches(mask, grid_size)
+        positional = self._softmax_of_positions(pairs, grid_size)
         gate = self.gate.sigmoid()[:, None, None]
         # Where position has nothing to say, its row is zero and so is its share: the sum is one without a division.
         share = gate if pairs is None else gate * pairs.any(dim=-1, keepdim=True)
@@ -119,18 +122,18 @@ class GatedAttention(GridLayer):
         gathered = scaled_dot_product_attention(queries, keys, values, mask=mask)
         return (1 - share) * gathered + gate * _gather(positional.to(values.dtype), values)
 
-    def _softmax_of_positions(self, pairs: Tensor | None) -> Tensor:
+    def _softmax_of_positions(self, pairs: Tensor | None, grid_size: tuple[int, int]) -> Tensor:
         """``(heads, tokens, tokens)``, or ``(batch, heads, tokens, tokens)`` if the images differ in their masks."""
-        scores = self.position.bias()
+        scores = self.position.bias(grid_size)
         if pairs is not None:
             scores = scores.expand(torch.broadcast_shapes(scores.shape, pairs.shape))
         return masked_softmax(scores, pairs)
 
-    def _pairs_of_patches(self, mask: Tensor | None) -> Tensor | None:
+    def _pairs_of_patches(self, mask: Tensor | None, grid_size: tuple[int, int]) -> Tensor | None:
         """True between two patches that ``mask`` allows; None if that is everywhere."""
         if not self.extra_tokens:
             return mask
-        tokens = self.extra_tokens + self.grid_size[0] * self.grid_size[1]
+        tokens = self.extra_tokens + grid_size[0] * grid_size[1]
         patches = torch.arange(tokens, device=self.gate.device) >= self.extra_tokens
         pairs = patches[:, None] & patches
         return pairs if mask is None else pairs & mask

@@ -6,6 +6,8 @@ from torch import nn
 class GridLayer(nn.Module):
     """A layer for tokens of a grid, which can be moved to another one.
 
+    Where tokens of another grid come now and then, a call names it (``grid_size=...``), and the layer stays as it is.
+
     Arguments:
         grid_size: (rows, cols) of the patches.
         extra_tokens: tokens before the patches that stand for none, such as the class token.

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from vit_vs_cnn.attention.checks import check_positive, check_probability
 from vit_vs_cnn.attention.functional import attended
+from vit_vs_cnn.attention.grid import GridLayer
 from vit_vs_cnn.attention.relative import RelativePosition
 from vit_vs_cnn.attention.shapes import AnyMask, Bias, Weights
 from vit_vs_cnn.attention.windows.layers import BlockWindow, SlidingWindow
@@ -115,6 +116,7 @@ class MultiHeadAttention(nn.Module):
         mask: AnyMask | None = None,
         bias: Bias | None = None,
         return_weights: bool = False,
+        grid_size: tuple[int, int] | None = None,
     ) -> Float[Tensor, "batch queries output_dim"] | tuple[Float[Tensor, "batch queries output_dim"], Weights]:
         """What each query gathers; with ``return_weights`` also the weights ``(batch, heads, queries, keys)``.
 
@@ -127,16 +129,18 @@ class MultiHeadAttention(nn.Module):
             bias: added to the scores: ``(queries, keys)``, ``(heads, queries, keys)`` (the same for every image) or
                 ``(batch, heads, queries, keys)``.
             return_weights: compute explicitly, and return the weights too.
+            grid_size: (rows, cols) of the tokens, for positions and windows; that which they were made for if None.
         """
         keys = queries if keys is None else keys
         values = keys if values is None else values
         if mask is not None and mask.ndim == 3:
             mask = mask.unsqueeze(1)
-        projected = self._project(queries, keys, values)
+        grid = {} if grid_size is None else {"grid_size": grid_size}
+        projected = self._project(queries, keys, values, **grid)
         if self.window is not None:
             if mask is not None or bias is not None:
                 raise ValueError("attention within a window takes no mask and no bias, but was given one")
-            output = self.window(*projected, relative=self.relative, return_weights=return_weights)
+            output = self.window(*projected, relative=self.relative, return_weights=return_weights, **grid)
             if not return_weights:
                 return self._merge(output)
             # Made of the weights between all tokens, not of each window's own: gradients can then be asked of them.
@@ -144,15 +148,19 @@ class MultiHeadAttention(nn.Module):
         if self.attend is not None:
             if bias is not None:
                 raise ValueError("attend has scores of its own and takes no bias, but was given one")
-            output = self.attend(*projected, mask=mask, return_weights=return_weights)
+            place = grid if isinstance(self.attend, GridLayer) else {}
+            output = self.attend(*projected, mask=mask, return_weights=return_weights, **place)
             return (self._merge(output[0]), output[1]) if return_weights else self._merge(output)
         if self.relative is not None:
-            bias = self.relative.bias() if bias is None else self.relative.bias() + bias
+            by_offset = self.relative.bias(grid_size)
+            bias = by_offset if bias is None else by_offset + bias
         dropout = self.dropout if self.training else 0.0
         heads, weights = attended(*projected, mask=mask, bias=bias, dropout=dropout, return_weights=return_weights)
         return self._merge(heads) if weights is None else (self._merge(heads), weights)
 
-    def _project(self, queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(
+        self, queries: Tensor, keys: Tensor, values: Tensor, **grid: tuple[int, int]
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of every head, ``(batch, heads, tokens, head_dim)``.
 
         Three products, not one with the weights side by side: the three results are contiguous and their gradients need
@@ -164,7 +172,7 @@ class MultiHeadAttention(nn.Module):
         if self.query_norm is not None and self.key_norm is not None:
             queries, keys = self.query_norm(queries), self.key_norm(keys)
         if self.rotary is not None:
-            queries, keys = self.rotary(queries, keys)
+            queries, keys = self.rotary(queries, keys, **grid)
         return queries, keys, values
 
     def _split(self, tokens: Tensor) -> Tensor:

@@ -145,8 +145,10 @@ class LearnedPosition(GridLayer):
         self.encoding = nn.Parameter(torch.empty(extra_tokens + grid_size[0] * grid_size[1], embed_dim))
         nn.init.trunc_normal_(self.encoding, std=0.02)
 
-    def forward(self, tokens: Tokens) -> Tokens:
-        return tokens + self.encoding
+    def forward(self, tokens: Tokens, *, grid_size: tuple[int, int] | None = None) -> Tokens:
+        if grid_size is None:
+            return tokens + self.encoding
+        return tokens + resize_position(self.encoding, self.grid_size, grid_size, self.extra_tokens)
 
     @torch.no_grad()
     def resize(self, grid_size: tuple[int, int]) -> None:
@@ -179,14 +181,17 @@ class SinusoidalPosition(GridLayer):
         encoding = F.pad(sincos_2d_encoding(grid_size, embed_dim), (0, 0, extra_tokens, 0))
         self.register_buffer("encoding", encoding, persistent=False)
 
-    def forward(self, tokens: Tokens) -> Tokens:
-        return tokens + self.encoding
+    def forward(self, tokens: Tokens, *, grid_size: tuple[int, int] | None = None) -> Tokens:
+        return tokens + (self.encoding if grid_size is None else self._encoding_of(grid_size))
 
     def resize(self, grid_size: tuple[int, int]) -> None:
         """Move to another grid in place: the sines and cosines are computed anew."""
-        encoding = sincos_2d_encoding(grid_size, self.encoding.shape[-1])
-        self.encoding = F.pad(encoding, (0, 0, self.extra_tokens, 0)).to(self.encoding)
+        self.encoding = self._encoding_of(grid_size)
         self.grid_size = grid_size
+
+    def _encoding_of(self, grid_size: tuple[int, int]) -> Tensor:
+        encoding = sincos_2d_encoding(grid_size, self.encoding.shape[-1])
+        return F.pad(encoding, (0, 0, self.extra_tokens, 0)).to(self.encoding)
 
 
 class ConditionalPosition(GridLayer):
@@ -206,8 +211,9 @@ class ConditionalPosition(GridLayer):
         super().__init__(grid_size, extra_tokens)
         self.convolution = nn.Conv2d(embed_dim, embed_dim, 3, padding=1, groups=embed_dim)
 
-    def forward(self, tokens: Tokens) -> Tokens:
+    def forward(self, tokens: Tokens, *, grid_size: tuple[int, int] | None = None) -> Tokens:
+        rows, _ = grid_size or self.grid_size
         extra, patches = tokens[:, : self.extra_tokens], tokens[:, self.extra_tokens :]
-        image = rearrange(patches, "b (rows cols) d -> b d rows cols", rows=self.grid_size[0])
+        image = rearrange(patches, "b (rows cols) d -> b d rows cols", rows=rows)
         patches = patches + rearrange(self.convolution(image), "b d rows cols -> b (rows cols) d")
         return torch.cat([extra, patches], dim=1) if self.extra_tokens else patches

@@ -26,14 +26,18 @@ class RelativePosition(GridLayer):
         """The bias where (a patch looks at an extra token, that at a patch, that at an extra token); None for zero."""
         return None
 
-    def bias(self) -> Float[Tensor, "heads tokens tokens"]:
-        """The bias between all tokens, the extra ones first and then the grid row by row."""
-        rows, cols = self.grid_size
+    def bias(self, grid_size: tuple[int, int] | None = None) -> Float[Tensor, "heads tokens tokens"]:
+        """The bias between all tokens, the extra ones first and then the grid row by row.
+
+        Arguments:
+            grid_size: of the tokens; the layer's own if None.
+        """
+        rows, cols = grid = grid_size or self.grid_size
         by_offset = self.at_offsets(range(1 - rows, rows), range(1 - cols, cols))
         extra = self.extra_bias()
         extra = by_offset.new_zeros(len(by_offset), 3) if extra is None else extra
         # A window that reaches from any token to any other has a place for every offset; none is outside.
-        around = neighbourhood(self.grid_size, (2 * rows - 1, 2 * cols - 1), extra_tokens=self.extra_tokens)
+        around = neighbourhood(grid, (2 * rows - 1, 2 * cols - 1), extra_tokens=self.extra_tokens)
         slots = slot_matrix(around, by_offset.device)
         table = torch.cat([by_offset.flatten(1), torch.zeros_like(extra[:, :1]), extra], dim=1)
         return table.index_select(1, slots.flatten()).unflatten(1, slots.shape)

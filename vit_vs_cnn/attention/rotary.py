@@ -36,29 +36,35 @@ class RotaryPosition(GridLayer):
             raise ValueError(f"head_dim must be a positive multiple of 4 for a rotary position, but is {head_dim}")
         self.head_dim = head_dim
         self.base = base
-        cosines, sines = self._rotation()
+        cosines, sines = self._rotation(grid_size)
         self.register_buffer("cosines", cosines, persistent=False)
         self.register_buffer("sines", sines, persistent=False)
 
-    def forward(self, queries: Heads, keys: Heads) -> tuple[Heads, Heads]:
-        return self._rotate(queries), self._rotate(keys)
+    def forward(self, queries: Heads, keys: Heads, *, grid_size: tuple[int, int] | None = None) -> tuple[Heads, Heads]:
+        rotation = self.cosines, self.sines
+        if grid_size is not None:
+            rotation = tuple(part.to(self.cosines) for part in self._rotation(grid_size))
+        return _rotate(queries, *rotation), _rotate(keys, *rotation)
 
     def resize(self, grid_size: tuple[int, int]) -> None:
         """Move to another grid in place: the angles are computed anew."""
         super().resize(grid_size)
-        self.cosines, self.sines = (part.to(self.cosines) for part in self._rotation())
+        self.cosines, self.sines = (part.to(self.cosines) for part in self._rotation(grid_size))
 
-    def _rotate(self, heads: Tensor) -> Tensor:
-        even, odd = heads[..., 0::2], heads[..., 1::2]
-        turned = (even * self.cosines - odd * self.sines, even * self.sines + odd * self.cosines)
-        return torch.stack(turned, dim=-1).flatten(-2).to(heads.dtype)
-
-    def _rotation(self) -> tuple[Float[Tensor, "tokens pairs"], Float[Tensor, "tokens pairs"]]:
+    def _rotation(
+        self, grid_size: tuple[int, int]
+    ) -> tuple[Float[Tensor, "tokens pairs"], Float[Tensor, "tokens pairs"]]:
         """Cosine and sine of every angle, computed in float64."""
-        rows, cols = self.grid_size
+        rows, cols = grid_size
         frequencies = self.base ** (-torch.arange(0, self.head_dim // 2, 2, dtype=torch.float64) / (self.head_dim // 2))
         by_row = (torch.arange(rows)[:, None] * frequencies)[:, None].expand(rows, cols, -1)
         by_col = (torch.arange(cols)[:, None] * frequencies)[None].expand(rows, cols, -1)
         angles = F.pad(torch.cat([by_row, by_col], dim=-1).flatten(0, 1), (0, 0, self.extra_tokens, 0))
         dtype = torch.get_default_dtype()
         return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+def _rotate(heads: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    even, odd = heads[..., 0::2], heads[..., 1::2]
+    turned = (even * cosines - odd * sines, even * sines + odd * cosines)
+    return torch.stack(turned, dim=-1).flatten(-2).to(heads.dtype)

@@ -44,8 +44,11 @@ CLASSES_STAND = (
     ("contenders", "*", "model"),
     ("contenders", "*", "by_size", "*", "model"),
     ("contenders", "*", "search", "model", "*"),
+    ("contenders", "*", "loss"),
+    ("contenders", "*", "by_size", "*", "loss"),
     ("trainer", "*"),
     ("execution", "watchers"),
+    ("execution", "metrics", "*"),
 )
 
 
@@ -137,6 +140,9 @@ class Experiment:
         del mine["starts_from"], mine["weights"]  # what matters is which weights those are
         _forget_defaults(mine, Contender(Plain(name="")))
         del mine["by_size"]  # laid over the rest by now
+        for name in ("loss", "class_weights"):  # of later versions: cells without keep their names
+            if mine[name] is None:
+                del mine[name]
         return {
             "data": {
                 "fingerprint": fingerprint,

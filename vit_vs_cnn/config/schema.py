@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -222,6 +223,11 @@ class Protocol:
             raise InputError(f"equivalence_points {self.equivalence_points} must be above 0, and at most 100")
 
 
+def _check_spec(name: str, spec: Any) -> None:
+    if not isinstance(spec, Mapping) or not isinstance(spec.get("class_path"), str):
+        raise InputError(f"{name} must be {{class_path, init_args}} of a class of your own, got {spec!r}")
+
+
 @dataclass(frozen=True)
 class Weights:
     """Trained weights that a contender begins with, but for its head, which is drawn anew; one of cell, file, hub.
@@ -304,6 +310,10 @@ class Contender:
         optimizer: Its optimizer.
         schedule: Its learning rate over the run.
         label_smoothing: Share of the label's probability spread over all classes.
+        loss: A loss of your own instead of cross entropy, {class_path, init_args}: called with logits and labels, which
+            are shares of the classes where images are mixed. num_classes is handed over where it is taken.
+        class_weights: What an image of each class counts in the cross entropy: balanced, for the number of training
+            images over that of the class and the classes, or a number for each class; null for all alike.
         ema_half_life: Evaluate a moving average of the weights with this half-life, a share of the run; null for none.
         augmentation: An augmentation of its own instead of the shared one; the report says so.
         starts_from: Begin with trained weights instead of drawn ones: those of another contender (its name) at the same
@@ -320,6 +330,8 @@ class Contender:
     optimizer: Optimizer = field(default_factory=Optimizer)
     schedule: Schedule = field(default_factory=Schedule)
     label_smoothing: float = 0.0
+    loss: Plain | None = None
+    class_weights: Literal["balanced"] | list[float] | None = None
     ema_half_life: float | None = None
     augmentation: Augmentation | None = None
     starts_from: str | None = None
@@ -338,6 +350,14 @@ class Contender:
             raise InputError("weights and starts_from both say what it begins with; name one of them")
         if self.tune.head and self.weights is None and self.starts_from is None:
             raise InputError("tune: head needs weights to compute features with (weights, or starts_from)")
+        if self.loss is not None:
+            _check_spec("loss", self.loss)
+            if self.label_smoothing or self.class_weights is not None:
+                raise InputError("loss of your own: label_smoothing and class_weights are of cross entropy alone")
+        if isinstance(self.class_weights, list) and not (
+            all(0 <= one < math.inf for one in self.class_weights) and sum(self.class_weights) > 0
+        ):
+            raise InputError(f"class_weights {self.class_weights} must be 0 or more, and not all 0")
         if not 0 <= self.label_smoothing < 1:
             raise InputError(f"label_smoothing {self.label_smoothing} must be at least 0 and below 1")
         if self.ema_half_life is not None and not 0 < self.ema_half_life <= 1:
@@ -353,6 +373,11 @@ class Execution:
         channels_last: Keep images and convolutions in channels-last layout; quicker on most hardware.
         checkpoint_interval: Steps between checkpoints, the most that a kill can lose; null for a twentieth of the run.
         validation_interval: Steps between validations; null for a fifth of the run.
+        gradient_checkpointing: Compute activations a second time in the backward pass instead of keeping them: less
+            memory, about a third more time, the same numbers. For our networks, and those of others that can.
+        metrics: Metrics of torchmetrics to watch beside accuracy, each by its name as {class_path, init_args}; given
+            logits and labels, logged as val/NAME, and of the scored images in result.json under metrics. num_classes is
+            handed over where it is taken.
         watchers: Callbacks of your own that leave training as it is, each as {class_path, init_args}. Those in
             trainer.callbacks are taken to change a result, and rename its cell, but for Lightning's that only watch.
     """
@@ -361,12 +386,18 @@ class Execution:
     channels_last: bool = False
     checkpoint_interval: int | None = None
     validation_interval: int | None = None
+    gradient_checkpointing: bool = False
+    metrics: Plain = field(default_factory=Plain)
     watchers: list[Plain] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for name in ("checkpoint_interval", "validation_interval"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise InputError(f"{name} {getattr(self, name)} must be at least 1")
+        for name, spec in self.metrics.items():
+            if not isinstance(name, str) or not name.isidentifier() or name in ("accuracy", "loss"):
+                raise InputError(f"metrics.{name}: a name is a word of letters, digits and _, not accuracy or loss")
+            _check_spec(f"metrics.{name}", spec)
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,9 @@ Shape = tuple[int, int, int]
 def matched(experiment: Experiment, shape: Shape, num_classes: int, *, fixed: Collection[str] = ()) -> Experiment:
     """The experiment with the patch size and the width of its ViTs such that MACs are matched within ``EQUAL``.
 
-    What is matched is each ViT that is a preset, to the first contender that is none. The width changes as little as it
-    has to. What differs by size, is searched, or has its patch or width named by the user stays as it is, as does what
-    is matched already or cannot be.
+    What is matched is each ViT that is a preset and cuts patches, to the first contender that is no ViT. The width
+    changes as little as it has to. What differs by size, is searched, or has its patch or width named by the user stays
+    as it is, as does what is matched already or cannot be.
 
     Arguments:
         experiment: with the models of its config.
@@ -58,13 +58,18 @@ def _is_vit(contender: Contender) -> bool:
     return preset is not None and preset.constructor is VisionTransformer
 
 
+def _arguments(model: Mapping[str, Any]) -> dict[str, Any]:
+    return {**PRESETS[model["name"]].arguments, **model}
+
+
 def _is_free(name: str, contender: Contender, fixed: Collection[str]) -> bool:
     place = f"contenders.{name}.model"
     settings = ("contenders", f"contenders.{name}", place, f"{place}.patch_size", f"{place}.embed_dim")
     named = any(key in settings for key in fixed)
     varied = contender.by_size or any(key.startswith("model") for key in contender.search)
+    cuts = _is_vit(contender) and _arguments(contender.model).get("stem", "patch") == "patch"
     drawn = contender.starts_from is None and contender.weights is None
-    return _is_vit(contender) and drawn and not named and not varied
+    return cuts and drawn and not named and not varied
 
 
 def _is_equal(one: int | float, other: int) -> bool:
@@ -76,7 +81,7 @@ def _matched_model(model: Mapping[str, Any], shape: Shape, num_classes: int, goa
 
     Widths are multiples of four for each head, which every position takes.
     """
-    arguments = {**PRESETS[model["name"]].arguments, **model}
+    arguments = _arguments(model)
     own, step = int(arguments["embed_dim"]), 4 * int(arguments["num_heads"])
     found = []
     for patch in _patches(shape):

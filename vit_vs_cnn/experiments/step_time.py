@@ -64,7 +64,7 @@ def seconds_per_step(experiment: Experiment, contender: str, pool: Pool) -> floa
     except (MisconfigurationException, ValueError, RuntimeError) as error:
         raise InputError(f"trainer: {' '.join(str(error).split())}") from error
     recipe = experiment.recipe(contender, size)
-    optimizer = None if recipe.tune.head else recipe.optimizer.build(network)
+    optimizer = None if recipe.tune.head else recipe.optimizer.build(network, trust=experiment.trusted)
     with threads_set(experiment.protocol.threads):
         return _median_step(fabric, network, optimizer, _batches(experiment, contender, images, fabric.device))
 

@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.layout import Classes, Images, TokenLayout, layout_of
 from vit_vs_cnn.inspection.locality.measures import Distance
-from vit_vs_cnn.models.recording import AttentionRecorder, as_evaluated, through_torch_attention
+from vit_vs_cnn.models.recording import AttentionRecorder, as_evaluated, recorded_calls, through_torch_attention
 from vit_vs_cnn.models.resized import inner, seen_by
 from vit_vs_cnn.models.vit import VisionTransformer
 
@@ -146,8 +147,10 @@ def _maps(network: nn.Module, images: Tensor, layout: TokenLayout | None, verify
     with as_evaluated(whole):
         images = seen_by(whole, images)
         if isinstance(network, VisionTransformer):
-            logits, weights = network(images, return_attention=True)
-            pooled = []
+            pooling = {} if network.pooling is None else {"pooling": network.pooling}
+            with recorded_calls(pooling) as calls:
+                logits, weights = network(images, return_attention=True)
+            pooled = [pooling[call.name].weights(*call.inputs) for call in calls]
         else:
             logits, weights, pooled = _recorded(network, images)
             if verify:
@@ -240,10 +243,11 @@ def _query(
     """How the head reads the tokens of each image."""
     if layout.reads != "attention":
         return layout.query().to(weights[0]).expand(len(weights[0]), -1)
-    if len(pooled) != 1 or pooled[0].shape[-1] != layout.tokens:
+    patches = layout.tokens - layout.extra_tokens
+    if len(pooled) != 1 or pooled[0].shape[-1] not in (layout.tokens, patches):
         shapes = [tuple(layer.shape) for layer in pooled]
         raise InputError(
             f"{type(network).__name__} pools by attention of shapes {shapes}; "
-            f"needed: one, over all {layout.tokens} tokens"
+            f"needed: one, over all {layout.tokens} tokens or the {patches} patches"
         )
-    return pooled[0].mean(dim=(1, 2))
+    return F.pad(pooled[0].mean(dim=(1, 2)), (layout.tokens - pooled[0].shape[-1], 0))

@@ -1,5 +1,6 @@
 """Which tokens a network has, and which of them its head reads."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,6 +18,8 @@ Images = Float[Tensor, "batch channels rows cols"]
 Classes = Int64[Tensor, "batch"]
 #: timm's names of what the head reads, and ours.
 TIMM_POOLS = {"token": "class", "avg": "mean", "map": "attention"}
+Reads = Literal["class", "mean", "all", "two", "attention"]
+OUR_POOLS: Mapping[str, Reads] = {"class": "class", "mean": "mean", "attention": "attention", "sequence": "attention"}
 
 
 @dataclass(frozen=True)
@@ -27,12 +30,12 @@ class TokenLayout:
         extra_tokens: tokens before the patches: class token, registers.
         reads: "class" for the first token, "mean" of the patches, "all" for the mean of all tokens, "two" for that of
             the first two (a class and a distillation token), "attention" where a last attention of other queries
-            pools them.
+            pools them, or a mean whose weights are learned.
     """
 
     grid_size: tuple[int, int]
     extra_tokens: int = 0
-    reads: Literal["class", "mean", "all", "two", "attention"] = "mean"
+    reads: Reads = "mean"
 
     @property
     def tokens(self) -> int:
@@ -55,7 +58,8 @@ def layout_of(network: nn.Module, image_size: tuple[int, int]) -> TokenLayout:
     if isinstance(network, ResizedInput):
         return layout_of(network.network, network.image_size)
     if isinstance(network, VisionTransformer):
-        return TokenLayout(network.grid_size, network.extra_tokens, "class" if network.pool == "class" else "mean")
+        grid = network.patch_embedding.grid_of(image_size) if network.dynamic_image_size else network.grid_size
+        return TokenLayout(grid, network.extra_tokens, OUR_POOLS[network.pool])
     kind = type(network).__name__
     model: Any = network
     if not isinstance(getattr(network, "num_prefix_tokens", None), int) or not hasattr(network, "patch_embed"):
@@ -76,7 +80,7 @@ def _timm_grid(model: Any, image_size: tuple[int, int]) -> tuple[int, int]:
     return int(rows), int(cols)
 
 
-def _timm_reads(model: Any) -> Literal["class", "mean", "all", "two", "attention"]:
+def _timm_reads(model: Any) -> Reads:
     if hasattr(model, "head_dist"):
         return "two"
     pool = getattr(model, "global_pool", None)

@@ -11,6 +11,7 @@ from torchvision.ops import StochasticDepth
 from vit_vs_cnn.attention.checks import check_probability
 from vit_vs_cnn.attention.multihead import NORM_EPS, MultiHeadAttention
 from vit_vs_cnn.attention.shapes import AnyMask, Bias, Tokens, TokenWeights
+from vit_vs_cnn.models.checkpointing import checkpointed, is_worthwhile
 
 
 class Mlp(nn.Module):
@@ -73,10 +74,18 @@ class EncoderBlock(nn.Module):
         self.drop_path = StochasticDepth(drop_path, mode="row") if drop_path != 0.0 else None
 
     def forward(
-        self, tokens: Tokens, *, mask: AnyMask | None = None, bias: Bias | None = None, return_weights: bool = False
+        self,
+        tokens: Tokens,
+        *,
+        mask: AnyMask | None = None,
+        bias: Bias | None = None,
+        return_weights: bool = False,
+        grid_size: tuple[int, int] | None = None,
     ) -> Tokens | tuple[Tokens, TokenWeights]:
         """The tokens after the block; with ``return_weights`` also the attention weights."""
-        attended = self.attention(self.attention_norm(tokens), mask=mask, bias=bias, return_weights=return_weights)
+        grid = {} if grid_size is None else {"grid_size": grid_size}
+        normed = self.attention_norm(tokens)
+        attended = self.attention(normed, mask=mask, bias=bias, return_weights=return_weights, **grid)
         attended, weights = attended if return_weights else (attended, None)
         if self.dropout is not None:
             attended = self.dropout(attended)
@@ -131,19 +140,36 @@ class Encoder(nn.Module):
             for layer, attention in enumerate(attentions)
         )
         self.conditional = conditional
+        self.grad_checkpointing = False
 
     def forward(
-        self, tokens: Tokens, *, mask: AnyMask | None = None, bias: Bias | None = None, return_weights: bool = False
+        self,
+        tokens: Tokens,
+        *,
+        mask: AnyMask | None = None,
+        bias: Bias | None = None,
+        return_weights: bool = False,
+        grid_size: tuple[int, int] | None = None,
     ) -> Tokens | tuple[Tokens, list[TokenWeights]]:
-        """The tokens after the last block; with ``return_weights`` also the attention weights, first layer first."""
-        weights = []
+        """The tokens after the last block; with ``return_weights`` also the attention weights, first layer first.
+
+        With ``grad_checkpointing`` blocks are computed a second time in the backward pass of training.
+
+        Arguments:
+            grid_size: (rows, cols) of the tokens, if not that which positions and windows were made for.
+        """
+        weights, grid = [], {} if grid_size is None else {"grid_size": grid_size}
+        is_lean = self.grad_checkpointing and is_worthwhile(self) and not return_weights
         for layer, block in enumerate(self.blocks):
-            tokens = block(tokens, mask=mask, bias=bias, return_weights=return_weights)
+            if is_lean:
+                tokens = checkpointed(block, tokens, mask=mask, bias=bias, **grid)
+            else:
+                tokens = block(tokens, mask=mask, bias=bias, return_weights=return_weights, **grid)
             if return_weights:
                 tokens, layer_weights = tokens
                 weights.append(layer_weights)
             if layer == 0 and self.conditional is not None:
-                tokens = self.conditional(tokens)
+                tokens = self.conditional(tokens, **grid)
         return (tokens, weights) if return_weights else tokens
 
 

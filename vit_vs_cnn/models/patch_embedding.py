@@ -7,13 +7,18 @@ from torch import nn
 
 from vit_vs_cnn.attention.shapes import Images, Sizes, Tokens
 
+STEMS = ("patch", "conv", "conv_pool")
+#: Channels between the convolutions of the stem "conv_pool".
+HIDDEN_CHANNELS = 64
+
 
 class PatchEmbedding(nn.Module):
     """Cut the image into patches and project each to a token.
 
     ``tokens[row * cols + col] = W patch(row, col) + b``: tokens in row-major order.
 
-    Reference: Dosovitskiy et al. 2021, equation 1; stem "conv": Xiao et al. 2021, section 4.
+    Reference: Dosovitskiy et al. 2021, equation 1; stem "conv": Xiao et al. 2021, section 4; stem "conv_pool": Hassani
+    et al. 2021 (CCT), equation 1.
     Differs: the conv stem has log2(patch_size) convolutions of stride 2 whatever the depth of the encoder.
 
     Arguments:
@@ -22,15 +27,27 @@ class PatchEmbedding(nn.Module):
         in_channels: channels of the images.
         embed_dim: width of a token.
         stem: "patch" for one linear map per patch (the weights of ``conv2d`` with that stride, flattened); "conv" for
-            3x3 convolutions with batch norm and ReLU, their strides multiplying to ``patch_size``, then a 1x1 one.
+            3x3 convolutions with batch norm and ReLU, their strides multiplying to ``patch_size``, then a 1x1 one;
+            "conv_pool" for log2(patch_size) times a 3x3 convolution without bias, ReLU and a 3x3 max-pool of stride 2:
+            64 channels, ``embed_dim`` the last.
+        bias: whether the map to a token adds one; "conv_pool" has no such map.
+        any_size: take images of other sizes, too, that the patches tile.
 
     Raises:
-        ValueError: if the patches do not tile the image, the stem is unknown, or ``stem="conv"`` and ``patch_size`` is
-            not a square power of two.
+        ValueError: if the patches do not tile the image, the stem is unknown, or the stem is one of convolutions and
+            ``patch_size`` is not a square power of two (for "conv_pool" at least 2).
     """
 
     def __init__(
-        self, image_size: Sizes, patch_size: Sizes, in_channels: int, embed_dim: int, stem: str = "patch"
+        self,
+        image_size: Sizes,
+        patch_size: Sizes,
+        in_channels: int,
+        embed_dim: int,
+        stem: str = "patch",
+        *,
+        bias: bool = True,
+        any_size: bool = False,
     ) -> None:
         super().__init__()
         self.patch_size = rows_and_cols("patch_size", patch_size)
@@ -38,33 +55,48 @@ class PatchEmbedding(nn.Module):
         self.grid_size = (0, 0)
         self.resize(image_size)
         self.in_channels = in_channels
-        self.projection = nn.Linear(in_channels * self.patch_size[0] * self.patch_size[1], embed_dim)
-        if stem not in ("patch", "conv"):
-            raise ValueError(f'stem must be "patch" or "conv", but is "{stem}"')
+        self.any_size = any_size
+        if stem not in STEMS:
+            raise ValueError(f'stem must be "patch", "conv" or "conv_pool", but is "{stem}"')
+        self.projection = nn.Linear(in_channels * self.patch_size[0] * self.patch_size[1], embed_dim, bias=bias)
         self.stem = None
         if stem == "conv":
             self.stem = _conv_stem(self.patch_size, in_channels, embed_dim)
-            self.projection = nn.Linear(embed_dim, embed_dim)
+            self.projection = nn.Linear(embed_dim, embed_dim, bias=bias)
+        if stem == "conv_pool":
+            self.stem = _conv_pool_stem(self.patch_size, in_channels, embed_dim)
+            self.projection = None
 
     def resize(self, image_size: Sizes) -> None:
         """Expect images of another size from now on; the weights do not depend on it."""
         size = rows_and_cols("image_size", image_size)
-        if size[0] % self.patch_size[0] or size[1] % self.patch_size[1]:
+        self.grid_size = self.grid_of(size)
+        self.image_size = size
+
+    def grid_of(self, image_size: Sizes) -> tuple[int, int]:
+        """(rows, cols) of the patches of images of that size. Raises ValueError: the patches do not tile them."""
+        rows, cols = size = rows_and_cols("image_size", image_size)
+        patch_rows, patch_cols = self.patch_size
+        if rows % patch_rows or cols % patch_cols:
             raise ValueError(
                 "patch_size must divide image_size, "
                 f"but image_size={size} and patch_size={self.patch_size} (rows, cols)"
             )
-        self.image_size = size
-        self.grid_size = (size[0] // self.patch_size[0], size[1] // self.patch_size[1])
+        return rows // patch_rows, cols // patch_cols
 
     def forward(self, images: Images) -> Tokens:
-        expected = (self.in_channels, *self.image_size)
-        if images.shape[1:] != expected:
+        size = self.image_size if not self.any_size else tuple(images.shape[2:])
+        if images.shape[1:] != (self.in_channels, *size):
             raise ValueError(
-                f"images must be (batch, channels, rows, cols) = (any, {expected}), but are {images.shape}"
+                "images must be (batch, channels, rows, cols) = "
+                f"(any, {(self.in_channels, *size)}), but are {images.shape}"
             )
+        if self.any_size:
+            self.grid_of(size)
         if self.stem is not None:
-            return self.projection(rearrange(self.stem(images), "b d rows cols -> b (rows cols) d"))
+            tokens = rearrange(self.stem(images), "b d rows cols -> b (rows cols) d")
+            return tokens if self.projection is None else self.projection(tokens)
+        assert self.projection is not None, "only a stem of convolutions may do without"
         # A rearranged product, not conv2d: a quarter faster on a CPU, forward and backward, and the same numbers.
         patch_rows, patch_cols = self.patch_size
         patches = rearrange(images, "b c (rows y) (cols x) -> b (rows cols) (c y x)", y=patch_rows, x=patch_cols)
@@ -79,12 +111,33 @@ def rows_and_cols(name: str, size: Sizes) -> tuple[int, int]:
     return pair[0], pair[1]
 
 
-def _conv_stem(patch_size: tuple[int, int], in_channels: int, embed_dim: int) -> nn.Sequential:
-    """3x3 convolutions of stride 2, the width doubling up to ``embed_dim``; one of stride 1 for 1x1 patches."""
+def _halvings(patch_size: tuple[int, int], stem: str) -> int:
+    """How often images are halved down to their patches."""
     rows, cols = patch_size
     halvings = rows.bit_length() - 1
     if rows != cols or rows != 2**halvings:
-        raise ValueError(f'patch_size must be a square power of two with stem="conv", but is {patch_size} (rows, cols)')
+        raise ValueError(
+            f'patch_size must be a square power of two with stem="{stem}", but is {patch_size} (rows, cols)'
+        )
+    return halvings
+
+
+def _conv_pool_stem(patch_size: tuple[int, int], in_channels: int, embed_dim: int) -> nn.Sequential:
+    """3x3 convolutions of stride 1, Kaiming normal, each halved by a max-pool."""
+    count = _halvings(patch_size, "conv_pool")
+    if not count:
+        raise ValueError(f'patch_size must be at least 2 with stem="conv_pool", but is {patch_size} (rows, cols)')
+    layers: list[nn.Module] = []
+    for before, after in pairwise([in_channels, *[HIDDEN_CHANNELS] * (count - 1), embed_dim]):
+        convolution = nn.Conv2d(before, after, 3, padding=1, bias=False)
+        nn.init.kaiming_normal_(convolution.weight)
+        layers += [convolution, nn.ReLU(inplace=True), nn.MaxPool2d(3, stride=2, padding=1)]
+    return nn.Sequential(*layers)
+
+
+def _conv_stem(patch_size: tuple[int, int], in_channels: int, embed_dim: int) -> nn.Sequential:
+    """3x3 convolutions of stride 2, the width doubling up to ``embed_dim``; one of stride 1 for 1x1 patches."""
+    halvings = _halvings(patch_size, "conv")
     count = max(halvings, 1)
     widths = [in_channels, *(embed_dim // 2**i for i in reversed(range(count)))]
     if min(widths) < 1:

@@ -22,6 +22,16 @@ def _vit(embed_dim: int, depth: int, num_heads: int, mlp_ratio: float) -> dict[s
     return {"patch_size": 4, "embed_dim": embed_dim, "depth": depth, "num_heads": num_heads, "mlp_ratio": mlp_ratio}
 
 
+def _cct(embed_dim: int, depth: int, num_heads: int, mlp_ratio: float, *, convolutions: int) -> dict[str, Any]:
+    """A compact convolutional transformer: Hassani et al. 2021, section 3.3 and table 2.
+
+    Differs: blocks as of ``VisionTransformer``, the norms before the branches alone.
+    """
+    vit = _vit(embed_dim, depth, num_heads, mlp_ratio)
+    how = {"stem": "conv_pool", "patch_size": 2**convolutions, "qkv_bias": False, "drop_path": 0.1}
+    return {**vit, **how, "pool": "sequence", "norm_before_pool": True}
+
+
 #: Name: constructor, arguments (ViT: width, depth, heads, MLP ratio), parameters, multiply-accumulates.
 PRESETS: Mapping[str, Preset] = {
     "vit_nano": Preset(VisionTransformer, _vit(64, 4, 4, 2.0), 141_898, 10_683_008),
@@ -34,6 +44,8 @@ PRESETS: Mapping[str, Preset] = {
     "vit_ti4": Preset(VisionTransformer, _vit(192, 12, 3, 4.0), 5_362_378, 359_204_736),
     "vit_s4": Preset(VisionTransformer, _vit(384, 12, 6, 4.0), 21_341_578, 1_397_886_720),
     "vit_nine_heads": Preset(VisionTransformer, _vit(144, 6, 9, 2.0), 1_022_842, 71_222_688),
+    "cct_2_3x2": Preset(VisionTransformer, _cct(128, 2, 2, 1.0, convolutions=2), 283_723, 35_341_568),
+    "cct_7_3x1": Preset(VisionTransformer, _cct(256, 7, 4, 2.0, convolutions=1), 3_760_139, 1_181_616_640),
     "resnet8": Preset(ResNet, {"depth": 8}, 75_290, 12_239_488),
     "resnet20": Preset(ResNet, {"depth": 20}, 269_722, 40_551_040),
     "resnet32": Preset(ResNet, {"depth": 32}, 464_154, 68_862_592),

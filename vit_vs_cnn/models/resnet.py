@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.shapes import Images, Logits
+from vit_vs_cnn.models.checkpointing import checkpointed, is_worthwhile
 from vit_vs_cnn.models.features import new_head
 
 
@@ -116,6 +117,7 @@ class ResNet(nn.Module):
             self.stages.append(_stage(channels, width * 2**stage, blocks, 1 if stage == 0 else 2, projection))
             channels = width * 2**stage
         self.head = nn.Linear(channels, num_classes)
+        self.grad_checkpointing = False
         self.init_weights(zero_init_residual)
 
     def init_weights(self, zero_init_residual: bool = True) -> None:
@@ -165,7 +167,16 @@ class ResNet(nn.Module):
 
     def forward_features(self, images: Images) -> Float[Tensor, "batch features feature_rows feature_cols"]:
         """The feature maps after the last stage, before the mean."""
-        return self.stages(self.stem(images))
+        maps = self.stem(images)
+        if not (self.grad_checkpointing and is_worthwhile(self)):
+            return self.stages(maps)
+        for stage in self.stages:
+            maps = checkpointed(stage, maps)
+        return maps
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        """Keep no activations within a stage in training; the backward pass computes them a second time."""
+        self.grad_checkpointing = enable
 
     def forward_head(
         self, features: Float[Tensor, "batch features feature_rows feature_cols"], pre_logits: bool = False

@@ -4,9 +4,10 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
-from vit_vs_cnn.attention.checks import check_positive
+from vit_vs_cnn.attention.checks import check_choice, check_positive
 from vit_vs_cnn.attention.gated import GatedAttention
 from vit_vs_cnn.attention.grid import GridLayer
 from vit_vs_cnn.attention.initialisation import initialise_gated, initialise_impulse, initialise_mimetic
@@ -17,7 +18,14 @@ from vit_vs_cnn.models.encoder import Encoder
 from vit_vs_cnn.models.features import new_head
 from vit_vs_cnn.models.patch_embedding import PatchEmbedding
 from vit_vs_cnn.models.timm.weights import read_timm
-from vit_vs_cnn.models.vit_layers import WindowSize, additive_position, attention_layers, check_initialisation
+from vit_vs_cnn.models.vit_layers import (
+    POOLS,
+    WindowSize,
+    additive_position,
+    attention_layers,
+    check_initialisation,
+    learned_pool,
+)
 
 if TYPE_CHECKING:
     import timm.models.vision_transformer
@@ -26,7 +34,7 @@ if TYPE_CHECKING:
 #: Parameters that stand for a place or a token, by the end of their names.
 PLACES_AND_TOKENS = (
     *("class_token", "position.encoding", "relative.table", "relative.extra", "relative.centres"),
-    *("relative.sharpness", "attend.gate", "attend.position.projection"),
+    *("relative.sharpness", "attend.gate", "attend.position.projection", "registers", "pooling.query"),
 )
 
 
@@ -35,8 +43,9 @@ class VisionTransformer(nn.Module):
 
     ``Z_0 = [x_class; patches E] + E_pos``, ``Z_l = block_l(Z_{l-1})``, ``logits = W LN(pool(Z_L)) + b``.
 
-    Reference: Dosovitskiy et al. 2021, equations 1 to 4.
-    Differs: mean pooling by default, the layer norm after it (as in timm); the head is one linear map.
+    Reference: Dosovitskiy et al. 2021, equations 1 to 4; registers: Darcet et al. 2024, section 2.2.
+    Differs: mean pooling by default, the layer norm after it (as in timm); the head is one linear map. Blocks norm what
+        they read (pre-norm), as in the paper.
 
     Arguments:
         image_size: of the images, in pixels; one number or (rows, cols).
@@ -47,14 +56,22 @@ class VisionTransformer(nn.Module):
         depth: number of blocks L.
         num_heads: attention heads per block.
         mlp_ratio: width of the MLP over that of a token.
-        pool: what the head reads: "mean" of the patch tokens, or the "class" token.
+        pool: what the head reads: the "mean" of the patch tokens; the "class" token; of the patch tokens what one
+            learned query gathers ("attention", ``AttentionPool``), or a mean weighted by what each shows ("sequence",
+            ``SequencePool``).
         position: how a token knows its place. Added to the tokens: "learned" vectors, or "sincos" of rows and columns.
             On the scores of every layer: "relative", a learned bias per head and offset, or "quadratic", one that
             falls off from an offset per head. On queries and keys: "rotary". After the first block: "conditional", a
             convolution. Or "none".
-        stem: how a patch becomes a token, "patch" or "conv"; see ``PatchEmbedding``.
+        stem: how a patch becomes a token, "patch", "conv" or "conv_pool"; see ``PatchEmbedding``.
         class_token: whether a class token stands before the patches; None for exactly when ``pool="class"``. With
-            ``pool="mean"`` it takes part in attention but not in the mean.
+            another pool it takes part in attention but is not pooled.
+        registers: learned tokens without a place, after the class token, that take part in attention and are never
+            pooled.
+        pre_norm: layer norm on the tokens before the first block; the map of the patches then has no bias (as in CLIP).
+        norm_before_pool: the last layer norm on the tokens, not on what they are pooled to; the same for a class token.
+        dynamic_image_size: take images of other sizes, too: a learned position is interpolated, a relative one reads
+            the nearest offset that it knows, all others are those of the new grid.
         qkv_bias: whether queries, keys and values have a bias.
         qk_norm: layer norm on queries and keys.
         dropout: probability of dropping a value after the position, the attention or a map of the MLP, in training.
@@ -97,6 +114,10 @@ class VisionTransformer(nn.Module):
         position: str = "learned",
         stem: str = "patch",
         class_token: bool | None = None,
+        registers: int = 0,
+        pre_norm: bool = False,
+        norm_before_pool: bool = False,
+        dynamic_image_size: bool = False,
         qkv_bias: bool = True,
         qk_norm: bool = False,
         dropout: float = 0.0,
@@ -111,8 +132,9 @@ class VisionTransformer(nn.Module):
     ) -> None:
         super().__init__()
         check_positive(in_channels=in_channels, num_classes=num_classes, embed_dim=embed_dim)
-        if pool not in ("mean", "class"):
-            raise ValueError(f'pool must be "mean" or "class", but is "{pool}"')
+        check_choice("pool", pool, POOLS)
+        if registers < 0:
+            raise ValueError(f"registers must not be negative, but is {registers}")
         if pool == "class" and class_token is False:
             raise ValueError('pool="class" needs the class token, but class_token=False')
         has_class_token = pool == "class" if class_token is None else class_token
@@ -122,16 +144,21 @@ class VisionTransformer(nn.Module):
             qk_norm=qk_norm,
             position=position,
             window_size=window_size,
-            class_token=has_class_token,
+            extra_tokens=int(has_class_token) + registers,
         )
         self.pool = pool
+        self.norm_before_pool = norm_before_pool
+        self.dynamic_image_size = dynamic_image_size
         self.initialisation = initialisation
         self.num_classes = num_classes
-        self.extra_tokens = int(has_class_token)
-        self.patch_embedding = PatchEmbedding(image_size, patch_size, in_channels, embed_dim, stem)
+        self.extra_tokens = int(has_class_token) + registers
+        self.patch_embedding = PatchEmbedding(
+            image_size, patch_size, in_channels, embed_dim, stem, bias=not pre_norm, any_size=dynamic_image_size
+        )
         self.class_token = nn.Parameter(torch.empty(embed_dim)) if has_class_token else None
+        self.registers = nn.Parameter(torch.empty(registers, embed_dim)) if registers else None
         place = (self.grid_size, self.extra_tokens)
-        self.position = additive_position(position, *place, embed_dim)
+        self.position = additive_position(position, self.grid_size, int(has_class_token), embed_dim)
         is_conditional = position == "conditional"
         conditional = ConditionalPosition(self.grid_size, embed_dim, self.extra_tokens) if is_conditional else None
         attentions = attention_layers(
@@ -158,6 +185,8 @@ class VisionTransformer(nn.Module):
             conditional=conditional,
         )
         self.dropout = nn.Dropout(dropout) if dropout > 0.0 else None
+        self.embedding_norm = nn.LayerNorm(embed_dim, eps=NORM_EPS) if pre_norm else None
+        self.pooling = learned_pool(pool, embed_dim, num_heads, mlp_ratio)
         self.norm = nn.LayerNorm(embed_dim, eps=NORM_EPS)
         self.head = nn.Linear(embed_dim, num_classes)
         self.init_weights()
@@ -180,7 +209,7 @@ class VisionTransformer(nn.Module):
         | linear maps of the encoder  | Xavier uniform, each projection by itself; biases zero    |
         | patch projection            | normal of std 1 / sqrt(fan in); bias zero                 |
         | learned position            | normal of std 0.5                                         |
-        | class token                 | normal of std 0.02                                        |
+        | class token, registers      | normal of std 0.02                                        |
         | head                        | normal of std 0.02; bias zero                             |
 
         ``initialisation`` and ``score="gated"`` then set the maps of attention; all else is as without them.
@@ -194,12 +223,17 @@ class VisionTransformer(nn.Module):
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
         projection = self.patch_embedding.projection
-        nn.init.normal_(projection.weight, std=projection.in_features**-0.5)
+        if projection is not None:
+            nn.init.normal_(projection.weight, std=projection.in_features**-0.5)
+            if projection.bias is not None:
+                nn.init.zeros_(projection.bias)
         nn.init.normal_(self.head.weight, std=0.02)
-        nn.init.zeros_(projection.bias)
         nn.init.zeros_(self.head.bias)
-        if self.class_token is not None:
-            nn.init.normal_(self.class_token, std=0.02)
+        for tokens in (self.class_token, self.registers):
+            if tokens is not None:
+                nn.init.normal_(tokens, std=0.02)
+        if self.pooling is not None:
+            self.pooling.init_weights()
         if isinstance(self.position, LearnedPosition):
             nn.init.normal_(self.position.encoding, std=0.5)
         self._init_attention()
@@ -240,14 +274,14 @@ class VisionTransformer(nn.Module):
         Raises:
             ValueError: ``global_pool`` asks for another pool than the model has.
         """
-        if global_pool not in (None, self.pool, {"class": "token", "mean": "avg"}[self.pool]):
+        if global_pool not in (None, self.pool, {"class": "token", "mean": "avg", "attention": "map"}.get(self.pool)):
             raise ValueError(f'the model has pool="{self.pool}", which does not change; global_pool={global_pool!r}')
         self.num_classes, self.head = num_classes, new_head(self.norm.weight, num_classes)
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
         """Which parameters form a layer, in timm's words: the stem, each block, and the head behind them."""
         return {
-            "stem": r"^(?:class_token|position|patch_embedding|encoder\.conditional)",
+            "stem": r"^(?:class_token|registers|position|patch_embedding|embedding_norm|encoder\.conditional)",
             "blocks": [(r"^encoder\.blocks\.(\d+)", None), (r"^norm", (99999,))],
         }
 
@@ -268,24 +302,47 @@ class VisionTransformer(nn.Module):
                 layer.resize(resized.grid_size)
         return resized
 
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        """Keep no activations within a block in training; the backward pass computes them a second time."""
+        self.encoder.grad_checkpointing = enable
+
     def forward_features(
         self, images: Images, return_attention: bool = False
     ) -> Tokens | tuple[Tokens, list[TokenWeights]]:
-        """The tokens after the encoder, before pool and norm, the class token first; see ``forward`` for the rest."""
+        """The tokens after the encoder, before pool and norm, the extra tokens first; see ``forward`` for the rest."""
         tokens = self.patch_embedding(images)
+        is_other = self.dynamic_image_size and tuple(images.shape[2:]) != self.image_size
+        grid: dict[str, Any] = {"grid_size": self.grid_of(images)} if is_other else {}
         if self.class_token is not None:
             tokens = torch.cat([self.class_token.expand(tokens.shape[0], 1, -1), tokens], dim=1)
         if self.position is not None:
-            tokens = self.position(tokens)
+            tokens = self.position(tokens, **grid)
+        if self.registers is not None:
+            first, registers = int(self.class_token is not None), self.registers.expand(tokens.shape[0], -1, -1)
+            tokens = torch.cat([tokens[:, :first], registers, tokens[:, first:]], dim=1)
         if self.dropout is not None:
             tokens = self.dropout(tokens)
-        return self.encoder(tokens, return_weights=return_attention)
+        if self.embedding_norm is not None:
+            tokens = self.embedding_norm(tokens)
+        return self.encoder(tokens, return_weights=return_attention, **grid)
 
     def forward_head(self, tokens: Tokens, pre_logits: bool = False) -> Logits:
         """Pool, norm and classify; without the last with ``pre_logits``, as timm calls it."""
-        patches = tokens[:, self.extra_tokens :] if self.extra_tokens else tokens
-        features = self.norm(tokens[:, 0] if self.pool == "class" else patches.mean(dim=1))
+        features = self.pool_tokens(tokens)
         return features if pre_logits else self.head(features)
+
+    def pool_tokens(self, tokens: Tokens) -> Float[Tensor, "batch embed_dim"]:
+        """What the head reads of the tokens after the encoder, normed."""
+        if self.pool == "class":
+            return self.norm(tokens[:, 0])
+        patches = tokens[:, self.extra_tokens :] if self.extra_tokens else tokens
+        patches = self.norm(patches) if self.norm_before_pool else patches
+        pooled = patches.mean(dim=1) if self.pooling is None else self.pooling(patches)
+        return pooled if self.norm_before_pool else self.norm(pooled)
+
+    def grid_of(self, images: Images) -> tuple[int, int]:
+        """(rows, cols) of the patch tokens of these images."""
+        return self.patch_embedding.grid_of(tuple(images.shape[2:]))
 
     def forward(self, images: Images, return_attention: bool = False) -> Logits | tuple[Logits, list[TokenWeights]]:
         """Logits; with ``return_attention`` also the attention weights of every layer, the first layer first.
@@ -293,8 +350,8 @@ class VisionTransformer(nn.Module):
         Arguments:
             images: ``(batch, in_channels, rows, cols)``.
             return_attention: compute the attention explicitly and return its weights per layer, ``(batch, heads,
-                tokens, tokens)``: rows are queries; the class token comes first if there is one, then the patches row
-                by row.
+                tokens, tokens)``: rows are queries; the class token comes first if there is one, then the registers,
+                then the patches row by row.
         """
         if not return_attention:
             return self.forward_head(self.forward_features(images))  # pyright: ignore[reportArgumentType]

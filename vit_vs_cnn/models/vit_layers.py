@@ -12,7 +12,9 @@ from vit_vs_cnn.attention.rotary import RotaryPosition
 from vit_vs_cnn.attention.scores import AdditiveScore, KernelScore, ScoredAttention
 from vit_vs_cnn.attention.shapes import Sizes
 from vit_vs_cnn.attention.windows.layers import BlockWindow, SlidingWindow
+from vit_vs_cnn.models.pooling import AttentionPool, SequencePool
 
+POOLS = ("mean", "class", "attention", "sequence")
 POSITIONS = ("learned", "sincos", "relative", "quadratic", "rotary", "conditional", "none")
 SCORES = ("dot_product", "additive", "gaussian", "linear", "gated")
 WINDOW_KINDS = ("sliding", "block")
@@ -32,6 +34,13 @@ def additive_position(
     if position == "sincos":
         return SinusoidalPosition(grid_size, embed_dim, extra_tokens)
     return None
+
+
+def learned_pool(pool: str, embed_dim: int, num_heads: int, mlp_ratio: float) -> AttentionPool | SequencePool | None:
+    """What pools the patch tokens, where that has weights; None for their mean and for the class token."""
+    if pool == "attention":
+        return AttentionPool(embed_dim, num_heads, mlp_ratio)
+    return SequencePool(embed_dim) if pool == "sequence" else None
 
 
 def attention_layers(
@@ -141,7 +150,7 @@ def _check_gated(score: str, *, position: str, window_size: WindowSize, attentio
 
 
 def check_initialisation(
-    initialisation: str, *, score: str, qk_norm: bool, position: str, window_size: WindowSize, class_token: bool
+    initialisation: str, *, score: str, qk_norm: bool, position: str, window_size: WindowSize, extra_tokens: int
 ) -> None:
     """Refuses a start that the other options would undo."""
     check_choice("initialisation", initialisation, INITIALISATIONS)
@@ -158,5 +167,5 @@ def check_initialisation(
         raise ValueError(f'{start} needs position "learned" or "sincos", which it is fitted to, but is "{position}"')
     if window_size is not None:
         raise ValueError(f"{start} needs window_size=None, as it is fitted to the whole grid, but is {window_size}")
-    if class_token:
-        raise ValueError(f'{start} needs pool="mean" without a class token, which has no place in the grid')
+    if extra_tokens:
+        raise ValueError(f"{start} needs no class token and no registers, which have no place in the grid")

@@ -10,7 +10,7 @@ from vit_vs_cnn.models.presets import PRESETS
 from vit_vs_cnn.models.registry import ATTENTION_PREFIX, TIMM_PREFIX
 
 Result = Mapping[str, Any]
-_FAMILIES = {"vit": "ViT", "resnet": "ResNet"}
+_FAMILIES = {"vit": "ViT", "resnet": "ResNet", "cct": "CCT"}
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def model_name(model: Mapping[str, Any]) -> str:
     if inner not in PRESETS:
         return name
     family = next((f for f in _FAMILIES if inner.startswith(f)), "")
-    rest = inner.removeprefix(family).strip("_").replace("_", " ")
+    rest = inner.removeprefix(family).strip("_").replace("_", "/" if family == "cct" else " ")
     told = f"{_FAMILIES.get(family, '')}{'-' if rest[0].isdigit() else ' '}{rest}"
     return f"{told} as attention" if inner != name else told
 

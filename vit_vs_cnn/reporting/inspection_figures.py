@@ -148,8 +148,9 @@ def _mosaic(
 def _position(network: nn.Module) -> tuple[Float[Tensor, "tokens dim"], tuple[int, int]] | None:
     """What is added to the patches, and their grid."""
     if isinstance(network, VisionTransformer):
-        encoding = getattr(network.position, "encoding", None)
-        return None if encoding is None else (encoding.detach()[network.extra_tokens :], network.grid_size)
+        if network.position is None:
+            return None
+        return network.position.encoding.detach()[network.position.extra_tokens :], network.grid_size
     encoding, patches = getattr(network, "pos_embed", None), getattr(network, "patch_embed", None)
     if not isinstance(encoding, Tensor) or encoding.ndim != 3 or getattr(patches, "grid_size", None) is None:
         return None
@@ -159,9 +160,10 @@ def _position(network: nn.Module) -> tuple[Float[Tensor, "tokens dim"], tuple[in
 
 def _first_filters(network: nn.Module) -> Float[Tensor, "filters channels rows cols"] | None:
     """The weights that the pixels meet first."""
-    if isinstance(network, VisionTransformer) and network.patch_embedding.stem is None:
-        rows, cols = network.patch_embedding.patch_size
-        weight = network.patch_embedding.projection.weight.detach()
+    embedding = network.patch_embedding if isinstance(network, VisionTransformer) else None
+    if embedding is not None and embedding.stem is None and embedding.projection is not None:
+        rows, cols = embedding.patch_size
+        weight = embedding.projection.weight.detach()
         return rearrange(weight, "d (c y x) -> d c y x", y=rows, x=cols).cpu()
     first = next((module for module in network.modules() if isinstance(module, nn.Conv2d)), None)
     return None if first is None else first.weight.detach().cpu()

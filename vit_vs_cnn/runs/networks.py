@@ -1,6 +1,5 @@
 """The network that a config's ``model`` block names, and the weights that it is given."""
 
-import copy
 import inspect
 import math
 import os
@@ -20,6 +19,7 @@ from vit_vs_cnn.models.patch_embedding import rows_and_cols
 from vit_vs_cnn.models.presets import PRESETS
 from vit_vs_cnn.models.registry import ATTENTION_PREFIX
 from vit_vs_cnn.models.resized import ResizedInput, inner
+from vit_vs_cnn.runs.own import make_own
 from vit_vs_cnn.training.checkpoints import FETCHING, About, read_about
 
 #: Widths and numbers of classes up to this are usual; more layers than these nobody trains.
@@ -59,9 +59,8 @@ def build_network(
     if RESIZING & model.keys():
         return _resizing(model, num_classes, image_shape, where, trust)
     if "class_path" in model:
-        if trust not in (True, model["class_path"]):
-            raise InputError(f"{where}: the class {model['class_path']} is not imported unless --trust says so")
-        return _custom(model, where)
+        given = {"num_classes": num_classes, "image_size": image_shape[1:], "in_channels": image_shape[0]}
+        return _custom(model, given, where, trust in (True, model["class_path"]))
     options = {key: value for key, value in model.items() if key != "name"}
     if given := GIVEN_BY_THE_DATA & options.keys():
         raise InputError(f"{where}.{min(given)} follows from the data and can't be set here")
@@ -205,14 +204,24 @@ def _size(tensor: Tensor) -> str:
     return " x ".join(map(str, tensor.shape)) or "a number"
 
 
-def _custom(model: Mapping[str, Any], where: str) -> nn.Module:
-    """A class of the user's own: imported because the user's config names it."""
-    parser = typed.new_parser()
-    parser.add_subclass_arguments(nn.Module, "it", required=True)
+def _custom(model: Mapping[str, Any], given: dict[str, Any], where: str, trust: bool) -> nn.Module:
+    """A class of the user's own, or what a function gives: imported because the user's config names it.
+
+    ``image_size`` is handed over as (rows, cols), and of square images as one number to whom takes no pair.
+    """
+    rows, cols = given["image_size"]
     try:
-        return parser.instantiate(parser.parse_object({"it": copy.deepcopy(dict(model))})).it
-    except Exception as error:
-        raise InputError(f"{where}: {' '.join(str(error).split())}") from error
+        network = make_own(model, given, where=where, trust=trust)
+    except InputError as error:
+        if rows != cols or not trust:
+            raise
+        try:
+            network = make_own(model, {**given, "image_size": rows}, where=where, trust=trust)
+        except InputError:
+            raise error from error.__cause__
+    if not isinstance(network, nn.Module):
+        raise InputError(f"{where}: {model['class_path']} gives a {type(network).__name__}, not a torch.nn.Module")
+    return network
 
 
 def network_of(checkpoint: Mapping[str, Any], path: Path, *, trust: bool | str = False) -> tuple[nn.Module, About]:

@@ -1,22 +1,27 @@
 """What follows from a config before anything runs: its cells and, of each, the network and the steps."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torchmetrics import Metric
 
 from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.models.checkpointing import checkpoint_gradients
 from vit_vs_cnn.models.cost import count_parameters
 from vit_vs_cnn.models.resized import inner
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.images import CellImages, Pool
 from vit_vs_cnn.runs.networks import build_network, check_logits, network_of
+from vit_vs_cnn.runs.own import own_loss, own_metrics
 from vit_vs_cnn.runs.pretrained import Pretrained, fit_weights, identities_of, pretrained_of
 from vit_vs_cnn.runs.seen import NOTHING, Seen, seen_of
 from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.training.checkpoints import read_checkpoint
+from vit_vs_cnn.training.classifier import balanced_weights
 
 
 def grid(experiment: Experiment, pool: Pool, *, world_size: int) -> list[Cell]:
@@ -52,10 +57,13 @@ def _check_all_has_one_name(experiment: Experiment, sizes: list[int]) -> None:
 
 @dataclass(frozen=True)
 class Plan:
-    """What follows from a cell before it runs: its network and its budget in numbers.
+    """What follows from a cell before it runs: its network, its budget in numbers, what of it is the user's own.
 
     Arguments:
         model: the ``model`` block that the network is built from: that of the config, for the images at hand.
+        loss: of the user's own; None for cross entropy.
+        class_weights: in the cross entropy; None for all alike.
+        metrics: of the user's own, by name.
         pretrained: the weights that it begins with; None for drawn ones, and those of ``starts_from``.
         drawn: names of the weights besides the head that were drawn, though there are pretrained ones.
     """
@@ -65,6 +73,9 @@ class Plan:
     macs: int
     steps: int
     model: dict[str, Any]
+    loss: Callable[[Tensor, Tensor], Tensor] | None
+    class_weights: list[float] | None
+    metrics: dict[str, Metric]
     pretrained: Pretrained | None = None
     drawn: tuple[str, ...] = ()
 
@@ -79,9 +90,10 @@ def make_plan(cell: Cell, images: CellImages) -> Plan:
     """Build the network from the cell's seed, give it its pretrained weights, and turn the budget into steps.
 
     Raises:
-        InputError: a model that cannot be built, weights that do not fit, a batch size that does not divide.
+        InputError: a model, an optimizer, a loss or a metric that cannot be made or does not fit the images, weights
+            that do not fit.
     """
-    contender = cell.recipe
+    contender, execution = cell.recipe, cell.experiment.execution
     shape, num_classes = images.training.image_shape, images.training.num_classes
     place = f"contenders.{cell.contender}.model"
     pretrained, model = pretrained_of(cell.experiment, cell.contender), dict(contender.model)
@@ -98,12 +110,27 @@ def make_plan(cell: Cell, images: CellImages) -> Plan:
         drawn = fit_weights(inner(network), pretrained, **how)
         _check_channels(pretrained, shape[0], where)
     try:
-        contender.optimizer.build(network)  # before anything trains, not after the first contender has
+        contender.optimizer.build(network, trust=trust)  # before anything trains, not after the first contender has
     except InputError as error:
         raise InputError(f"contenders.{cell.contender}.{error}") from error
+    if execution.gradient_checkpointing:
+        try:
+            checkpoint_gradients(inner(network))
+        except ValueError as error:
+            raise InputError(f"execution.gradient_checkpointing: {place}: {error}") from error
     batch_size = cell.experiment.protocol.batch_size
     steps = cell.budget.to_steps(batch_size=batch_size, train_images=len(images.training), macs=macs)
-    return Plan(network, count_parameters(network), macs, steps, model, pretrained, drawn)
+    augmentation = cell.experiment.augmentation(contender)
+    loss = own_loss(
+        contender.loss,
+        num_classes=num_classes,
+        mixed=augmentation.mixup > 0 or augmentation.cutmix > 0,
+        where=f"contenders.{cell.contender}.loss",
+        trust=trust,
+    )
+    metrics = own_metrics(execution.metrics, num_classes=num_classes, trust=trust)
+    weights = _class_weights(cell, images)
+    return Plan(network, count_parameters(network), macs, steps, model, loss, weights, metrics, pretrained, drawn)
 
 
 def _check_channels(pretrained: Pretrained, channels: int, where: str) -> None:
@@ -112,6 +139,16 @@ def _check_channels(pretrained: Pretrained, channels: int, where: str) -> None:
             f"{where}: they take images of {len(pretrained.mean)} channels, and these have {channels}; mean and std "
             "say how to normalise them"
         )
+
+
+def _class_weights(cell: Cell, images: CellImages) -> list[float] | None:
+    given, classes = cell.recipe.class_weights, images.training.num_classes
+    if given == "balanced":
+        return balanced_weights(images.training.labels, classes)
+    if given is not None and len(given) != classes:
+        where = f"contenders.{cell.contender}.class_weights"
+        raise InputError(f"{where}: has {len(given)} numbers, and there are {classes} classes")
+    return given
 
 
 def starting_network(cell: Cell) -> nn.Module | None:

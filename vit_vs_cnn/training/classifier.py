@@ -1,16 +1,17 @@
 """The LightningModule: a loss, an optimizer, an average of the weights. It knows no architecture."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 import lightning
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torchmetrics import Metric
 from torchmetrics.aggregation import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy
 
@@ -22,11 +23,22 @@ from vit_vs_cnn.training.optimizers import Optimizer
 from vit_vs_cnn.training.schedules import Schedule
 
 
+def balanced_weights(labels: Int64[Tensor, "count"], num_classes: int) -> list[float]:
+    """What makes every class weigh the same: ``w_c = n / (C n_c)``; 0 for a class without images.
+
+    Arguments:
+        labels: of the training images.
+    """
+    counts = torch.bincount(labels, minlength=num_classes).tolist()
+    return [len(labels) / (num_classes * count) if count else 0.0 for count in counts]
+
+
 class Classifier(lightning.LightningModule):
     """Trains any network that maps images to logits.
 
-    The loss is cross entropy -sum_c t_c log p_c with t the label, smoothed to (1 - s) t + s / C and mixed where the
-    batches are mixed. The evaluated weights are an exponential moving average
+    The loss is cross entropy -sum_c w_c t_c log p_c with t the label, smoothed to (1 - s) t + s / C and mixed where the
+    batches are mixed, or one's own; the loss that is logged at validation is cross entropy without weights, whatever
+    is trained with. The evaluated weights are an exponential moving average
     w <- d w + (1 - d) w_step, d = 2^(-1 / half-life), where ``ema_half_life`` is set, and the last ones otherwise.
 
     Every random draw of the network (dropout, stochastic depth) is seeded by the number of the batch, so a resumed run
@@ -44,11 +56,19 @@ class Classifier(lightning.LightningModule):
         label_smoothing: s, from 0 to 1.
         ema_half_life: half-life of the average as a share of ``steps``; None for no average.
         seed: of the network's own randomness.
+        loss: of logits and labels, (batch,) numbers of classes or (batch, classes) shares where batches are mixed;
+            cross entropy if None. What it learns itself is not trained.
+        class_weights: w, one for each class; all 1 if None. The mean over a batch is a weighted one, as torch's.
+        metrics: watched beside accuracy and loss, by the names that they are logged under; given logits and labels.
+        trust: whether an optimizer that is a class of one's own may be imported by its path.
 
     Raises:
-        InputError: from training, where neither ``steps`` nor the Trainer bounds the run.
+        InputError: ``loss`` beside ``label_smoothing`` or ``class_weights``; not one weight for each class; from
+            training, where neither ``steps`` nor the Trainer bounds the run.
         TrainingDiverged: from training, at the first loss that is not finite.
     """
+
+    class_weights: Tensor | None
 
     def __init__(
         self,
@@ -61,8 +81,16 @@ class Classifier(lightning.LightningModule):
         label_smoothing: float = 0.0,
         ema_half_life: float | None = None,
         seed: int = 0,
+        loss: Callable[[Tensor, Tensor], Tensor] | None = None,
+        class_weights: Sequence[float] | None = None,
+        metrics: Mapping[str, Metric] | None = None,
+        trust: bool = False,
     ) -> None:
         super().__init__()
+        if loss is not None and (label_smoothing or class_weights is not None):
+            raise InputError("loss is one's own: label_smoothing and class_weights are of cross entropy")
+        if class_weights is not None and len(class_weights) != num_classes:
+            raise InputError(f"class_weights has {len(class_weights)} numbers for {num_classes} classes")
         self.network = network
         self.average = None if ema_half_life is None else MovingAverage(network)
         self.num_classes = num_classes
@@ -72,6 +100,11 @@ class Classifier(lightning.LightningModule):
         self.ema_half_life = ema_half_life
         self.label_smoothing = label_smoothing
         self.seed = seed
+        self.trust = trust
+        self.own_loss = loss
+        weights = None if class_weights is None else torch.tensor(class_weights, dtype=torch.float32)
+        self.register_buffer("class_weights", weights, persistent=False)
+        self.metrics = nn.ModuleDict({f"own {name}": metric for name, metric in (metrics or {}).items()})
         self.accuracy = MulticlassAccuracy(num_classes, average="micro")
         self.loss = MeanMetric()
         # Kept on the device and read now and then: reading the loss of every step would stall a GPU.
@@ -87,7 +120,7 @@ class Classifier(lightning.LightningModule):
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         steps = self._planned_steps()
-        optimizer = self.optimizer.build(self.network)
+        optimizer = self.optimizer.build(self.network, trust=self.trust)
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.schedule.factor(step, steps))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
@@ -106,13 +139,19 @@ class Classifier(lightning.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Float[Tensor, ""]:
         images, targets = batch
-        loss = F.cross_entropy(self.network(images), targets, label_smoothing=self.label_smoothing)
+        loss = self._loss(self.network(images), targets)
         self._watch(loss.detach())
         self.log("train/loss", loss.detach(), prog_bar=True)
         interval = self.trainer.log_every_n_steps  # pyright: ignore[reportAttributeAccessIssue]
         if (self.global_step + 1) % interval == 0:  # making a tensor of it would stall a GPU
             self.log("train/lr", self.trainer.optimizers[0].param_groups[0]["lr"])
         return loss
+
+    def _loss(self, logits: Tensor, targets: Tensor) -> Float[Tensor, ""]:
+        if self.own_loss is not None:
+            return self.own_loss(logits, targets)
+        weights = None if self.class_weights is None else self.class_weights.to(logits)
+        return F.cross_entropy(logits, targets, weight=weights, label_smoothing=self.label_smoothing)
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         is_first = self.global_step == 0
@@ -125,6 +164,8 @@ class Classifier(lightning.LightningModule):
         logits = self(images).float()
         self.accuracy(logits, labels)
         self.loss.update(F.cross_entropy(logits, labels, reduction="none"))
+        for metric in self._own_metrics().values():
+            metric.update(logits, labels)
 
     def on_validation_epoch_end(self) -> None:
         self._log_scores("val")
@@ -140,6 +181,14 @@ class Classifier(lightning.LightningModule):
         self.log(f"{stage}/loss", self.loss.compute())
         self.accuracy.reset()
         self.loss.reset()
+        for name, metric in self._own_metrics().items():
+            value = metric.compute()
+            if not isinstance(value, Tensor) or value.numel() == 1:  # a number for each class is no line of a log
+                self.log(f"{stage}/{name}", value)
+            metric.reset()
+
+    def _own_metrics(self) -> dict[str, Metric]:
+        return {name.removeprefix("own "): cast(Metric, metric) for name, metric in self.metrics.items()}
 
     def predict_step(self, batch: Batch | Tensor, batch_idx: int) -> Float[Tensor, "batch classes"]:
         """The probabilities of the classes: the softmax of the logits."""
@@ -157,6 +206,7 @@ class Classifier(lightning.LightningModule):
             "label_smoothing": self.label_smoothing,
             "ema_half_life": self.ema_half_life,
             "seed": self.seed,
+            "class_weights": None if self.class_weights is None else self.class_weights.tolist(),
         }
 
     def on_train_end(self) -> None:

@@ -1,15 +1,21 @@
-"""The optimizer of a contender: any of timm's, by name."""
+"""The optimizer of a contender: any of timm's, by name, or a class of one's own."""
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.plain import Plain
+from vit_vs_cnn.training.own_classes import imported
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
+
+
+#: What timm is told that a class of the user's own is called.
+_OWN = "own"
 
 
 @dataclass(frozen=True)
@@ -17,7 +23,8 @@ class Optimizer:
     """Which optimizer, and its settings.
 
     Args:
-        name: Any optimizer that timm knows: adamw, sgd (Nesterov momentum), lamb, muon, lion, ...
+        name: Any optimizer that timm knows: adamw, sgd (Nesterov momentum), lamb, muon, lion, ...; or the path of a
+            class of your own, as my_package.MyOptimizer, which is given parameter groups, lr and weight_decay.
         lr: Peak learning rate.
         weight_decay: Decoupled or L2, as the optimizer defines it; kept off norms, biases, positions and class tokens.
         momentum: Momentum of optimizers that have one.
@@ -51,37 +58,57 @@ class Optimizer:
         """The optimizer of plain values."""
         return cls(**{**values, "options": Plain(values.get("options", {}))})
 
-    def build(self, network: "nn.Module") -> "torch.optim.Optimizer":
+    @property
+    def is_own(self) -> bool:
+        """Whether it is a class of the user's own."""
+        return "." in self.name
+
+    def build(self, network: "nn.Module", *, trust: bool = False) -> "torch.optim.Optimizer":
         """The optimizer over the network's parameters that are trained, in a decayed and an undecayed group; with
         ``layer_decay`` in two for each layer, as timm groups them.
 
+        Arguments:
+            trust: whether a class of the user's own may be imported.
+
         Raises:
-            InputError: a name or an option that timm does not know.
+            InputError: a name or an option that timm does not know; a class without ``trust``.
         """
         from timm.optim._optim_factory import create_optimizer_v2, list_optimizers
 
         from vit_vs_cnn.models.resized import inner
 
+        name, create = self.name, create_optimizer_v2
+        if self.is_own:
+            name, create = _OWN, _creator(imported(self.name, where="optimizer.name", trust=trust))
         options = dict(self.options)
         if self.betas is not None:
             options["betas"] = tuple(self.betas)
         if self.layer_decay is not None:
             options["layer_decay"] = self.layer_decay
         try:
-            optimizer = create_optimizer_v2(
-                inner(network),
-                opt=self.name,
-                lr=self.lr,
-                weight_decay=self.weight_decay,
-                momentum=self.momentum,
-                **options,
+            built = create(
+                inner(network), opt=name, lr=self.lr, weight_decay=self.weight_decay, momentum=self.momentum, **options
             )
+            if not hasattr(built, "param_groups"):
+                raise TypeError(f"it gives a {type(built).__name__}, not a torch.optim.Optimizer")
         except Exception as error:  # some need a GPU or a library that is not there, and say so in many ways
             known = [str(name) for name in list_optimizers()]
-            if self.name not in known:
+            if self.name not in known and not self.is_own:
                 raise InputError(f"optimizer name {self.name!r}: timm knows {', '.join(known)}") from error
             said = " ".join(str(error).split())[:300] or type(error).__name__
             raise InputError(f"optimizer {self.name} can't be made with these settings here: {said}") from error
-        for group in optimizer.param_groups:  # timm's own schedulers would read the scale at every step
+        for group in built.param_groups:  # timm's own schedulers would read the scale at every step
             group["lr"] *= group.get("lr_scale", 1.0)
-        return optimizer
+        return built
+
+
+def _creator(made: Any) -> "Callable[..., torch.optim.Optimizer]":
+    """timm's way to an optimizer, by its groups of parameters, for a class that it does not know."""
+    from timm.optim._optim_factory import OptimInfo, OptimizerRegistry
+
+    takes = inspect.signature(made).parameters
+    registry = OptimizerRegistry()
+    registry.register(
+        OptimInfo(_OWN, made, has_momentum="momentum" in takes, has_betas="betas" in takes, has_eps="eps" in takes)
+    )
+    return registry.create_optimizer

@@ -27,6 +27,7 @@ from vit_vs_cnn.runs.held_out import FILE, called_classifier, examine
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.ledger import Noted, TestLedger, output_of
 from vit_vs_cnn.runs.networks import RESIZING, start_from
+from vit_vs_cnn.runs.own import scores_by
 from vit_vs_cnn.runs.plan import Plan, make_plan, seen_before, starting_network
 from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.statistics.estimate import wilson_interval
@@ -147,6 +148,7 @@ def _result(cell: Cell, fitted: Fitted, pool: Pool, began: datetime) -> dict[str
         **_identity_of(cell, fitted, pool),
         "scored_on": cell.experiment.protocol.scored_on,
         **_scores(predictions, noted),
+        **({"metrics": scores_by(fitted.plan.metrics, predictions)} if fitted.plan.metrics else {}),
         **_cost(cell, fitted, began),
         "validation_accuracy": None if validation is None else validation.accuracy,
         "validation_curve": None if validation is None or cell.recipe.tune.head else _validation_curve(cell),
@@ -193,6 +195,10 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Fitted:
         label_smoothing=contender.label_smoothing,
         ema_half_life=contender.ema_half_life,
         seed=derive_seed(cell.seed, "network"),
+        loss=plan.loss,
+        class_weights=plan.class_weights,
+        metrics=plan.metrics,
+        trust=experiment.trusted,
     )
     if experiment.execution.channels_last:
         module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

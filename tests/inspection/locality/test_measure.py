@@ -115,6 +115,7 @@ def test_loaders_and_layers_one_by_one_give_what_tensors_give(images):
         {"position": "none", "score": "additive", "class_token": True},
         {"position": "learned", "score": "gaussian"},
         {"position": "none", "score": "gated"},
+        {"position": "learned", "registers": 2, "pool": "sequence", "norm_before_pool": True},
     ],
     ids=lambda options: "-".join(map(str, options.values())),
 )

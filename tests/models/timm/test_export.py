@@ -30,6 +30,14 @@ def _ours(**options):
         {"qkv_bias": False, "in_channels": 1},
         {"qk_norm": True, "layer_scale": 0.3},
         {"patch_size": (2, 5), "mlp_ratio": 1.5},
+        {"registers": 2},
+        {"registers": 3, "pool": "class", "position": "sincos"},
+        {"registers": 1, "position": "none", "class_token": True},
+        {"norm_before_pool": True},
+        {"pool": "attention"},
+        {"pool": "attention", "norm_before_pool": True, "class_token": True, "registers": 2, "qkv_bias": False},
+        {"pre_norm": True, "pool": "class"},
+        {"dynamic_image_size": True},
     ],
 )
 def test_timms_model_gives_our_logits(options):
@@ -41,7 +49,8 @@ def test_timms_model_gives_our_logits(options):
 
 
 def test_there_and_back_is_the_same_model():
-    ours = _ours(pool="class", drop_path=0.2, dropout=0.1, attention_dropout=0.1)
+    tokens = {"pool": "attention", "class_token": True, "registers": 2, "pre_norm": True, "dynamic_image_size": True}
+    ours = _ours(**tokens, drop_path=0.2, dropout=0.1, attention_dropout=0.1)
     back = VisionTransformer.from_timm(vision_transformer_to_timm(ours))
     for (name, before), after in zip(ours.state_dict().items(), back.state_dict().values(), strict=True):
         torch.testing.assert_close(after, before, rtol=0, atol=0, msg=name)
@@ -54,6 +63,9 @@ def test_there_and_back_is_the_same_model():
         ({"position": "rotary", "embed_dim": 36}, "rotary"),
         ({"position": "relative"}, "relative"),
         ({"stem": "conv"}, "conv"),
+        ({"stem": "conv_pool"}, "conv_pool"),
+        ({"pool": "sequence"}, "sequence"),
+        ({"position": "sincos", "dynamic_image_size": True}, "sincos"),
         ({"score": "linear"}, "dot product"),
     ],
 )

@@ -2,6 +2,7 @@ from functools import partial
 
 import pytest
 import torch
+from timm.layers.attention_pool import AttentionPoolLatent
 from timm.models.vision_transformer import VisionTransformer as TimmVisionTransformer
 from torch import nn
 
@@ -20,6 +21,15 @@ FEATURES = [
     {"no_embed_class": True},
     {"qkv_bias": False},
     {"qk_norm": True, "init_values": 0.3},
+    {"reg_tokens": 3},
+    {"reg_tokens": 2, "no_embed_class": True, "global_pool": "avg", "fc_norm": False},
+    {"reg_tokens": 2, "pos_embed": "none", "class_token": False, "global_pool": "avg"},
+    {"global_pool": "map", "class_token": False, "qkv_bias": False},
+    {"global_pool": "map", "fc_norm": True, "reg_tokens": 2},
+    {"global_pool": "token", "fc_norm": True},
+    {"global_pool": "avg", "fc_norm": False},
+    {"pre_norm": True},
+    {"dynamic_img_size": True, "reg_tokens": 2},
     {"drop_path_rate": 0.2, "attn_drop_rate": 0.1, "pos_drop_rate": 0.1, "proj_drop_rate": 0.1},
 ]
 
@@ -53,6 +63,19 @@ def test_logits_equal_timms(size, features):
     torch.testing.assert_close(ours(images, return_attention=True)[0], theirs(images), rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("shape", [(20, 28), (8, 12), (12, 20)])
+@pytest.mark.parametrize("options", [{}, {"reg_tokens": 2}, {"no_embed_class": True}, {"pos_embed": "none"}])
+def test_images_of_another_size_give_timms_logits(options, shape):
+    theirs = timm_vit(dynamic_img_size=True, **options).float()
+    ours = VisionTransformer.from_timm(theirs)
+    images = torch.randn(2, 3, *shape)
+    torch.testing.assert_close(ours(images), theirs(images), rtol=0, atol=2e-5)
+    with pytest.raises(ValueError, match=r"patch_size must divide image_size, but image_size=\(13, 20\)"):
+        ours(torch.randn(2, 3, 13, 20))
+    with pytest.raises(ValueError, match=r"\(3, 12, 20\)\), but are .*3, 20, 28"):
+        VisionTransformer.from_timm(timm_vit())(torch.randn(2, 3, 20, 28, dtype=torch.float64))
+
+
 def test_a_named_timm_vit_carries_over():
     theirs = create_model("timm/vit_tiny_patch16_224", num_classes=7, image_size=(32, 48)).eval()
     images = torch.randn(2, 3, 32, 48)
@@ -80,12 +103,9 @@ def test_weights_are_copies():
 @pytest.mark.parametrize(
     ("options", "feature"),
     [
-        ({"global_pool": "map"}, 'global_pool="map"'),
+        ({"global_pool": "prr", "class_token": False}, 'global_pool="prr"'),
         ({"global_pool": "max", "class_token": False}, 'global_pool="max"'),
-        ({"global_pool": "avg", "fc_norm": False}, "fc_norm=False"),
         ({"num_classes": 0}, "num_classes=0"),
-        ({"reg_tokens": 2}, "reg_tokens"),
-        ({"pre_norm": True}, "pre_norm"),
         ({"final_norm": False}, "final norm"),
         ({"act_layer": nn.ReLU}, "act_layer"),
         ({"act_layer": partial(nn.GELU, approximate="tanh")}, "act_layer"),
@@ -100,6 +120,29 @@ def test_weights_are_copies():
 def test_a_feature_that_ours_lacks_is_named(options, feature):
     with pytest.raises(ValueError, match=feature):
         VisionTransformer.from_timm(TimmVisionTransformer(**(SIZES[0] | options)))
+
+
+@pytest.mark.parametrize(
+    ("options", "feature"),
+    [
+        ({"latent_len": 2}, "several queries"),
+        ({"pool_type": "avg"}, "several queries"),
+        ({"qk_norm": True}, "qk_norm"),
+        ({"q_proj": False}, "without projection"),
+        ({"out_features": 0}, "without projection"),
+        ({"qkv_bias": False}, "without qkv_bias"),
+        ({"mlp_ratio": 2.0}, "another MLP"),
+        ({"num_heads": 4}, "other heads"),
+        ({"drop": 0.1}, "with dropout"),
+        ({"pos_embed": "abs", "feat_size": 15}, "with a position"),
+    ],
+)
+def test_a_feature_of_an_attention_pool_that_ours_lacks_is_named(options, feature):
+    model = timm_vit(global_pool="map", class_token=False)
+    how = {"num_heads": 3, "norm_layer": partial(nn.LayerNorm, eps=1e-6)} | options
+    model.attn_pool = AttentionPoolLatent(24, **how)
+    with pytest.raises(ValueError, match=feature):
+        VisionTransformer.from_timm(model)
 
 
 def test_another_kind_of_model_is_named():

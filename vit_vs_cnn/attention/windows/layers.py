@@ -22,16 +22,18 @@ class Window(GridLayer):
         *,
         relative: RelativePosition | None = None,
         return_weights: bool = False,
+        grid_size: tuple[int, int] | None = None,
     ) -> AttendedHeads:
         """What each token gathers; with ``return_weights`` also the weights ``(batch, heads, tokens, tokens)``."""
-        attention, window, offsets = self.attended()
+        grid_size = grid_size or self.grid_size
+        attention, window, offsets = self.attended(grid_size)
         if relative is not None:
             window |= {"bias": relative.at_offsets(*offsets), "extra_bias": relative.extra_bias()}
-        window |= {"grid_size": self.grid_size, "extra_tokens": self.extra_tokens}
+        window |= {"grid_size": grid_size, "extra_tokens": self.extra_tokens}
         return attention(queries, keys, values, return_weights=return_weights, **window)
 
-    def attended(self) -> tuple[Callable[..., Any], dict[str, Any], list[range]]:
-        """The function, its options, and the offsets from a query to its keys, by rows and by cols."""
+    def attended(self, grid_size: tuple[int, int]) -> tuple[Callable[..., Any], dict[str, Any], list[range]]:
+        """The function, its options, and the offsets from a query to its keys, by rows and by cols, on a grid."""
         raise NotImplementedError
 
 
@@ -54,7 +56,7 @@ class SlidingWindow(Window):
         self.window_size = neighbourhood(grid_size, window_size, 1, boundary, extra_tokens).window_size
         self.boundary = boundary
 
-    def attended(self) -> tuple[Callable[..., Any], dict[str, Any], list[range]]:
+    def attended(self, grid_size: tuple[int, int]) -> tuple[Callable[..., Any], dict[str, Any], list[range]]:
         if self.boundary == "shift":  # the window may lie on either side
             offsets = [range(1 - size, size) for size in self.window_size]
         else:
@@ -88,9 +90,9 @@ class BlockWindow(Window):
         self.window_size = neighbourhood(grid_size, window_size, extra_tokens=extra_tokens).window_size
         self.shifted = shifted
 
-    def attended(self) -> tuple[Callable[..., Any], dict[str, Any], list[range]]:
-        window = [min(pair) for pair in zip(self.window_size, self.grid_size, strict=True)]
-        whole = [size <= length for size, length in zip(self.grid_size, window, strict=True)]
+    def attended(self, grid_size: tuple[int, int]) -> tuple[Callable[..., Any], dict[str, Any], list[range]]:
+        window = [min(pair) for pair in zip(self.window_size, grid_size, strict=True)]
+        whole = [size <= length for size, length in zip(grid_size, window, strict=True)]
         shift = [0 if fits or not self.shifted else size // 2 for fits, size in zip(whole, window, strict=True)]
         return block_attention, {"window_size": window, "shift": shift}, [range(1 - size, size) for size in window]
 

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.multihead import NORM_EPS
+from vit_vs_cnn.attention.positions import SinusoidalPosition
 from vit_vs_cnn.models.presets import PRESETS
 from vit_vs_cnn.models.registry import create_model
-from vit_vs_cnn.models.timm.weights import BLOCK_NAMES
+from vit_vs_cnn.models.timm.weights import BLOCK_NAMES, POOL_NAMES, POOLS
 from vit_vs_cnn.models.vit import VisionTransformer
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 #: What our presets are called in timm.
 TIMM_NAME = "vit_vs_cnn_{}"
+THEIR_POOLS = {ours: theirs for theirs, ours in POOLS.items()}
 
 
 def vision_transformer_to_timm(model: VisionTransformer) -> "timm.models.vision_transformer.VisionTransformer":
@@ -40,7 +42,7 @@ def vision_transformer_to_timm(model: VisionTransformer) -> "timm.models.vision_
         patch_size=model.patch_embedding.patch_size,  # pyright: ignore[reportArgumentType]
         in_chans=model.patch_embedding.in_channels,
         num_classes=model.num_classes,
-        global_pool="token" if model.pool == "class" else "avg",
+        global_pool=THEIR_POOLS[model.pool],  # pyright: ignore[reportArgumentType]
         embed_dim=model.head.in_features,
         depth=len(model.encoder.blocks),
         num_heads=block.attention.num_heads,
@@ -49,6 +51,10 @@ def vision_transformer_to_timm(model: VisionTransformer) -> "timm.models.vision_
         qk_norm=block.attention.query_norm is not None,
         init_values=None if block.attention_scale is None else 1.0,
         class_token=model.class_token is not None,
+        reg_tokens=0 if model.registers is None else len(model.registers),
+        pre_norm=model.embedding_norm is not None,
+        fc_norm=_norms_pooled(model),
+        dynamic_img_size=model.dynamic_image_size,
         pos_embed="none" if model.position is None else "learn",
         pos_drop_rate=dropout,
         proj_drop_rate=dropout,
@@ -94,11 +100,15 @@ def _features(model: VisionTransformer) -> dict[str, bool]:
     """Every feature that timm's lacks, and whether the model has it."""
     attentions = [block.get_submodule("attention") for block in model.encoder.blocks]
 
+    sincos = isinstance(model.position, SinusoidalPosition)
+
     def some(name: str) -> bool:
         return any(getattr(attention, name, None) is not None for attention in attentions)
 
     return {
-        'stem="conv"': model.patch_embedding.stem is not None,
+        'stem="conv" or "conv_pool"': model.patch_embedding.stem is not None,
+        'pool="sequence"': model.pool == "sequence",
+        'position="sincos" with dynamic_image_size': sincos and model.dynamic_image_size,
         "window_size": some("window"),
         'position="relative" or "quadratic"': some("relative"),
         'position="rotary"': some("rotary"),
@@ -118,20 +128,43 @@ def _last_drop_path(model: VisionTransformer) -> float:
 def _translate(model: VisionTransformer) -> dict[str, Tensor]:
     ours = model.state_dict()
     rows, cols = model.patch_embedding.patch_size
-    norm = "fc_norm" if model.pool == "mean" else "norm"
+    norm = "fc_norm" if _norms_pooled(model) else "norm"
     projection = ours["patch_embedding.projection.weight"]
     theirs = {
         "patch_embed.proj.weight": projection.unflatten(1, (-1, rows, cols)),
-        "patch_embed.proj.bias": ours["patch_embedding.projection.bias"],
         **{f"{norm}.{kind}": ours[f"norm.{kind}"] for kind in ("weight", "bias")},
         **{f"head.{kind}": ours[f"head.{kind}"] for kind in ("weight", "bias")},
     }
+    renamed = {"patch_embedding.projection.bias": "patch_embed.proj.bias"}
+    renamed |= {f"embedding_norm.{kind}": f"norm_pre.{kind}" for kind in ("weight", "bias")}
+    theirs |= {name: ours[own] for own, name in renamed.items() if own in ours}
     if model.class_token is not None:
         theirs["cls_token"] = model.class_token.detach()[None, None]
+    if model.registers is not None:
+        theirs["reg_token"] = model.registers.detach()[None]
     if model.position is not None:
-        theirs["pos_embed"] = model.position.encoding.detach()[None].to(projection)
+        encoding = model.position.encoding.detach().to(projection)
+        first, registers = model.position.extra_tokens, model.extra_tokens - model.position.extra_tokens
+        nowhere = encoding.new_zeros(registers, encoding.shape[1])
+        theirs["pos_embed"] = torch.cat([encoding[:first], nowhere, encoding[first:]])[None]
+    if model.pool == "attention":
+        theirs |= _translate_pool(ours)
     for layer in range(len(model.encoder.blocks)):
         theirs |= _translate_block(ours, f"encoder.blocks.{layer}.", f"blocks.{layer}.")
+    return theirs
+
+
+def _norms_pooled(model: VisionTransformer) -> bool:
+    """Whether the last norm stands behind the pool, where timm calls it ``fc_norm``."""
+    return model.pool != "class" and not model.norm_before_pool
+
+
+def _translate_pool(ours: dict[str, Tensor]) -> dict[str, Tensor]:
+    theirs = {"attn_pool.latent": ours["pooling.query"][None, None]}
+    for kind in ("weight", "bias"):
+        parts = [ours[f"pooling.attention.{part}_projection.{kind}"] for part in ("key", "value")]
+        theirs[f"attn_pool.kv.{kind}"] = torch.cat(parts)
+        theirs |= {f"attn_pool.{name}.{kind}": ours[f"pooling.{own}.{kind}"] for name, own in POOL_NAMES.items()}
     return theirs
 
 

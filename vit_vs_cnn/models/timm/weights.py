@@ -21,6 +21,16 @@ BLOCK_NAMES = {
     "mlp.fc2": "mlp.contract",
     "ls2.gamma": "mlp_scale",
 }
+#: timm's names of what the head reads, and ours.
+POOLS = {"token": "class", "avg": "mean", "map": "attention"}
+#: timm's names within its attention pool, and ours. ``latent`` is a vector here, ``kv`` two maps.
+POOL_NAMES = {
+    "q": "attention.query_projection",
+    "proj": "attention.output_projection",
+    "norm": "norm",
+    "mlp.fc1": "mlp.expand",
+    "mlp.fc2": "mlp.contract",
+}
 
 
 def read_timm(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -43,9 +53,13 @@ def read_timm(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "depth": len(model.blocks),
         "num_heads": block.attn.num_heads,
         "mlp_ratio": block.mlp.fc1.out_features / model.embed_dim,
-        "pool": "class" if model.global_pool == "token" else "mean",
+        "pool": POOLS[model.global_pool],
         "position": "none" if model.pos_embed is None else "learned",
         "class_token": model.cls_token is not None,
+        "registers": model.num_reg_tokens,
+        "pre_norm": not isinstance(model.norm_pre, nn.Identity),
+        "norm_before_pool": model.global_pool != "token" and isinstance(model.fc_norm, nn.Identity),
+        "dynamic_image_size": model.dynamic_img_size,
         "qkv_bias": block.attn.qkv.bias is not None,
         "qk_norm": isinstance(block.attn.q_norm, nn.LayerNorm),
         "dropout": model.pos_drop.p,
@@ -69,15 +83,17 @@ def _features(model: Any) -> Iterator[tuple[str, bool]]:
     from timm.models.vision_transformer import Block
 
     norm, patches = model.fc_norm if isinstance(model.norm, nn.Identity) else model.norm, model.patch_embed
-    yield f'global_pool="{model.global_pool}"', model.global_pool not in ("token", "avg")
+    yield f'global_pool="{model.global_pool}"', model.global_pool not in POOLS
     yield "num_classes=0", not isinstance(model.head, nn.Linear)
-    yield "reg_tokens", bool(model.num_reg_tokens)
     yield "pool_include_prefix", bool(getattr(model, "pool_include_prefix", False)) and model.num_prefix_tokens > 0
-    yield "pre_norm", not isinstance(model.norm_pre, nn.Identity)
+    if not isinstance(model.norm_pre, nn.Identity):
+        yield "norm_layer that is not a LayerNorm of eps 1e-6", not _is_layer_norm(model.norm_pre)
+    else:
+        yield "a map of the patches without bias", patches.proj.bias is None
+    if model.global_pool == "map":
+        yield from _pool_features(model.attn_pool, model.blocks[0])
     yield "a final norm that is not a LayerNorm of eps 1e-6", not _is_layer_norm(norm)
     yield "two final norms", not isinstance(model.norm, nn.Identity) and not isinstance(model.fc_norm, nn.Identity)
-    norm_first = model.global_pool == "avg" and isinstance(model.fc_norm, nn.Identity)
-    yield 'global_pool="avg" with fc_norm=False (the norm before the mean)', norm_first
     yield "embed_layer", type(patches) is not PatchEmbed
     yield "embed_norm_layer", not isinstance(patches.norm, nn.Identity)
     yield "dynamic_img_pad", bool(patches.dynamic_img_pad)
@@ -114,6 +130,22 @@ def _block_features(block: Any, *, dropout: float) -> Iterator[tuple[str, bool]]
     yield "proj_drop_rate that differs from pos_drop_rate", rates != {dropout}
 
 
+def _pool_features(pool: Any, block: Any) -> Iterator[tuple[str, bool]]:
+    """Every feature of an attention pool that ours lacks, and whether the pool has it."""
+    yield "attn_pool of several queries", pool.latent_len != 1 or pool.pool != "token"
+    yield "attn_pool with a position", pool.pos_embed is not None
+    yield "attn_pool with qk_norm", not isinstance(pool.q_norm, nn.Identity)
+    if pool.mlp is None or isinstance(pool.q, nn.Identity) or isinstance(pool.proj, nn.Identity):
+        yield "attn_pool without projection or MLP", True
+        return
+    yield "attn_pool of another MLP", pool.mlp.fc1.out_features != block.mlp.fc1.out_features
+    yield "attn_pool without qkv_bias", pool.q.bias is None
+    yield "attn_pool of other heads", pool.num_heads != block.attn.num_heads
+    yield "attn_pool with dropout", pool.proj_drop.p != 0.0
+    yield "act_layer that is not the exact GELU", not _is_gelu(pool.mlp.act)
+    yield "norm_layer that is not a LayerNorm of eps 1e-6", not _is_layer_norm(pool.norm)
+
+
 def _is_layer_norm(module: nn.Module) -> bool:
     return isinstance(module, nn.LayerNorm) and module.eps == NORM_EPS and module.bias is not None
 
@@ -133,23 +165,46 @@ def _translate(model: Any) -> dict[str, Tensor]:
     ours = {
         # A convolution with stride = kernel is a product with its kernel flattened.
         "patch_embedding.projection.weight": theirs["patch_embed.proj.weight"].flatten(1),
-        "patch_embedding.projection.bias": theirs["patch_embed.proj.bias"],
         "head.weight": theirs["head.weight"],
         "head.bias": theirs["head.bias"],
     }
     norm = "norm" if "norm.weight" in theirs else "fc_norm"
     ours |= {f"norm.{kind}": theirs[f"{norm}.{kind}"] for kind in ("weight", "bias")}
+    if "patch_embed.proj.bias" in theirs:
+        ours["patch_embedding.projection.bias"] = theirs["patch_embed.proj.bias"]
+    for kind in ("weight", "bias"):
+        if (name := f"norm_pre.{kind}") in theirs:
+            ours[f"embedding_norm.{kind}"] = theirs[name]
     if "cls_token" in theirs:
         ours["class_token"] = theirs["cls_token"].flatten()
+    registers = theirs["reg_token"][0] if "reg_token" in theirs else None
     if "pos_embed" in theirs:
-        encoding = theirs["pos_embed"][0]
-        # With no_embed_class timm has no position for the class token; ours is then zero.
-        missing = int("cls_token" in theirs) + model.patch_embed.num_patches - len(encoding)
-        ours["position.encoding"] = F.pad(encoding, (0, 0, missing, 0))
+        encoding, first = theirs["pos_embed"][0], int("cls_token" in theirs)
+        # With no_embed_class timm has no position for class token and registers; ours is then zero.
+        missing = model.num_prefix_tokens + model.patch_embed.num_patches - len(encoding)
+        encoding = F.pad(encoding, (0, 0, missing, 0))
+        places = encoding.split([first, model.num_reg_tokens, model.patch_embed.num_patches])
+        ours["position.encoding"] = torch.cat([places[0], places[2]])
+        # Ours have no position: what timm adds to a register, which is learned as well, is a part of it.
+        registers = None if registers is None else registers + places[1]
+    if registers is not None:
+        ours["registers"] = registers
     for name, weight in theirs.items():
         if name.startswith("blocks."):
             ours |= _translate_block_weight(name, weight)
+        if name.startswith("attn_pool."):
+            ours |= _translate_pool_weight(name.removeprefix("attn_pool."), weight)
     return ours
+
+
+def _translate_pool_weight(name: str, weight: Tensor) -> dict[str, Tensor]:
+    module, _, kind = name.rpartition(".")
+    if name == "latent":
+        return {"pooling.query": weight.flatten()}
+    if module == "kv":
+        parts = zip(("key", "value"), weight.chunk(2), strict=True)
+        return {f"pooling.attention.{part}_projection.{kind}": value for part, value in parts}
+    return {f"pooling.{POOL_NAMES[module]}.{kind}": weight}
 
 
 def _translate_block_weight(name: str, weight: Tensor) -> dict[str, Tensor]:

@@ -1,0 +1,104 @@
+"""Classes and functions as a user writes them, for configs that name them by their path."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torchmetrics import Metric
+
+
+class SmallCnn(nn.Module):
+    """Two convolutions, for images of any size."""
+
+    def __init__(self, num_classes: int, in_channels: int = 3, width: int = 5) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(in_channels, width, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(width, width, 3, padding=1)
+        )
+        self.head = nn.Linear(width, num_classes)
+
+    def forward(self, images):
+        return self.head(self.body(images).relu().mean((2, 3)))
+
+
+class ByPixel(nn.Module):
+    """Takes the size of its images as one number."""
+
+    def __init__(self, image_size: int, num_classes: int, in_channels: int, inner: nn.Module | None = None) -> None:
+        super().__init__()
+        self.inner = inner
+        self.head = nn.Linear(in_channels * image_size**2, num_classes)
+
+    def forward(self, images):
+        images = images if self.inner is None else self.inner(images)
+        return self.head(images.flatten(1))
+
+
+def a_function(num_classes, image_size):
+    """Untyped, and a pair of sizes."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * image_size[0] * image_size[1], num_classes))
+
+
+class OpenEnded(SmallCnn):
+    """Whose options nobody can read off its signature."""
+
+    def __init__(self, num_classes: int, **options) -> None:
+        super().__init__(num_classes, **dict(options))
+
+
+def no_network(num_classes):
+    return num_classes
+
+
+class Focal(nn.Module):
+    """``-(1 - p)^gamma log p`` of the true class; of shares their mean."""
+
+    def __init__(self, num_classes: int, gamma: float = 2.0) -> None:
+        super().__init__()
+        self.num_classes, self.gamma = num_classes, gamma
+
+    def forward(self, logits, targets):
+        shares = F.one_hot(targets, self.num_classes) if targets.ndim == 1 else targets
+        logs = logits.log_softmax(-1)
+        return -(shares * (1 - logs.exp()) ** self.gamma * logs).sum(-1).mean()
+
+
+class HardOnly(nn.Module):
+    """Takes no shares."""
+
+    def forward(self, logits, targets):
+        return F.nll_loss(logits.log_softmax(-1), targets.long().view(len(logits)))
+
+
+class PerImage(nn.Module):
+    def forward(self, logits, targets):
+        return F.cross_entropy(logits, targets, reduction="none")
+
+
+class Named(Metric):
+    """How often each class is named."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.add_state("counts", torch.zeros(num_classes), dist_reduce_fx="sum")
+
+    def update(self, logits, labels):
+        self.counts += torch.bincount(logits.argmax(1), minlength=len(self.counts))
+
+    def compute(self):
+        return self.counts
+
+
+class SignDescent(torch.optim.Optimizer):
+    """``w <- w - lr (sign(g) + weight_decay w)``."""
+
+    def __init__(self, params, lr: float, weight_decay: float = 0.0, sharpness: float = 1.0) -> None:
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "sharpness": sharpness})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        loss = None if closure is None else torch.enable_grad()(closure)()
+        for group in self.param_groups:
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    weight.sub_(group["lr"] * (weight.grad.sign() + group["weight_decay"] * weight))
+        return loss

@@ -1,0 +1,117 @@
+"""Networks, losses and metrics of the user's own: made because a trusted config names them."""
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torchmetrics import Metric
+
+from vit_vs_cnn.config import parsing as typed
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.plain import jsonable
+from vit_vs_cnn.runs.evaluation import Predictions
+from vit_vs_cnn.training.own_classes import imported
+
+
+def make_own(spec: Mapping[str, Any], given: Mapping[str, Any], *, where: str, trust: bool) -> Any:
+    """What a class or a function makes of its ``init_args``, typed as its signature says.
+
+    Arguments:
+        spec: ``{class_path, init_args}``.
+        given: what follows from the data; each is handed over where the signature takes it and ``init_args`` do not
+            name it.
+
+    Raises:
+        InputError: without ``trust``, no such class, an argument that it does not take, or whatever it raises itself.
+    """
+    if unknown := spec.keys() - {"class_path", "init_args"}:
+        raise InputError(f"{where}: takes class_path and init_args, not {min(unknown)}")
+    made = imported(spec["class_path"], where=where, trust=trust)
+    named = dict(spec.get("init_args") or {})
+    try:
+        arguments = _typed(made, {**given, **named}, handed=given.keys() - named.keys())
+        return made(**arguments)
+    except Exception as error:  # whatever a class of the user's own may raise
+        said = " ".join(str(error).split())[:500] or type(error).__name__
+        raise InputError(f"{where}: {spec['class_path']}: {said}") from error
+
+
+def _typed(made: Any, values: dict[str, Any], *, handed: set[str]) -> dict[str, Any]:
+    """The values with their types, objects made where they name classes; of those handed over the ones it takes."""
+    parser = typed.new_parser()
+    if isinstance(made, type):
+        added = parser.add_class_arguments(made, "it", fail_untyped=False, instantiate=False)
+    else:
+        added = parser.add_function_arguments(made, "it", fail_untyped=False)
+    takes = {name.split(".")[1] for name in added}
+    known = {name: value for name, value in values.items() if name in takes}
+    unknown = {name: value for name, value in values.items() if name not in takes and name not in handed}
+    takes_any = any(one.kind is one.VAR_KEYWORD for one in inspect.signature(made).parameters.values())
+    if unknown and not takes_any:
+        raise InputError(f"takes no {min(unknown)}; it takes {', '.join(sorted(takes)) or 'nothing'}")
+    if not known:
+        return unknown
+    read = parser.instantiate(parser.parse_object({"it": copy.deepcopy(known)})).it
+    return {**unknown, **{name: read[name] for name in known}}
+
+
+def own_loss(
+    spec: Mapping[str, Any] | None, *, num_classes: int, mixed: bool, where: str, trust: bool
+) -> Callable[[Tensor, Tensor], Tensor] | None:
+    """The loss that a contender names; None where it names none.
+
+    It is asked once, for two images: what fails then would fail in the first step of training.
+
+    Arguments:
+        mixed: whether the labels of training are shares of the classes, ``(batch, classes)``, not numbers.
+
+    Raises:
+        InputError: as ``make_own``; or it gives no single number with a gradient for logits and labels.
+    """
+    if spec is None:
+        return None
+    loss = make_own(spec, {"num_classes": num_classes}, where=where, trust=trust)
+    logits = torch.linspace(0, 1, 2 * num_classes).view(2, -1).requires_grad_()
+    labels = torch.tensor([0, num_classes - 1])
+    targets = F.one_hot(labels, num_classes).float() if mixed else labels
+    of = "shares of the classes, as images are mixed" if mixed else "labels"
+    try:
+        value = loss(logits, targets)
+    except Exception as error:  # whatever a loss of the user's own may raise
+        said = " ".join(str(error).split())[:300] or type(error).__name__
+        raise InputError(f"{where}: {spec['class_path']} fails on logits and {of}: {said}") from error
+    if not isinstance(value, Tensor) or value.ndim or not value.requires_grad:
+        raise InputError(f"{where}: {spec['class_path']} must give one number that depends on the logits")
+    return loss
+
+
+def own_metrics(specs: Mapping[str, Any], *, num_classes: int, trust: bool) -> dict[str, Metric]:
+    """The metrics that a config names, by their names.
+
+    Raises:
+        InputError: as ``make_own``; or one that is no metric of torchmetrics.
+    """
+    metrics = {}
+    for name, spec in specs.items():
+        where = f"execution.metrics.{name}"
+        metric = make_own(spec, {"num_classes": num_classes}, where=where, trust=trust)
+        if not isinstance(metric, Metric):
+            raise InputError(f"{where}: {spec['class_path']} must be a metric of torchmetrics")
+        metrics[name] = metric
+    return metrics
+
+
+def scores_by(metrics: Mapping[str, Metric], predictions: Predictions) -> dict[str, Any]:
+    """What each metric says of the predictions, as plain values: a number, or a list of them."""
+    scores = {}
+    for name, metric in metrics.items():
+        ours = metric.clone().cpu()
+        ours.reset()
+        ours.update(predictions.logits, predictions.labels)
+        value = ours.compute()
+        scores[name] = value.tolist() if isinstance(value, Tensor) else value
+    return jsonable(scores)
