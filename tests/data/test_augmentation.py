@@ -72,14 +72,6 @@ def test_an_image_does_not_depend_on_its_batch(policy, images, labels):
         assert torch.equal(alone[0], together[k])
 
 
-def test_batch_of_a_data_set_is_the_batch_of_its_images(images, labels):
-    augment, indices = augmenter(**EVERYTHING), torch.tensor([41, 3, 3, 17, 52, 0, 29])
-    draws = augment.draw(7, generator())
-    fused, fused_targets = augment.batch(images, labels, indices, draws)
-    plain, targets = augment(images[indices], labels[indices], draws)
-    assert torch.equal(fused, plain) and torch.equal(fused_targets, targets)
-
-
 def test_switching_others_on_leaves_the_crops_and_flips_as_they_were():
     plain, full = augmenter(), augmenter(**EVERYTHING)
     assert torch.equal(plain.draw(53, generator())[:, :3], full.draw(53, generator())[:, :3])

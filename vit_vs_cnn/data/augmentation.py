@@ -9,7 +9,7 @@ one transfer and carried out there without waiting for it. Each image has its ow
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float, Float32, Int64, UInt8
+from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
 from vit_vs_cnn.data.boxes import cutout_boxes, erasing_boxes, inside
@@ -90,18 +90,6 @@ class Augmenter:
         if "mixing" not in plan:
             return values, labels
         return mixed_images(values, plan["mixing"]), mixed_labels(labels, plan["mixing"], self.num_classes)
-
-    def batch(
-        self,
-        images: UInt8[Tensor, "count channels rows cols"],
-        labels: Int64[Tensor, "count"],
-        indices: Int64[Tensor, "batch"],
-        draws: Float32[Tensor, "batch draws"],
-    ) -> Augmented:
-        """The same for the images at ``indices`` of a whole data set."""
-        indices = indices.to(images.device, non_blocking=True)
-        # Whole images first: copying them costs a tenth of one look-up of single pixels all over the data set.
-        return self(images.index_select(0, indices), labels.index_select(0, indices), draws)
 
     def normalise(self, images: Bytes) -> Floats:
         """``(x / 255 - mean) / std``, for evaluation and as the last step before covering and mixing."""

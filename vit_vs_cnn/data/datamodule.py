@@ -1,32 +1,45 @@
 """What a training run is given: images to train on and to watch it by."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import lightning
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
 from vit_vs_cnn.data.augmentation import Augmentation, Augmenter
-from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.data.images import Bytes, LabelledImages
 from vit_vs_cnn.data.loading import EvaluationBatches, TrainingBatches
+
+#: Images that are counted together.
+_CHUNK = 1000
 
 
 def channel_statistics(
-    images: UInt8[Tensor, "count channels rows cols"],
+    images: UInt8[Tensor, "count channels rows cols"] | Iterable[Bytes],
 ) -> tuple[Float[Tensor, "channels"], Float[Tensor, "channels"]]:
     """Mean and standard deviation of each channel over all pixels, in units of 0..1.
 
     Taken over pixels, not averaged over per-image deviations: on CIFAR-10 that is (.2470, .2435, .2616), where the
     often-copied (.2023, .1994, .2010) is the mean of the images' own deviations. Exact: pixel values are counted, so
     nothing is summed in floating point. A constant channel gets deviation 1.
+
+    Arguments:
+        images: all at a time, or batch by batch.
     """
     levels = torch.arange(256, dtype=torch.float64) / 255
-    histograms = torch.stack([torch.bincount(c.flatten(), minlength=256) for c in images.unbind(1)])
+    batches = images.split(_CHUNK) if isinstance(images, Tensor) else images
+    histograms = sum(_histograms(batch) for batch in batches)
+    assert isinstance(histograms, Tensor), "there are images"
     shares = histograms.double() / histograms.sum(1, keepdim=True)
     mean = shares @ levels
     deviation = (shares * (levels - mean[:, None]) ** 2).sum(1).sqrt()
     return mean.float(), torch.where(deviation > 0, deviation, 1.0).float()
+
+
+def _histograms(images: Bytes) -> Int64[Tensor, "channels 256"]:
+    return torch.stack([torch.bincount(c.flatten(), minlength=256) for c in images.unbind(1)])
 
 
 class TrainingData(lightning.LightningDataModule):
@@ -66,7 +79,7 @@ class TrainingData(lightning.LightningDataModule):
         self.batches = steps * accumulate
         self.seed = seed
         self.channels_last = channels_last
-        self.mean, self.std = channel_statistics(training.images)
+        self.mean, self.std = channel_statistics(training.batches())
         self.augmenter = Augmenter(
             augmentation, mean=self.mean.tolist(), std=self.std.tolist(), num_classes=training.num_classes
         )

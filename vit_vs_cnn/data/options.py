@@ -1,6 +1,7 @@
 """The settings of the sources and of the augmentation, by themselves: reading a config takes no PyTorch."""
 
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -166,22 +167,69 @@ class CifarOptions:
             check_url(self.mirror)
 
 
+def sides(image_size: int | tuple[int, int]) -> tuple[int, int]:
+    """Rows and columns; one number stands for both."""
+    return (image_size, image_size) if isinstance(image_size, int) else image_size
+
+
 @dataclass(frozen=True)
 class FolderOptions:
     """How a folder of images is read.
 
     Args:
-        image_size: rows and columns that every image is brought to, in pixels.
-        resize: crop keeps proportions and the middle square, squash keeps the whole but not the proportions, pad keeps
-            both and adds black bars.
+        image_size: rows and columns that every image is brought to, in pixels; [rows, cols] where these differ.
+        resize: crop keeps proportions and the middle, squash keeps the whole but not the proportions, pad keeps both
+            and adds black bars.
         test_fraction: part of each class that is set apart for the test where the folder has no test/.
+        split_seed: which images these are.
+        skip_unreadable: leave out files that cannot be used, with a warning and a list, instead of stopping.
+        cache: folder for decoded images and for lists of what cannot be used (default: vit_vs_cnn in $XDG_CACHE_HOME or
+            ~/.cache).
+        group: regular expression that finds in a file's name what it is of: '^(patient[0-9]+)_'. Files of one group
+            never stand on two sides of training, validation and test.
+    """
+
+    image_size: int | tuple[int, int] = 64
+    resize: Resize = "crop"
+    test_fraction: float = 0.2
+    split_seed: int = 0
+    skip_unreadable: bool = False
+    cache: Path | None = None
+    group: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_pictures(self, "data.folder")
+        if self.group is not None:
+            try:
+                re.compile(self.group)
+            except re.error as error:
+                raise InputError(f"data.folder.group: {self.group!r} is no regular expression: {error}") from error
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """How a table of images is read: a CSV or Parquet file with one row for each, whose path is data.root.
+
+    Args:
+        image: column of the images' paths, from the table's folder on.
+        label: column of their classes.
+        split: column that says train, validation or test; null to set a test share apart, as of a folder.
+        group: column of what each image is of (a patient, a camera): a group never stands on two sides of training,
+            validation and test.
+        image_size: rows and columns that every image is brought to, in pixels; [rows, cols] where these differ.
+        resize: crop, squash or pad, as of a folder.
+        test_fraction: part of each class that is set apart for the test where there is no column of splits.
         split_seed: which images these are.
         skip_unreadable: leave out files that cannot be used, with a warning and a list, instead of stopping.
         cache: folder for decoded images and for lists of what cannot be used (default: vit_vs_cnn in $XDG_CACHE_HOME or
             ~/.cache).
     """
 
-    image_size: int = 64
+    image: str = "image"
+    label: str = "label"
+    split: str | None = None
+    group: str | None = None
+    image_size: int | tuple[int, int] = 64
     resize: Resize = "crop"
     test_fraction: float = 0.2
     split_seed: int = 0
@@ -189,12 +237,46 @@ class FolderOptions:
     cache: Path | None = None
 
     def __post_init__(self) -> None:
-        if self.image_size < 1:
-            raise InputError(f"data.folder.image_size: {self.image_size} pixels; it must be at least 1")
-        if self.resize not in ("crop", "squash", "pad"):
-            raise InputError(f"data.folder.resize: {self.resize!r} is not known; it must be one of crop, squash, pad")
-        if not 0 < self.test_fraction < 1:
-            raise InputError(f"data.folder.test_fraction: {self.test_fraction}; it must lie between 0 and 1")
+        _check_pictures(self, "data.table")
+
+
+@dataclass(frozen=True)
+class OwnOptions:
+    """How images are taken that a class of one's own gives, or Python code (``data=``).
+
+    Args:
+        image_size: rows and columns that every image is brought to, in pixels; [rows, cols] where these differ; null
+            for the size that all of them have.
+        resize: crop, squash or pad, as of a folder.
+        test_fraction: part of each class that is set apart for the test where no test images are given.
+        split_seed: which images these are.
+        cache: folder in which they are kept as bytes (default: vit_vs_cnn in $XDG_CACHE_HOME or ~/.cache).
+        fingerprint: of images that were given in Python, by which they are found there again.
+        description: what was given.
+    """
+
+    image_size: int | tuple[int, int] | None = None
+    resize: Resize = "crop"
+    test_fraction: float = 0.2
+    split_seed: int = 0
+    cache: Path | None = None
+    fingerprint: str | None = None
+    description: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_pictures(self, "data.own")
+        if self.fingerprint is not None and not re.fullmatch("[0-9a-f]{16}-[0-9a-f]{16}", self.fingerprint):
+            raise InputError(f"data.own.fingerprint: {self.fingerprint!r} is none; train writes it")
+
+
+def _check_pictures(options: FolderOptions | TableOptions | OwnOptions, where: str) -> None:
+    size = options.image_size
+    if size is not None and min(sides(size)) < 1:
+        raise InputError(f"{where}.image_size: {size} pixels; it must be at least 1")
+    if options.resize not in ("crop", "squash", "pad"):
+        raise InputError(f"{where}.resize: {options.resize!r} is not known; it must be one of crop, squash, pad")
+    if not 0 < options.test_fraction < 1:
+        raise InputError(f"{where}.test_fraction: {options.test_fraction}; it must lie between 0 and 1")
 
 
 def check_count(name: str, value: int, *, least: int) -> None:

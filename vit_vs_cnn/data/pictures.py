@@ -34,18 +34,18 @@ class Picture:
         """Its bytes at ``shape``: as they are where they have it, else in RGB and resized as files are.
 
         Raises:
-            InputError: it cannot be read, or the shape is no square of three channels, which is what resizing gives.
+            InputError: it cannot be read, or the shape has not three channels, which is what resizing gives.
         """
         if isinstance(self.content, Tensor) and tuple(self.content.shape) == shape:
             return self.content
         channels, rows, cols = shape
-        if channels != 3 or rows != cols:
+        if channels != 3:
             raise InputError(
                 f"image {self.name}: the network takes images of {channels} x {rows} x {cols}; files, and arrays of "
-                "another shape, become squares of 3"
+                "another shape, get 3 channels"
             )
         if isinstance(self.content, Path):
-            return torch.from_numpy(decode_image(self.content, rows, resize))
+            return torch.from_numpy(decode_image(self.content, (rows, cols), resize))
         if isinstance(self.content, Tensor):
             image = Image.fromarray(self.content.permute(1, 2, 0).contiguous().numpy())
         else:
@@ -53,7 +53,7 @@ class Picture:
         try:
             copied = image.copy()  # it is turned upright in place
             copied.format = image.format
-            return torch.from_numpy(fit_image(copied, rows, resize))
+            return torch.from_numpy(fit_image(copied, (rows, cols), resize))
         except Exception as error:  # damaged bytes make Pillow's readers fail in every way there is
             raise InputError(f"image {self.name} cannot be read: {' '.join(str(error).split())[:80]}") from error
 

@@ -253,6 +253,6 @@ def _shown(kinds: Sequence[Kind]) -> list[int]:
 
 
 def _side_by_side(images: LabelledImages, pair: tuple[int, int]) -> UInt8[np.ndarray, "_ _ _"]:
-    gap = images.images.new_full((images.image_shape[0], images.image_shape[1], 4), 255)
-    one, other = (images.images[place] for place in pair)
+    one, other = images.take(torch.tensor(pair))
+    gap = one.new_full((*one.shape[:2], 4), 255)
     return torch.cat([one, gap, other], dim=2).permute(1, 2, 0).numpy()

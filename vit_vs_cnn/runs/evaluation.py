@@ -150,7 +150,7 @@ def predict(
     """
     device = next(network.parameters()).device
     with as_evaluated(network):
-        batches = data.images.split(batch_size)
+        batches = data.batches(batch_size)
         logits = torch.cat([network(normalise(images.to(device))).float().cpu() for images in batches])
     check_finite(logits, what)
     return Predictions(logits, data.labels, data.sample_ids)
