@@ -63,7 +63,7 @@ class Command:
     @cached_property
     def settings(self) -> dict[str, Setting]:
         """The options but for those of a config, by name."""
-        left_out = {"overrides", self.path.name if self.path else ""}
+        left_out = {"overrides", "data", self.path.name if self.path else ""}
         own = {name: one for name, one in settings_of(self.function).items() if name not in left_out}
         return own | {one.name: one for one in self.besides}
 

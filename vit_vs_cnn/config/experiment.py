@@ -40,6 +40,10 @@ __all__ = [
 
 # Where a config may name a class of the user's own.
 CLASSES_STAND = (
+    ("data", "source"),
+    ("data", "augmentation", "transform"),
+    ("contenders", "*", "augmentation", "transform"),
+    ("contenders", "*", "by_size", "*", "augmentation", "transform"),
     ("contenders", "*", "model"),
     ("contenders", "*", "by_size", "*", "model"),
     ("contenders", "*", "search", "model", "*"),

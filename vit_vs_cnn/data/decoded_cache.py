@@ -6,8 +6,9 @@ import math
 import os
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -62,19 +63,25 @@ class DecodedCache:
             return self._cached()
         except Exception:  # none there, or damaged in whatever way
             pass
-        try:
-            if math.prod(self._shape) > LARGE:
+        is_large = math.prod(self._shape) > LARGE
+        if is_large:
+            with self._told():
                 return self._decoded_on_disk()
-            images, failures = decode_all(self.root, self.files, self.options)
-            self._store(images, failures)
+        images, failures = decode_all(self.root, self.files, self.options)
+        if not is_large:
+            with self._told():
+                self._store(images, failures)
+        return images, failures
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """What cannot be written is told, and done without."""
+        try:
+            yield
         except OSError as error:
             reason = error.strerror or error
-            warnings.warn(
-                f"{self.folder}: cannot keep decoded images there ({reason}); they are not cached", stacklevel=5
-            )
-            if math.prod(self._shape) > LARGE:
-                images, failures = decode_all(self.root, self.files, self.options)
-        return images, failures
+            said = f"{self.folder}: cannot keep decoded images there ({reason}); they are not cached"
+            warnings.warn(said, stacklevel=7)
 
     @property
     def _shape(self) -> tuple[int, int, int, int]:

@@ -83,15 +83,12 @@ class LabelledImages:
         return replace(self, labels=labels)
 
     def fingerprint(self) -> str:
-        """SHA-256 (first 16 hex digits) of shape, pixels, labels, class names and groups: two sets that differ, differ
-        here."""
+        """SHA-256 (first 16 hex digits) of shape, pixels, labels and class names: two sets that differ, differ here."""
         shape = (len(self), *self.image_shape)
         digest = hashlib.sha256(repr((shape, self.class_names)).encode())
         for pixels in self.batches():
             digest.update(pixels.contiguous().numpy().data)
         digest.update(self.labels.contiguous().numpy().data)
-        if self.groups is not None:
-            digest.update(repr(list(self.groups)).encode())
         return digest.hexdigest()[:16]
 
     def hashes(self) -> UInt64[np.ndarray, "count"]:
@@ -111,7 +108,7 @@ class Gathered(LabelledImages):
         places: where the images are, counted through the sets one after the other.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917
         self,
         wholes: tuple[LabelledImages, ...],
         places: Int64[Tensor, "count"],
@@ -152,9 +149,7 @@ class Gathered(LabelledImages):
         yield from (self.take(places) for places in torch.arange(len(self)).split(size))
 
     def relabelled(self, labels: Int64[Tensor, "count"]) -> LabelledImages:
-        return Gathered(
-            self.wholes, self.places, labels, self.class_names, self.sample_ids, self.masks, self.groups
-        )
+        return Gathered(self.wholes, self.places, labels, self.class_names, self.sample_ids, self.masks, self.groups)
 
 
 def concatenate(first: LabelledImages, second: LabelledImages) -> LabelledImages:
@@ -168,6 +163,13 @@ def concatenate(first: LabelledImages, second: LabelledImages) -> LabelledImages
     if first.is_large or second.is_large:
         return Gathered((first, second), torch.arange(len(first) + len(second)), *rest, masks, groups)
     return LabelledImages(torch.cat([first.images, second.images]), *rest, masks, groups)
+
+
+def pool_fingerprint(images: LabelledImages) -> str:
+    """Of images that subsets are drawn from: their fingerprint, and that of their groups where there are any."""
+    if images.groups is None:
+        return images.fingerprint()
+    return hashlib.sha256(f"{images.fingerprint()} {list(images.groups)}".encode()).hexdigest()[:16]
 
 
 @runtime_checkable

@@ -44,7 +44,7 @@ def run_experiment(
     """
     quiet_lightning()
     processes = world_size(experiment)
-    pool = Pool(experiment.data, experiment.protocol.scored_on)
+    pool = Pool(experiment.data, experiment.protocol.scored_on, trust=experiment.trusted)
     cells = grid(_with_seeds(experiment, seeds), pool, world_size=processes)
     _check_all(cells, pool)
     if experiment.protocol.trials is not None:

@@ -1,0 +1,55 @@
+"""Classes and functions of the user's own that a config names: imported where the user is trusted, and called."""
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from vit_vs_cnn.errors import InputError
+
+
+def made(spec: Mapping[str, Any], *, where: str, trust: bool) -> Any:
+    """What a class or a function gives when it is called with ``init_args``, in which other classes may be named.
+
+    Arguments:
+        spec: ``{class_path, init_args}``.
+        where: its place in the config.
+        trust: whether it may be imported: it was named by who gave the command.
+
+    Raises:
+        InputError: without ``trust``; it cannot be imported, or does not take these arguments.
+    """
+    named = imported(spec, where=where, trust=trust)
+    given = {name: _inner(value, where, trust) for name, value in (spec.get("init_args") or {}).items()}
+    try:
+        return named(**given)
+    except Exception as error:  # whatever the code of somebody's own raises
+        said = " ".join(str(error).split())[:300]
+        raise InputError(f"{where}: {spec['class_path']}: {type(error).__name__}: {said}") from error
+
+
+def imported(spec: Mapping[str, Any], *, where: str, trust: bool) -> Any:
+    """The class or function itself.
+
+    Raises:
+        InputError: without ``trust``; it cannot be imported, or nothing can be called.
+    """
+    path = spec["class_path"]
+    if not trust:
+        raise InputError(f"{where}: the class {path} is not imported unless --trust says so")
+    module, _, name = path.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except Exception as error:
+        said = " ".join(str(error).split())[:300]
+        raise InputError(f"{where}: {path} cannot be imported: {said}") from error
+    if not callable(found):
+        raise InputError(f"{where}: {path} is neither a class nor a function")
+    return found
+
+
+def _inner(value: Any, where: str, trust: bool) -> Any:
+    if isinstance(value, Mapping):
+        if "class_path" in value:
+            return made(value, where=where, trust=trust)
+        return {name: _inner(one, where, trust) for name, one in value.items()}
+    return [_inner(one, where, trust) for one in value] if isinstance(value, list) else value
