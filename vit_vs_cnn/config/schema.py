@@ -20,10 +20,9 @@ class Data:
     """Where the images come from, and what every contender does with them.
 
     Args:
-        source: objects (drawn from a seed, nothing to download), cifar10, cifar100, folder (your images), table (a CSV
-            or Parquet file of paths and classes), {class_path, init_args} for a class or function of your own that
-            gives images and labels, or given, which train writes for data= in Python.
-        root: The folder of the data set or of your images, or the path of your table; objects needs none.
+        source: objects (drawn, nothing to download), cifar10, cifar100, folder (your images), table (CSV or Parquet), or
+            {class_path, init_args} of your own; given stands for data= in Python.
+        root: The folder of the data set or of your images, or your table; objects needs none.
         validation_fraction: Share of a training size that is set apart for validation; it counts into that size.
         augmentation: How training images are varied, for every contender that does not say otherwise.
         shuffle_labels: Train on labels in random order, for the sanity check of maps (inspect --shuffled); nothing

@@ -11,6 +11,7 @@ from torch import Tensor
 from vit_vs_cnn.data.augmentation import Augmentation, Augmenter
 from vit_vs_cnn.data.images import Bytes, LabelledImages
 from vit_vs_cnn.data.loading import EvaluationBatches, TrainingBatches
+from vit_vs_cnn.data.transforms import OwnTransform
 
 #: Images that are counted together.
 _CHUNK = 1000
@@ -56,6 +57,7 @@ class TrainingData(lightning.LightningDataModule):
         seed: of order and augmentation.
         channels_last: lay the pixels of training batches out with the channels innermost.
         test: for ``test`` and ``predict`` of a Trainer of one's own.
+        transform: what ``augmentation.transform`` names.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class TrainingData(lightning.LightningDataModule):
         seed: int = 0,
         channels_last: bool = False,
         test: LabelledImages | None = None,
+        transform: OwnTransform | None = None,
     ) -> None:
         super().__init__()
         self.training = training
@@ -81,7 +84,11 @@ class TrainingData(lightning.LightningDataModule):
         self.channels_last = channels_last
         self.mean, self.std = channel_statistics(training.batches())
         self.augmenter = Augmenter(
-            augmentation, mean=self.mean.tolist(), std=self.std.tolist(), num_classes=training.num_classes
+            augmentation,
+            mean=self.mean.tolist(),
+            std=self.std.tolist(),
+            num_classes=training.num_classes,
+            transform=transform,
         )
 
     def _place(self) -> dict[str, Any]:

@@ -2,12 +2,14 @@
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from vit_vs_cnn.data.download import check_url
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.plain import Plain, check_class
 
 Resize = Literal["crop", "squash", "pad"]
 Split = Literal["train", "test"]
@@ -36,6 +38,14 @@ class Augmentation:
         mixup: alpha of mixup's Beta(alpha, alpha); 0 = none.
         cutmix: alpha of CutMix's Beta(alpha, alpha); 0 = none. With mixup and cutmix, each image takes one of them.
         mix_probability: probability that an image is mixed at all.
+        resized_crop: [least, most] share of the image's area that is cut out at random and brought back to its size, as
+            torchvision's RandomResizedCrop does; [0.08, 1] is usual, null = none. It takes the place of crop_padding.
+        resized_crop_ratio: [least, most] ratio of width to height of that part.
+        colour_jitter: strengths of [brightness, contrast, saturation, hue], as of torchvision's ColorJitter: factors
+            from 1 - strength to 1 + strength, and a turn of the hue by up to 0.5; in a random order.
+        transform: {class_path, init_args} of a transform of your own: bytes (channels, rows, cols) to such bytes, with
+            random numbers from its argument generator if it has one, or from the global ones. It comes behind all that
+            changes bytes; it is named in a result by its class_path and init_args, not by its code.
     """
 
     crop_padding: int = 4
@@ -48,6 +58,10 @@ class Augmentation:
     mixup: float = 0.0
     cutmix: float = 0.0
     mix_probability: float = 1.0
+    resized_crop: tuple[float, float] | None = None
+    resized_crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    colour_jitter: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+    transform: Plain | None = None
 
     def __post_init__(self) -> None:
         if self.policy not in get_args(Policy):
@@ -59,6 +73,10 @@ class Augmentation:
             self._check(name, highest=1)
         for name in ("mixup", "cutmix"):
             self._check(name)
+        self._check_range("resized_crop", highest=1.0)
+        self._check_range("resized_crop_ratio")
+        self._check_jitter()
+        check_class(self.transform, "augmentation.transform")
 
     def _check(self, name: str, *, highest: int | None = None, whole: bool = False) -> None:
         value = getattr(self, name)
@@ -71,6 +89,25 @@ class Augmentation:
         if not whole:  # 1 and 1.0 are one config, and have one hash
             object.__setattr__(self, name, float(value))
 
+    def _check_range(self, name: str, *, highest: float = math.inf) -> None:
+        value = getattr(self, name)
+        if value is None:
+            return
+        if len(value) != 2 or not all(_is_number(one) for one in value) or not 0 < value[0] <= value[1] <= highest:
+            upper = "" if highest == math.inf else f" and at most {highest:g}"
+            raise InputError(f"augmentation.{name} = {value!r}: must be [least, most], above 0{upper}")
+        object.__setattr__(self, name, tuple(map(float, value)))
+
+    def _check_jitter(self) -> None:
+        value = self.colour_jitter
+        fits = len(value) == 4 and all(_is_number(one) and 0 <= one < math.inf for one in value) and value[3] <= 0.5
+        if not fits:
+            raise InputError(
+                f"augmentation.colour_jitter = {value!r}: must be [brightness, contrast, saturation, hue], each at "
+                "least 0, hue at most 0.5"
+            )
+        object.__setattr__(self, "colour_jitter", tuple(map(float, value)))
+
     @property
     def mixes(self) -> bool:
         """Whether targets are soft labels."""
@@ -80,6 +117,24 @@ class Augmentation:
     def rounds(self) -> int:
         """Operations of the policy on each image."""
         return {"none": 0, "randaugment": self.num_ops, "trivialaugment": 1}[self.policy]
+
+
+#: Settings that came when cells had names already; a name has them where they are not as they were then.
+_LATER = ("resized_crop", "resized_crop_ratio", "colour_jitter", "transform")
+
+
+def decisive_augmentation(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain values of an `Augmentation` as a cell's identity has them."""
+    before = {name: _listed(getattr(Augmentation(), name)) for name in _LATER}
+    return {name: value for name, value in values.items() if name not in before or _listed(value) != before[name]}
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True)

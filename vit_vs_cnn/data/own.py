@@ -1,4 +1,4 @@
-"""Whatever gives images and labels, taken as (image, label) pairs: datasets, arrays, columns, in one part or in splits."""
+"""Whatever gives images and labels, taken as (image, label) pairs: datasets, arrays, columns, in splits or not."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -109,10 +109,10 @@ class TableSource(FolderSource):
             there = ", ".join(map(str, rows.columns))
             raise InputError(f"{self.path}: there is no column {name!r} (data.table.{which}); there are {there}")
         column = rows[name]
-        empty = column.isna() | (column.astype(str) == "")
-        if empty.any():
-            raise InputError(f"{self.path}: row {int(empty.to_numpy().argmax()) + 1} has nothing in column {name!r}")
-        return column.astype(str).tolist()
+        texts = ["" if is_empty else str(value) for value, is_empty in zip(column, column.isna(), strict=True)]
+        if "" in texts:
+            raise InputError(f"{self.path}: row {texts.index('') + 1} has nothing in column {name!r}")
+        return texts
 
 
 def _sorted(names: set[str]) -> tuple[str, ...]:

@@ -195,7 +195,7 @@ def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None, *,
         pairs, pictures = _pairs(images, of, blank, tell)
     names = images.class_names
     return Audit(
-        source=data.source if data.kind not in ("own", "given") else data.whence,
+        source=data.whence if data.kind in ("own", "given") else data.kind,
         root="" if data.kind in ("objects", "own", "given") else data.root,
         layout=layout,
         image_size=images.image_shape[1:],

@@ -1,9 +1,13 @@
 """Classes and functions of the user's own that a config names: imported where the user is trusted, and called."""
 
+import functools
 import importlib
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from vit_vs_cnn.data.options import Augmentation
+from vit_vs_cnn.data.transforms import OwnTransform
 from vit_vs_cnn.errors import InputError
 
 
@@ -45,6 +49,24 @@ def imported(spec: Mapping[str, Any], *, where: str, trust: bool) -> Any:
     if not callable(found):
         raise InputError(f"{where}: {path} is neither a class nor a function")
     return found
+
+
+def transform_of(augmentation: Augmentation, *, where: str, trust: bool) -> OwnTransform | None:
+    """The transform that an augmentation names: an object of a class, or a function, with ``init_args`` if it has any.
+
+    Raises:
+        InputError: as ``made``.
+    """
+    spec = augmentation.transform
+    if spec is None:
+        return None
+    where = f"{where}.transform"
+    named = imported(spec, where=where, trust=trust)
+    if inspect.isclass(named):
+        named = made(spec, where=where, trust=trust)
+    elif given := spec.get("init_args"):
+        named = functools.partial(named, **{name: _inner(value, where, trust) for name, value in given.items()})
+    return OwnTransform(named, spec["class_path"])
 
 
 def _inner(value: Any, where: str, trust: bool) -> Any:

@@ -236,8 +236,8 @@ def _of_onnx(path: Path, like: TrainedNetwork | LabelledImages | None) -> Traine
 
 def _resize_of(cell: Cell) -> Resize:
     data = cell.experiment.data
-    ways = {"folder": data.folder.resize, "table": data.table.resize, "own": data.own.resize, "given": data.own.resize}
-    return ways.get(data.kind, "crop")
+    ways: dict[str, Resize] = {"folder": data.folder.resize, "table": data.table.resize}
+    return ways.get(data.kind, data.own.resize)
 
 
 def _of_timm(word: str, like: TrainedNetwork | LabelledImages | None) -> TrainedNetwork:

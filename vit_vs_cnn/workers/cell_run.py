@@ -23,6 +23,7 @@ from vit_vs_cnn.runs.failures import write_failure
 from vit_vs_cnn.runs.images import CellImages, Pool
 from vit_vs_cnn.runs.ledger import Noted, TestLedger, output_of
 from vit_vs_cnn.runs.networks import start_from
+from vit_vs_cnn.runs.own_classes import transform_of
 from vit_vs_cnn.runs.plan import Plan, make_plan, starting_network
 from vit_vs_cnn.runs.seen import KEY, Seen, seen_before
 from vit_vs_cnn.seeds import derive_seed
@@ -189,6 +190,7 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Trained:
         accumulate=experiment.trainer.get("accumulate_grad_batches", 1),
         seed=derive_seed(cell.seed, "batches"),
         channels_last=experiment.execution.channels_last,
+        transform=transform_of(experiment.augmentation(contender), where="augmentation", trust=experiment.trusted),
     )
     module = Classifier(
         plan.network,
