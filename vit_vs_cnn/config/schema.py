@@ -20,8 +20,8 @@ class Data:
     """Where the images come from, and what every contender does with them.
 
     Args:
-        source: objects (drawn, nothing to download), cifar10, cifar100, folder (your images), table (CSV or Parquet), or
-            {class_path, init_args} of your own; given stands for data= in Python.
+        source: objects (drawn), cifar10, cifar100, folder, table, or {class_path, init_args}; given stands for data= of
+            Python.
         root: The folder of the data set or of your images, or your table; objects needs none.
         validation_fraction: Share of a training size that is set apart for validation; it counts into that size.
         augmentation: How training images are varied, for every contender that does not say otherwise.

@@ -22,6 +22,7 @@ from vit_vs_cnn.data.folder_layout import (
     write_faults,
 )
 from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.data.mapped import MappedImages
 from vit_vs_cnn.data.options import FolderOptions
 from vit_vs_cnn.errors import InputError
 
@@ -83,8 +84,8 @@ class FolderSource:
         labels = torch.tensor([file.label for file in kept], dtype=torch.int64)
         names = [file.name for file in kept]
         groups = None if self.layout.groups is None else [self.layout.groups[name] for name in names]
-        pixels = torch.from_numpy(images)
-        return LabelledImages(pixels, labels, self.layout.class_names, names, groups=groups), failures
+        read = MappedImages(images, labels, self.layout.class_names, names, groups)
+        return read, failures
 
     def faults(self, failures: Mapping[str, list[Fault]]) -> list[Fault]:
         """All that cannot be used, given what of each split cannot be read: files, links, whole classes."""

@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.progress import track
 
 from vit_vs_cnn.data.folder_layout import ImageFile, check_groups, with_test
-from vit_vs_cnn.data.images import LabelledImages, concatenate, pool_fingerprint
-from vit_vs_cnn.data.mapped import cache_folder, checksum, mapped_images, written_images
+from vit_vs_cnn.data.images import LARGE, LabelledImages, concatenate, pool_fingerprint
+from vit_vs_cnn.data.mapped import MappedImages, cache_folder, checksum, mapped_images, release, written_images
 from vit_vs_cnn.data.options import OwnOptions
 from vit_vs_cnn.data.own import Part, label_of, parts_of, pixels_of
 from vit_vs_cnn.errors import InputError
@@ -43,9 +43,7 @@ class KeptSource:
             raise ValueError("damaged")
         labels, groups = torch.tensor(self.about["labels"], dtype=torch.int64), self.about["groups"]
         names = [str(place) for place in range(len(pixels))]
-        self._all = LabelledImages(
-            torch.from_numpy(pixels), labels, tuple(self.about["class_names"]), names, groups=groups
-        )
+        self._all = MappedImages(pixels, labels, tuple(self.about["class_names"]), names, groups)
         self._splits = np.array(self.about["splits"])
 
     def train(self) -> LabelledImages:
@@ -141,7 +139,7 @@ def _write_pixels(parts: dict[str, Part], options: OwnOptions, path: Path) -> li
         raise InputError("data: it holds no images")
     pairs = _pixels_and_labels(parts, options)
     first, label = next(pairs)
-    console = Console(stderr=True)
+    console, at_once = Console(stderr=True), max(1, LARGE // first.nbytes)
     with written_images(path, (count, *first.shape)) as images:
         images[0] = first
         labels.append(label)
@@ -157,6 +155,8 @@ def _write_pixels(parts: dict[str, Part], options: OwnOptions, path: Path) -> li
                 )
             images[place] = pixels
             labels.append(label)
+            if place % at_once == 0:
+                release(images)
     return labels
 
 

@@ -1,17 +1,24 @@
 """Images as bytes in a file that is mapped into memory: written row after row, then read where they lie."""
 
+import mmap
 import os
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import UInt8
+import torch
+from jaxtyping import Int64, UInt8
+from torch import Tensor
+
+from vit_vs_cnn.data.images import LARGE, LabelledImages
 
 #: Bytes that are looked at or copied at a time.
 _CHUNK = 2**24
+#: Images that are taken at a time, and bytes that a system may map for one of them: Linux maps what lies around it.
+_ROWS, _PAGE = 128, 2**21
 
 
 def cache_folder(named: Path | None) -> Path:
@@ -71,3 +78,58 @@ def in_parts(images: UInt8[np.ndarray, "count channels rows cols"]) -> Iterator[
     at_once = max(1, _CHUNK // max(1, images[:1].nbytes))
     for first in range(0, len(images), at_once):
         yield images[first : first + at_once]
+        release(images)
+
+
+def release(images: np.ndarray) -> None:
+    """Let go of the pages of a mapped file that were read or written so far; they are had again when they are needed.
+
+    What was written to a file of ``written_images`` stays written. Of other arrays nothing is let go.
+    """
+    mapped = getattr(images, "_mmap", None)
+    if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)
+
+
+class MappedImages(LabelledImages):
+    """Images in a mapped file: of what ``take`` and ``batches`` read, no more than ``LARGE`` bytes stay in memory.
+
+    Arguments:
+        mapped: the pixels, as ``mapped_images`` gives them; nothing may be written to them.
+    """
+
+    def __init__(
+        self,
+        mapped: UInt8[np.ndarray, "count channels rows cols"],
+        labels: Int64[Tensor, "count"],
+        class_names: tuple[str, ...],
+        sample_ids: Sequence[str],
+        groups: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__(torch.from_numpy(mapped), labels, class_names, sample_ids, groups=groups)
+        object.__setattr__(self, "_mapped", mapped)  # its base is frozen
+        object.__setattr__(self, "_read", [0])
+
+    def take(self, indices: Int64[Tensor, "chosen"]) -> UInt8[Tensor, "chosen channels rows cols"]:
+        taken = torch.empty((len(indices), *self.image_shape), dtype=torch.uint8)
+        for part, places in zip(taken.split(_ROWS), indices.split(_ROWS), strict=True):
+            torch.index_select(self.images, 0, places, out=part)
+            self._count(len(places) * _PAGE)
+        return taken
+
+    def batches(self, size: int = 1000) -> Iterator[UInt8[Tensor, "batch channels rows cols"]]:
+        for batch in super().batches(size):
+            yield batch
+            self._count(batch.nbytes)
+
+    def relabelled(self, labels: Int64[Tensor, "count"]) -> LabelledImages:
+        return MappedImages(self._mapped, labels, self.class_names, self.sample_ids, self.groups)
+
+    _mapped: np.ndarray
+    _read: list[int]
+
+    def _count(self, read: int) -> None:
+        self._read[0] += read
+        if self._read[0] > LARGE:
+            self._read[0] = 0
+            release(self._mapped)
