@@ -43,9 +43,8 @@ def resized(images: Bytes, boxes: Float32[Tensor, "4 batch"]) -> Bytes:
         boxes: first row, row behind the last, first column, column behind the last.
     """
     batch, channels, num_rows, num_cols = images.shape
-    (above, below, rows), (left, right, cols) = (
-        _between(*boxes[first : first + 2], side) for first, side in ((0, num_rows), (2, num_cols))
-    )
+    above, below, rows = _between(boxes[0], boxes[1], num_rows)
+    left, right, cols = _between(boxes[2], boxes[3], num_cols)
 
     def of_rows(places: Tensor) -> Tensor:
         return images.gather(2, places[:, None, :, None].expand(batch, channels, num_rows, num_cols)).float()

@@ -1,12 +1,15 @@
 """Images as bytes in a file that is mapped into memory: written row after row, then read where they lie."""
 
+import errno
 import mmap
 import os
 import tempfile
+import weakref
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,8 +20,6 @@ from vit_vs_cnn.data.images import LARGE, LabelledImages
 
 #: Bytes that are looked at or copied at a time.
 _CHUNK = 2**24
-#: Images that are taken at a time, and bytes that a system may map for one of them: Linux maps what lies around it.
-_ROWS, _PAGE = 128, 2**21
 
 
 def cache_folder(named: Path | None) -> Path:
@@ -51,7 +52,7 @@ def _reserve(file: int, size: int) -> None:
     """A full disk is told now: a mapped page that cannot be written would end the process."""
     free = os.fstatvfs(file)
     if size > free.f_bavail * free.f_frsize:
-        raise OSError(28, f"{size / 1e9:.1f} GB of images do not fit on the disk")
+        raise OSError(errno.ENOSPC, f"{size / 1e9:.1f} GB of images do not fit on the disk")
 
 
 def mapped_images(path: Path) -> UInt8[np.ndarray, "count channels rows cols"]:
@@ -95,7 +96,7 @@ class MappedImages(LabelledImages):
     """Images in a mapped file: of what ``take`` and ``batches`` read, no more than ``LARGE`` bytes stay in memory.
 
     Arguments:
-        mapped: the pixels, as ``mapped_images`` gives them; nothing may be written to them.
+        mapped: the pixels, the first ones of what ``mapped_images`` gives; nothing may be written to them.
     """
 
     def __init__(
@@ -109,13 +110,17 @@ class MappedImages(LabelledImages):
         super().__init__(torch.from_numpy(mapped), labels, class_names, sample_ids, groups=groups)
         object.__setattr__(self, "_mapped", mapped)  # its base is frozen
         object.__setattr__(self, "_read", [0])
+        object.__setattr__(self, "_file", self._opened())
 
     def take(self, indices: Int64[Tensor, "chosen"]) -> UInt8[Tensor, "chosen channels rows cols"]:
-        taken = torch.empty((len(indices), *self.image_shape), dtype=torch.uint8)
-        for part, places in zip(taken.split(_ROWS), indices.split(_ROWS), strict=True):
-            torch.index_select(self.images, 0, places, out=part)
-            self._count(len(places) * _PAGE)
-        return taken
+        if self._file is None:
+            return super().take(indices)
+        # Through the file: a look at the map would bring all that the system maps around an image into memory.
+        taken = np.empty((len(indices), *self.image_shape), np.uint8)
+        for row, place in zip(taken, indices.tolist(), strict=True):
+            if os.preadv(self._file, [memoryview(row)], self._mapped.offset + place * row.nbytes) != row.nbytes:
+                raise OSError(errno.EIO, "the file of images has become shorter", str(self._mapped.filename))
+        return torch.from_numpy(taken)
 
     def batches(self, size: int = 1000) -> Iterator[UInt8[Tensor, "batch channels rows cols"]]:
         for batch in super().batches(size):
@@ -125,8 +130,18 @@ class MappedImages(LabelledImages):
     def relabelled(self, labels: Int64[Tensor, "count"]) -> LabelledImages:
         return MappedImages(self._mapped, labels, self.class_names, self.sample_ids, self.groups)
 
-    _mapped: np.ndarray
+    _mapped: Any
     _read: list[int]
+    _file: int | None
+
+    def _opened(self) -> int | None:
+        """The file, where images begin with the first of it and can be read one by one."""
+        path = getattr(self._mapped, "filename", None)
+        if path is None or not hasattr(os, "preadv"):
+            return None
+        file = os.open(path, os.O_RDONLY)
+        weakref.finalize(self, os.close, file)
+        return file
 
     def _count(self, read: int) -> None:
         self._read[0] += read
