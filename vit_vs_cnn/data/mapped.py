@@ -118,7 +118,7 @@ class MappedImages(LabelledImages):
         # Through the file: a look at the map would bring all that the system maps around an image into memory.
         taken = np.empty((len(indices), *self.image_shape), np.uint8)
         for row, place in zip(taken, indices.tolist(), strict=True):
-            if os.preadv(self._file, [memoryview(row)], self._mapped.offset + place * row.nbytes) != row.nbytes:
+            if os.preadv(self._file, [row.data], self._mapped.offset + place * row.nbytes) != row.nbytes:
                 raise OSError(errno.EIO, "the file of images has become shorter", str(self._mapped.filename))
         return torch.from_numpy(taken)
 
