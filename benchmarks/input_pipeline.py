@@ -79,7 +79,7 @@ class OurLoader:
         order = torch.randperm(len(self.images), generator=self.generator)
         for indices in order.split(self.batch_size):
             draws = self.augmenter.draw(len(indices), self.generator)
-            yield self.augmenter.batch(self.images, self.labels, indices, draws)
+            yield self.augmenter(self.images[indices], self.labels[indices], draws)
 
 
 class Timing(NamedTuple):

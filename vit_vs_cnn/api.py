@@ -3,6 +3,7 @@ their docstrings its help. Importing this loads no library; each function import
 """
 
 import copy
+import dataclasses
 import json
 import os
 import time
@@ -46,6 +47,7 @@ def train(
     config: Config | Sequence[Config] | None = None,
     overrides: Mapping[str, Any] | None = None,
     *,
+    data: Any = None,
     until_decided: bool = False,
     quiet: bool = False,
 ) -> "Findings | None":
@@ -57,6 +59,10 @@ def train(
         config: a YAML file, or the name of one of the package (decide, cifar10, ...); of several later ones win.
             Without one, the quickstart.
         overrides: settings by their dotted names, ``{"protocol.seeds": [0, 1, 2]}``, laid over the config.
+        data: images in place of those of the config: a Dataset of (image, label) pairs, a Hugging Face dataset,
+            (images, labels) as arrays or tensors, {images, labels, groups, class_names}, {train, validation, test} of
+            these, or the path of a folder or a table. They are kept in the cache (data.own.cache), where later commands
+            find them.
         until_decided: add seeds until the primary comparison is decided.
         quiet: show no progress.
 
@@ -70,6 +76,7 @@ def train(
     """
     overrides = {**(overrides or {}), **({"protocol.until_decided": True} if until_decided else {})}
     experiment = experiment_of(config, overrides)  # before the libraries: what is misspelt is told at once
+    experiment = _with_images(experiment, data)
     from rich.console import Console
 
     from vit_vs_cnn.experiments.planner import planned
@@ -77,7 +84,7 @@ def train(
     from vit_vs_cnn.regimes.until_decided import run_until_decided
 
     console = Console(stderr=True, quiet=quiet)
-    if experiment.minutes is not None and experiment.data.source == "folder":
+    if experiment.minutes is not None and experiment.data.kind in ("folder", "table", "own", "given"):
         _audit_first(experiment, quiet)
     experiment = planned(_at_hand(experiment, console), fixed=list(overrides), console=console)
     run = run_until_decided if experiment.protocol.until_decided else run_experiment
@@ -91,7 +98,11 @@ def train(
 
 
 def tune(
-    config: Config | Sequence[Config], overrides: Mapping[str, Any] | None = None, *, quiet: bool = False
+    config: Config | Sequence[Config],
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    data: Any = None,
+    quiet: bool = False,
 ) -> Experiment:
     """Choose the recipe of every contender and size on validation images; the test set stays shut.
 
@@ -100,6 +111,7 @@ def tune(
     Arguments:
         config: as of train.
         overrides: as of train.
+        data: images in place of those of the config, as of train.
         quiet: show no progress.
 
     Raises:
@@ -109,8 +121,9 @@ def tune(
 
     from vit_vs_cnn.experiments.tuning import tune as choose_recipes
 
+    experiment = _with_images(experiment_of(config, overrides), data)
     console = Console(stderr=True, quiet=quiet)
-    return choose_recipes(_at_hand(experiment_of(config, overrides), console), console=console)
+    return choose_recipes(_at_hand(experiment, console), console=console)
 
 
 def _at_hand(experiment: Experiment, console: "Console") -> Experiment:
@@ -129,6 +142,7 @@ def audit(
     config: Config | Sequence[Config] | None = None,
     overrides: Mapping[str, Any] | None = None,
     *,
+    data: Any = None,
     output: Place = "audit",
     quiet: bool = False,
 ) -> "Audited":
@@ -140,26 +154,28 @@ def audit(
     Arguments:
         config: whose images: as of train; only its block data counts. Without one, decide: a folder.
         overrides: as of train, ``{"data.root": "photos"}``.
+        data: images in place of those of the config, as of train: ``vc.audit(data="photos")``.
         output: where the page and its tables go.
         quiet: show no progress.
 
     Raises:
         InputError: no such folder, no classes in it, images that cannot be had, or an output within their folder.
     """
-    data, folder = experiment_of("decide" if config is None else config, overrides).data, Path(output)
-    if data.source == "folder" and folder.resolve().is_relative_to(Path(data.root).resolve()):
+    experiment = _with_images(experiment_of("decide" if config is None else config, overrides), data)
+    named, folder = experiment.data, Path(output)
+    if named.source == "folder" and folder.resolve().is_relative_to(Path(named.root).resolve()):
         raise InputError(f"output {folder}: it lies in the folder of images, where nothing is written; name another")
-    return _audited(data, folder, quiet)
+    return _audited(named, folder, quiet, experiment.trusted)
 
 
-def _audited(data: Data, folder: Path, quiet: bool) -> "Audited":
+def _audited(data: Data, folder: Path, quiet: bool, trust: bool) -> "Audited":
     from vit_vs_cnn.reporting.audit_report import write_audit
     from vit_vs_cnn.results import Audited
     from vit_vs_cnn.runs.audit import audit_images
     from vit_vs_cnn.runs.audit_findings import findings_of
 
     with _progress(quiet) as tell:
-        found = audit_images(data, tell)
+        found = audit_images(data, tell, trust=trust)
         findings = findings_of(found)
         tell("writing")
         written = write_audit(found, findings, folder)
@@ -176,7 +192,7 @@ def _audit_first(experiment: Experiment, quiet: bool) -> None:
     folder = experiment.folder / PLACE
     if (experiment.folder / "experiment.yaml").exists() and (folder / "index.html").exists():
         return
-    found = _audited(experiment.data, folder, quiet)
+    found = _audited(experiment.data, folder, quiet, experiment.trusted)
     console = Console(stderr=True, quiet=quiet)
     for line in lines_of(found.findings[:3]):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
@@ -681,6 +697,15 @@ def experiment_of(
     for name, value in (overrides or {}).items():
         override(values, name, copy.deepcopy(value))
     return experiment_from_dict(values, trusted=all(getattr(one, "trusted", True) for one in several))
+
+
+def _with_images(experiment: Experiment, given: Any) -> Experiment:
+    """The experiment with the images that were given in Python, if any were."""
+    if given is None:
+        return experiment
+    from vit_vs_cnn.runs.images import with_given
+
+    return dataclasses.replace(experiment, data=with_given(experiment.data, given))
 
 
 def _values_of(config: Config | None) -> dict[str, Any]:

@@ -113,6 +113,19 @@ def refuse_classes(values: Any, *, but_in: Sequence[_Place]) -> None:
             raise InputError(f"{dotted(path)}: no class is made here, as {value['class_path']!r}; only in {places}")
 
 
+def check_class(value: Any, where: str) -> None:
+    """See that names with values are {class_path, init_args}. Raises InputError: they are others."""
+    if not isinstance(value, Mapping):
+        return
+    named, given = value.get("class_path"), value.get("init_args", {})
+    if not isinstance(named, str) or "." not in named.strip(".") or not isinstance(given, Mapping | None):
+        raise InputError(
+            f"{where}: expected {{class_path: package.module.Name, init_args: {{...}}}}, got {dict(value)}"
+        )
+    if unknown := [name for name in value if name not in ("class_path", "init_args")]:
+        raise InputError(f"{where}.{unknown[0]}: there is no such setting; a class has class_path and init_args")
+
+
 def _matches(path: _Place, place: _Place) -> bool:
     return len(path) == len(place) and all(p in ("*", str(n)) for p, n in zip(place, path, strict=True))
 

@@ -55,7 +55,12 @@ def test_the_head_of_every_config_gives_command_time_and_expectation(path):
         ("contenders.vit", {}, "contenders.vit.model: has to be given"),
         ("contenders", {}, "contenders: expected at least one"),
         ("contenders", {"a/b": {}}, "contenders.a/b: a contender's name is part of a folder's"),
-        ("data.source", "imagenet", "data.source: expected one of objects, cifar10, cifar100, folder, got imagenet"),
+        (
+            "data.source",
+            "imagenet",
+            "data.source: expected one of objects, cifar10, cifar100, folder, table, given or names with values, "
+            "got imagenet",
+        ),
         ("data.validation_fraction", 1.5, "validation_fraction 1.5 must be"),
         ("data.augmentation", None, "data"),
         ("protocol.train_sizes", ["most"], "protocol.train_sizes: expected a whole number or one of all, got most"),
@@ -78,7 +83,12 @@ def test_the_head_of_every_config_gives_command_time_and_expectation(path):
         ("trainer", "", "trainer: expected names with values, got ''"),
         ("output", None, "output: expected the path of a folder, got None"),
         ("output", 3, "output: expected the path of a folder, got 3"),
-        ("data.source", None, "data.source: expected one of objects, cifar10, cifar100, folder, got null"),
+        (
+            "data.source",
+            None,
+            "data.source: expected one of objects, cifar10, cifar100, folder, table, given or names with values, "
+            "got null",
+        ),
         ("data.objects.seed", None, "data.objects.seed: expected a whole number, got null"),
         ("data.cifar.mirror", "http://[::1", "http://[::1: no URL that can be fetched"),
         ("data.cifar.mirror", "https://", "https://: no URL that can be fetched"),

@@ -1,13 +1,24 @@
 """The whole pipeline: a pure function of its draws, the same for one image as for a batch."""
 
+import random
+
+import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from scipy.stats import chisquare
+from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as TF
 
+from vit_vs_cnn.data import photometry
 from vit_vs_cnn.data.augmentation import Augmentation, Augmenter
+from vit_vs_cnn.data.boxes import resized_crop_boxes
+from vit_vs_cnn.data.geometry import resized
+from vit_vs_cnn.data.photometry import jitter_plan
 from vit_vs_cnn.data.policy import OPERATIONS
+from vit_vs_cnn.data.transforms import OwnTransform
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.plain import Plain
 
 SIZE = (29, 23)
 MEAN, STD = [0.49, 0.48, 0.45], [0.25, 0.24, 0.26]
@@ -70,14 +81,6 @@ def test_an_image_does_not_depend_on_its_batch(policy, images, labels):
     for k in range(53):
         alone, _ = augment(images[k : k + 1], labels[k : k + 1], draws[k : k + 1])
         assert torch.equal(alone[0], together[k])
-
-
-def test_batch_of_a_data_set_is_the_batch_of_its_images(images, labels):
-    augment, indices = augmenter(**EVERYTHING), torch.tensor([41, 3, 3, 17, 52, 0, 29])
-    draws = augment.draw(7, generator())
-    fused, fused_targets = augment.batch(images, labels, indices, draws)
-    plain, targets = augment(images[indices], labels[indices], draws)
-    assert torch.equal(fused, plain) and torch.equal(fused_targets, targets)
 
 
 def test_switching_others_on_leaves_the_crops_and_flips_as_they_were():
@@ -197,3 +200,136 @@ def test_gpu_gives_the_same_batch_as_the_cpu(images, labels):
     result, soft = augment(images.cuda(), labels.cuda(), draws)
     torch.testing.assert_close(result.cpu(), expected)
     torch.testing.assert_close(soft.cpu(), targets)
+
+
+@pytest.fixture
+def tall():
+    """Images of 19 x 11 that are smooth enough for filters to tell apart."""
+    drawn = torch.rand(23, 3, 5, 4, generator=generator())
+    return (F.interpolate(drawn, (19, 11), mode="bicubic").clamp(0, 1) * 255).round().byte()
+
+
+def _boxes(count, area=(0.08, 1.0)):
+    draws = torch.rand(4, count, generator=generator(), dtype=torch.float64)
+    return resized_crop_boxes(draws, area, (3 / 4, 4 / 3), (19, 11))
+
+
+def test_resized_crops_are_torchvisions(tall):
+    boxes = _boxes(23)
+    ours = resized(tall, boxes.float())
+    for image, (top, bottom, left, right), one in zip(tall, boxes.T.int().tolist(), ours, strict=True):
+        theirs = v2.functional.resized_crop(image, top, left, bottom - top, right - left, [19, 11])
+        exact = F.interpolate(image[None, :, top:bottom, left:right].float(), (19, 11), mode="bilinear", antialias=True)
+        assert (one.int() - theirs.int()).abs().max() <= 1
+        assert (one - exact[0]).abs().max() <= 0.5 + 1e-3
+
+
+def test_the_whole_image_as_its_own_part_is_the_image(tall):
+    assert torch.equal(resized(tall, torch.tensor([[0.0], [19.0], [0.0], [11.0]]).expand(4, 23)), tall)
+
+
+def test_parts_have_the_areas_and_ratios_that_are_asked_for():
+    top, bottom, left, right = _boxes(20_000, (0.3, 0.5))
+    assert (top >= 0).all() and (bottom <= 19).all() and (left >= 0).all() and (right <= 11).all()
+    areas = (bottom - top) * (right - left) / (19 * 11)
+    assert abs(float(areas.mean()) - 0.4) < 0.02
+    assert ((top == 0) & (left == 0)).any() and ((bottom == 19) & (right == 11)).any()
+
+
+@pytest.mark.parametrize("factor", [-0.5, -0.21, 0.0, 0.13, 0.5])
+def test_turned_hues_are_torchvisions(tall, factor):
+    ours = photometry.hue(tall, torch.full((23,), factor))
+    apart = (ours.int() - v2.functional.adjust_hue(tall, factor).int()).abs()
+    assert apart.max() <= 1 and (apart > 0).float().mean() < 0.01
+
+
+def test_colour_jitter_is_torchvisions_with_each_images_own_factors_and_order(tall):
+    strengths = (0.4, 0.3, 0.8, 0.2)
+    augment = Augmenter(
+        Augmentation(**NOTHING, colour_jitter=strengths), mean=[0.0] * 3, std=[1 / 255] * 3, num_classes=2
+    )
+    draws = augment.draw(23, generator())
+    ours, _ = augment(tall, torch.zeros(23, dtype=torch.int64), draws)
+    operations, levels = jitter_plan(augment._uniform(draws)["jitter"], strengths)
+    assert len({tuple(order) for order in operations.T.tolist()}) > 8
+    functions = [getattr(v2.functional, f"adjust_{name}") for name in ("brightness", "contrast", "saturation", "hue")]
+    for image, one, order, factors in zip(tall, ours, operations.T.tolist(), levels.T.tolist(), strict=True):
+        theirs = image
+        for operation, factor in zip(order, factors, strict=True):
+            theirs = functions[operation](theirs, factor)
+        assert (one - theirs).abs().max() <= 3  # a hue that rounds otherwise is stretched by what follows
+        assert ((one - theirs).abs() > 1).float().mean() < 0.01
+
+
+def test_jitter_of_one_strength_leaves_the_others_alone(tall):
+    augment = augmenter(crop_padding=0, flip=False, colour_jitter=(0.5, 0.0, 0.0, 0.0))
+    draws = augment.draw(23, generator())
+    levels = 0.5 + augment._uniform(draws)["jitter"][0]
+    expected = augment.normalise(photometry.brightness(tall, levels.float()))
+    assert torch.equal(augment(tall, torch.zeros(23, dtype=torch.int64), draws)[0], expected)
+
+
+def with_generator(image, generator):
+    return (image.int() + torch.randint(0, 9, image.shape, generator=generator)).clamp(max=255).byte()
+
+
+class GlobalNoise:
+    """Draws from all generators that there are."""
+
+    def __call__(self, image):
+        noise = torch.rand(()) + random.random() + np.random.rand()
+        return (image.float() * float(noise) / 3).byte()
+
+
+@pytest.mark.parametrize(
+    "transform", [with_generator, GlobalNoise(), v2.RandomRotation(30), v2.ElasticTransform(sigma=0.9)]
+)
+def test_a_transform_of_ones_own_is_drawn_for_each_image_alone(tall, transform):
+    hook = OwnTransform(transform, "mine")
+    states = torch.get_rng_state(), np.random.get_state()[1].copy()
+    together = hook(tall, range(100, 123))
+    assert (
+        torch.equal(torch.get_rng_state(), states[0]) and (np.random.get_state()[1] == states[1]).all()
+    )  # beartype draws from random
+    torch.rand(5), random.random()
+    for place in (0, 7, 22):
+        assert torch.equal(hook(tall[place : place + 1], [100 + place])[0], together[place])
+    assert not torch.equal(hook(tall, range(23)), together)
+
+
+@pytest.mark.parametrize(
+    ("transform", "says"),
+    [
+        (lambda image: image.float(), r"gives torch\.float32 \(3, 19, 11\) for an image of torch\.uint8"),
+        (lambda image: image[:, 1:], r"gives torch\.uint8 \(3, 18, 11\)"),
+        (lambda image: 1 // 0, "ZeroDivisionError"),
+    ],
+)
+def test_a_transform_that_gives_something_else_is_refused(tall, transform, says):
+    with pytest.raises(InputError, match=says):
+        OwnTransform(transform, "mine")(tall, range(23))
+
+
+def test_seeds_of_images_differ_and_stand_behind_all_other_draws(tall):
+    augment = augmenter(policy="randaugment")
+    seeds = []
+    augment.transform = OwnTransform(lambda image, generator: seeds.append(generator.initial_seed()) or image, "mine")
+    draws = augment.draw(23, generator())
+    augment(tall, torch.zeros(23, dtype=torch.int64), draws)
+    assert len(set(seeds)) == 23 and max(seeds) > 2**40
+    assert seeds == [int(a * 2**24) * 2**24 + int(b * 2**24) for a, b in draws[:, -2:].tolist()]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        *(("resized_crop", value) for value in ((0.0, 1.0), (0.5, 1.5), (0.9, 0.2))),
+        ("resized_crop_ratio", (0.0, 1.0)),
+        ("colour_jitter", (0.1, 0.1, 0.1, 0.6)),
+        ("colour_jitter", (-0.1, 0.0, 0.0, 0.0)),
+        ("transform", {"class_path": "x"}),
+    ],
+)
+def test_settings_out_of_range_are_refused_by_name(setting, value):
+    with pytest.raises(InputError, match=rf"augmentation\.{setting}"):
+        Augmentation(**{setting: Plain(value) if setting == "transform" else value})

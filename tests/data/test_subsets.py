@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from vit_vs_cnn.data.subsets import nested_order, nested_subsets, split_validation, subset_hash
+from vit_vs_cnn.data.subsets import hold_out_groups, nested_order, nested_subsets, split_validation, subset_hash
 from vit_vs_cnn.errors import InputError
 
 PRIMES = (2, 3, 5, 7, 11, 13, 17)
@@ -143,3 +143,24 @@ def test_sixty_thousand_labels_take_little_time():
     order = nested_subsets(labels, [60_000], seed=0)[60_000]
     split_validation(order, labels, 0.1)
     assert time.perf_counter() - start < 5
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.2, 0.5])
+def test_held_out_groups_are_whole_and_near_the_fraction_of_every_class(fraction):
+    generator = torch.Generator().manual_seed(7)
+    groups = torch.randint(0, 97, (1009,), generator=generator).unique(return_inverse=True)[1]
+    labels = torch.randint(0, 5, (1009,), generator=generator)
+    order = torch.randperm(int(groups.max()) + 1, generator=generator).tolist()
+    held = hold_out_groups(labels, groups, fraction, order)
+    assert not {*groups[held].tolist()} & {*groups[~held].tolist()}
+    shares = [float(held[labels == label].float().mean()) for label in range(5)]
+    assert max(abs(share - fraction) for share in shares) < 0.08
+
+
+def test_a_class_in_one_group_is_never_held_out_and_one_group_at_least_is():
+    labels, groups = torch.tensor([0, 0, 1, 1, 2, 2, 0, 1]), torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])
+    held = hold_out_groups(labels, groups, 0.05, [2, 0, 1, 3])
+    assert held.any() and not held[labels == 2].any()
+    assert not hold_out_groups(labels, groups, 0.0, [2, 0, 1, 3]).any()
+    every = hold_out_groups(labels, groups, 0.05, [2, 0, 1, 3], every_class=True)
+    assert {*labels[every].tolist()} == {0, 1}

@@ -20,6 +20,7 @@ def macs_of(experiment, shape):
     return {
         name: count_macs(build_network(one.model, num_classes=7, image_shape=shape, where=name), shape)
         for name, one in experiment.contenders.items()
+        if one.weights is None
     }
 
 

@@ -23,5 +23,6 @@ def cell(folder: str | os.PathLike[str], *, trust: bool = False) -> None:
     from vit_vs_cnn.workers.cell_run import attempt
 
     one = read_cell(Path(folder), trusted=True)
-    attempt(one, Pool(one.experiment.data, one.experiment.protocol.scored_on), console=Console(stderr=True))
+    pool = Pool(one.experiment.data, one.experiment.protocol.scored_on, trust=True, fingerprint=one.fingerprint)
+    attempt(one, pool, console=Console(stderr=True))
     raise_failures([one])

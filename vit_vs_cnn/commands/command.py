@@ -64,7 +64,7 @@ class Command:
     @cached_property
     def settings(self) -> dict[str, Setting]:
         """The options but for those of a config, by name."""
-        left_out = {"overrides", *(place.name for place in self.places)}
+        left_out = {"overrides", *(["data"] if self.configured else []), *(place.name for place in self.places)}
         own = {name: one for name, one in settings_of(self.function).items() if name not in left_out}
         return own | {one.name: one for one in self.besides}
 

@@ -17,7 +17,7 @@ from vit_vs_cnn.config import recipes
 from vit_vs_cnn.config.merging import merge, override, with_executor_named
 from vit_vs_cnn.config.schema import Budget, Contender, Data, Execution, Executor, Protocol, Tuning
 from vit_vs_cnn.config.trainer import decisive, read_trainer
-from vit_vs_cnn.data.options import Augmentation
+from vit_vs_cnn.data.options import Augmentation, decisive_augmentation
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.plain import Plain, check_plain, read_yaml, refuse_classes
 
@@ -41,6 +41,10 @@ __all__ = [
 
 # Where a config may name a class of the user's own.
 CLASSES_STAND = (
+    ("data", "source"),
+    ("data", "augmentation", "transform"),
+    ("contenders", "*", "augmentation", "transform"),
+    ("contenders", "*", "by_size", "*", "augmentation", "transform"),
     ("contenders", "*", "model"),
     ("contenders", "*", "by_size", "*", "model"),
     ("contenders", "*", "search", "model", "*"),
@@ -135,7 +139,7 @@ class Experiment:
         """
         values, recipe = self.to_dict(), self.recipe(contender, train_size)
         mine = _plain(recipe)
-        mine["augmentation"] = mine["augmentation"] or values["data"]["augmentation"]
+        mine["augmentation"] = decisive_augmentation(mine["augmentation"] or values["data"]["augmentation"])
         del mine["search"]  # how a recipe was found does not change what it gives
         del mine["starts_from"], mine["weights"]  # what matters is which weights those are
         _forget_defaults(mine, Contender(Plain(name="")))

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from vit_vs_cnn.data.options import Augmentation, CifarOptions, FolderOptions, ObjectsOptions
+from vit_vs_cnn.data.options import Augmentation, CifarOptions, FolderOptions, ObjectsOptions, OwnOptions, TableOptions
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.plain import Plain
+from vit_vs_cnn.plain import Plain, check_class
 from vit_vs_cnn.training.optimizers import Optimizer
 from vit_vs_cnn.training.schedules import Schedule
 
@@ -21,8 +21,9 @@ class Data:
     """Where the images come from, and what every contender does with them.
 
     Args:
-        source: objects (drawn from a seed, nothing to download), cifar10, cifar100, or folder (your images).
-        root: The folder of the data set or of your images; objects needs none.
+        source: objects (drawn), cifar10, cifar100, folder, table, or {class_path, init_args}; given stands for data= of
+            Python.
+        root: The folder of the data set or of your images, or your table; objects needs none.
         validation_fraction: Share of a training size that is set apart for validation; it counts into that size.
         augmentation: How training images are varied, for every contender that does not say otherwise.
         shuffle_labels: Train on labels in random order, for the sanity check of maps (inspect --shuffled); nothing
@@ -30,9 +31,11 @@ class Data:
         objects: Settings of the source objects.
         cifar: Settings of the sources cifar10 and cifar100.
         folder: Settings of the source folder.
+        table: Settings of the source table.
+        own: Settings of images that a class of your own or Python gives.
     """
 
-    source: Literal["objects", "cifar10", "cifar100", "folder"] = "objects"
+    source: Literal["objects", "cifar10", "cifar100", "folder", "table", "given"] | Plain = "objects"
     root: str = "data"
     validation_fraction: float = 0.1
     augmentation: Augmentation = field(default_factory=Augmentation)
@@ -40,8 +43,25 @@ class Data:
     objects: ObjectsOptions = field(default_factory=ObjectsOptions)
     cifar: CifarOptions = field(default_factory=CifarOptions)
     folder: FolderOptions = field(default_factory=FolderOptions)
+    table: TableOptions = field(default_factory=TableOptions)
+    own: OwnOptions = field(default_factory=OwnOptions)
+
+    @property
+    def kind(self) -> str:
+        """The source by name; own for a class of one's own."""
+        return self.source if isinstance(self.source, str) else "own"
+
+    @property
+    def whence(self) -> str:
+        """For a reader: which source, and where it is."""
+        if self.kind == "given":
+            return f"{self.own.description} given as data= ({self.own.fingerprint})"
+        return f"{self.source} in {self.root}" if isinstance(self.source, str) else self.source["class_path"]
 
     def __post_init__(self) -> None:
+        check_class(self.source, "source")
+        if self.kind == "given" and self.own.fingerprint is None:
+            raise InputError("source given is what train writes; in Python give the images: vc.train(config, data=...)")
         if not 0 <= self.validation_fraction < 1:
             raise InputError(f"validation_fraction {self.validation_fraction} must be at least 0 and below 1")
 

@@ -7,17 +7,20 @@ one transfer and carried out there without waiting for it. Each image has its ow
 """
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 
 import torch
-from jaxtyping import Float, Float32, Int64, UInt8
+from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
-from vit_vs_cnn.data.boxes import cutout_boxes, erasing_boxes, inside
-from vit_vs_cnn.data.geometry import shifted
+from vit_vs_cnn.data.boxes import cutout_boxes, erasing_boxes, inside, resized_crop_boxes
+from vit_vs_cnn.data.geometry import resized, shifted
 from vit_vs_cnn.data.images import Bytes
 from vit_vs_cnn.data.mixing import mixed_images, mixed_labels, mixing_plan
 from vit_vs_cnn.data.options import NUM_BINS, Augmentation
+from vit_vs_cnn.data.photometry import JITTER, jitter_plan
 from vit_vs_cnn.data.policy import OPERATIONS, PolicyTable, apply_round, sorted_moves, tabulated
+from vit_vs_cnn.data.transforms import OwnTransform
 from vit_vs_cnn.errors import InputError
 
 DRAWS = {
@@ -27,9 +30,13 @@ DRAWS = {
     "cutout": 2,  # row, column
     "mixing": 5,  # whether, mixup or CutMix, share, row, column
     "policy": 3,  # operation, strength, sign; again for each round
+    "resized_crop": 4,  # area, aspect ratio, row, column
+    "jitter": 5,  # brightness, contrast, saturation, hue, their order
+    "transform": 2,  # the upper and the lower 24 bits of a seed
 }
 """Columns of the matrix of uniform numbers. All but the policy's are drawn whether they are used or not, so that
-switching one augmentation on leaves the others' decisions as they were."""
+switching one augmentation on leaves the others' decisions as they were; more rounds of the policy change those that
+stand behind it."""
 
 Floats = Float32[Tensor, "batch channels rows cols"]
 #: Images, and labels as given, or soft ones where images are mixed.
@@ -39,22 +46,35 @@ Augmented = tuple[Floats, Int64[Tensor, "batch"] | Float32[Tensor, "batch classe
 class Augmenter:
     """Carries out an `Augmentation` on batches of bytes; gives normalised floats and targets.
 
-    Order: crop and flip, policy, ``(x / 255 - mean) / std``, erasing and cutout, mixing.
+    Order: crop and flip, policy, colour jitter, the user's own transform, ``(x / 255 - mean) / std``, erasing and
+    cutout, mixing.
 
     Arguments:
         mean: of each channel, in units where white is 1.
+        transform: what ``config.transform`` names.
 
     Raises:
         InputError: mean and std do not fit each other, or the policy is not defined for that many channels.
     """
 
-    def __init__(self, config: Augmentation, *, mean: Sequence[float], std: Sequence[float], num_classes: int) -> None:
+    def __init__(
+        self,
+        config: Augmentation,
+        *,
+        mean: Sequence[float],
+        std: Sequence[float],
+        num_classes: int,
+        transform: OwnTransform | None = None,
+    ) -> None:
         if len(mean) != len(std) or not mean or min(std) <= 0:
             raise InputError(f"mean = {list(mean)}, std = {list(std)}: one number per channel, every std above 0")
         if config.policy != "none" and len(mean) not in (1, 3):
             raise InputError(
                 f"augmentation.policy = {config.policy!r}: needs 1 or 3 channels, the images have {len(mean)}"
             )
+        if any(config.colour_jitter) and len(mean) not in (1, 3):
+            raise InputError(f"augmentation.colour_jitter: needs 1 or 3 channels, the images have {len(mean)}")
+        self.transform = transform
         self.config = config
         self.num_classes = num_classes
         self._mean = torch.tensor(mean, dtype=torch.float32)[:, None, None]
@@ -81,27 +101,22 @@ class Augmenter:
         """
         rows, cols = images.shape[-2:]
         plan, counts = self._plan(draws, (rows, cols))
+        jitter_counts = self._plan_jitter(draws, plan)
         plan = _sent(plan, images.device)
+        if "parts" in plan:
+            images = resized(images, plan["parts"])
         if "offsets" in plan:
             images = shifted(images, plan["offsets"].long(), plan["flips"][0] > 0)
         if counts:
             images = self._transformed(images, plan["moves"].long(), plan["entries"].long(), counts)
+        if jitter_counts:
+            images = self._jittered(images, plan["jitter_moves"].long(), plan["jitter_levels"], jitter_counts)
+        if self.transform is not None:
+            images = self.transform(images, _seeds(draws[:, -DRAWS["transform"] :]))
         values = self._covered(self.normalise(images), plan)
         if "mixing" not in plan:
             return values, labels
         return mixed_images(values, plan["mixing"]), mixed_labels(labels, plan["mixing"], self.num_classes)
-
-    def batch(
-        self,
-        images: UInt8[Tensor, "count channels rows cols"],
-        labels: Int64[Tensor, "count"],
-        indices: Int64[Tensor, "batch"],
-        draws: Float32[Tensor, "batch draws"],
-    ) -> Augmented:
-        """The same for the images at ``indices`` of a whole data set."""
-        indices = indices.to(images.device, non_blocking=True)
-        # Whole images first: copying them costs a tenth of one look-up of single pixels all over the data set.
-        return self(images.index_select(0, indices), labels.index_select(0, indices), draws)
 
     def normalise(self, images: Bytes) -> Floats:
         """``(x / 255 - mean) / std``, for evaluation and as the last step before covering and mixing."""
@@ -113,12 +128,13 @@ class Augmenter:
         self, draws: Float[Tensor, "batch draws"], grid_size: tuple[int, int]
     ) -> tuple[dict[str, Tensor], list[list[int]]]:
         """Parameters of every image, ``(any, batch)`` each, and how often each operation comes in each round."""
-        config, plan = self.config, {}
-        # float64: a float32 just below 1 times a count may round up to the count.
-        parts = draws.T.double().split([DRAWS[name] * (config.rounds if name == "policy" else 1) for name in DRAWS])
-        uniform = dict(zip(DRAWS, parts, strict=True))
-        if config.crop_padding or config.flip:
-            plan["offsets"] = (uniform["crop"] * (2 * config.crop_padding + 1)).floor_() - config.crop_padding
+        config, plan, uniform = self.config, {}, self._uniform(draws)
+        if config.resized_crop is not None:
+            ranges = (config.resized_crop, config.resized_crop_ratio)
+            plan["parts"] = resized_crop_boxes(uniform["resized_crop"], *ranges, grid_size)
+        padding = config.crop_padding if config.resized_crop is None else 0
+        if padding or config.flip:
+            plan["offsets"] = (uniform["crop"] * (2 * padding + 1)).floor_() - padding
             plan["flips"] = (uniform["flip"] < 0.5) & config.flip
         if config.erasing:
             plan["erasing"] = erasing_boxes(uniform["erasing"], config.erasing, grid_size)
@@ -131,6 +147,21 @@ class Augmenter:
             return plan, []
         plan["moves"], plan["entries"], counts = self._chosen(uniform["policy"])
         return plan, counts
+
+    def _uniform(self, draws: Float[Tensor, "batch draws"]) -> dict[str, Tensor]:
+        """The uniform numbers by what they are for."""
+        # float64: a float32 just below 1 times a count may round up to the count.
+        columns = [DRAWS[name] * (self.config.rounds if name == "policy" else 1) for name in DRAWS]
+        return dict(zip(DRAWS, draws.T.double().split(columns), strict=True))
+
+    def _plan_jitter(self, draws: Float[Tensor, "batch draws"], plan: dict[str, Tensor]) -> list[list[int]]:
+        """Add moves and levels of the colour jitter; gives how often each of its changes comes first to last."""
+        if not any(self.config.colour_jitter):
+            return []
+        operations, levels = jitter_plan(self._uniform(draws)["jitter"], self.config.colour_jitter)
+        order = torch.argsort(operations, dim=1, stable=True)
+        plan |= {"jitter_moves": sorted_moves(operations), "jitter_levels": levels.gather(1, order)}
+        return [torch.bincount(chosen, minlength=len(JITTER)).tolist() for chosen in operations]
 
     def _chosen(self, uniform: Tensor) -> tuple[Tensor, Tensor, list[list[int]]]:
         """Moves that sort the batch in each round, entries of the table in that order, images for each operation."""
@@ -150,6 +181,16 @@ class Augmenter:
             apply_round(images, entry, count, table)
         return images.index_select(0, moves[-1])
 
+    def _jittered(self, images: Tensor, moves: Tensor, levels: Tensor, counts: list[list[int]]) -> Tensor:
+        """The four changes of colour, each image in its own order. One of no strength does nothing."""
+        for move, level, count in zip(moves[:-1], levels, counts, strict=True):
+            images = images.index_select(0, move)
+            bounds = pairwise(accumulate(count, initial=0))
+            for change, strength, (first, last) in zip(JITTER, self.config.colour_jitter, bounds, strict=True):
+                if strength and first < last:
+                    images[first:last] = change(images[first:last], level[first:last])
+        return images.index_select(0, moves[-1])
+
     def _table(self, device: torch.device, grid_size: tuple[int, int]) -> PolicyTable:
         if (device, grid_size) not in self._tables:
             table = tabulated(self.config.policy, self._bins, grid_size)
@@ -162,6 +203,12 @@ class Augmenter:
             if name in plan:
                 values = values.mul_(1 - inside(plan[name], (values.shape[-2], values.shape[-1])))
         return values
+
+
+def _seeds(uniform: Float32[Tensor, "batch 2"]) -> list[int]:
+    """A seed of 48 bits for each image; a float32 in [0, 1) holds 24."""
+    upper, lower = (uniform.double() * 2**24).long().unbind(1)
+    return (upper * 2**24 + lower).tolist()
 
 
 def _sent(plan: dict[str, Tensor], device: torch.device) -> dict[str, Tensor]:

@@ -35,6 +35,36 @@ def erasing_boxes(draws: Float64[Tensor, "5 batch"], probability: float, grid_si
     return torch.stack([tops, tops + heights, lefts, lefts + widths])
 
 
+def resized_crop_boxes(
+    draws: Float64[Tensor, "4 batch"],
+    area: tuple[float, float],
+    ratio: tuple[float, float],
+    grid_size: tuple[int, int],
+) -> Tensor:
+    """Parts of images whose share of the area is uniform and whose ratio of width to height is log-uniform.
+
+    Reference: Szegedy et al., Going Deeper with Convolutions (2015), section 6, as torchvision's RandomResizedCrop.
+    Differs: a part that is higher or wider than the image is cut to it, where torchvision draws anew, ten times.
+
+    Arguments:
+        draws: area, aspect ratio, row and column.
+        area: least and most share of the image's.
+        ratio: least and most ratio of width to height.
+
+    Returns:
+        First row, row behind the last, first column, column behind the last of each part.
+    """
+    rows, cols = grid_size
+    areas = rows * cols * (area[0] + (area[1] - area[0]) * draws[0])
+    low, high = (math.log(end) for end in ratio)
+    ratios = torch.exp(low + (high - low) * draws[1])
+    heights = (areas / ratios).sqrt_().round_().clamp_(1, rows)
+    widths = (areas * ratios).sqrt_().round_().clamp_(1, cols)
+    tops = (draws[2] * (rows - heights + 1)).floor_()
+    lefts = (draws[3] * (cols - widths + 1)).floor_()
+    return torch.stack([tops, tops + heights, lefts, lefts + widths])
+
+
 def cutout_boxes(draws: Float64[Tensor, "2 batch"], side: int, grid_size: tuple[int, int]) -> Tensor:
     """Squares about a uniformly drawn pixel; what hangs over the border is cut off.
 

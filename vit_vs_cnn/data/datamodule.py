@@ -1,33 +1,46 @@
 """What a training run is given: images to train on and to watch it by."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import lightning
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
 from vit_vs_cnn.data.augmentation import Augmentation, Augmenter
-from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.data.images import Bytes, LabelledImages
 from vit_vs_cnn.data.loading import EvaluationBatches, TrainingBatches
+from vit_vs_cnn.data.transforms import OwnTransform
+
+#: Images that are counted together.
+_CHUNK = 1000
 
 
 def channel_statistics(
-    images: UInt8[Tensor, "count channels rows cols"],
+    images: UInt8[Tensor, "count channels rows cols"] | Iterable[Bytes],
 ) -> tuple[Float[Tensor, "channels"], Float[Tensor, "channels"]]:
     """Mean and standard deviation of each channel over all pixels, in units of 0..1.
 
     Taken over pixels, not averaged over per-image deviations: on CIFAR-10 that is (.2470, .2435, .2616), where the
     often-copied (.2023, .1994, .2010) is the mean of the images' own deviations. Exact: pixel values are counted, so
     nothing is summed in floating point. A constant channel gets deviation 1.
+
+    Arguments:
+        images: all at a time, or batch by batch.
     """
     levels = torch.arange(256, dtype=torch.float64) / 255
-    histograms = torch.stack([torch.bincount(c.flatten(), minlength=256) for c in images.unbind(1)])
+    batches = images.split(_CHUNK) if isinstance(images, Tensor) else images
+    histograms = sum(_histograms(batch) for batch in batches)
+    assert isinstance(histograms, Tensor), "there are images"
     shares = histograms.double() / histograms.sum(1, keepdim=True)
     mean = shares @ levels
     deviation = (shares * (levels - mean[:, None]) ** 2).sum(1).sqrt()
     return mean.float(), torch.where(deviation > 0, deviation, 1.0).float()
+
+
+def _histograms(images: Bytes) -> Int64[Tensor, "channels 256"]:
+    return torch.stack([torch.bincount(c.flatten(), minlength=256) for c in images.unbind(1)])
 
 
 class TrainingData(lightning.LightningDataModule):
@@ -46,6 +59,7 @@ class TrainingData(lightning.LightningDataModule):
         test: for ``test`` and ``predict`` of a Trainer of one's own.
         normalisation: mean and standard deviation of each channel, in units where white is 1, instead of those of the
             training images: those that pretrained weights came with.
+        transform: what ``augmentation.transform`` names.
     """
 
     def __init__(
@@ -61,6 +75,7 @@ class TrainingData(lightning.LightningDataModule):
         channels_last: bool = False,
         test: LabelledImages | None = None,
         normalisation: tuple[Sequence[float], Sequence[float]] | None = None,
+        transform: OwnTransform | None = None,
     ) -> None:
         super().__init__()
         self.training = training
@@ -70,11 +85,11 @@ class TrainingData(lightning.LightningDataModule):
         self.batches = steps * accumulate
         self.seed = seed
         self.channels_last = channels_last
-        if normalisation is None:
-            self.mean, self.std = (values.tolist() for values in channel_statistics(training.images))
-        else:
-            self.mean, self.std = (list(values) for values in normalisation)
-        self.augmenter = Augmenter(augmentation, mean=self.mean, std=self.std, num_classes=training.num_classes)
+        measured = channel_statistics(training.batches()) if normalisation is None else ()
+        self.mean, self.std = (list(values) for values in normalisation or (one.tolist() for one in measured))
+        self.augmenter = Augmenter(
+            augmentation, mean=self.mean, std=self.std, num_classes=training.num_classes, transform=transform
+        )
 
     def _place(self) -> dict[str, Any]:
         assert self.trainer is not None

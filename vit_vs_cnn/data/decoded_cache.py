@@ -2,12 +2,13 @@
 
 import hashlib
 import json
+import math
 import os
 import tempfile
 import warnings
-import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,13 @@ from rich.console import Console
 from rich.progress import track
 
 from vit_vs_cnn.data.decoding import PixelBudget, UnreadableImage, decode_image
-from vit_vs_cnn.data.folder_layout import Fault, FolderOptions, ImageFile
+from vit_vs_cnn.data.folder_layout import Fault, ImageFile
+from vit_vs_cnn.data.images import LARGE
+from vit_vs_cnn.data.mapped import cache_folder, checksum, mapped_images, release, written_images
+from vit_vs_cnn.data.options import FolderOptions, TableOptions, sides
 
 CACHE_FORMAT = 2
+PictureOptions = FolderOptions | TableOptions
 #: Pixels that may be decoded at a time: 200 MB for each copy that a reader makes of them. A larger image goes alone.
 PIXELS_IN_FLIGHT = 50_000_000
 
@@ -32,12 +37,11 @@ class DecodedCache:
     whole, so writers may meet; a damaged pair is made anew, and the pair of an earlier state is removed.
     """
 
-    def __init__(self, root: Path, split: str, files: list[ImageFile], options: FolderOptions) -> None:
+    def __init__(self, root: Path, split: str, files: list[ImageFile], options: PictureOptions) -> None:
         self.root = root
         self.files = files
         self.options = options
-        home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        self.folder = Path(options.cache or Path(home, "vit_vs_cnn"))
+        self.folder = cache_folder(options.cache)
         chosen = (options.image_size, options.resize, options.test_fraction, options.split_seed)
         self.place = _digest([CACHE_FORMAT, PIL.__version__, str(root.resolve()), split, *chosen])
         self.name = f"{self.place}-{_digest([self._state(file) for file in files])}"
@@ -51,36 +55,68 @@ class DecodedCache:
         return (*file, status.st_size, status.st_mtime_ns, os.access(path, os.R_OK))
 
     def load(self) -> tuple[np.ndarray, list[Fault]]:
-        """The images that can be read ``(count, 3, rows, cols)``, and why the others cannot."""
+        """The images that can be read ``(count, 3, rows, cols)``, and why the others cannot.
+
+        Many (``LARGE``) are decoded into the file and stay there, mapped into memory.
+        """
         try:
             return self._cached()
         except Exception:  # none there, or damaged in whatever way
-            images, failures = decode_all(self.root, self.files, self.options)
+            pass
+        is_large = math.prod(self._shape) > LARGE
+        if is_large:
+            with self._told():
+                return self._decoded_on_disk()
+        images, failures = decode_all(self.root, self.files, self.options)
+        if not is_large:
+            with self._told():
+                self._store(images, failures)
+        return images, failures
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """What cannot be written is told, and done without."""
         try:
-            self._store(images, failures)
+            yield
         except OSError as error:
             reason = error.strerror or error
-            warnings.warn(
-                f"{self.folder}: cannot keep decoded images there ({reason}); they are not cached", stacklevel=5
-            )
-        return images, failures
+            said = f"{self.folder}: cannot keep decoded images there ({reason}); they are not cached"
+            warnings.warn(said, stacklevel=7)
+
+    @property
+    def _shape(self) -> tuple[int, int, int, int]:
+        return (len(self.files), 3, *sides(self.options.image_size))
+
+    def _decoded_on_disk(self) -> tuple[np.ndarray, list[Fault]]:
+        """The rows of files that cannot be read are left over at the end of the file."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with written_images(self.folder / f"{self.name}.npy", self._shape) as rows:
+            images, failures = decode_all(self.root, self.files, self.options, rows)
+            self._write_index(images, failures)
+        self._remove_outdated()
+        return self._cached()
 
     def _cached(self) -> tuple[np.ndarray, list[Fault]]:
         index = json.loads((self.folder / f"{self.name}.json").read_text(encoding="utf-8"))
-        images = np.load(self.folder / f"{self.name}.npy", mmap_mode="c", allow_pickle=False)
-        size = self.options.image_size
-        expected = (len(self.files) - len(index["failures"]), 3, size, size)
-        if images.shape != expected or images.dtype != np.uint8 or zlib.crc32(images.data) != index["crc32"]:
+        images = mapped_images(self.folder / f"{self.name}.npy")
+        count = len(self.files) - len(index["failures"])
+        is_whole = len(images) in (count, len(self.files)) and images.shape[1:] == self._shape[1:]
+        if not is_whole or checksum(images[:count]) != index["crc32"]:
             raise ValueError("damaged")
-        return images, [Fault(*failure) for failure in index["failures"]]
+        return images[:count], [Fault(*failure) for failure in index["failures"]]
 
     def _store(self, images: np.ndarray, failures: list[Fault]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        outdated = [path for path in self.folder.glob(f"{self.place}-*") if path.stem != self.name]
-        index = json.dumps({"crc32": zlib.crc32(images.data), "failures": failures}).encode()
         self._replace(".npy", lambda file: np.save(file, images, allow_pickle=False))
+        self._write_index(images, failures)
+        self._remove_outdated()
+
+    def _write_index(self, images: np.ndarray, failures: list[Fault]) -> None:
+        index = json.dumps({"crc32": checksum(images), "failures": failures}).encode()
         self._replace(".json", lambda file: file.write(index))
-        for path in outdated:
+
+    def _remove_outdated(self) -> None:
+        for path in [path for path in self.folder.glob(f"{self.place}-*") if path.stem != self.name]:
             path.unlink(missing_ok=True)
 
     def _replace(self, suffix: str, write: Callable[[Any], Any]) -> None:
@@ -99,14 +135,20 @@ def _digest(parts: list[Any]) -> str:
     return hashlib.sha256(repr(parts).encode(errors="surrogateescape")).hexdigest()[:16]
 
 
-def decode_all(root: Path, files: list[ImageFile], options: FolderOptions) -> tuple[np.ndarray, list[Fault]]:
+def decode_all(
+    root: Path, files: list[ImageFile], options: PictureOptions, images: np.ndarray | None = None
+) -> tuple[np.ndarray, list[Fault]]:
     """Decode files in threads (Pillow lets others run meanwhile), as many at a time as ``PIXELS_IN_FLIGHT`` allows.
 
+    Arguments:
+        images: where they go; a new array if it is not given.
+
     Returns:
-        The images that can be read, ``(count, 3, image_size, image_size)``, and why the others cannot.
+        The images that can be read, ``(count, 3, rows, cols)``, and why the others cannot.
     """
     budget = PixelBudget(PIXELS_IN_FLIGHT)
-    images = np.empty((len(files), 3, options.image_size, options.image_size), np.uint8)
+    if images is None:
+        images = np.empty((len(files), 3, *sides(options.image_size)), np.uint8)
 
     def decode(index: int) -> Fault | None:
         name = files[index].name
@@ -116,13 +158,21 @@ def decode_all(root: Path, files: list[ImageFile], options: FolderOptions) -> tu
             return Fault(error.kind, name, error.reason)
         return None
 
-    console = Console(stderr=True)
+    console, at_once = Console(stderr=True), max(1, LARGE // max(1, images[:1].nbytes))
     with warnings.catch_warnings(), ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         warnings.simplefilter("ignore")  # Pillow's remarks on odd but readable files
         outcomes = pool.map(decode, range(len(files)))
         shown = track(
             outcomes, "Decoding images", len(files), console=console, transient=True, disable=not console.is_terminal
         )
-        faults = list(shown)
+        faults = []
+        for place, fault in enumerate(shown, start=1):
+            faults.append(fault)
+            if place % at_once == 0:
+                release(images)
     failures = [fault for fault in faults if fault is not None]
-    return (images[[fault is None for fault in faults]] if failures else images), failures
+    kept = [place for place, fault in enumerate(faults) if fault is None]
+    if failures:  # moved up one by one: in order, none is written over before it is moved
+        for place, row in enumerate(kept):
+            images[place] = images[row]
+    return images[: len(kept)], failures

@@ -1,4 +1,4 @@
-"""One image file, whatever its format, size and mode, as a square of bytes in RGB."""
+"""One image file, whatever its format, size and mode, as a rectangle of bytes in RGB."""
 
 import errno
 import stat
@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from vit_vs_cnn.data.options import Resize
+from vit_vs_cnn.data.options import Resize, sides
 from vit_vs_cnn.errors import InputError
 
 #: The only readers that Pillow is let use: others start programs (EPS) or are rare enough to be a mistake.
@@ -53,14 +53,14 @@ class UnreadableImage(InputError):
 
 
 def decode_image(
-    path: Path, image_size: int, resize: Resize = "crop", budget: PixelBudget | None = None
-) -> UInt8[np.ndarray, "3 {image_size} {image_size}"]:
-    """The image in a file, upright, on white where it is transparent, at ``(image_size, image_size)``.
+    path: Path, image_size: int | tuple[int, int], resize: Resize = "crop", budget: PixelBudget | None = None
+) -> UInt8[np.ndarray, "3 rows cols"]:
+    """The image in a file, upright, on white where it is transparent, at ``image_size``.
 
     Arguments:
         path: a file in one of ``FORMATS``; of an animation the first frame is taken.
-        image_size: rows and columns of the result, in pixels.
-        resize: ``crop`` keeps the proportions and the middle square, ``squash`` keeps the whole and not the
+        image_size: rows and columns of the result, in pixels; one number for a square.
+        resize: ``crop`` keeps the proportions and the middle, ``squash`` keeps the whole and not the
             proportions, ``pad`` keeps both and adds black bars.
         budget: of the pixels that are decoded at a time, shared with other threads; None: not bounded.
 
@@ -73,7 +73,8 @@ def decode_image(
             raise UnreadableImage(path, "special file", "a folder, pipe, socket or device, and no file")
         with Image.open(path, formats=FORMATS) as file:
             original = file.width * file.height
-            file.draft(None, (2 * image_size, 2 * image_size))  # JPEG: decode no more than is needed
+            rows, cols = sides(image_size)
+            file.draft(None, (2 * cols, 2 * rows))  # JPEG: decode no more than is needed
             is_progressive = "progressive" in file.info  # then its reader keeps every coefficient
             pixels = original if is_progressive else file.width * file.height
             with (budget or PixelBudget(pixels)).holding(pixels):
@@ -85,11 +86,24 @@ def decode_image(
 
 
 def fit_image(
-    image: Image.Image, image_size: int, resize: Resize = "crop"
-) -> UInt8[np.ndarray, "3 {image_size} {image_size}"]:
+    image: Image.Image, image_size: int | tuple[int, int], resize: Resize = "crop"
+) -> UInt8[np.ndarray, "3 rows cols"]:
     """An opened image as ``decode_image`` gives it; it is turned upright in place."""
-    square = _resized(_on_white(_eight_bit(_upright(image))), image_size, resize)
-    return np.array(np.asarray(square).transpose(2, 0, 1), order="C")
+    return _bytes(_resized(rgb_image(image), sides(image_size), resize))
+
+
+def whole_image(image: Image.Image) -> UInt8[np.ndarray, "3 rows cols"]:
+    """An opened image at its own size, otherwise as ``decode_image`` gives it; it is turned upright in place."""
+    return _bytes(rgb_image(image))
+
+
+def rgb_image(image: Image.Image) -> Image.Image:
+    """An opened image upright, in RGB, on white where it is transparent."""
+    return _on_white(_eight_bit(_upright(image)))
+
+
+def _bytes(image: Image.Image) -> np.ndarray:
+    return np.array(np.asarray(image).transpose(2, 0, 1), order="C")
 
 
 def _kind_and_reason(path: Path, error: Exception) -> tuple[str, str]:
@@ -166,20 +180,21 @@ def _on_white(image: Image.Image) -> Image.Image:
     return result
 
 
-def _resized(image: Image.Image, size: int, resize: str) -> Image.Image:
-    width, height = image.size
+def _resized(image: Image.Image, grid_size: tuple[int, int], resize: str) -> Image.Image:
+    (width, height), (rows, cols) = image.size, grid_size
     if resize == "squash":
-        return _scaled(image, (size, size))
+        return _scaled(image, (cols, rows))
     if resize == "crop":
-        side = min(width, height)
-        left, top = (width - side) / 2, (height - side) / 2
-        return _scaled(image, (size, size), (left, top, left + side, top + side))
+        is_tall = width * rows <= height * cols  # for that size: its width decides
+        inner_width, inner_height = (width, width * rows / cols) if is_tall else (height * cols / rows, height)
+        left, top = (width - inner_width) / 2, (height - inner_height) / 2
+        return _scaled(image, (cols, rows), (left, top, left + inner_width, top + inner_height))
     if resize == "pad":
-        scale = size / max(width, height)
+        scale = min(cols / width, rows / height)
         inner = (max(1, round(scale * width)), max(1, round(scale * height)))
-        square = Image.new("RGB", (size, size))
-        square.paste(_scaled(image, inner), ((size - inner[0]) // 2, (size - inner[1]) // 2))
-        return square
+        padded = Image.new("RGB", (cols, rows))
+        padded.paste(_scaled(image, inner), ((cols - inner[0]) // 2, (rows - inner[1]) // 2))
+        return padded
     raise InputError(f"resize: {resize!r} is not known; it must be one of crop, squash, pad")
 
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import torch
 
-from vit_vs_cnn.data.decoded_cache import DecodedCache
+from vit_vs_cnn.data.decoded_cache import DecodedCache, PictureOptions
 from vit_vs_cnn.data.folder_layout import (
     Fault,
-    FolderOptions,
     ImageFile,
     Layout,
     count_by_class,
@@ -23,6 +22,8 @@ from vit_vs_cnn.data.folder_layout import (
     write_faults,
 )
 from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.data.mapped import MappedImages
+from vit_vs_cnn.data.options import FolderOptions
 from vit_vs_cnn.errors import InputError
 
 
@@ -38,7 +39,10 @@ class FolderSource:
             all splits, is found before it is raised, and listed in a CSV file beside the cache, which the line names.
     """
 
-    def __init__(self, root: Path | str, options: FolderOptions | None = None) -> None:
+    #: What it is called in a config, and the block of its options.
+    kind = "folder"
+
+    def __init__(self, root: Path | str, options: PictureOptions | None = None) -> None:
         self.root = Path(root)
         self.options = options or FolderOptions()
         self._skipped: dict[str, Any] = {}
@@ -46,6 +50,7 @@ class FolderSource:
     @cached_property
     def layout(self) -> Layout:
         """Found once, so that files that come later cannot move images from one split to another."""
+        assert isinstance(self.options, FolderOptions)
         return find_layout(self.root, self.options)
 
     def train(self) -> LabelledImages:
@@ -64,11 +69,12 @@ class FolderSource:
         """What was read, for the record: layout, files of each class in each split, and, where files were left out, how
         many of each kind, and where they are listed."""
         return {
-            "source": "folder",
+            "source": self.kind,
             "root": str(self.root.resolve()),
             "layout": self.layout.kind,
             "counts": self.layout.counts(),
             "skipped": dict(self._skipped),
+            **({} if self.layout.groups is None else {"groups": len(set(self.layout.groups.values()))}),
         }
 
     def readable(self, split: str) -> tuple[LabelledImages, list[Fault]]:
@@ -77,7 +83,9 @@ class FolderSource:
         kept = self._kept(split, failures)
         labels = torch.tensor([file.label for file in kept], dtype=torch.int64)
         names = [file.name for file in kept]
-        return LabelledImages(torch.from_numpy(images), labels, self.layout.class_names, names), failures
+        groups = None if self.layout.groups is None else [self.layout.groups[name] for name in names]
+        read = MappedImages(images, labels, self.layout.class_names, names, groups)
+        return read, failures
 
     def faults(self, failures: Mapping[str, list[Fault]]) -> list[Fault]:
         """All that cannot be used, given what of each split cannot be read: files, links, whole classes."""
@@ -104,7 +112,7 @@ class FolderSource:
         found = f"{self.root}: not everything can be used: {describe(faults)}; {place}"
         if not self.options.skip_unreadable:
             raise InputError(
-                f"{found}; mend or remove these, or leave files out with --data.folder.skip_unreadable true"
+                f"{found}; mend or remove these, or leave files out with --data.{self.kind}.skip_unreadable true"
             )
         if any(fault.is_fatal for fault in faults):
             raise InputError(

@@ -2,18 +2,22 @@
 
 import csv
 import hashlib
+import itertools
 import os
+import re
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from vit_vs_cnn.data.decoding import SUFFIXES
-from vit_vs_cnn.data.options import FolderOptions
+from vit_vs_cnn.data.options import FolderOptions, OwnOptions, TableOptions
+from vit_vs_cnn.data.subsets import hold_out_groups
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import written_whole
 
@@ -82,7 +86,8 @@ class ImageFile(NamedTuple):
 class Layout(NamedTuple):
     """The classes of a folder, and the files of each split (``validation`` only where the user set it apart).
 
-    ``others`` are the files that are passed over: no images by their names, or in the folder of no class.
+    ``others`` are the files that are passed over: no images by their names, or in the folder of no class. ``groups``
+    has the group of each file by its name, where there are groups.
     """
 
     kind: str
@@ -90,6 +95,7 @@ class Layout(NamedTuple):
     splits: dict[str, list[ImageFile]]
     faults: list[Fault]
     others: list[str]
+    groups: dict[str, str] | None = None
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Files of each class in each split."""
@@ -119,14 +125,16 @@ def find_layout(root: Path, options: FolderOptions) -> Layout:
     """The classes and splits of a folder, found from names alone.
 
     Each class gives ``test_fraction`` of its images to the test (at least one), if there is no ``test/``: those whose
-    paths come first in the order of SHA-256(seed, path), so that a file added later moves at most few others.
+    paths come first in the order of SHA-256(seed, path), so that a file added later moves at most few others. Where
+    files have groups, whole groups are given, in the order of SHA-256(seed, group) (``hold_out_groups``).
 
     Returns:
         The layout. Its ``faults`` are links that would mix classes, folders that cannot be listed, classes with too few
         images, those that only validation or test has, and those that the test lacks.
 
     Raises:
-        InputError: if there is no such folder, or it has fewer than two classes.
+        InputError: if there is no such folder, it has fewer than two classes, a file has no group, or one has files in
+            two splits.
     """
     folders = _split_folders(root)
     search = Search(root)
@@ -148,10 +156,64 @@ def find_layout(root: Path, options: FolderOptions) -> Layout:
         ]
         for split, classes in found.items()
     }
-    if "test" not in splits:
-        splits |= _stratified_split(splits["train"], len(class_names), options, spare=1 + ("validation" not in splits))
+    groups = None if options.group is None else _groups_by_name(root, splits, options.group)
+    splits, more = with_test(splits, class_names, options, groups)
     kind = "class folders" if folders["train"] == root else "split folders"
-    return Layout(kind, class_names, splits, faults, sorted(others))
+    return Layout(kind, class_names, splits, [*faults, *more], sorted(others), groups)
+
+
+def _groups_by_name(root: Path, splits: dict[str, list[ImageFile]], pattern: str) -> dict[str, str]:
+    groups = {}
+    for file in (file for files in splits.values() for file in files):
+        found = re.search(pattern, Path(file.name).name)
+        if found is None:
+            raise InputError(f"{root / file.name}: data.folder.group {pattern!r} finds no group in its name")
+        groups[file.name] = found[1] if found.re.groups and found[1] is not None else found[0]
+    check_groups(root, {split: {groups[file.name] for file in files} for split, files in splits.items()})
+    return groups
+
+
+def check_groups(where: Path | str, groups: Mapping[str, Set[str]]) -> None:
+    """See that no group stands on two sides. Raises InputError: one does, the first by name."""
+    for (one, mine), (other, theirs) in itertools.combinations(groups.items(), 2):
+        if both := mine & theirs:
+            raise InputError(
+                f"{where}: the group {min(both)!r} has images in {one} and in {other}"
+                f"{f', as {len(both) - 1:,} others have' if len(both) > 1 else ''}; a group must stand on one side"
+            )
+
+
+def with_test(
+    splits: dict[str, list[ImageFile]],
+    class_names: tuple[str, ...],
+    options: FolderOptions | TableOptions | OwnOptions,
+    groups: Mapping[str, str] | None,
+) -> tuple[dict[str, list[ImageFile]], list[Fault]]:
+    """The splits with a test set split off if they have none, and the classes of which no group could be."""
+    if "test" in splits:
+        return splits, []
+    spare = 1 + ("validation" not in splits)
+    if groups is None:
+        return splits | _stratified_split(splits["train"], len(class_names), options, spare), []
+    files = splits["train"]
+    numbered = {name: number for number, name in enumerate(sorted({groups[file.name] for file in files}))}
+    held = hold_out_groups(
+        torch.tensor([file.label for file in files], dtype=torch.int64),
+        torch.tensor([numbered[groups[file.name]] for file in files], dtype=torch.int64),
+        options.test_fraction,
+        [numbered[name] for name in sorted(numbered, key=lambda name: _rank(options.split_seed, name))],
+        every_class=True,
+    ).tolist()
+    kept = [file for file, is_held in zip(files, held, strict=True) if not is_held]
+    test = [file for file, is_held in zip(files, held, strict=True) if is_held]
+    lost = [name for name, count in count_by_class(test, class_names).items() if not count]
+    reason = "has no two groups that can be parted, and needs at least 2, to train on and to test"
+    faults = [Fault("class with too few images", name, f"class {name!r} {reason}") for name in lost]
+    return splits | {"train": kept, "test": test}, faults
+
+
+def _rank(seed: int, name: str) -> bytes:
+    return hashlib.sha256(os.fsencode(f"{seed}/{name}")).digest()
 
 
 def _split_folders(root: Path) -> dict[str, Path]:
@@ -298,7 +360,7 @@ def _faults_of_classes(
 
 
 def _stratified_split(
-    files: list[ImageFile], num_classes: int, options: FolderOptions, spare: int
+    files: list[ImageFile], num_classes: int, options: FolderOptions | TableOptions | OwnOptions, spare: int
 ) -> dict[str, list[ImageFile]]:
     """``files`` parted in train and test; each class keeps at least ``spare`` images to train on."""
     by_class: list[list[ImageFile]] = [[] for _ in range(num_classes)]
@@ -306,6 +368,6 @@ def _stratified_split(
         by_class[file.label].append(file)
     test: set[ImageFile] = set()
     for own in by_class:
-        own.sort(key=lambda file: hashlib.sha256(os.fsencode(f"{options.split_seed}/{file.name}")).digest())
+        own.sort(key=lambda file: _rank(options.split_seed, file.name))
         test.update(own[: max(0, min(max(1, round(options.test_fraction * len(own))), len(own) - spare))])
     return {"train": [file for file in files if file not in test], "test": [file for file in files if file in test]}

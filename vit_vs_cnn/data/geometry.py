@@ -7,7 +7,7 @@ are black. Coordinates are integers (affine coefficients in units of 2^-16), so 
 import math
 
 import torch
-from jaxtyping import Bool, Int32, Int64
+from jaxtyping import Bool, Float32, Int32, Int64
 from torch import Tensor
 
 from vit_vs_cnn.data.images import Bytes
@@ -30,6 +30,41 @@ def shifted(images: Bytes, offsets: Int64[Tensor, "2 batch"], flips: Bool[Tensor
     cols = torch.arange(num_cols, device=images.device).repeat(len(images), 1)
     cols = torch.where(flips[:, None], num_cols - 1 - cols, cols) + offsets[1][:, None]
     return _looked_up(images, rows[:, :, None], cols[:, None, :])
+
+
+def resized(images: Bytes, boxes: Float32[Tensor, "4 batch"]) -> Bytes:
+    """A part of each image brought to the size of the image, bilinearly: first along rows, then along columns.
+
+    ``out[r, c] = image[top + (r + 1/2) h / R - 1/2, left + (c + 1/2) w / C - 1/2]`` for a part of ``h x w`` pixels of
+    an image of ``R x C``, kept within the part, and rounded. What ``torchvision.transforms.v2.functional.resized_crop``
+    gives, to within a rounding: its filter against aliasing does nothing where images are enlarged.
+
+    Arguments:
+        boxes: first row, row behind the last, first column, column behind the last.
+    """
+    batch, channels, num_rows, num_cols = images.shape
+    above, below, rows = _between(boxes[0], boxes[1], num_rows)
+    left, right, cols = _between(boxes[2], boxes[3], num_cols)
+
+    def of_rows(places: Tensor) -> Tensor:
+        return images.gather(2, places[:, None, :, None].expand(batch, channels, num_rows, num_cols)).float()
+
+    lines = torch.lerp(of_rows(above), of_rows(below), rows[:, None, :, None])
+
+    def of_cols(places: Tensor) -> Tensor:
+        return lines.gather(3, places[:, None, None, :].expand(batch, channels, num_rows, num_cols))
+
+    return torch.lerp(of_cols(left), of_cols(right), cols[:, None, None, :]).round_().byte()
+
+
+def _between(first: Tensor, end: Tensor, side: int) -> tuple[Tensor, Tensor, Tensor]:
+    """For each of ``side`` places the two that it lies between, and how far it is on the way to the second."""
+    length = (end - first)[:, None]
+    centres = (torch.arange(side, device=first.device) + 0.5) * (length / side) - 0.5
+    centres = torch.minimum(centres.clamp_(min=0), length - 1)
+    lower = centres.floor()
+    upper = torch.minimum(lower + 1, length - 1)
+    return (first[:, None] + lower).long(), (first[:, None] + upper).long(), centres - lower
 
 
 def affine(images: Bytes, coefficients: Int32[Tensor, "batch 6"]) -> Bytes:

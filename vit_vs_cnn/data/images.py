@@ -1,8 +1,9 @@
-"""A set of labelled images, held in memory as bytes."""
+"""A set of labelled images as bytes: in memory, or in a file that is mapped into it."""
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -11,6 +12,10 @@ from jaxtyping import Bool, Int64, UInt8, UInt64
 from torch import Tensor
 
 Bytes = UInt8[Tensor, "batch channels rows cols"]
+#: Bytes of pixels from which on a part of a set is not copied, but gathered from the whole batch by batch.
+LARGE = 2**28
+#: Images that are looked at together where all of them are.
+_CHUNK = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +28,7 @@ class LabelledImages:
         class_names: the name of each class, in the order of the indices.
         sample_ids: a name for each image that stays the same from run to run (a path, or a number in the source).
         masks: where the object is, ``(count, rows, cols)``, for sources that know it.
+        groups: the name of what each image is of (a patient, a camera), where that must not be split; None if nothing.
     """
 
     images: UInt8[Tensor, "count channels rows cols"]
@@ -30,6 +36,7 @@ class LabelledImages:
     class_names: tuple[str, ...]
     sample_ids: Sequence[str]
     masks: Bool[Tensor, "count rows cols"] | None = None
+    groups: Sequence[str] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -44,33 +51,125 @@ class LabelledImages:
         channels, rows, cols = self.images.shape[1:]
         return channels, rows, cols
 
+    @property
+    def is_large(self) -> bool:
+        """Whether its pixels take more than ``LARGE`` bytes."""
+        return len(self) * math.prod(self.image_shape) > LARGE
+
+    def take(self, indices: Int64[Tensor, "chosen"]) -> UInt8[Tensor, "chosen channels rows cols"]:
+        """The pixels of some images, copied."""
+        return self.images.index_select(0, indices)
+
+    def batches(self, size: int = _CHUNK) -> Iterator[Bytes]:
+        """The pixels of all images, some at a time."""
+        yield from self.images.split(size)
+
     def subset(self, indices: Int64[Tensor, "chosen"]) -> "LabelledImages":
-        """The images at ``indices``, in that order."""
-        ids = [str(self.sample_ids[i]) for i in indices.tolist()]
-        masks = None if self.masks is None else self.masks[indices]
-        return LabelledImages(self.images[indices], self.labels[indices], self.class_names, ids, masks)
+        """The images at ``indices``, in that order. Pixels are copied, unless there are many (``LARGE``)."""
+        places = indices.tolist()
+        parts = {
+            "labels": self.labels[indices],
+            "class_names": self.class_names,
+            "sample_ids": [str(self.sample_ids[i]) for i in places],
+            "masks": None if self.masks is None else self.masks[indices],
+            "groups": None if self.groups is None else [self.groups[i] for i in places],
+        }
+        if len(indices) * math.prod(self.image_shape) > LARGE:
+            return Gathered((self,), indices, **parts)
+        return LabelledImages(self.take(indices), **parts)
+
+    def relabelled(self, labels: Int64[Tensor, "count"]) -> "LabelledImages":
+        """The same images with other labels."""
+        return replace(self, labels=labels)
 
     def fingerprint(self) -> str:
         """SHA-256 (first 16 hex digits) of shape, pixels, labels and class names: two sets that differ, differ here."""
-        digest = hashlib.sha256(repr((tuple(self.images.shape), self.class_names)).encode())
-        digest.update(self.images.contiguous().numpy().data)
+        shape = (len(self), *self.image_shape)
+        digest = hashlib.sha256(repr((shape, self.class_names)).encode())
+        for pixels in self.batches():
+            digest.update(pixels.contiguous().numpy().data)
         digest.update(self.labels.contiguous().numpy().data)
         return digest.hexdigest()[:16]
 
     def hashes(self) -> UInt64[np.ndarray, "count"]:
         """8 bytes for each image: BLAKE2b of its pixels, whatever its name. 100,000 of CIFAR take a second."""
-        pixels = self.images.contiguous().numpy()
-        digests = b"".join(hashlib.blake2b(image.data, digest_size=8).digest() for image in pixels)
+        parts = (part.contiguous().numpy() for part in self.batches())
+        digests = b"".join(hashlib.blake2b(image.data, digest_size=8).digest() for part in parts for image in part)
         return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
 
 
+class Gathered(LabelledImages):
+    """Images of larger sets, whose pixels stay where they are until they are asked for.
+
+    ``images`` copies all of them; ``take`` and ``batches`` do not.
+
+    Arguments:
+        wholes: the sets, of images of one shape.
+        places: where the images are, counted through the sets one after the other.
+    """
+
+    def __init__(  # noqa: PLR0917
+        self,
+        wholes: tuple[LabelledImages, ...],
+        places: Int64[Tensor, "count"],
+        labels: Int64[Tensor, "count"],
+        class_names: tuple[str, ...],
+        sample_ids: Sequence[str],
+        masks: Bool[Tensor, "count rows cols"] | None = None,
+        groups: Sequence[str] | None = None,
+    ) -> None:
+        given = {"labels": labels, "class_names": class_names, "sample_ids": sample_ids}
+        for name, value in {**given, "masks": masks, "groups": groups, "wholes": wholes, "places": places}.items():
+            object.__setattr__(self, name, value)  # its base is frozen
+
+    wholes: tuple[LabelledImages, ...]
+    places: Int64[Tensor, "count"]
+
+    @property
+    def images(self) -> UInt8[Tensor, "count channels rows cols"]:  # type: ignore[override]
+        return self.take(torch.arange(len(self)))
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        return self.wholes[0].image_shape
+
+    def take(self, indices: Int64[Tensor, "chosen"]) -> UInt8[Tensor, "chosen channels rows cols"]:
+        places = self.places[indices]
+        if len(self.wholes) == 1:
+            return self.wholes[0].take(places)
+        taken = torch.empty((len(places), *self.image_shape), dtype=torch.uint8)
+        first = 0
+        for whole in self.wholes:
+            here = (places >= first) & (places < first + len(whole))
+            taken[here] = whole.take(places[here] - first)
+            first += len(whole)
+        return taken
+
+    def batches(self, size: int = _CHUNK) -> Iterator[Bytes]:
+        yield from (self.take(places) for places in torch.arange(len(self)).split(size))
+
+    def relabelled(self, labels: Int64[Tensor, "count"]) -> LabelledImages:
+        return Gathered(self.wholes, self.places, labels, self.class_names, self.sample_ids, self.masks, self.groups)
+
+
 def concatenate(first: LabelledImages, second: LabelledImages) -> LabelledImages:
-    """One set after the other; masks are kept where both have them."""
-    masks = None
+    """One set after the other, large ones without a copy; masks and groups are kept where both have them."""
+    masks, groups = None, None
     if first.masks is not None and second.masks is not None:
         masks = torch.cat([first.masks, second.masks])
-    images, labels = torch.cat([first.images, second.images]), torch.cat([first.labels, second.labels])
-    return LabelledImages(images, labels, first.class_names, [*first.sample_ids, *second.sample_ids], masks)
+    if first.groups is not None and second.groups is not None:
+        groups = [*first.groups, *second.groups]
+    rest = (torch.cat([first.labels, second.labels]), first.class_names, [*first.sample_ids, *second.sample_ids])
+    if first.is_large or second.is_large:
+        return Gathered((first, second), torch.arange(len(first) + len(second)), *rest, masks, groups)
+    return LabelledImages(torch.cat([first.images, second.images]), *rest, masks, groups)
+
+
+def pool_fingerprint(images: LabelledImages) -> str:
+    """Of images that subsets are drawn from: their fingerprint, and that of their groups where there are any."""
+    if images.groups is None:
+        return images.fingerprint()
+    return hashlib.sha256(f"{images.fingerprint()} {list(images.groups)}".encode()).hexdigest()[:16]
 
 
 @runtime_checkable

@@ -1,4 +1,4 @@
-"""Batches cut from images in memory, on the device that trains."""
+"""Batches cut from images in memory or in a mapped file, on the device that trains."""
 
 import math
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ class TrainingBatches:
     many devices share them.
 
     Arguments:
-        data: what to draw from; moved to ``device`` once.
+        data: what to draw from; moved to ``device`` once, if they fit there, and batch by batch otherwise.
         batch_size: images of one step over all processes together.
         seed: of the order and of the augmentation.
         rank: this process, of ``world_size``.
@@ -47,7 +47,7 @@ class TrainingBatches:
     ) -> None:
         if batch_size % world_size:
             raise ValueError(f"batch_size {batch_size} must be a multiple of the {world_size} processes that share it")
-        self.images = data.images.to(device)
+        self.data = _moved(data, torch.device(device))
         self.labels = data.labels.to(device)
         self.augmenter = augmenter
         self.length = length
@@ -90,7 +90,10 @@ class TrainingBatches:
         """Images (normalised floats) and targets of the batch at ``position``."""
         generator = torch.Generator().manual_seed(derive_seed(self.seed, "augment", position, self._rank))
         draws = self.augmenter.draw(self._local_size, generator)
-        images, targets = self.augmenter.batch(self.images, self.labels, self.indices(position), draws)
+        places = self.indices(position)
+        here = places.to(self.labels.device, non_blocking=True)
+        images = self.data.take(here if self.data.labels.device == here.device else places).to(here.device)
+        images, targets = self.augmenter(images, self.labels.index_select(0, here), draws)
         return images.contiguous(memory_format=self._layout), targets
 
     def _order(self, epoch: int) -> Int64[Tensor, "images"]:
@@ -113,8 +116,9 @@ class EvaluationBatches:
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        self.images = data.images[rank::world_size].to(device)
-        self.labels = data.labels[rank::world_size].to(device)
+        mine = data if world_size == 1 else data.subset(torch.arange(rank, len(data), world_size))
+        self.data = _moved(mine, torch.device(device))
+        self.labels = mine.labels.to(device)
         self.augmenter = augmenter
         self.batch_size = batch_size
 
@@ -122,5 +126,20 @@ class EvaluationBatches:
         return math.ceil(len(self.labels) / self.batch_size)
 
     def __iter__(self) -> Iterator[Batch]:
-        for images, labels in zip(self.images.split(self.batch_size), self.labels.split(self.batch_size), strict=True):
-            yield self.augmenter.normalise(images), labels
+        for images, labels in zip(self.data.batches(self.batch_size), self.labels.split(self.batch_size), strict=True):
+            yield self.augmenter.normalise(images.to(labels.device)), labels
+
+
+def _moved(data: LabelledImages, device: torch.device) -> LabelledImages:
+    """The images on the device; as they are where that is the CPU, or where they would fill more than half of what is
+    free of it."""
+    if device.type == "cpu":
+        return data
+    if device.type == "cuda" and len(data) * math.prod(data.image_shape) > torch.cuda.mem_get_info(device)[0] // 2:
+        return data
+    images = torch.empty((len(data), *data.image_shape), dtype=torch.uint8, device=device)
+    first = 0
+    for batch in data.batches():
+        images[first : first + len(batch)] = batch
+        first += len(batch)
+    return LabelledImages(images, data.labels.to(device), data.class_names, data.sample_ids)

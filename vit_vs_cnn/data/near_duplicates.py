@@ -1,6 +1,6 @@
 """Test images that lie among the training images, too: the same picture, perhaps re-encoded, shifted or mirrored."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -90,19 +90,24 @@ def near_duplicates(test: Images, train: Images) -> Duplicates:
     return _unique(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
 
-def duplicates_within(images: Images, tell: Callable[[str], None] = lambda text: None) -> Duplicates:
+def shrunk(batches: Iterable[Images]) -> Images:
+    """Images brought to 32 x 32 bytes."""
+    return torch.cat([_planes(part).round().to(torch.uint8) for part in batches])
+
+
+def duplicates_within(batches: Iterable[Images], tell: Callable[[str], None] = lambda text: None) -> Duplicates:
     """Every pair of images of one set that show the same picture, as ``near_duplicates`` finds them, once.
 
     Images are brought to 32 x 32 bytes first, as each is looked at in many pairs.
 
     Arguments:
-        images: of one size.
+        batches: the images, of one size, some at a time.
         tell: is told how many pairs have been compared.
 
     Returns:
         The pairs, the earlier image as ``test`` and the later one as ``train``.
     """
-    images = torch.cat([_planes(part).round().to(torch.uint8) for part in images.split(_CHUNK)])
+    images = shrunk(batches)
     upright, count, found = _grey(images), len(images), []
     hashes = _hashes(upright)
     for shown in (images, images.flip(-1)):

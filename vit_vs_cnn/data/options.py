@@ -1,12 +1,15 @@
 """The settings of the sources and of the augmentation, by themselves: reading a config takes no PyTorch."""
 
 import math
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from vit_vs_cnn.data.download import check_url
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.plain import Plain, check_class
 
 Resize = Literal["crop", "squash", "pad"]
 Split = Literal["train", "test"]
@@ -35,6 +38,14 @@ class Augmentation:
         mixup: alpha of mixup's Beta(alpha, alpha); 0 = none.
         cutmix: alpha of CutMix's Beta(alpha, alpha); 0 = none. With mixup and cutmix, each image takes one of them.
         mix_probability: probability that an image is mixed at all.
+        resized_crop: [least, most] share of the image's area that is cut out at random and brought back to its size, as
+            torchvision's RandomResizedCrop does; [0.08, 1] is usual, null = none. It takes the place of crop_padding.
+        resized_crop_ratio: [least, most] ratio of width to height of that part.
+        colour_jitter: strengths of [brightness, contrast, saturation, hue], as of torchvision's ColorJitter: factors
+            from 1 - strength to 1 + strength, and a turn of the hue by up to 0.5; in a random order.
+        transform: {class_path, init_args} of a transform of your own: bytes (channels, rows, cols) to such bytes, with
+            random numbers from its argument generator if it has one, or from the global ones. It comes behind all that
+            changes bytes; it is named in a result by its class_path and init_args, not by its code.
     """
 
     crop_padding: int = 4
@@ -47,6 +58,10 @@ class Augmentation:
     mixup: float = 0.0
     cutmix: float = 0.0
     mix_probability: float = 1.0
+    resized_crop: tuple[float, float] | None = None
+    resized_crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    colour_jitter: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+    transform: Plain | None = None
 
     def __post_init__(self) -> None:
         if self.policy not in get_args(Policy):
@@ -58,6 +73,10 @@ class Augmentation:
             self._check(name, highest=1)
         for name in ("mixup", "cutmix"):
             self._check(name)
+        self._check_range("resized_crop", highest=1.0)
+        self._check_range("resized_crop_ratio")
+        self._check_jitter()
+        check_class(self.transform, "augmentation.transform")
 
     def _check(self, name: str, *, highest: int | None = None, whole: bool = False) -> None:
         value = getattr(self, name)
@@ -70,6 +89,25 @@ class Augmentation:
         if not whole:  # 1 and 1.0 are one config, and have one hash
             object.__setattr__(self, name, float(value))
 
+    def _check_range(self, name: str, *, highest: float = math.inf) -> None:
+        value = getattr(self, name)
+        if value is None:
+            return
+        if len(value) != 2 or not all(_is_number(one) for one in value) or not 0 < value[0] <= value[1] <= highest:
+            upper = "" if highest == math.inf else f" and at most {highest:g}"
+            raise InputError(f"augmentation.{name} = {value!r}: must be [least, most], above 0{upper}")
+        object.__setattr__(self, name, tuple(map(float, value)))
+
+    def _check_jitter(self) -> None:
+        value = self.colour_jitter
+        fits = len(value) == 4 and all(_is_number(one) and 0 <= one < math.inf for one in value) and value[3] <= 0.5
+        if not fits:
+            raise InputError(
+                f"augmentation.colour_jitter = {value!r}: must be [brightness, contrast, saturation, hue], each at "
+                "least 0, hue at most 0.5"
+            )
+        object.__setattr__(self, "colour_jitter", tuple(map(float, value)))
+
     @property
     def mixes(self) -> bool:
         """Whether targets are soft labels."""
@@ -79,6 +117,24 @@ class Augmentation:
     def rounds(self) -> int:
         """Operations of the policy on each image."""
         return {"none": 0, "randaugment": self.num_ops, "trivialaugment": 1}[self.policy]
+
+
+#: Settings that came when cells had names already; a name has them where they are not as they were then.
+_LATER = ("resized_crop", "resized_crop_ratio", "colour_jitter", "transform")
+
+
+def decisive_augmentation(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain values of an `Augmentation` as a cell's identity has them."""
+    before = {name: _listed(getattr(Augmentation(), name)) for name in _LATER}
+    return {name: value for name, value in values.items() if name not in before or _listed(value) != before[name]}
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True)
@@ -166,22 +222,69 @@ class CifarOptions:
             check_url(self.mirror)
 
 
+def sides(image_size: int | tuple[int, int]) -> tuple[int, int]:
+    """Rows and columns; one number stands for both."""
+    return (image_size, image_size) if isinstance(image_size, int) else image_size
+
+
 @dataclass(frozen=True)
 class FolderOptions:
     """How a folder of images is read.
 
     Args:
-        image_size: rows and columns that every image is brought to, in pixels.
-        resize: crop keeps proportions and the middle square, squash keeps the whole but not the proportions, pad keeps
-            both and adds black bars.
+        image_size: rows and columns that every image is brought to, in pixels; [rows, cols] where these differ.
+        resize: crop keeps proportions and the middle, squash keeps the whole but not the proportions, pad keeps both
+            and adds black bars.
         test_fraction: part of each class that is set apart for the test where the folder has no test/.
+        split_seed: which images these are.
+        skip_unreadable: leave out files that cannot be used, with a warning and a list, instead of stopping.
+        cache: folder for decoded images and for lists of what cannot be used (default: vit_vs_cnn in $XDG_CACHE_HOME or
+            ~/.cache).
+        group: regular expression that finds in a file's name what it is of: '^(patient[0-9]+)_'. Files of one group
+            never stand on two sides of training, validation and test.
+    """
+
+    image_size: int | tuple[int, int] = 64
+    resize: Resize = "crop"
+    test_fraction: float = 0.2
+    split_seed: int = 0
+    skip_unreadable: bool = False
+    cache: Path | None = None
+    group: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_pictures(self, "data.folder")
+        if self.group is not None:
+            try:
+                re.compile(self.group)
+            except re.error as error:
+                raise InputError(f"data.folder.group: {self.group!r} is no regular expression: {error}") from error
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """How a table of images is read: a CSV or Parquet file with one row for each, whose path is data.root.
+
+    Args:
+        image: column of the images' paths, from the table's folder on.
+        label: column of their classes.
+        split: column that says train, validation or test; null to set a test share apart, as of a folder.
+        group: column of what each image is of (a patient, a camera): a group never stands on two sides of training,
+            validation and test.
+        image_size: rows and columns that every image is brought to, in pixels; [rows, cols] where these differ.
+        resize: crop, squash or pad, as of a folder.
+        test_fraction: part of each class that is set apart for the test where there is no column of splits.
         split_seed: which images these are.
         skip_unreadable: leave out files that cannot be used, with a warning and a list, instead of stopping.
         cache: folder for decoded images and for lists of what cannot be used (default: vit_vs_cnn in $XDG_CACHE_HOME or
             ~/.cache).
     """
 
-    image_size: int = 64
+    image: str = "image"
+    label: str = "label"
+    split: str | None = None
+    group: str | None = None
+    image_size: int | tuple[int, int] = 64
     resize: Resize = "crop"
     test_fraction: float = 0.2
     split_seed: int = 0
@@ -189,12 +292,46 @@ class FolderOptions:
     cache: Path | None = None
 
     def __post_init__(self) -> None:
-        if self.image_size < 1:
-            raise InputError(f"data.folder.image_size: {self.image_size} pixels; it must be at least 1")
-        if self.resize not in ("crop", "squash", "pad"):
-            raise InputError(f"data.folder.resize: {self.resize!r} is not known; it must be one of crop, squash, pad")
-        if not 0 < self.test_fraction < 1:
-            raise InputError(f"data.folder.test_fraction: {self.test_fraction}; it must lie between 0 and 1")
+        _check_pictures(self, "data.table")
+
+
+@dataclass(frozen=True)
+class OwnOptions:
+    """How images are taken that a class of one's own gives, or Python code (``data=``).
+
+    Args:
+        image_size: rows and columns that every image is brought to, in pixels; [rows, cols] where these differ; null
+            for the size that all of them have.
+        resize: crop, squash or pad, as of a folder.
+        test_fraction: part of each class that is set apart for the test where no test images are given.
+        split_seed: which images these are.
+        cache: folder in which they are kept as bytes (default: vit_vs_cnn in $XDG_CACHE_HOME or ~/.cache).
+        fingerprint: of images that were given in Python, by which they are found there again.
+        description: what was given.
+    """
+
+    image_size: int | tuple[int, int] | None = None
+    resize: Resize = "crop"
+    test_fraction: float = 0.2
+    split_seed: int = 0
+    cache: Path | None = None
+    fingerprint: str | None = None
+    description: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_pictures(self, "data.own")
+        if self.fingerprint is not None and not re.fullmatch("[0-9a-f]{16}-[0-9a-f]{16}", self.fingerprint):
+            raise InputError(f"data.own.fingerprint: {self.fingerprint!r} is none; train writes it")
+
+
+def _check_pictures(options: FolderOptions | TableOptions | OwnOptions, where: str) -> None:
+    size = options.image_size
+    if size is not None and min(sides(size)) < 1:
+        raise InputError(f"{where}.image_size: {size} pixels; it must be at least 1")
+    if options.resize not in ("crop", "squash", "pad"):
+        raise InputError(f"{where}.resize: {options.resize!r} is not known; it must be one of crop, squash, pad")
+    if not 0 < options.test_fraction < 1:
+        raise InputError(f"{where}.test_fraction: {options.test_fraction}; it must lie between 0 and 1")
 
 
 def check_count(name: str, value: int, *, least: int) -> None:

@@ -4,8 +4,11 @@ Each function gives for every image what ``torchvision.transforms.v2.functional`
 All have one signature, ``(images, levels)``, so that a policy can pick them from a table.
 """
 
+import itertools
+from collections.abc import Sequence
+
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float32, Float64, Int64
 from torch import Tensor
 
 from vit_vs_cnn.data.images import Bytes
@@ -30,6 +33,53 @@ def saturation(images: Bytes, levels: Levels) -> Bytes:
 def contrast(images: Bytes, levels: Levels) -> Bytes:
     """Blend with the mean grey level of the image; 1 leaves the image, 0 is flat."""
     return _blended(images, _grey(images).mean(dim=(1, 2, 3), keepdim=True), levels)
+
+
+def hue(images: Bytes, levels: Levels) -> Bytes:
+    """Turn the hue by a part of the circle, -1/2 to 1/2; 0 leaves it. Grey images stay as they are.
+
+    With the largest channel V, the smallest m and the hue H in turns, the turned channel of red (n = 5), green (3) and
+    blue (1) is ``V - (V - m) max(0, min(k, 4 - k, 1))``, k = (n + 6 H) mod 6.
+    """
+    if images.shape[1] == 1:
+        return images.clone()
+    values = images.float().div_(255)
+    largest, smallest = values.amax(1, keepdim=True), values.amin(1, keepdim=True)
+    spread = largest - smallest
+    red, green, blue = values.split(1, dim=1)
+    safe = torch.where(spread > 0, spread, 1.0)
+    sixths = torch.where(
+        largest == red,
+        (green - blue) / safe,
+        torch.where(largest == green, 2 + (blue - red) / safe, 4 + (red - green) / safe),
+    )
+    sixths = sixths + 6 * levels[:, None, None, None]
+    places = torch.tensor([5.0, 3.0, 1.0], device=images.device)[:, None, None]
+    k = (places + sixths).remainder(6)
+    turned = largest - spread * torch.minimum(k, 4 - k).clamp(0, 1)
+    return turned.mul_(255.999).clamp_(0, 255).byte()  # torchvision's way back to bytes
+
+
+#: In the order in which `Augmentation.colour_jitter` has their strengths.
+JITTER = (brightness, contrast, saturation, hue)
+
+
+def jitter_plan(
+    draws: Float64[Tensor, "5 batch"], strengths: Sequence[float]
+) -> tuple[Int64[Tensor, "4 batch"], Float64[Tensor, "4 batch"]]:
+    """Which of `JITTER` comes first to last, and the level of each in that order, image by image.
+
+    Arguments:
+        draws: levels of the four, and the order.
+        strengths: s of the four. Levels are uniform from max(0, 1 - s) to 1 + s, those of the hue from -s to s.
+
+    Reference: torchvision's ColorJitter.
+    """
+    orders = torch.tensor(list(itertools.permutations(range(4))))
+    operations = orders[(draws[4] * len(orders)).long()].T
+    spans = [(max(0.0, 1 - s), 1 + s) for s in strengths[:3]] + [(-strengths[3], strengths[3])]
+    levels = torch.stack([low + (high - low) * draw for (low, high), draw in zip(spans, draws[:4], strict=True)])
+    return operations, levels.gather(0, operations)
 
 
 def sharpness(images: Bytes, levels: Levels) -> Bytes:

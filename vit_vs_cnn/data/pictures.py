@@ -47,20 +47,22 @@ class Picture:
             budget: as of ``decode_image``.
 
         Raises:
-            InputError: it cannot be read, or the shape is no square of one or three channels, which resizing gives.
+            InputError: it cannot be read, or the shape has neither one nor three channels, which resizing gives.
         """
         if isinstance(self.content, Tensor) and tuple(self.content.shape) == shape:
             return self.content
         channels, rows, cols = shape
-        if channels not in (1, 3) or rows != cols:
+        if channels not in (1, 3):
             raise InputError(
                 f"image {self.name}: the network takes images of {channels} x {rows} x {cols}; files, and arrays of "
-                "another shape, become squares of 1 or 3"
+                "another shape, get 1 or 3 channels"
             )
-        square = self._square(rows, resize, budget)
-        return torch.from_numpy(square if channels == 3 else _luminance(square))
+        fitted = self._fitted((rows, cols), resize, budget)
+        return torch.from_numpy(fitted if channels == 3 else _luminance(fitted))
 
-    def _square(self, size: int, resize: Resize, budget: PixelBudget | None) -> UInt8[np.ndarray, "3 size size"]:
+    def _fitted(
+        self, size: tuple[int, int], resize: Resize, budget: PixelBudget | None
+    ) -> UInt8[np.ndarray, "3 rows cols"]:
         if isinstance(self.content, Path):
             return decode_image(self.content, size, resize, budget)
         if isinstance(self.content, Tensor):
@@ -76,9 +78,9 @@ class Picture:
             raise InputError(f"image {self.name} cannot be read: {' '.join(str(error).split())[:80]}") from error
 
 
-def _luminance(square: UInt8[np.ndarray, "3 size size"]) -> UInt8[np.ndarray, "1 size size"]:
+def _luminance(image: UInt8[np.ndarray, "3 rows cols"]) -> UInt8[np.ndarray, "1 rows cols"]:
     """``(299 R + 587 G + 114 B) / 1000`` (ITU-R BT.601), as Pillow rounds it: grey stays what it is."""
-    return np.array(Image.fromarray(np.ascontiguousarray(square.transpose(1, 2, 0))).convert("L"))[None]
+    return np.array(Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0))).convert("L"))[None]
 
 
 def decoded_ahead(

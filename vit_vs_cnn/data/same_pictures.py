@@ -20,9 +20,12 @@ def colours(images: LabelledImages) -> tuple[Float32[Tensor, "count channels"], 
     """Mean of each channel of each image, 0 to 255, and the largest standard deviation of a channel."""
     if not len(images):
         return torch.zeros(0, images.image_shape[0]), torch.zeros(0)
-    planes = [part.float().flatten(2) for part in images.images.split(_CHUNK)]
-    means = torch.cat([part.mean(2) for part in planes])
-    return means, torch.cat([part.std(2, correction=0).amax(1) for part in planes])
+    means, deviations = [], []
+    for part in images.batches(_CHUNK):
+        planes = part.float().flatten(2)
+        means.append(planes.mean(2))
+        deviations.append(planes.std(2, correction=0).amax(1))
+    return torch.cat(means), torch.cat(deviations)
 
 
 def same_pictures(
@@ -68,5 +71,5 @@ def same_pictures(
 def _near(images: LabelledImages, kept: Int64[Tensor, "kept"], tell: Callable[[str], None]) -> Duplicates:
     if len(kept) < 2:
         return Duplicates(kept[:0], kept[:0], torch.zeros(0))
-    found = duplicates_within(images.images[kept], tell)
+    found = duplicates_within(images.subset(kept).batches(_CHUNK), tell)
     return Duplicates(kept[found.test], kept[found.train], found.similarity)

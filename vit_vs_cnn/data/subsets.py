@@ -1,4 +1,4 @@
-"""Nested, stratified subsets of a labelled set, and the validation part of each."""
+"""Nested, stratified subsets of a labelled set, the validation part of each, and whole groups set apart."""
 
 import hashlib
 import heapq
@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import torch
-from jaxtyping import Int64
+from jaxtyping import Bool, Int64
 from torch import Tensor
 
 from vit_vs_cnn.data.counter_random import counter_key, permutation
@@ -110,6 +110,62 @@ def split_validation(
     floors = np.array([i * exact.numerator // exact.denominator for i in range(len(chosen) + 1)], dtype=np.int64)
     held_out = torch.from_numpy(floors[place + 1] > floors[place])
     return subset[~held_out], subset[held_out]
+
+
+def hold_out_groups(
+    labels: Int64[Tensor, "count"],
+    groups: Int64[Tensor, "count"],
+    fraction: float,
+    order: Sequence[int],
+    *,
+    every_class: bool = False,
+) -> Bool[Tensor, "count"]:
+    """Which images are set apart, so that about a fraction f of every class is and no group is parted.
+
+    With ``h`` of the ``m`` images of each class set apart, the groups are gone through in ``order``, and one is set
+    apart if that lowers
+
+        sum over classes of (h / m - f)^2
+
+    and leaves every class images in other groups. Exact: no group stands on both sides, and a class that is in one
+    group alone is never set apart. Approximate: the fraction, by up to a group or so.
+
+    Arguments:
+        groups: the number of each image's group, from 0 without gaps.
+        order: of the groups.
+        every_class: set apart a group of every class that is in two groups or more, whatever the sum says; otherwise
+            one group at least, if f is above 0 and one can be spared.
+    """
+    counts = np.bincount(labels.numpy())
+    by_group = np.argsort(groups.numpy(), kind="stable")
+    members = np.split(labels.numpy()[by_group], np.cumsum(np.bincount(groups.numpy()))[:-1])
+    parts = [np.unique(own, return_counts=True) for own in members]
+    held, chosen = np.zeros(len(counts), np.int64), np.zeros(len(parts), bool)
+
+    def gain(group: int) -> float:
+        classes, own = parts[group]
+        before, after = (((h / counts[classes] - fraction) ** 2).sum() for h in (held[classes], held[classes] + own))
+        return float(before - after)
+
+    def can_be_spared(group: int) -> bool:
+        classes, own = parts[group]
+        return not chosen[group] and bool((counts[classes] - held[classes] > own).all())
+
+    def set_apart(group: int) -> None:
+        classes, own = parts[group]
+        held[classes] += own
+        chosen[group] = True
+
+    for group in order:
+        if fraction > 0 and gain(group) > 0 and can_be_spared(group):
+            set_apart(group)
+    for wanted in np.flatnonzero(counts) if every_class else [None] * (fraction > 0 and not chosen.any()):
+        if wanted is not None and held[wanted]:
+            continue
+        able = [g for g in order if (wanted is None or wanted in parts[g][0]) and can_be_spared(g)]
+        if able:
+            set_apart(max(able, key=gain))
+    return torch.from_numpy(chosen[groups.numpy()])
 
 
 def subset_hash(indices: Int64[Tensor, "size"]) -> str:

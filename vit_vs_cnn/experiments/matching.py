@@ -27,9 +27,9 @@ Shape = tuple[int, int, int]
 def matched(experiment: Experiment, shape: Shape, num_classes: int, *, fixed: Collection[str] = ()) -> Experiment:
     """The experiment with the patch size and the width of its ViTs such that MACs are matched within ``EQUAL``.
 
-    What is matched is each ViT that is a preset and cuts patches, to the first contender that is no ViT. The width
-    changes as little as it has to. What differs by size, is searched, or has its patch or width named by the user stays
-    as it is, as does what is matched already or cannot be.
+    What is matched is each ViT that is a preset and cuts patches, to the first contender that is no ViT; pretrained
+    networks are what they are. The width changes as little as it has to. What differs by size, is searched, or has its
+    patch or width named by the user stays as it is, as does what is matched already or cannot be.
 
     Arguments:
         experiment: with the models of its config.
@@ -40,13 +40,14 @@ def matched(experiment: Experiment, shape: Shape, num_classes: int, *, fixed: Co
     Raises:
         InputError: a network that cannot be built.
     """
+    drawn = {name: contender for name, contender in experiment.contenders.items() if contender.weights is None}
     macs = {
         name: _macs(contender.model, shape, num_classes, where=f"contenders.{name}.model", trust=experiment.trusted)
-        for name, contender in experiment.contenders.items()
+        for name, contender in drawn.items()
     }
-    goals = [macs[name] for name, contender in experiment.contenders.items() if not _is_vit(contender)]
+    goals = [macs[name] for name, contender in drawn.items() if not _is_vit(contender)]
     changed = dict(experiment.contenders)
-    for name, contender in experiment.contenders.items() if goals else ():
+    for name, contender in drawn.items() if goals else ():
         if _is_free(name, contender, fixed) and not _is_equal(macs[name], goals[0]):
             model = _matched_model(contender.model, shape, num_classes, goals[0])
             changed[name] = replace(contender, model=Plain(model))
@@ -68,8 +69,7 @@ def _is_free(name: str, contender: Contender, fixed: Collection[str]) -> bool:
     named = any(key in settings for key in fixed)
     varied = contender.by_size or any(key.startswith("model") for key in contender.search)
     cuts = _is_vit(contender) and _arguments(contender.model).get("stem", "patch") == "patch"
-    drawn = contender.starts_from is None and contender.weights is None
-    return cuts and drawn and not named and not varied
+    return cuts and contender.starts_from is None and not named and not varied
 
 
 def _is_equal(one: int | float, other: int) -> bool:

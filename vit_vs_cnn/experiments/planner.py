@@ -68,7 +68,8 @@ def _opened(experiment: Experiment, pool: Pool | None) -> Pool:
             "minutes: a grid is planned by one process; run train once without a launcher, or name no minutes"
         )
     quiet_lightning()
-    return Pool(experiment.data, experiment.protocol.scored_on) if pool is None else pool
+    scored_on, trust = experiment.protocol.scored_on, experiment.trusted
+    return Pool(experiment.data, scored_on, trust=trust) if pool is None else pool
 
 
 def _timed(experiment: Experiment, pool: Pool, console: Console) -> dict[str, float]:
@@ -151,10 +152,8 @@ def _folders_experiment(experiment: Experiment) -> Experiment | None:
     if not path.exists():
         return None
     there = experiment_from_dict(read_config(path), trusted=False, recorded=True)
-    if (there.data.source, there.data.root) != (experiment.data.source, experiment.data.root):
-        raise InputError(
-            f"{experiment.folder} is about {there.data.source} in {there.data.root}; give this experiment a --name"
-        )
+    if there.data.whence != experiment.data.whence:
+        raise InputError(f"{experiment.folder} is about {there.data.whence}; give this experiment a --name")
     return replace(there, name=experiment.name, output=experiment.output)
 
 

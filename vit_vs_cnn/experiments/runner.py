@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Experiment
@@ -13,7 +14,8 @@ from vit_vs_cnn.runs.cell import Cell, read_result
 from vit_vs_cnn.runs.design import design_of, settle
 from vit_vs_cnn.runs.failures import raise_failures
 from vit_vs_cnn.runs.grid import cells_so_far, finished_cells, write_grid
-from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.images import CellImages, Pool
+from vit_vs_cnn.runs.own_classes import transform_of
 from vit_vs_cnn.runs.plan import grid, make_plan, seen_before
 from vit_vs_cnn.runs.tuning_record import Record, read_record
 from vit_vs_cnn.workers.supervise import run_cells
@@ -43,7 +45,7 @@ def run_experiment(
     """
     quiet_lightning()
     processes = world_size(experiment)
-    pool = Pool(experiment.data, experiment.protocol.scored_on)
+    pool = Pool(experiment.data, experiment.protocol.scored_on, trust=experiment.trusted)
     cells = grid(_with_seeds(experiment, seeds), pool, world_size=processes)
     _check_all(cells, pool)
     if experiment.protocol.trials is not None:
@@ -91,8 +93,17 @@ def _check_all(cells: list[Cell], pool: Pool) -> None:
         if isinstance(cell.start, Path) or cell.recipe.weights is not None:
             seen_before(cell, pool.draw(cell.train_size, cell.seed), pool)
         if (recipe := (cell.contender, cell.recipe)) not in recipes:
-            make_plan(cell, pool.draw(cell.train_size, cell.seed))
+            images = pool.draw(cell.train_size, cell.seed)
+            make_plan(cell, images)
+            _check_transform(cell, images)
             recipes.append(recipe)
+
+
+def _check_transform(cell: Cell, images: CellImages) -> None:
+    augmentation = cell.experiment.augmentation(cell.recipe)
+    transform = transform_of(augmentation, where="augmentation", trust=cell.experiment.trusted)
+    if transform is not None:
+        transform(images.training.take(torch.tensor([0])), [0])
 
 
 def read_results(folder: Path) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from vit_vs_cnn.config.experiment import Contender, Experiment
 from vit_vs_cnn.config.recipes import with_values
+from vit_vs_cnn.data.options import decisive_augmentation
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.networks import build_network
@@ -60,7 +61,7 @@ def _built_in(experiment: Experiment, name: str) -> dict[str, Any]:
             f"set tuning.space, or contenders.{name}.search"
         )
     rates, decays = ({"low": low, "high": high, "log": True} for low, high in RANGES[optimizer])
-    plain = dataclasses.asdict(experiment.augmentation(contender))
+    plain = decisive_augmentation(dataclasses.asdict(experiment.augmentation(contender)))
     stronger = [{**plain, "policy": "randaugment", "num_ops": 2, "magnitude": one} for one in MAGNITUDES]
     return {
         "optimizer.lr": rates,

@@ -18,6 +18,7 @@ from vit_vs_cnn.devices import wait_for
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.images import CellImages, Pool
+from vit_vs_cnn.runs.own_classes import transform_of
 from vit_vs_cnn.runs.plan import make_plan
 from vit_vs_cnn.workers.processes import count_workers
 from vit_vs_cnn.workers.supervise import threads_set
@@ -91,10 +92,12 @@ def _median_step(fabric: Fabric, network: nn.Module, optimizer: Optimizer | None
 
 
 def _batches(experiment: Experiment, contender: str, images: CellImages, device: torch.device) -> TrainingBatches:
+    augmentation = experiment.augmentation(experiment.recipe(contender, len(images.training)))
     data = TrainingData(
         images.training,
         None,
-        augmentation=experiment.augmentation(experiment.recipe(contender, len(images.training))),
+        augmentation=augmentation,
+        transform=transform_of(augmentation, where="augmentation", trust=experiment.trusted),
         batch_size=experiment.protocol.batch_size,
         steps=_WARM_UP + _TIMED,
     )

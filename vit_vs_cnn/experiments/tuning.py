@@ -48,7 +48,7 @@ def tune(experiment: Experiment, *, console: Console) -> Experiment:
     if is_launched_from_outside():
         raise InputError("protocol.trials: a launcher has started the processes already; tune without it")
     quiet_lightning()
-    pool, processes = Pool(experiment.data, "validation"), world_size(experiment)
+    pool, processes = Pool(experiment.data, "validation", trust=experiment.trusted), world_size(experiment)
     fingerprint = pool.fingerprint(with_test=False)
     tuned, searches = experiment, []
     sizes = sorted({pool.resolve(size) for size in experiment.tuning.sizes or experiment.protocol.train_sizes})

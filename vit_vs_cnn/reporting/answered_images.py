@@ -88,7 +88,7 @@ def _answers(found: Findings, result: Mapping[str, Any]) -> _CellAnswers:
 
 def _test_images(found: Findings, cells: Sequence[_CellAnswers], pool: Pool | None) -> LabelledImages:
     """The images that the cells were tested on. Raises InputError: they are not at hand, or others lie there now."""
-    test = (pool or pool_of(found.folder)).test
+    test = (pool or pool_of(found.folder, _compared(found)[0]["data"]["fingerprint"])).test
     names = [str(name) for name in test.sample_ids]
     for predictions in (cell.predictions for cell in cells):
         same = predictions.labels.tolist() == test.labels.tolist()

@@ -80,7 +80,9 @@ def audit_document(audit: Audit, findings: Sequence[Finding]) -> Document:
 
 
 def _title(audit: Audit) -> str:
-    return f"Audit of {visible(Path(audit.root).resolve().name) if audit.source == 'folder' else audit.source}"
+    return (
+        f"Audit of {visible(Path(audit.root).resolve().name) if audit.root and audit.files else visible(audit.source)}"
+    )
 
 
 def _lead(audit: Audit) -> str:
@@ -88,7 +90,14 @@ def _lead(audit: Audit) -> str:
     ways = {"train": "to train on", "validation": "to validate with", "test": "to test on"}
     parts = ", ".join(f"{count:,} {ways[split]}" for split, count in told.items())
     set_apart = " (set apart by training: there is no test/)" if audit.layout == "class folders" else ""
-    return f"{audit.images:,} images of {len(audit.by_class)} classes can be used: {parts}{set_apart}."
+    return f"{audit.images:,} images of {len(audit.by_class)} classes can be used: {parts}{set_apart}.{_groups(audit)}"
+
+
+def _groups(audit: Audit) -> str:
+    if not audit.groups:
+        return ""
+    told = ", ".join(f"{count:,} in {split}" for split, count in audit.groups.items())
+    return f" {sum(audit.groups.values()):,} groups, none on two sides: {told}."
 
 
 def _majority(audit: Audit) -> str:

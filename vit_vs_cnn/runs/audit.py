@@ -67,19 +67,21 @@ class Audit:
     """What images are like.
 
     Arguments:
-        source: objects, cifar10, cifar100 or folder.
-        root: where they lie; empty for drawn ones.
-        layout: "class folders" (the test images are those that training would split off), "split folders", or "splits
-            of the source".
+        source: objects, cifar10, cifar100, folder, table, the class of one's own, or what was given in Python.
+        root: where they lie; empty for those that lie nowhere.
+        layout: "class folders" (the test images are those that training would split off), "split folders", "table" or
+            "splits of the source".
         image_size: rows and columns of training.
         resize: how files are brought to it; None where there are no files.
         skips: whether training leaves out what cannot be used.
         counts: images that can be used, by split and class.
         files: what the headers of the files say; empty where there are none.
+        class_of: the class of each of these files, by its name.
         faults: what cannot be used, by name and reason.
         others: files that are passed over: no images by their names, or in the folder of no class.
         blank: images of one colour.
         mean_colours: of the images of each class, 0 to 255 for each channel.
+        groups: how many groups that must not be split each split has images of; empty where there are none.
         pairs: images that show the same picture, the worst first; None where they were not looked for.
         pictures: of the first pairs of each kind, both images side by side, ``(rows, cols, channels)``, by the place of
             the pair.
@@ -93,10 +95,12 @@ class Audit:
     skips: bool
     counts: Mapping[str, Mapping[str, int]]
     files: tuple[FileFacts, ...]
+    class_of: Mapping[str, str] = field(repr=False)
     faults: tuple[Fault, ...]
     others: tuple[str, ...]
     blank: tuple[str, ...]
     mean_colours: Mapping[str, tuple[float, ...]]
+    groups: Mapping[str, int]
     pairs: tuple[Pair, ...] | None
     pictures: Mapping[int, UInt8[np.ndarray, "_ _ _"]] = field(repr=False)
 
@@ -145,17 +149,18 @@ class Audit:
         return [pair for pair in self.pairs or () if pair.kind == kind]
 
 
-def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None) -> Audit:
+def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None, *, trust: bool = False) -> Audit:
     """Read every image of a source once and say what it is like. Folders are decoded into the cache that training uses.
 
     Arguments:
         data: which images, as of an experiment.
         tell: is told what is being done.
+        trust: whether a class of the user's own may be imported.
 
     Raises:
         InputError: no such folder, a layout that there is not, or a source that cannot be read.
     """
-    source = open_source(data)
+    source = open_source(data, trust=trust)
     faults: list[Fault] = []
     others: list[str] = []
     splits: dict[str, LabelledImages] = {}
@@ -174,6 +179,9 @@ def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None) ->
     means, deviations = colours(images)
     blank = deviations <= BLANK
     files: tuple[FileFacts, ...] = ()
+    class_of = dict(
+        zip(images.sample_ids, (images.class_names[label] for label in images.labels.tolist()), strict=True)
+    )
     if isinstance(source, FolderSource):
         names = [str(name) for name in images.sample_ids]
         files = tuple(
@@ -187,14 +195,15 @@ def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None) ->
         pairs, pictures = _pairs(images, of, blank, tell)
     names = images.class_names
     return Audit(
-        source=data.source,
-        root="" if data.source == "objects" else data.root,
+        source=data.whence if data.kind in ("own", "given") else data.kind,
+        root="" if data.kind in ("objects", "own", "given") else data.root,
         layout=layout,
         image_size=images.image_shape[1:],
-        resize=data.folder.resize if files else None,
-        skips=data.folder.skip_unreadable,
+        resize=source.options.resize if isinstance(source, FolderSource) else None,
+        skips=isinstance(source, FolderSource) and source.options.skip_unreadable,
         counts={split: _counts(one) for split, one in splits.items()},
         files=files,
+        class_of={file.name: class_of[file.name] for file in files},
         faults=tuple(faults),
         others=tuple(others),
         blank=tuple(str(images.sample_ids[place]) for place in torch.nonzero(blank)[:, 0].tolist()),
@@ -203,6 +212,7 @@ def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None) ->
             for label, name in enumerate(names)
             if (images.labels == label).any()
         },
+        groups={split: len({*one.groups}) for split, one in splits.items() if one.groups is not None},
         pairs=pairs,
         pictures=pictures,
     )
@@ -253,6 +263,6 @@ def _shown(kinds: Sequence[Kind]) -> list[int]:
 
 
 def _side_by_side(images: LabelledImages, pair: tuple[int, int]) -> UInt8[np.ndarray, "_ _ _"]:
-    gap = images.images.new_full((images.image_shape[0], images.image_shape[1], 4), 255)
-    one, other = (images.images[place] for place in pair)
+    one, other = images.take(torch.tensor(pair))
+    gap = one.new_full((*one.shape[:2], 4), 255)
     return torch.cat([one, gap, other], dim=2).permute(1, 2, 0).numpy()

@@ -65,9 +65,11 @@ def _unusable(audit: Audit) -> Iterator[Finding]:
         yield Finding("stops training", "Unusable classes", told + more, "Add images, or remove the class")
     if files:
         told = f"{len(files):,} ({in_words(count_by_kind(files))}), such as {_some([one.name for one in files])}"
-        advice = "Mend or remove these, or leave them out with --data.folder.skip_unreadable true"
+        advice = f"Mend or remove these, or leave them out with --data.{audit.source}.skip_unreadable true"
         if audit.skips:
-            yield Finding("weakens", "Unusable files", told, "They are left out, as data.folder.skip_unreadable says")
+            yield Finding(
+                "weakens", "Unusable files", told, f"They are left out, as data.{audit.source}.skip_unreadable says"
+            )
         else:
             yield Finding("stops training", "Unusable files", told, advice)
 
@@ -83,7 +85,9 @@ def _leaks(audit: Audit) -> Iterator[Finding]:
             told += (
                 f" ({audit.doubtful:,} of them at less than {SURELY} alike, and perhaps other pictures: look at them)"
             )
-        advice = "Keep one of each, or put all pictures of one thing on one side with train/ and test/"
+        advice = (
+            "Keep one of each, or put all pictures of one thing on one side with train/ and test/, or data.folder.group"
+        )
         if audit.source != "folder":
             advice = "report gives the accuracy without them"
         yield Finding("misleads", "Test images seen in training", told, advice)
@@ -100,7 +104,7 @@ def _conflicts(audit: Audit) -> Iterator[Finding]:
 
 def _told_by_form(audit: Audit) -> Iterator[Finding]:
     """How far format and colour mode alone tell the class, each group of files taken for its most frequent class."""
-    class_of = {file.name: _class_of(audit, file.name) for file in audit.files}
+    class_of = audit.class_of
     groups: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for file in audit.files:
         groups[file.format, file.mode][class_of[file.name]] += 1
@@ -114,11 +118,6 @@ def _told_by_form(audit: Audit) -> Iterator[Finding]:
             f"{count / len(class_of):.0%}), so a network may learn the camera or the compression"
         )
         yield Finding("misleads", "Classes told by their files", told, "Save all classes in one format and mode")
-
-
-def _class_of(audit: Audit, name: str) -> str:
-    parts = PurePosixPath(name).parts
-    return parts[1] if audit.layout == "split folders" else parts[0]
 
 
 def _blank(audit: Audit) -> Iterator[Finding]:
@@ -171,7 +170,7 @@ def _repeats(audit: Audit) -> Iterator[Finding]:
 def _sizes(audit: Audit) -> Iterator[Finding]:
     if not audit.files:
         return
-    size, count = audit.image_size[0], len(audit.files)
+    size, count = min(audit.image_size), len(audit.files)
     sides = [max(f.width, f.height) if audit.resize == "pad" else f.shorter for f in audit.files]
     small, cut = sum(side < size for side in sides), sum(1 - 1 / file.aspect > CUT for file in audit.files)
     if small > MANY * count:

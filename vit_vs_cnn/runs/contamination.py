@@ -13,7 +13,7 @@ from jaxtyping import Bool
 from PIL import Image
 
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.data.near_duplicates import METHOD, Duplicates, near_duplicates
+from vit_vs_cnn.data.near_duplicates import METHOD, Duplicates, near_duplicates, shrunk
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text, written_whole
 from vit_vs_cnn.runs.images import Pool, pool_of
@@ -96,9 +96,9 @@ def _read(path: Path) -> Contamination | None:
 
 def _open(folder: Path, results: Sequence[Mapping[str, Any]]) -> Pool:
     """The images of the experiment, if they lie where they lay; nothing is downloaded for it."""
-    pool = pool_of(folder)
+    pool = pool_of(folder, results[0]["data"]["fingerprint"])
     if {pool.fingerprint(with_test=True)} != {result["data"]["fingerprint"] for result in results}:
-        raise InputError(f"{pool.data.source} in {pool.data.root} is not what the cells were trained and tested on")
+        raise InputError(f"{pool.data.whence} is not what the cells were trained and tested on")
     return pool
 
 
@@ -117,7 +117,8 @@ def _search(
     used = torch.cat(list(subsets.values())).unique()
     images = pool.images.subset(used)
     where = {name: torch.searchsorted(used, indices) for name, indices in subsets.items()}
-    return near_duplicates(pool.test.images, images.images), where, images
+    small = [shrunk(one.batches()) if one.is_large else one.images for one in (pool.test, images)]
+    return near_duplicates(small[0], small[1]), where, images
 
 
 def _named(found: Duplicates, test: LabelledImages, used: LabelledImages) -> list[tuple[str, str, float, str, str]]:
@@ -141,7 +142,7 @@ def _draw(found: Duplicates, test: LabelledImages, used: LabelledImages, path: P
         return
     apart = _apart(found)
     chosen = [apart[round(i)] for i in np.linspace(0, len(apart) - 1, min(_SHOWN, len(apart)))]
-    pairs = [torch.cat([test.images[found.test[i]], used.images[found.train[i]]], dim=2) for i in chosen]
+    pairs = [torch.cat([test.take(found.test[i : i + 1]), used.take(found.train[i : i + 1])], dim=3)[0] for i in chosen]
     rows, cols = pairs[0].shape[1] + _GAP, pairs[0].shape[2] + 2 * _GAP
     sheet = np.full((-(-len(pairs) // _COLUMNS) * rows, min(_COLUMNS, len(pairs)) * cols, 3), 255, dtype=np.uint8)
     for number, pair in enumerate(pairs):

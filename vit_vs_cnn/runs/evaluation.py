@@ -161,7 +161,7 @@ def predict(
     """
     device = next(network.parameters()).device
     with as_evaluated(network):
-        batches = (normalise(images.to(device)) for images in data.images.split(batch_size))
+        batches = (normalise(images.to(device)) for images in data.batches(batch_size))
         if classifier is None:
             found = [(network(images),) for images in batches]
         else:

@@ -1,23 +1,33 @@
 """The images of an experiment, read once, and the part of them that a cell is given."""
 
+import functools
+import json
+import os
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Int64, UInt64
+from jaxtyping import Bool, Int64, UInt64
 from torch import Tensor
 
 from vit_vs_cnn.config import parsing as typed
 from vit_vs_cnn.config.experiment import Data, read_config
 from vit_vs_cnn.data.cifar import CifarSource
+from vit_vs_cnn.data.counter_random import counter_key, permutation
 from vit_vs_cnn.data.folder import FolderSource
-from vit_vs_cnn.data.images import LabelledImages, Source, concatenate
+from vit_vs_cnn.data.images import LabelledImages, Source, concatenate, pool_fingerprint
+from vit_vs_cnn.data.kept import find_kept, keep_images
+from vit_vs_cnn.data.mapped import cache_folder
 from vit_vs_cnn.data.objects import ObjectsSource
-from vit_vs_cnn.data.subsets import nested_subsets, split_validation, subset_hash
+from vit_vs_cnn.data.options import OwnOptions
+from vit_vs_cnn.data.subsets import hold_out_groups, nested_order, nested_subsets, split_validation, subset_hash
+from vit_vs_cnn.data.table import SUFFIXES as TABLES
+from vit_vs_cnn.data.table import TableSource
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.runs.own_classes import made
 from vit_vs_cnn.seeds import derive_seed
 
 
@@ -30,32 +40,90 @@ class CellImages:
     subset_hash: str
 
 
-def open_source(data: Data) -> Source:
-    """The source that a config names."""
+def open_source(data: Data, *, trust: bool = False, fingerprint: str | None = None) -> Source:
+    """The source that a config names.
+
+    Arguments:
+        trust: whether a class of the user's own may be imported.
+        fingerprint: of the images, if it is known: by it those of a class of one's own are found where they are kept.
+
+    Raises:
+        InputError: images that were given in Python and are no longer kept; a class of one's own without ``trust``, or
+            what it gives cannot be used.
+    """
     match data.source:
         case "objects":
             return ObjectsSource(data.objects)
         case "folder":
             return FolderSource(Path(data.root), data.folder)
+        case "table":
+            return TableSource(Path(data.root), data.table)
         case "cifar10" | "cifar100":
             return CifarSource(data.source, Path(data.root), data.cifar)
+    fingerprint = data.own.fingerprint if data.kind == "given" else fingerprint
+    if fingerprint is not None:
+        folders = [cache_folder(data.own.cache), cache_folder(None), Path(data.root)]
+        if (kept := find_kept(fingerprint, folders)) is not None:
+            return kept
+    if isinstance(data.source, str):
+        raise InputError(f"{data.whence}: these images are no longer in {folders[0]}; give them again (data=)")
+    return _made_source(json.dumps(data.source, sort_keys=True), data.own, trust)
 
 
-def pool_of(folder: Path) -> "Pool":
-    """The images that an experiment's config names, if they lie where they lay; nothing is downloaded for it.
+@functools.lru_cache(maxsize=4)
+def _made_source(spec: str, options: OwnOptions, trust: bool) -> Source:
+    """The images of a class, read once in a process."""
+    return keep_images(made(json.loads(spec), where="data.source", trust=trust), options)
+
+
+def with_given(data: Data, given: Any) -> Data:
+    """The settings of images with others in their place: those of a path, or what Python code has.
+
+    Arguments:
+        given: the path of a folder or of a table, or whatever gives images and labels (``parts_of``), which is kept
+            in the cache and found there by its fingerprint, in later processes too.
 
     Raises:
-        InputError: the config can no longer be read.
+        InputError: what cannot be used.
+    """
+    if isinstance(given, str | os.PathLike):
+        is_table = Path(given).suffix.lower() in TABLES
+        return replace(data, source="table" if is_table else "folder", root=os.fspath(given))
+    kept = keep_images(given, data.own)
+    own = replace(data.own, fingerprint=kept.fingerprint, description=kept.description)
+    return replace(data, source="given", own=own)
+
+
+def pool_of(folder: Path, fingerprint: str) -> "Pool":
+    """The images that an experiment's config names, if they lie where they lay; nothing is downloaded for it.
+
+    Arguments:
+        fingerprint: of the images of its cells.
+
+    Raises:
+        InputError: the config can no longer be read, or the images are not there.
     """
     data = typed.build(Data, read_config(folder / "experiment.yaml").get("data") or {}, where="data")
-    return Pool(replace(data, cifar=replace(data.cifar, download=False)))
+    return Pool(replace(data, cifar=replace(data.cifar, download=False)), fingerprint=fingerprint)
 
 
 class Pool:
-    """All images of a source that may be trained on, and the way to the test set."""
+    """All images of a source that may be trained on, and the way to the test set.
 
-    def __init__(self, data: Data, scored_on: Literal["test", "validation"] = "test") -> None:
-        self.data, self.scored_on, self.source = data, scored_on, open_source(data)
+    Arguments:
+        trust, fingerprint: as ``open_source`` takes them.
+    """
+
+    def __init__(
+        self,
+        data: Data,
+        scored_on: Literal["test", "validation"] = "test",
+        *,
+        trust: bool = False,
+        fingerprint: str | None = None,
+    ) -> None:
+        self.data, self.scored_on = data, scored_on
+        self.source = open_source(data, trust=trust, fingerprint=fingerprint)
 
     @cached_property
     def _training(self) -> LabelledImages:
@@ -88,7 +156,7 @@ class Pool:
     def fingerprint(self, *, with_test: bool) -> str:
         """Of all images that may be trained on and, if asked for, of those that are tested on: other images in any of
         these places make another experiment. No network sees the test images for it."""
-        return self.images.fingerprint() + (f"-{self.test.fingerprint()}" if with_test else "")
+        return pool_fingerprint(self.images) + (f"-{self.test.fingerprint()}" if with_test else "")
 
     @cached_property
     def largest(self) -> int:
@@ -121,7 +189,7 @@ class Pool:
         self._indices(train_size, seed)
 
     def draw(self, train_size: int, seed: int) -> CellImages:
-        """The nested, stratified subset of a seed, with its validation share set apart.
+        """The nested, stratified subset of a seed, with its validation share set apart; no group is on both sides.
 
         Where the user set validation images apart, the validation share of the size comes from those. With
         ``data.shuffle_labels`` the training images have each other's labels; as many of each class, drawn by the seed.
@@ -139,7 +207,9 @@ class Pool:
 
     def _indices(self, train_size: int, seed: int) -> tuple[Int64[Tensor, "n"], Int64[Tensor, "v"]]:
         fraction = self.data.validation_fraction
-        if self._validation is None:
+        if self._validation is None and self.images.groups is not None:
+            training, validation = self._draw_by_groups(train_size, seed)
+        elif self._validation is None:
             subset = nested_subsets(self.images.labels, [train_size], seed)[train_size]
             training, validation = split_validation(subset, self.images.labels, fraction)
         else:
@@ -163,6 +233,32 @@ class Pool:
         chosen = nested_subsets(self._validation.labels, [held], seed)[held]
         return training, chosen + len(self._training)
 
+    def _draw_by_groups(self, train_size: int, seed: int) -> tuple[Int64[Tensor, "n"], Int64[Tensor, "v"]]:
+        """Of groups that the seed sets apart for validation the validation share, of the others the rest.
+
+        Sizes are exact: where the groups of one side are used up, the other gives more. Both parts nest, as each comes
+        in a nested order of its own and neither shrinks as the size grows; a group may be drawn in part.
+        """
+        held = self._held_groups(seed)
+        apart, kept = torch.nonzero(held)[:, 0], torch.nonzero(~held)[:, 0]
+        share = min(round(self.data.validation_fraction * train_size), train_size - 1)
+        share = min(max(share, train_size - len(kept)), len(apart))
+        training = kept[nested_order(self.images.labels[kept], seed)[: train_size - share]]
+        return training, apart[nested_order(self.images.labels[apart], seed)[:share]] if share else training[:0]
+
+    def _held_groups(self, seed: int) -> Bool[Tensor, "images"]:
+        """Which images validate, by whole groups in an order that the seed draws."""
+        if seed not in self._held:
+            names, groups = np.unique(np.array(self.images.groups, dtype=object).astype(str), return_inverse=True)
+            order = permutation(counter_key(seed, 2), len(names)).tolist()
+            fraction, numbered = self.data.validation_fraction, torch.from_numpy(groups.astype(np.int64))
+            self._held[seed] = hold_out_groups(self.images.labels, numbered, fraction, order)
+        return self._held[seed]
+
+    @cached_property
+    def _held(self) -> dict[int, Bool[Tensor, "images"]]:
+        return {}
+
     def _require_every_class(self, training: Int64[Tensor, "n"], train_size: int) -> None:
         counts = torch.bincount(self.images.labels[training], minlength=self.images.num_classes)
         if (counts == 0).any():
@@ -175,4 +271,4 @@ class Pool:
 
 def _shuffled(images: LabelledImages, seed: int) -> LabelledImages:
     generator = torch.Generator().manual_seed(derive_seed(seed, "shuffled labels"))
-    return replace(images, labels=images.labels[torch.randperm(len(images), generator=generator)])
+    return images.relabelled(images.labels[torch.randperm(len(images), generator=generator)])

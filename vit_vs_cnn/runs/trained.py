@@ -179,15 +179,18 @@ class TrainedNetwork:
         said = experiment.data if root is None else replace(experiment.data, root=str(root))
         # A file says neither what to download nor where to write.
         data = replace(
-            said, cifar=replace(said.cifar, download=False, mirror=None), folder=replace(said.folder, cache=None)
+            said,
+            cifar=replace(said.cifar, download=False, mirror=None),
+            folder=replace(said.folder, cache=None),
+            table=replace(said.table, cache=None),
         )
-        pool = Pool(data, experiment.protocol.scored_on)
         try:
+            pool = Pool(data, experiment.protocol.scored_on, trust=experiment.trusted, fingerprint=cell.fingerprint)
             fingerprint = pool.fingerprint(with_test=experiment.protocol.scored_on == "test")
         except InputError as error:
             raise InputError(f"{self.path}: its images: {error}; --root DIR says where they lie") from error
         if fingerprint != cell.fingerprint:
-            raise InputError(f"{data.source} in {data.root} is not what {self.path} was trained and tested on")
+            raise InputError(f"{data.whence} is not what {self.path} was trained and tested on")
         return pool
 
 
@@ -234,7 +237,8 @@ def _of_onnx(path: Path, like: TrainedNetwork | LabelledImages | None) -> Traine
 
 def _resize_of(cell: Cell) -> Resize:
     data = cell.experiment.data
-    return data.folder.resize if data.source == "folder" else "crop"
+    ways: dict[str, Resize] = {"folder": data.folder.resize, "table": data.table.resize}
+    return ways.get(data.kind, data.own.resize)
 
 
 def _of_timm(word: str, like: TrainedNetwork | LabelledImages | None) -> TrainedNetwork:

@@ -59,7 +59,7 @@ class Features:
             for start in range(0, len(missing), PART):
                 part = torch.from_numpy(missing[start : start + PART])
                 tell(f"{self.what}: features of {start:,} of {len(missing):,} images")
-                computed = self._computed(images.images[part])
+                computed = self._computed(images.take(part))
                 self._keep(wanted[part.numpy()], computed)
             if len(missing):
                 known, features = self._kept()

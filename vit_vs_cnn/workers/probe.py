@@ -60,7 +60,7 @@ def fit_probe(cell: Cell, pool: Pool, *, console: Console) -> Fitted:
         raise InputError(f"{where}.tune: head needs a model whose last layer is linear, with a bias")
     device = usable_device("cpu" if cell.experiment.trainer.get("accelerator") == "cpu" else "auto")
     network = plan.network.float().to(device).eval().requires_grad_(False)
-    mean, std = plan.normalisation or (values.tolist() for values in channel_statistics(images.training.images))
+    mean, std = plan.normalisation or (values.tolist() for values in channel_statistics(images.training.batches()))
     normalise = Augmenter(Augmentation(), mean=mean, std=std, num_classes=num_classes).normalise
     began = time.perf_counter()
     folder = _folder(cell, network, classifier, plan.model, (mean, std))

@@ -205,7 +205,7 @@ def _pool_of(cell: Cell) -> Pool:
         InputError: they are others here than where the command was given.
     """
     data, scored_on = cell.experiment.data, cell.experiment.protocol.scored_on
-    pool = Pool(data, scored_on)
+    pool = Pool(data, scored_on, trust=cell.experiment.trusted, fingerprint=cell.fingerprint)
     if pool.fingerprint(with_test=scored_on == "test") != cell.fingerprint:
-        raise InputError(f"{data.source} in {data.root} is not the same for the process that runs cells as for yours")
+        raise InputError(f"{data.whence} is not the same for the process that runs cells as for yours")
     return pool

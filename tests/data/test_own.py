@@ -1,0 +1,190 @@
+"""Images and labels in whatever form they are given."""
+
+import hashlib
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import Subset, TensorDataset
+from torchvision.datasets import VisionDataset
+from torchvision.transforms.functional import pil_to_tensor, to_tensor
+
+from vit_vs_cnn.data.kept import KeptSource, find_kept, keep_images
+from vit_vs_cnn.data.options import OwnOptions
+from vit_vs_cnn.errors import InputError
+
+ROWS, COLS, COUNT = 11, 7, 37
+PIXELS = np.random.default_rng(0).integers(0, 256, (COUNT, ROWS, COLS, 3), dtype=np.uint8)
+LABELS = np.arange(COUNT) % 3
+NAMES = ("ant", "bee", "cat")
+
+
+class Pictures(VisionDataset):
+    """As torchvision's: pictures of Pillow, ``classes``, and a transform."""
+
+    classes = NAMES
+
+    def __len__(self):
+        return COUNT
+
+    def __getitem__(self, index):
+        image = Image.fromarray(PIXELS[index])
+        return (image if self.transform is None else self.transform(image)), int(LABELS[index])
+
+
+class ClassLabel:
+    names = NAMES
+
+
+class Columns:
+    """As a dataset of Hugging Face: rows as dicts, features with types."""
+
+    features = MappingProxyType({"picture": type("Image", (), {})(), "kind": ClassLabel()})
+    column_names = ("picture", "kind")
+
+    def __len__(self):
+        return COUNT
+
+    def __getitem__(self, index):
+        return {"picture": Image.fromarray(PIXELS[index]), "kind": int(LABELS[index])}
+
+
+class Rows(Columns):
+    """Without types, by the names of the columns."""
+
+    features = MappingProxyType({"img": object(), "label": ClassLabel()})
+    column_names = ("img", "label")
+
+    def __getitem__(self, index):
+        return {"img": PIXELS[index], "label": LABELS[index]}
+
+
+FIRST = PIXELS.transpose(0, 3, 1, 2)
+FORMS = {
+    "arrays": lambda: {"images": PIXELS, "labels": LABELS, "class_names": NAMES},
+    "channels first": lambda: {"images": torch.tensor(FIRST), "labels": torch.tensor(LABELS), "class_names": NAMES},
+    "names as labels": lambda: (PIXELS, np.array(NAMES)[LABELS]),
+    "pictures": Pictures,
+    "bytes of a transform": lambda: Pictures(transform=pil_to_tensor),
+    "exact floats": lambda: Pictures(transform=to_tensor),
+    "subset": lambda: Subset(Pictures(), range(COUNT)),
+    "pairs": lambda: [(Image.fromarray(image), NAMES[label]) for image, label in zip(PIXELS, LABELS, strict=True)],
+    "hugging face": Columns,
+    "rows": Rows,
+}  # fmt: skip
+
+
+@pytest.fixture
+def options(tmp_path):
+    return lambda **changes: OwnOptions(cache=tmp_path / "cache", **changes)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_same_images_are_the_same_in_every_form(options, form):
+    given = keep_images(FORMS[form](), options())
+    expected = keep_images(FORMS["arrays"](), options())
+    assert given.fingerprint == expected.fingerprint
+    train = given.train()
+    assert (train.class_names, train.image_shape) == (NAMES, (3, ROWS, COLS))
+    places = [int(name) for name in train.sample_ids]
+    assert torch.equal(train.images, torch.from_numpy(FIRST[places]))
+    assert train.labels.tolist() == LABELS[places].tolist()
+
+
+def test_a_tensor_dataset_gives_its_tensors(options):
+    given = keep_images(TensorDataset(torch.from_numpy(FIRST), torch.from_numpy(LABELS)), options())
+    assert given.train().class_names == ("0", "1", "2")
+
+
+def test_test_images_are_a_share_of_each_class_that_the_seed_draws(options):
+    tests = [set(keep_images(FORMS["arrays"](), options(split_seed=s)).test().sample_ids) for s in (0, 0, 1)]
+    assert tests[0] == tests[1] != tests[2]
+    counts = np.bincount(LABELS[[int(name) for name in tests[0]]])
+    assert counts.tolist() == [round(0.2 * n) for n in np.bincount(LABELS)]
+
+
+def test_splits_that_are_given_stay(options):
+    thirds = zip(("train", "val", "test"), np.split(np.arange(36), 3), strict=True)
+    parts = {name: (PIXELS[part], LABELS[part]) for name, part in thirds}
+    given = keep_images(parts, options())
+    held = given.validation()
+    assert held is not None
+    for source, place in ((given.train(), 0), (held, 12), (given.test(), 24)):
+        assert torch.equal(source.images, torch.from_numpy(FIRST[place : place + 12]))
+
+
+def test_images_of_several_sizes_need_one(options):
+    images = [Image.fromarray(PIXELS[0]), *(Image.new("L", (5 + k, 9)) for k in range(10))]
+    given = (images, [0, 1] * 5 + [0])
+    with pytest.raises(InputError, match=r"image 0 and image 1 .* 3 x 11 x 7 and 3 x 9 x 5; data\.own\.image_size"):
+        keep_images(given, options())
+    assert keep_images(given, options(image_size=(13, 17))).train().image_shape == (3, 13, 17)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ((PIXELS / 127.5 - 1, LABELS), "float64 values from -1 to 1; expected bytes"),
+        ((PIXELS.astype(np.int32), LABELS), "int32 values"),
+        ((PIXELS[:5], LABELS), "5 images and 37 labels"),
+        ((PIXELS, LABELS * 0), "only the class 0"),
+        ({"images": PIXELS, "labels": LABELS, "class_names": ["one", "two"]}, "label 2 is none of the 2 classes"),
+        ({"images": PIXELS, "labels": LABELS, "groups": [1]}, "1 groups and 37 images"),
+        ({"train": (PIXELS, LABELS), "holdout": (PIXELS, LABELS)}, "got names train, holdout"),
+        (iter([]), "expected a Dataset"),
+        (PIXELS, "expected a Dataset"),
+        ((PIXELS, [0.5] * COUNT), "a label is '0.5'"),
+        (Pictures(transform=lambda image: 1 // 0), "image 0: ZeroDivisionError"),
+        ((np.zeros((4, 5, 6, 2), np.uint8), LABELS[:4]), "expected (rows, cols) with 1 or 3 channels"),
+    ],
+)
+def test_what_cannot_be_taken_is_told_in_one_line(options, tmp_path, given, says):
+    with pytest.raises(InputError) as caught:
+        keep_images(given, options())
+    assert says in str(caught.value) and "\n" not in str(caught.value)
+    assert [path.name for path in (tmp_path / "cache").glob("*")] == []
+
+
+@pytest.mark.parametrize("every", [2, 5])
+def test_a_group_is_never_on_two_sides(options, every):
+    groups = [f"patient {place // every}" for place in range(COUNT)]
+    given = keep_images({"images": PIXELS, "labels": LABELS, "groups": groups}, options())
+    train, test = given.train().groups, given.test().groups
+    assert train is not None and test is not None
+    assert not {*train} & {*test}
+    assert {*train} | {*test} == {*groups}
+    assert 0.1 <= len(test) / COUNT <= 0.35
+    assert {*given.test().labels.tolist()} == {0, 1, 2}
+
+
+def test_a_group_on_two_sides_of_given_splits_is_refused(options):
+    part = {"images": PIXELS, "labels": LABELS}
+    splits = {"train": {**part, "groups": np.arange(37)}, "test": {**part, "groups": np.arange(36, 73)}}
+    with pytest.raises(InputError, match="the group '36' has images in train and in test"):
+        keep_images(splits, options())
+
+
+def test_what_is_kept_is_found_by_its_fingerprint_and_not_if_it_is_damaged(options, tmp_path):
+    given = keep_images(FORMS["arrays"](), options())
+    cache = tmp_path / "cache"
+    found = find_kept(given.fingerprint, [tmp_path / "nowhere", cache])
+    assert found is not None and found.fingerprint == given.fingerprint
+    assert isinstance(find_kept(given.fingerprint.partition("-")[0], [cache]), KeptSource)
+    (path,) = cache.glob("*.npy")
+    changed = bytearray(path.read_bytes())
+    changed[-1] ^= 1
+    path.write_bytes(changed)
+    assert find_kept(given.fingerprint, [cache]) is None
+
+
+def test_grey_images_keep_their_one_channel(options):
+    train = keep_images((PIXELS[..., 0], LABELS), options()).train()
+    places = [int(name) for name in train.sample_ids]
+    assert torch.equal(train.images, torch.from_numpy(PIXELS[places, :, :, 0])[:, None])
+
+
+def test_pixels_of_what_is_kept_are_pinned(options):
+    pixels = keep_images(FORMS["arrays"](), options()).test().images.numpy()
+    assert hashlib.sha256(np.ascontiguousarray(pixels)).hexdigest()[:8] == "94a08f1b"

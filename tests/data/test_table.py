@@ -1,0 +1,122 @@
+"""A table of images as a source."""
+
+import sys
+
+import numpy as np
+import pandas
+import pytest
+from PIL import Image
+
+from vit_vs_cnn.data.folder import FolderSource
+from vit_vs_cnn.data.options import FolderOptions, TableOptions
+from vit_vs_cnn.data.table import TableSource
+from vit_vs_cnn.errors import InputError
+
+
+@pytest.fixture
+def rows(tmp_path):
+    """Three classes of 13 images in folders, and a table of them."""
+    generator, rows = np.random.default_rng(0), []
+    for name in ("ant", "bee", "cat"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(13):
+            path = f"photos/{name}/p{number // 3}_{number}.png"
+            Image.fromarray(generator.integers(0, 256, (7, 9, 3), dtype=np.uint8)).save(tmp_path / path)
+            rows.append({"image": path, "label": name, "patient": f"{name}{number // 3}"})
+    return pandas.DataFrame(rows)
+
+
+@pytest.fixture
+def source(tmp_path):
+    def make(rows, **options):
+        rows.to_csv(tmp_path / "table.csv", index=False)
+        return TableSource(tmp_path / "table.csv", TableOptions(image_size=5, cache=tmp_path / "cache", **options))
+
+    return make
+
+
+def test_a_table_of_a_folder_gives_the_images_of_the_folder(rows, source, tmp_path):
+    shuffled = rows.sample(frac=1, random_state=3)
+    train = source(shuffled, split_seed=2).train()
+    assert len(train) == 3 * (13 - 3)  # round(0.2 * 13) of each class for the test
+    folder = FolderSource(tmp_path / "photos", FolderOptions(image_size=5, cache=tmp_path / "cache"))
+    known = dict(zip(folder.layout.class_names, range(3), strict=True))
+    images = {
+        f"photos/{n}": p for s in (folder.train(), folder.test()) for n, p in zip(s.sample_ids, s.images, strict=True)
+    }
+    for name, label, pixels in zip(train.sample_ids, train.labels.tolist(), train.images, strict=True):
+        assert (pixels == images[name]).all() and label == known[name.split("/")[1]]
+
+
+def test_the_column_of_splits_is_kept(rows, source):
+    rows["split"] = ["Train", "val", "TEST"] * 13
+    given = source(rows, split="split")
+    expected = rows.groupby("split")["image"].apply(list)
+    held = given.validation()
+    assert list(given.train().sample_ids) == expected["Train"]
+    assert held is not None and list(held.sample_ids) == expected["val"]
+    assert list(given.test().sample_ids) == expected["TEST"]
+
+
+def test_groups_of_a_table_stay_together(rows, source):
+    given = source(rows, group="patient")
+    train, test = (
+        set(rows.set_index("image").loc[list(part.sample_ids), "patient"]) for part in (given.train(), given.test())
+    )
+    assert not train & test and len(train | test) == 15
+    assert {*given.test().labels.tolist()} == {0, 1, 2}
+    assert given.provenance()["groups"] == 15
+
+
+def test_groups_of_a_folder_are_found_in_the_names_of_files(rows, tmp_path):
+    options = FolderOptions(image_size=5, cache=tmp_path / "cache", group="^(p[0-9]+)_")
+    source = FolderSource(tmp_path / "photos", options)
+    train, test = source.train().groups, source.test().groups
+    assert train is not None and test is not None
+    assert {*train} | {*test} == {f"p{n}" for n in range(5)} and not {*train} & {*test}
+    with pytest.raises(InputError, match="finds no group in its name"):
+        FolderSource(tmp_path / "photos", FolderOptions(group="^(camera)")).train()
+    with pytest.raises(InputError, match="no regular expression"):
+        FolderOptions(group="(")
+
+
+def test_numbers_as_labels_are_sorted_as_numbers(rows, source):
+    rows["label"] = np.arange(39) % 3 * 9
+    assert source(rows).layout.class_names == ("0", "9", "18")
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "says"),
+    [
+        (lambda rows: rows.rename(columns={"image": "file"}), {}, "no column 'image' (data.table.image); there are f"),
+        (lambda rows: rows.assign(label=[""] + ["a", "b"] * 19), {}, "row 1 has nothing in column 'label'"),
+        (lambda rows: rows.assign(split="holdout"), {"split": "split"}, "'holdout' in column 'split'; allowed: train"),
+        (lambda rows: rows.assign(split="test"), {"split": "split"}, "no row of column 'split' says train"),
+        (lambda rows: pandas.concat([rows, rows[:1]]), {}, "p0_0.png' stands in 2 rows"),
+        (lambda rows: rows.assign(label="one"), {}, "has 1 class; it needs at least 2"),
+        (lambda rows: rows.assign(split=["train", "test"] * 19 + ["train"]), {"split": "split", "group": "patient"},
+         "the group 'ant0' has images in train and in test, as 11 others have"),
+        (lambda rows: rows[:0], {}, "it has no rows"),
+        (lambda rows: rows.assign(patient="all"), {"group": "patient"}, "has no two groups that can be parted"),
+        (lambda rows: rows.assign(image=rows["image"].str.replace("p0", "q0")), {}, "missing: 9"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_table_is_told_in_one_line(rows, source, change, options, says):
+    with pytest.raises(InputError) as caught:
+        source(change(rows), **options).train()
+    assert says in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_parquet_without_its_reader_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "fastparquet", None)
+    (tmp_path / "t.parquet").write_bytes(b"")
+    with pytest.raises(InputError, match=r"pip install 'vit-vs-cnn\[data\]'"):
+        TableSource(tmp_path / "t.parquet").train()
+
+
+def test_a_parquet_table_is_the_csv_table(rows, source, tmp_path):
+    pytest.importorskip("pyarrow")
+    rows.to_parquet(tmp_path / "t.parquet")
+    options = TableOptions(image_size=5, cache=tmp_path / "cache")
+    assert TableSource(tmp_path / "t.parquet", options).layout == source(rows).layout

@@ -1,0 +1,211 @@
+"""Images of one's own in an experiment: given in Python, by a class, by a table; found again by later processes."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+import vit_vs_cnn as vc
+from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
+from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.data.options import OwnOptions
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.runs.images import Pool, _made_source, with_given
+from vit_vs_cnn.runs.trained import open_network
+from vit_vs_cnn.training.checkpoints import read_checkpoint
+
+COUNT = 240
+HERE = "tests.runs.test_own_data"
+
+
+def images_and_labels(count: int = COUNT, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """What a config names as a class of one's own."""
+    pixels = np.random.default_rng(seed).integers(0, 256, (count, 16, 8, 3), dtype=np.uint8)
+    return pixels, np.arange(count) % 3
+
+
+class Noise:
+    """A transform with an argument; it has random numbers of its own."""
+
+    def __init__(self, most: int = 9) -> None:
+        self.most = most
+
+    def __call__(self, image: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        return image ^ torch.randint(0, self.most, image.shape, generator=generator, dtype=torch.uint8)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    _made_source.cache_clear()
+    return tmp_path / "cache" / "vit_vs_cnn"
+
+
+def _values(output: Path, **data) -> dict:
+    protocol = {"train_sizes": [60], "seeds": [3], "budget": {"steps": 2}, "batch_size": 14}
+    values = tiny_config(output, protocol=protocol, data={"validation_fraction": 0.25, **data})
+    return {**values, "contenders": {name: values["contenders"][name] for name in ("vit", "resnet")}}
+
+
+def _grouped(seeds, **data):
+    pixels, labels = images_and_labels()
+    groups = np.random.default_rng(5).integers(0, 61, COUNT)
+    settings = with_given(tiny_experiment(Path("runs")).data, {"images": pixels, "labels": labels, "groups": groups})
+    return Pool(replace(settings, validation_fraction=0.2))
+
+
+def test_groups_stand_on_one_side_at_every_size_and_subsets_nest():
+    pool = _grouped([0])
+    held_apart = []
+    for seed in (0, 1):
+        before: tuple[set[str], set[str]] = set(), set()
+        for size in (20, 47, 101, len(pool.images)):
+            drawn = pool.draw(size, seed)
+            assert len(drawn.training) + len(drawn.validation) == size
+            sides = [set(part.groups or ()) for part in (drawn.training, drawn.validation, pool.test)]
+            assert not sides[0] & sides[1] and not sides[1] & sides[2] and not sides[0] & sides[2]
+            assert abs(len(drawn.validation) / size - 0.2) < 0.05
+            counts = torch.bincount(drawn.training.labels, minlength=3)
+            assert counts.max() - counts.min() <= max(1, 0.1 * size)
+            ids = set(drawn.training.sample_ids), set(drawn.validation.sample_ids)
+            assert before[0] <= ids[0] and before[1] <= ids[1]
+            before = ids
+        held_apart.append(before[1])
+    assert held_apart[0] != held_apart[1]  # other groups for another seed
+
+
+def test_groups_are_part_of_what_names_a_cell():
+    pool = _grouped([0])
+    plain = Pool(with_given(tiny_experiment(Path("runs")).data, images_and_labels()))
+    assert pool.fingerprint(with_test=False) != plain.fingerprint(with_test=False)
+
+
+@pytest.fixture
+def given(tmp_path):
+    """The folder of an experiment on images that were given in Python."""
+    found = vc.train(_values(tmp_path), data=images_and_labels(), quiet=True)
+    assert found is not None and len(found.frame()) == 2
+    return tmp_path / "tiny"
+
+
+def test_commands_find_images_that_were_given_in_python(given, tmp_path, cache):
+    compared = vc.compare(given, parts=["accuracy"], quiet=True)
+    assert len(compared.frame()) == 2
+    (cell,) = given.glob("cells/resnet-*")
+    assert len(vc.inspect(cell, count=2, quiet=True).written)
+    again = vc.train(given / "experiment.yaml", quiet=True)  # without data=: nothing is left to run
+    assert again is not None
+    said = yaml.safe_load((given / "experiment.yaml").read_text())["data"]
+    assert said["source"] == "given" and said["own"]["description"] == "tuple of images and labels (240 images)"
+    cache.rename(tmp_path / "elsewhere")
+    assert open_network(cell).pool(tmp_path / "elsewhere").test.num_classes == 3
+    with pytest.raises(InputError, match=r"these images are no longer in .*; give them again \(data=\)"):
+        vc.train(given / "experiment.yaml", quiet=True)
+    assert vc.report(given).answer
+    assert vc.train(_values(tmp_path), data=images_and_labels(), quiet=True) is not None
+
+
+def test_other_images_are_other_cells(given, tmp_path):
+    vc.train(_values(tmp_path), data=images_and_labels(seed=1), quiet=True)
+    assert len([*given.glob("cells/*")]) == 4
+
+
+def test_workers_find_the_images_without_the_users_class(tmp_path):
+    values = _values(tmp_path, source={"class_path": f"{HERE}.images_and_labels", "init_args": {"count": 150}})
+    results = run_quietly(experiment_from_dict(values))
+    assert {result["data"]["counts"]["test"]["0"] for result in results} == {10}
+    _made_source.cache_clear()
+    (cell,) = tmp_path.glob("tiny/cells/resnet-*")
+    untrusted = open_network(cell)
+    assert not untrusted.cell.experiment.trusted
+    assert len(untrusted.pool().test) == 30
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ({"class_path": "nowhere.Images"}, "nowhere.Images cannot be imported: No module named 'nowhere'"),
+        ({"class_path": f"{HERE}.COUNT"}, "is neither a class nor a function"),
+        ({"class_path": f"{HERE}.images_and_labels", "init_args": {"size": 3}}, "unexpected keyword argument 'size'"),
+        ({"class_path": "images"}, "expected {class_path: package.module.Name"),
+        ({"class_path": "a.B", "args": 3}, "source.args: there is no such setting"),
+        ("given", "vc.train(config, data=...)"),
+    ],
+)
+def test_a_source_that_cannot_be_made_is_told_in_one_line(tmp_path, source, says):
+    with pytest.raises(InputError) as caught:
+        run_quietly(experiment_from_dict(_values(tmp_path, source=source)))
+    assert says in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("place", ["data.source", "data.augmentation.transform"])
+def test_a_class_that_a_file_names_is_not_imported(given, tmp_path, monkeypatch, place):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "evil_own.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w').close()\ndef Evil(): pass\n")
+    (checkpoint,) = given.glob("cells/resnet-*/checkpoints/last.ckpt")
+    contents = read_checkpoint(checkpoint)
+    data = contents["vit_vs_cnn"]["origin"]["experiment"]["data"]
+    *levels, last = place.split(".")[1:]
+    for level in levels:
+        data = data[level]
+    data[last] = {"class_path": "evil_own.Evil"}
+    if place == "data.source":
+        contents["vit_vs_cnn"]["origin"]["cell"]["fingerprint"] = "0" * 16 + "-" + "0" * 16
+    torch.save(contents, tmp_path / "changed.ckpt")
+    trained = open_network(tmp_path / "changed.ckpt")
+    if place == "data.source":  # these images are not kept
+        with pytest.raises(InputError, match=r"the class evil_own\.Evil is not imported unless --trust says so"):
+            trained.pool()
+    else:
+        assert len(trained.pool().test)
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_table_is_given_by_its_path(tmp_path):
+    data = with_given(tiny_experiment(tmp_path).data, tmp_path / "photos.csv")
+    assert (data.source, data.root) == ("table", str(tmp_path / "photos.csv"))
+    assert with_given(data, str(tmp_path)).source == "folder"
+
+
+def test_the_audit_counts_groups(tmp_path):
+    pixels, labels = images_and_labels(60)
+    found = vc.audit(data={"images": pixels, "labels": labels, "groups": np.arange(60) // 4}, output=tmp_path / "audit")
+    assert sum(found.groups.values()) == 15
+    assert "15 groups, none on two sides" in (tmp_path / "audit" / "index.html").read_text()
+
+
+@pytest.mark.parametrize("kill_at", [1, 4])
+def test_a_run_with_ones_own_transform_resumes_exactly(tmp_path, kill_at, monkeypatch):
+    transform = {"class_path": f"{HERE}.Noise", "init_args": {"most": 90}}
+    augmentation = {"resized_crop": [0.3, 1.0], "colour_jitter": [0.4, 0.4, 0.4, 0.1], "transform": transform}
+
+    def experiment(output):
+        values = _values(output, source={"class_path": f"{HERE}.images_and_labels"}, augmentation=augmentation)
+        values["protocol"]["budget"] = {"steps": 6}
+        values["execution"] = {"checkpoint_interval": 1}
+        return experiment_from_dict({**values, "contenders": {"resnet": values["contenders"]["resnet"]}})
+
+    (whole,) = run_quietly(experiment(tmp_path / "whole"))
+    call, calls = Noise.__call__, []
+
+    def killed(self, image, generator):
+        calls.append(1)
+        if len(calls) > 1 + kill_at * 14:
+            raise KeyboardInterrupt
+        return call(self, image, generator)
+
+    monkeypatch.setattr(Noise, "__call__", killed)
+    with pytest.raises(BaseException):  # noqa: B017
+        run_quietly(experiment(tmp_path / "killed"))
+    monkeypatch.undo()
+    (resumed,) = run_quietly(experiment(tmp_path / "killed"))
+    assert len(calls) > 14 and resumed["weights"] == whole["weights"]
+    assert resumed["identity"]["contender"]["augmentation"]["transform"] == transform
+
+
+def test_own_options_refuse_what_is_no_fingerprint():
+    with pytest.raises(InputError, match=r"data\.own\.fingerprint"):
+        OwnOptions(fingerprint="../../etc")

@@ -1,0 +1,232 @@
+"""Whatever gives images and labels, taken as (image, label) pairs: datasets, arrays, columns, in splits or not."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+from PIL import Image
+from torch import Tensor
+
+from vit_vs_cnn.data.decoding import FORMATS, fit_image, whole_image
+from vit_vs_cnn.data.images import LabelledImages, Source
+from vit_vs_cnn.data.options import OwnOptions, sides
+from vit_vs_cnn.data.table import SPLITS
+from vit_vs_cnn.errors import InputError
+
+KINDS = (
+    "a Dataset of (image, label) pairs, a Hugging Face dataset, (images, labels) as arrays or tensors, "
+    "{images, labels, groups, class_names}, {train, validation, test} of these, or an object with the methods train, "
+    "validation, test and provenance"
+)
+#: Columns of images and of labels that are found without being named.
+IMAGE_COLUMNS, LABEL_COLUMNS = ("image", "img", "images"), ("label", "labels", "fine_label", "target")
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Images of one split, in the order in which they are given.
+
+    Arguments:
+        pair: the image and the label at a place.
+        class_names: in the order of the labels, where these are numbers and the names are known.
+        groups: what each image is of, where that is known.
+        what: for a reader.
+    """
+
+    count: int
+    pair: Callable[[int], tuple[Any, Any]]
+    class_names: tuple[str, ...] | None
+    groups: Sequence[str] | None
+    what: str
+
+    def pairs(self) -> Iterator[tuple[Any, Any]]:
+        """Every image and its label. Raises InputError: one cannot be had."""
+        for place in range(self.count):
+            try:
+                yield self.pair(place)
+            except InputError:
+                raise
+            except Exception as error:  # whatever the code of somebody's own raises
+                said = " ".join(str(error).split())[:200]
+                raise InputError(f"{self.what}: image {place}: {type(error).__name__}: {said}") from error
+
+
+def parts_of(given: Any) -> dict[str, Part]:
+    """What is given, by split: ``train`` alone, or with ``validation`` and ``test``.
+
+    Raises:
+        InputError: it is none of ``KINDS``.
+    """
+    if isinstance(given, Source) and not isinstance(given, torch.nn.Module):
+        read = {"train": given.train(), "validation": given.validation(), "test": given.test()}
+        return {split: _part(one) for split, one in read.items() if one is not None}
+    if isinstance(given, Mapping) and given and all(str(name).lower() in SPLITS for name in given):
+        parts = {SPLITS[str(name).lower()]: _part(one) for name, one in given.items() if one is not None}
+        if "train" not in parts or len(parts) < len(given):
+            raise InputError(
+                f"data: splits {', '.join(map(str, given))}; expected train, and maybe validation and test"
+            )
+        return {split: parts[split] for split in ("train", "validation", "test") if split in parts}
+    return {"train": _part(given)}
+
+
+def _part(given: Any) -> Part:
+    what = f"{type(given).__module__}.{type(given).__qualname__}".removeprefix("builtins.")
+    if isinstance(given, LabelledImages):
+        pair = lambda place: (given.take(torch.tensor([place]))[0], int(given.labels[place]))  # noqa: E731
+        return Part(len(given), pair, given.class_names, given.groups, what)
+    if isinstance(given, Mapping):
+        return _of_columns(given, what)
+    if isinstance(given, tuple | list) and len(given) in (2, 3) and not _is_pair(given):
+        return _of_columns(dict(zip(("images", "labels", "groups"), given, strict=False)), what)
+    if not (hasattr(given, "__len__") and hasattr(given, "__getitem__")) or isinstance(
+        given, str | Tensor | np.ndarray
+    ):
+        raise InputError(f"data: expected {KINDS}; got {what}")
+    pair = _of_features(given) if hasattr(given, "features") and hasattr(given, "column_names") else None
+    groups = getattr(given, "groups", None)
+    names = _class_names(given)
+    return Part(len(given), pair or (lambda place: _pair_of(given[place])), names, _texts(groups, len(given)), what)
+
+
+def _is_pair(given: Sequence[Any]) -> bool:
+    """Whether it is a list of (image, label) pairs rather than two columns."""
+    return all(isinstance(one, tuple | list) and len(one) == 2 for one in given)
+
+
+def _of_columns(given: Mapping[str, Any], what: str) -> Part:
+    unknown = [name for name in given if name not in ("images", "labels", "groups", "class_names")]
+    if unknown or "images" not in given or "labels" not in given:
+        raise InputError(f"data: expected {KINDS}; got names {', '.join(map(str, given))}")
+    images, labels = given["images"], given["labels"]
+    if isinstance(images, np.ndarray | Tensor) and images.ndim not in (1, 3, 4):
+        raise InputError(
+            f"data: images of shape {tuple(images.shape)}; expected (count, rows, cols) with channels or not"
+        )
+    if len(images) != len(labels):
+        raise InputError(f"data: {len(images):,} images and {len(labels):,} labels; each image needs one")
+    names = given.get("class_names")
+    own = None if names is None else tuple(str(name) for name in names)
+    groups = _texts(given.get("groups"), len(images))
+    return Part(len(images), lambda place: (images[place], labels[place]), own, groups, f"{what} of images and labels")
+
+
+def _texts(values: Any, count: int) -> list[str] | None:
+    if values is None or callable(values):
+        return None
+    if len(values) != count:
+        raise InputError(f"data: {len(values):,} groups and {count:,} images; each image needs one")
+    return [str(_plain(value)) for value in values]
+
+
+def _of_features(given: Any) -> Callable[[int], tuple[Any, Any]]:
+    """Of a Hugging Face dataset: the columns whose types are Image and ClassLabel, or those of the usual names."""
+    of_type = {type(feature).__name__: name for name, feature in reversed(list(dict(given.features).items()))}
+    image = of_type.get("Image") or _first(IMAGE_COLUMNS, given.column_names)
+    label = of_type.get("ClassLabel") or _first(LABEL_COLUMNS, given.column_names)
+    if image is None or label is None:
+        raise InputError(f"data: no columns of images and labels among {', '.join(given.column_names)}")
+
+    def pair(place: int) -> tuple[Any, Any]:
+        row = given[place]
+        return row[image], row[label]
+
+    return pair
+
+
+def _first(names: Sequence[str], there: Sequence[str]) -> str | None:
+    return next((name for name in names if name in there), None)
+
+
+def _pair_of(item: Any) -> tuple[Any, Any]:
+    if isinstance(item, Mapping):
+        image, label = _first(IMAGE_COLUMNS, [*item]), _first(LABEL_COLUMNS, [*item])
+        if image is not None and label is not None:
+            return item[image], item[label]
+    elif isinstance(item, tuple | list) and len(item) == 2:
+        return item[0], item[1]
+    raise InputError(f"data: a dataset has to give (image, label) pairs; got {type(item).__name__}")
+
+
+def _class_names(given: Any) -> tuple[str, ...] | None:
+    """Of ``classes``, ``class_to_idx`` or a column of class labels, of the dataset or of the one that it wraps."""
+    for feature in dict(getattr(given, "features", None) or {}).values():
+        if (names := getattr(feature, "names", None)) is not None:
+            return tuple(names)
+    if isinstance(numbered := getattr(given, "class_to_idx", None), Mapping):
+        return tuple(sorted(map(str, numbered), key=lambda name: numbered[name]))
+    if isinstance(names := getattr(given, "classes", None), Sequence) and not isinstance(names, str):
+        return tuple(map(str, names))
+    inner = getattr(given, "dataset", None)
+    return None if inner is None else _class_names(inner)
+
+
+def label_of(value: Any) -> int | str:
+    """A label as a number or a name. Raises InputError: it is neither."""
+    plain = _plain(value)
+    if isinstance(plain, bool | int | str):
+        return int(plain) if isinstance(plain, bool) else plain
+    raise InputError(f"data: a label is {str(plain)[:40]!r}; expected a whole number or a text")
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy or torch as Python's."""
+    return value.item() if isinstance(value, np.generic | np.ndarray | Tensor) and np.prod(value.shape) == 1 else value
+
+
+def pixels_of(image: Any, options: OwnOptions) -> UInt8[np.ndarray, "channels rows cols"]:
+    """An image as bytes, brought to ``options.image_size`` if it is named.
+
+    Pictures of Pillow and files become RGB. Floats are taken where they are bytes divided by 255, and nothing else.
+
+    Raises:
+        InputError: no image, or values that are no bytes.
+    """
+    if isinstance(image, str | Path):
+        try:
+            with Image.open(image, formats=FORMATS) as file:
+                return pixels_of(file, options)
+        except OSError as error:
+            raise InputError(f"{image}: {error.strerror or 'no image, or none in a supported format'}") from error
+    if isinstance(image, Image.Image):
+        opened = image.copy()  # it is turned upright in place
+        opened.format = image.format
+        size = options.image_size
+        return whole_image(opened) if size is None else fit_image(opened, size, options.resize)
+    if not isinstance(image, np.ndarray | Tensor):
+        raise InputError(f"an image is a {type(image).__name__}; expected a picture of Pillow, an array or a tensor")
+    pixels = _bytes_of(image)
+    if options.image_size is None or pixels.shape[1:] == sides(options.image_size):
+        return pixels
+    picture = Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0).squeeze()))
+    return fit_image(picture, options.image_size, options.resize)[: len(pixels)]
+
+
+def _bytes_of(image: np.ndarray | Tensor) -> UInt8[np.ndarray, "channels rows cols"]:
+    """Channels first: where both ends could be these, an array has them last and a tensor first."""
+    values = image.detach().cpu().numpy() if isinstance(image, Tensor) else image
+    values = values[None] if values.ndim == 2 else values
+    allowed = (1, 3)
+    if values.ndim != 3 or not {values.shape[0], values.shape[2]} & {*allowed} or not values.size:
+        raise InputError(f"an image has shape {tuple(image.shape)}; expected (rows, cols) with 1 or 3 channels or none")
+    is_tensor = isinstance(image, Tensor) or image.ndim == 2
+    is_first = values.shape[0] in allowed and (is_tensor or values.shape[2] not in allowed)
+    values = values if is_first else values.transpose(2, 0, 1)
+    if values.dtype == np.uint8:
+        return values
+    if values.dtype in (np.float32, np.float64):
+        rounded = np.rint(values * 255)
+        if (
+            (rounded >= 0).all()
+            and (rounded <= 255).all()
+            and np.array_equal((rounded / 255).astype(values.dtype), values)
+        ):
+            return rounded.astype(np.uint8)
+    raise InputError(
+        f"an image has {values.dtype} values from {values.min():.3g} to {values.max():.3g}; expected bytes (uint8), or "
+        "floats that are bytes / 255, as ToTensor gives them: leave normalisation and augmentation to the package"
+    )
