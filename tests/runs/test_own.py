@@ -18,11 +18,10 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models import ResNet, VisionTransformer, create_model, register_model, registry
 from vit_vs_cnn.models.checkpointing import checkpoint_gradients
-from vit_vs_cnn.runs.plan import grid
 from vit_vs_cnn.runs.evaluation import Predictions
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.networks import build_network
-from vit_vs_cnn.runs.plan import make_plan
+from vit_vs_cnn.runs.plan import grid, make_plan
 from vit_vs_cnn.runs.trained import open_network
 from vit_vs_cnn.training.classifier import Classifier, balanced_weights
 from vit_vs_cnn.training.optimizers import Optimizer
