@@ -105,5 +105,5 @@ def test_damaged_images_empty_folders_and_shapes_that_files_cannot_have_are_refu
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="empty holds no image"):
         _decoded(tmp_path / "empty")
-    with pytest.raises(InputError, match="takes images of 1 x 5 x 7"):
-        _decoded(tmp_path / "whole.png", (1, 5, 7))
+    with pytest.raises(InputError, match="takes images of 2 x 5 x 7"):
+        _decoded(tmp_path / "whole.png", (2, 5, 7))

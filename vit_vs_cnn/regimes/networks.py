@@ -71,7 +71,7 @@ def _network(contender: str, result: Result) -> Network:
 
 def model_name(model: Mapping[str, Any]) -> str:
     """The name of a ``model`` block: ``ResNet-8``, ``ViT nano``, ``timm/convnext_atto``."""
-    name = str(model.get("name") or model.get("class_path", "?")).rpartition(".")[-1]
+    name = str(model.get("name") or str(model.get("class_path", "?")).rpartition(".")[-1])
     inner = name.removeprefix(ATTENTION_PREFIX)
     if inner not in PRESETS:
         return name
