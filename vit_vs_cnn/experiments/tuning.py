@@ -53,14 +53,16 @@ def tune(experiment: Experiment, *, console: Console) -> Experiment:
     tuned, searches = experiment, []
     sizes = sorted({pool.resolve(size) for size in experiment.tuning.sizes or experiment.protocol.train_sizes})
     for generation in experiment.generations():
+        tried = [name for name in generation if not experiment.contenders[name].tune.head]  # a probe has no recipe
         ours = [
             search
-            for size in sizes
+            for size in (sizes if tried else ())
             for search in equal_trials(
-                [Search(tuned, contender, size, count, pool, fingerprint, processes) for contender in generation]
+                [Search(tuned, contender, size, count, pool, fingerprint, processes) for contender in tried]
             )
         ]
-        _run(ours, pool, console)
+        if ours:
+            _run(ours, pool, console)
         searches += ours
         write_record(experiment.folder / RECORD, [trial for search in searches for trial in search.trials()])
         for search in ours:
