@@ -114,6 +114,11 @@ class Analysis:
     resamples: int
     has_predictions: bool
 
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """How networks came to their task, where that is known: from scratch, as a linear probe, fine-tuned."""
+        return tuple(dict.fromkeys(network.way for network in self.networks if network.way is not None))
+
     def pair(self, first: str, second: str) -> Pair | None:
         """The pair of these two in either order; None if they have nothing in common."""
         return next((pair for pair in self.pairs if {pair.ahead, pair.behind} == {first, second}), None)

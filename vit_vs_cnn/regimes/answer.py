@@ -53,7 +53,7 @@ def headline(analysis: Analysis) -> Pair | None:
     at_largest = {c.contender: c.points[-1].accuracy.value for c in analysis.curves if c.points[-1].size == largest}
     ranked = sorted(at_largest, key=lambda name: -at_largest[name])
     candidates = [pair for pair in analysis.pairs if pair.at_largest.size == largest]
-    if analysis.worth:
+    if len(analysis.ways) > 1:
         model = {network.contender: network.architecture for network in analysis.networks}
         candidates = [pair for pair in candidates if model[pair.ahead] != model[pair.behind]] or candidates
     return min(candidates, key=lambda pair: sorted((ranked.index(pair.ahead), ranked.index(pair.behind))), default=None)
@@ -126,7 +126,7 @@ def at_equal_costs(pair: Pair, leader: str, behind: str) -> tuple[bool, str]:
 def pretraining_sentences(analysis: Analysis, names: Mapping[str, str] | None = None) -> list[str]:
     """What pretraining was worth to the contenders of the answer, and whether it changes who is ahead."""
     pair = headline(analysis)
-    if pair is None or not analysis.worth:
+    if pair is None or len(analysis.ways) < 2:
         return []
     found = []
     for name in (pair.ahead, pair.behind):

@@ -217,7 +217,7 @@ def _tell(document: Document, analysis: Analysis, notes: Sequence[str], images: 
         document.section("Before you read on", Bullets(told))
     part("Who is ahead", "", tables.differences_table(analysis))
     limits = [] if analysis.same_steps is None else [Text(analysis.same_steps)]
-    if analysis.worth:
+    if len(analysis.ways) > 1:
         sentences = pretraining_sentences(analysis)
         told = [Text(" ".join(sentences))] if sentences else []
         part("What pretraining is worth", "", *told, tables.worth_table(analysis), tables.ways_table(analysis))
