@@ -5,6 +5,7 @@ import pytest
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes import analyse, answer, headline
+from vit_vs_cnn.regimes.convergence import FITTED
 from vit_vs_cnn.runs.design import Design
 
 SIZES, SEEDS = (100, 700, 2300), (0, 1, 2)
@@ -113,3 +114,10 @@ def test_pairs_that_cannot_be_are_refused_in_one_line(protocol, said):
     values = {"name": "x", "protocol": {"budget": {"steps": 1}, **protocol}, "contenders": contenders}
     with pytest.raises(InputError, match=said):
         experiment_from_dict(values)
+
+
+def test_a_linear_probe_is_no_run_that_a_longer_budget_would_change():
+    probes = [{**r, "tune": "head", "way": "as a linear probe"} for r in _results() if "tuned" in r["contender"]]
+    found = analyse(probes, resamples=50)
+    assert {(one.state, one.reason) for one in found.convergence} == {("settled", FITTED)}
+    assert "twice the" not in answer(found)

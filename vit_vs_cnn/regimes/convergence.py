@@ -17,9 +17,10 @@ LITTLE = 0.02
 #: Standard errors of a one-sided test at 5 %.
 ONE_SIDED = 1.645
 NO_CURVE = "no validation curve is recorded"
+FITTED = "a linear probe is fitted to its minimum"
 FEW_IMAGES = f"too few validation images to rule out {100 * LITTLE:g} points"
 
-#: settled: a gain of ``LITTLE`` is ruled out. still improving: some gain is shown. Else it is not known.
+#: settled: a gain of ``LITTLE`` is ruled out, or there is none to be had, as of a linear probe. still improving: some gain is shown. Else it is not known.
 State = Literal["still improving", "settled", "not known"]
 
 
@@ -54,7 +55,7 @@ class Convergence:
         epochs: of a run, on average; None if unknown.
         gain: of the last quarter, the mean over the seeds; None where a run has no curve.
         state: what may be said of it.
-        reason: why nothing may.
+        reason: why nothing may, or why without a gain it is settled.
         curve: (step, validation accuracy), the mean over the seeds.
     """
 
@@ -124,6 +125,9 @@ def _at(contender: str, size: int, runs: Sequence[Mapping[str, Any]]) -> Converg
     known = [gain for gain in gains if gain is not None]
     gain = _mean(known) if len(known) == len(runs) else None
     state: State = "not known" if gain is None else gain.state
+    reason = (NO_CURVE if gain is None else FEW_IMAGES) if state == "not known" else None
+    if all(r.get("tune") == "head" for r in runs):
+        state, reason = "settled", FITTED
     epochs = [r["epochs"] for r in runs if "epochs" in r]
     return Convergence(
         contender=contender,
@@ -132,7 +136,7 @@ def _at(contender: str, size: int, runs: Sequence[Mapping[str, Any]]) -> Converg
         epochs=fmean(epochs) if epochs else None,
         gain=gain,
         state=state,
-        reason=(NO_CURVE if gain is None else FEW_IMAGES) if state == "not known" else None,
+        reason=reason,
         curve=_mean_curve([r["validation_curve"] for r in runs if r.get("validation_curve")]),
     )
 
