@@ -20,7 +20,8 @@ NO_CURVE = "no validation curve is recorded"
 FITTED = "a linear probe is fitted to its minimum"
 FEW_IMAGES = f"too few validation images to rule out {100 * LITTLE:g} points"
 
-#: settled: a gain of ``LITTLE`` is ruled out, or there is none to be had, as of a linear probe. still improving: some gain is shown. Else it is not known.
+#: settled: a gain of ``LITTLE`` is ruled out, or there is none to be had, as of a linear probe. still improving: some
+#: gain is shown. Else it is not known.
 State = Literal["still improving", "settled", "not known"]
 
 
