@@ -14,8 +14,8 @@ import yaml
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.regimes import Analysis, analyse, answer
-from vit_vs_cnn.regimes.findings import recorded_results
+from vit_vs_cnn.regimes import Analysis, answer
+from vit_vs_cnn.regimes.findings import recorded_analysis
 from vit_vs_cnn.reporting.regime_report import write_recorded
 from vit_vs_cnn.reporting.tables import comparison_lines
 from vit_vs_cnn.statistics.significance import holm
@@ -35,7 +35,7 @@ def _name(path: Path) -> str:
 
 @functools.lru_cache
 def analysis_of(table: Path, resamples: int) -> Analysis:
-    return analyse(recorded_results(table), resamples=resamples)
+    return recorded_analysis(table, resamples=resamples)
 
 
 def answer_of(path: Path) -> str:
@@ -73,8 +73,8 @@ def test_a_readme_says_what_report_says_of_the_recorded_accuracies(path):
 def test_a_readme_quotes_todays_answer_and_the_differences_of_its_report(path):
     readme = (path.parent / "README.md").read_text()
     assert " ".join(re.findall(r"^> (.+)$", readme, re.MULTILINE)) in ("", answer_of(path))
-    (pair,) = json.loads(path.read_text())["pairs"]
-    for comparison in pair["comparisons"]:
+    pairs = json.loads(path.read_text())["pairs"]
+    for comparison in pairs[0]["comparisons"] if len(pairs) == 1 else ():
         numbers = sorted(abs(100 * comparison["difference"][end]) for end in ("value", "low", "high"))
         row = next(line for line in readme.splitlines() if line.startswith(f"| {comparison['size']:,} |"))
         (cell,) = re.findall(r"(-?[\d.]+) \((-?[\d.]+) to (-?[\d.]+)\)", row)
@@ -83,7 +83,9 @@ def test_a_readme_quotes_todays_answer_and_the_differences_of_its_report(path):
 
 @pytest.mark.parametrize("path", ANALYSES, ids=_name)
 def test_a_readme_says_at_which_sizes_a_difference_stays_shown_when_all_are_counted(path):
-    (pair,) = json.loads(path.read_text())["pairs"]
+    pair, *others = json.loads(path.read_text())["pairs"]
+    if others:
+        return  # its README says who is ahead by the verdicts
     corrected = holm([c["p_value"] for c in pair["comparisons"]])
     shown = [f"{c['size']:,}" for c, p in zip(pair["comparisons"], corrected, strict=True) if p < 0.05]
     told = ", ".join(shown) or "none"

@@ -44,8 +44,7 @@ def report(found: "Findings") -> None:
 
 def recorded(path: Path, *, in_json: bool, output: Path | None) -> None:
     """The same table and lines from accuracies alone, and a page where a folder for it is named."""
-    from vit_vs_cnn.regimes import analyse
-    from vit_vs_cnn.regimes.findings import recorded_results
+    from vit_vs_cnn.regimes.findings import recorded_analysis, recorded_results
     from vit_vs_cnn.reporting.regime_report import ACCURACIES_ALONE, write_recorded
 
     results = recorded_results(path)
@@ -53,7 +52,7 @@ def recorded(path: Path, *, in_json: bool, output: Path | None) -> None:
         print(as_json(results), end="")
         if output is None:
             return
-    analysis = analyse(results)
+    analysis = recorded_analysis(path)
     if not in_json:
         _table(results, analysis, path.parent)
         _say(f"note: {ACCURACIES_ALONE[0].lower()}{ACCURACIES_ALONE[1:]}")

@@ -140,6 +140,15 @@ def comparisons_of(folder: Path, results: Sequence[Mapping[str, Any]]) -> list[S
     return comparisons(measurements_of(results, correct), results, read_design(folder))
 
 
+def recorded_analysis(path: Path, *, resamples: int = 4000) -> Analysis:
+    """What a results.csv says, with the design.json beside it where there is one.
+
+    Raises:
+        InputError: as ``recorded_results``, or a design that can't be read.
+    """
+    return analyse(recorded_results(path), design=read_design(path.parent), resamples=resamples)
+
+
 def recorded_results(path: Path) -> list[dict[str, Any]]:
     """Read a results.csv as ``report`` writes it: one result for each line.
 
@@ -161,7 +170,8 @@ def recorded_results(path: Path) -> list[dict[str, Any]]:
 def _result(line: dict[str, str], where: str) -> dict[str, Any]:
     kinds = dict.fromkeys(WHOLE, int) | dict.fromkeys(REAL, float)
     known = {column: kind for column, kind in OF_RECIPES.items() if line.get(column)}
-    result: dict[str, Any] = {**line, **dict.fromkeys(OF_RECIPES)}
+    words = {"": None, "True": True, "False": False}
+    result: dict[str, Any] = {name: words.get(value, value) for name, value in line.items()} | dict.fromkeys(OF_RECIPES)
     for column, kind in (kinds | known).items():
         if column in line:
             try:

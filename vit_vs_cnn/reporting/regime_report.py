@@ -15,7 +15,6 @@ from vit_vs_cnn.files import write_text
 from vit_vs_cnn.regimes import (
     Analysis,
     Findings,
-    analyse,
     answer,
     display_name,
     failures_line,
@@ -23,7 +22,7 @@ from vit_vs_cnn.regimes import (
     multiplier_line,
     pretraining_sentences,
 )
-from vit_vs_cnn.regimes.findings import recorded_results
+from vit_vs_cnn.regimes.findings import recorded_analysis, recorded_results
 from vit_vs_cnn.regimes.recommendation import recommendation
 from vit_vs_cnn.reporting import regime_tables as tables
 from vit_vs_cnn.reporting.answered_images import blocks_of_images
@@ -179,7 +178,7 @@ def write_recorded(path: Path, target: Path, analysis: Analysis | None = None) -
         InputError: no such table.
     """
     results = recorded_results(path)
-    analysis, config = analysis or analyse(results), path.with_name("experiment.yaml")
+    analysis, config = analysis or recorded_analysis(path), path.with_name("experiment.yaml")
     values = read_config(config) if config.exists() else {}
     own = (values.get("data") or {}).get("source") == "folder"
     lead = _lead(analysis, recommendation(analysis), answer(analysis, own_images=own))
