@@ -15,7 +15,7 @@ from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes import Analysis, answer
-from vit_vs_cnn.regimes.findings import recorded_analysis
+from vit_vs_cnn.regimes.findings import recorded_analysis, recorded_results
 from vit_vs_cnn.reporting.regime_report import write_recorded
 from vit_vs_cnn.reporting.tables import comparison_lines
 from vit_vs_cnn.statistics.significance import holm
