@@ -1,6 +1,5 @@
 """Networks, images, transforms, losses and metrics of the user's own: made because a trusted config names them."""
 
-import copy
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -10,7 +9,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jsonargparse import Namespace
 from torch import Tensor
 from torchmetrics import Metric
 
@@ -39,10 +37,9 @@ def make_own(
     if unknown := spec.keys() - {"class_path", "init_args"}:
         raise InputError(f"{where}: takes class_path and init_args, not {min(unknown)}")
     made = imported(spec["class_path"], where=where, trust=trust)
-    named = dict(spec.get("init_args") or {})
     with _told(f"{where}: {spec['class_path']}"):
-        arguments = _typed(made, {**given, **named}, handed=given.keys() - named.keys())
-        return made(**_with_made(arguments, trust=trust))
+        named = _with_made(spec.get("init_args") or {}, trust=trust)
+        return made(**_typed(made, {**given, **named}, handed=given.keys() - named.keys()))
 
 
 @contextmanager
@@ -56,7 +53,7 @@ def _told(place: str) -> Iterator[None]:
 
 
 def _typed(made: Any, values: dict[str, Any], *, handed: set[str]) -> dict[str, Any]:
-    """The values with their types, objects made where a type asks for them; of those handed over the ones it takes."""
+    """The values with their types; of those handed over the ones it takes."""
     named = {name: value for name, value in values.items() if name not in handed}
     try:
         signature = inspect.signature(made)
@@ -74,26 +71,14 @@ def _typed(made: Any, values: dict[str, Any], *, handed: set[str]) -> dict[str, 
         raise TypeError(f"takes no {min(unknown)}; it takes {', '.join(sorted(takes)) or 'nothing'}")
     if not known:
         return unknown
-    try:
-        read = parser.instantiate(parser.parse_object({"it": copy.deepcopy(known)})).it
-    except Exception:
-        if not _names_class(known):
-            raise
-        return {**unknown, **known}  # jsonargparse cannot make every class that others take
+    read = parser.instantiate(parser.parse_object({"it": known})).it
     return {**unknown, **{name: read[name] for name in known}}
 
 
-def _names_class(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return "class_path" in value or any(map(_names_class, value.values()))
-    return isinstance(value, list) and any(map(_names_class, value))
-
-
 def _with_made(value: Any, where: str = "", *, trust: bool) -> Any:
-    """The value with objects in place of the classes that it still names."""
+    """A copy with objects in place of the classes that it names."""
     if isinstance(value, list):
         return [_with_made(one, where, trust=trust) for one in value]
-    value = value.as_dict() if isinstance(value, Namespace) else value
     if not isinstance(value, Mapping):
         return value
     if "class_path" in value:
