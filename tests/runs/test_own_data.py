@@ -13,6 +13,7 @@ from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.data.options import OwnOptions
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.runner import read_results
 from vit_vs_cnn.runs.images import Pool, _made_source, with_given
 from vit_vs_cnn.runs.trained import open_network
 from vit_vs_cnn.training.checkpoints import read_checkpoint
@@ -106,6 +107,14 @@ def test_commands_find_images_that_were_given_in_python(given, tmp_path, cache):
         vc.train(given / "experiment.yaml", quiet=True)
     assert vc.report(given).answer
     assert vc.train(_values(tmp_path), data=images_and_labels(), quiet=True) is not None
+
+
+@pytest.mark.slow
+def test_processes_find_images_that_were_given_in_python(given, tmp_path):
+    here = {one["cell"]: one["weights"] for one in read_results(given)}
+    values = {**_values(tmp_path / "there"), "executor": {"name": "processes", "workers": 2}}
+    vc.train(values, data=images_and_labels(), quiet=True)
+    assert {one["cell"]: one["weights"] for one in read_results(tmp_path / "there" / "tiny")} == here
 
 
 def test_other_images_are_other_cells(given, tmp_path):
