@@ -49,6 +49,16 @@ def no_network(num_classes):
     return num_classes
 
 
+def an_untyped_function(parts):
+    return parts
+
+
+def scaled(image, by=1, parts=()):
+    for part in parts:
+        image = part(image)
+    return image * by
+
+
 class Focal(nn.Module):
     """``-(1 - p)^gamma log p`` of the true class; of shares their mean."""
 

@@ -141,6 +141,7 @@ def test_the_help_of_a_command_fits_one_screen_and_has_an_example(command, capsy
 
 #: What is given to options that have no default to give.
 SAMPLES = {
+    "--contenders.NAME.weights.cell": "runs/before",
     "--name": "mine",
     "--protocol.budget.steps": "5",
     "--protocol.budget.epochs": "0.5",

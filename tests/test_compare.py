@@ -11,7 +11,10 @@ import pytest
 import torch
 import yaml
 
+import vit_vs_cnn as vc
+from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.cli import main
+from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.runs.evaluation import Predictions
 from vit_vs_cnn.runs.seen import KEY, Seen
 from vit_vs_cnn.runs.trained import open_network
@@ -83,6 +86,16 @@ def test_saved_answers_are_used_again_and_nothing_new_stands_in_the_ledger(exper
     assert [group["seeds"] for group in result["accuracy"]["groups"]] == [[3, 4], [3, 4]]
     assert result["accuracy"]["pairs"][0]["comparison"]["paired"]
     assert all(one["fitted_on"] == 30 for one in result["confidence"].values())
+
+
+@pytest.mark.filterwarnings("ignore:.*have now been tested")
+def test_two_contenders_with_one_recipe_are_two_networks_that_answer_alike(tmp_path):
+    values = tiny_config(tmp_path, protocol={"budget": {"steps": 1}, "batch_size": 14, "train_sizes": [60]})
+    values["contenders"] = dict.fromkeys(("first", "second"), values["contenders"]["resnet"])
+    run_quietly(experiment_from_dict(values))
+    found = vc.compare(tmp_path / "tiny", parts=["accuracy"], quiet=True).frame()
+    assert {*found["group"]} == {"first", "second"}
+    assert found["accuracy"].nunique() == 1
 
 
 def test_other_looks_at_the_test_set_are_counted(experiment, capsys):

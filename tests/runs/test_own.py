@@ -15,12 +15,15 @@ from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict, hash_of
 from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models import ResNet, VisionTransformer, create_model, register_model, registry
 from vit_vs_cnn.models.checkpointing import checkpoint_gradients
+from vit_vs_cnn.plain import Plain
 from vit_vs_cnn.runs.evaluation import Predictions
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.networks import build_network
+from vit_vs_cnn.runs.own import make_own, own_transform
 from vit_vs_cnn.runs.plan import grid, make_plan
 from vit_vs_cnn.runs.trained import open_network
 from vit_vs_cnn.training.classifier import Classifier, balanced_weights
@@ -76,6 +79,35 @@ def test_what_cannot_be_made_is_said_in_one_line(class_path, init_args, message)
         _build(class_path, **init_args)
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith("contenders.x.model: ")
+
+
+def _spec(class_path, **init_args):
+    return {"class_path": class_path, "init_args": init_args}
+
+
+def test_classes_are_made_in_arguments_of_any_type():
+    inner = _spec(f"{OWN}.Focal", num_classes=7)
+    untyped = _spec(f"{OWN}.an_untyped_function", parts=[inner, {"deep": [inner]}])
+    first, second = make_own(untyped, where="x", trust=True)
+    assert isinstance(first, own.Focal) and isinstance(second["deep"][0], own.Focal)
+    images = _spec("torchvision.datasets.FakeData", size=5, transform=_spec("torchvision.transforms.PILToTensor"))
+    part = make_own(_spec("torch.utils.data.Subset", dataset=images, indices=[1, 3]), where="x", trust=True)
+    assert len(part) == 2 and part[0][0].dtype == torch.uint8
+    assert make_own(_spec("torch.full", size=[2], fill_value=3), where="x", trust=True).tolist() == [3, 3]
+    wrong = _spec("torch.utils.data.Subset", dataset=_spec("nowhere.Images"), indices=[1])
+    with pytest.raises(InputError, match=r"^x: torch\.utils\.data\.Subset: dataset: nowhere\.Images can't be imported"):
+        make_own(wrong, where="x", trust=True)
+    with pytest.raises(InputError, match=r"^x: the class torch\.full is not imported unless --trust says so$"):
+        make_own(_spec("torch.full"), where="x", trust=False)
+
+
+def test_a_function_that_transforms_takes_arguments_and_classes_in_these():
+    spec = _spec(f"{OWN}.scaled", by=2, parts=[_spec("torch.nn.Identity")])
+    transform = own_transform(Augmentation(transform=Plain(spec)), trust=True)
+    assert transform(torch.full((1, 3, 2, 5), 7, dtype=torch.uint8), [0]).unique().tolist() == [14]
+    refused = Augmentation(transform=Plain(_spec(f"{OWN}.scaled", parts=[_spec("nowhere.Part")])))
+    with pytest.raises(InputError, match=r"^augmentation\.transform: .*scaled: parts: nowhere\.Part can't be imported"):
+        own_transform(refused, trust=True)
 
 
 def test_a_size_that_is_one_number_is_none_of_an_oblong_image():

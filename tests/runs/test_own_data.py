@@ -13,6 +13,7 @@ from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.data.options import OwnOptions
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.runner import read_results
 from vit_vs_cnn.runs.images import Pool, _made_source, with_given
 from vit_vs_cnn.runs.trained import open_network
 from vit_vs_cnn.training.checkpoints import read_checkpoint
@@ -108,6 +109,14 @@ def test_commands_find_images_that_were_given_in_python(given, tmp_path, cache):
     assert vc.train(_values(tmp_path), data=images_and_labels(), quiet=True) is not None
 
 
+@pytest.mark.slow
+def test_processes_find_images_that_were_given_in_python(given, tmp_path):
+    here = {one["cell"]: one["weights"] for one in read_results(given)}
+    values = {**_values(tmp_path / "there"), "executor": {"name": "processes", "workers": 2}}
+    vc.train(values, data=images_and_labels(), quiet=True)
+    assert {one["cell"]: one["weights"] for one in read_results(tmp_path / "there" / "tiny")} == here
+
+
 def test_other_images_are_other_cells(given, tmp_path):
     vc.train(_values(tmp_path), data=images_and_labels(seed=1), quiet=True)
     assert len([*given.glob("cells/*")]) == 4
@@ -127,9 +136,12 @@ def test_workers_find_the_images_without_the_users_class(tmp_path):
 @pytest.mark.parametrize(
     ("source", "says"),
     [
-        ({"class_path": "nowhere.Images"}, "nowhere.Images cannot be imported: No module named 'nowhere'"),
-        ({"class_path": f"{HERE}.COUNT"}, "is neither a class nor a function"),
-        ({"class_path": f"{HERE}.images_and_labels", "init_args": {"size": 3}}, "unexpected keyword argument 'size'"),
+        ({"class_path": "nowhere.Images"}, "nowhere.Images can't be imported: No module named 'nowhere'"),
+        ({"class_path": f"{HERE}.COUNT"}, "COUNT is a int, not a class or a function"),
+        (
+            {"class_path": f"{HERE}.images_and_labels", "init_args": {"size": 3}},
+            "takes no size; it takes count, seed",
+        ),
         ({"class_path": "images"}, "expected {class_path: package.module.Name"),
         ({"class_path": "a.B", "args": 3}, "source.args: there is no such setting"),
         ("given", "vc.train(config, data=...)"),

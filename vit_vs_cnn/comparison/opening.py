@@ -204,22 +204,25 @@ def _check(trained: TrainedNetwork, test: LabelledImages, *, where: str, like: T
 
 def _names(networks: Sequence[TrainedNetwork]) -> dict[int, tuple[str, str]]:
     """Name and group of each; a group is all that is the same but for the seed, named as shortly as tells it apart."""
-    kinds = {id(s): _kind(s) for s in networks}
-    ways: list[Callable[[TrainedNetwork], str]] = [
-        lambda s: s.cell.contender,
-        lambda s: f"{s.cell.contender}-n{s.cell.train_size}",
-        lambda s: f"{s.cell.experiment.name}/{s.cell.contender}-n{s.cell.train_size}",
-        lambda s: f"{s.cell.contender}-n{s.cell.train_size}-{kinds[id(s)][:6]}",
+    kinds = [_kind(s) for s in networks]
+    ways: list[Callable[[TrainedNetwork, str], str]] = [
+        lambda s, kind: s.cell.contender,
+        lambda s, kind: f"{s.cell.contender}-n{s.cell.train_size}",
+        lambda s, kind: f"{s.cell.experiment.name}/{s.cell.contender}-n{s.cell.train_size}",
+        lambda s, kind: f"{s.cell.contender}-n{s.cell.train_size}-{kind[:6]}",
     ]
-    named = ({id(s): way(s) + _file(s) for s in networks} for way in ways)
+    named = ([way(s, kind) + _file(s) for s, kind in zip(networks, kinds, strict=True)] for way in ways)
     # kinds differ, so their hashes do: the last way tells them apart
-    groups = next(found for found in named if len(set(found.values())) == len(set(kinds.values())))
-    return {id(s): (f"{groups[id(s)]}-s{s.cell.seed}", groups[id(s)]) for s in networks}
+    groups = next(
+        found for found in named if len(set(found)) == len(set(kinds)) == len({*zip(found, kinds, strict=True)})
+    )
+    return {id(s): (f"{group}-s{s.cell.seed}", group) for s, group in zip(networks, groups, strict=True)}
 
 
 def _kind(trained: TrainedNetwork) -> str:
+    """Of two contenders, also where their recipes are the same."""
     values = {key: value for key, value in trained.cell.identity.items() if key != "seed"}
-    return hash_of({**values, "file": _file(trained)})
+    return hash_of({**values, "contender": trained.cell.contender, "file": _file(trained)})
 
 
 def _file(trained: TrainedNetwork) -> str:

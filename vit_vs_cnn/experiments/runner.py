@@ -15,7 +15,7 @@ from vit_vs_cnn.runs.design import design_of, settle
 from vit_vs_cnn.runs.failures import raise_failures
 from vit_vs_cnn.runs.grid import cells_so_far, finished_cells, write_grid
 from vit_vs_cnn.runs.images import CellImages, Pool
-from vit_vs_cnn.runs.own_classes import transform_of
+from vit_vs_cnn.runs.own import own_transform
 from vit_vs_cnn.runs.plan import grid, make_plan, seen_before
 from vit_vs_cnn.runs.tuning_record import Record, read_record
 from vit_vs_cnn.workers.supervise import run_cells
@@ -101,7 +101,7 @@ def _check_all(cells: list[Cell], pool: Pool) -> None:
 
 def _check_transform(cell: Cell, images: CellImages) -> None:
     augmentation = cell.experiment.augmentation(cell.recipe)
-    transform = transform_of(augmentation, where="augmentation", trust=cell.experiment.trusted)
+    transform = own_transform(augmentation, trust=cell.experiment.trusted)
     if transform is not None:
         transform(images.training.take(torch.tensor([0])), [0])
 

@@ -18,7 +18,7 @@ from vit_vs_cnn.devices import wait_for
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.images import CellImages, Pool
-from vit_vs_cnn.runs.own_classes import transform_of
+from vit_vs_cnn.runs.own import own_transform
 from vit_vs_cnn.runs.plan import make_plan
 from vit_vs_cnn.workers.processes import count_workers
 from vit_vs_cnn.workers.supervise import threads_set
@@ -97,7 +97,7 @@ def _batches(experiment: Experiment, contender: str, images: CellImages, device:
         images.training,
         None,
         augmentation=augmentation,
-        transform=transform_of(augmentation, where="augmentation", trust=experiment.trusted),
+        transform=own_transform(augmentation, trust=experiment.trusted),
         batch_size=experiment.protocol.batch_size,
         steps=_WARM_UP + _TIMED,
     )

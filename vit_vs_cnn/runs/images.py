@@ -27,7 +27,7 @@ from vit_vs_cnn.data.subsets import hold_out_groups, nested_order, nested_subset
 from vit_vs_cnn.data.table import SUFFIXES as TABLES
 from vit_vs_cnn.data.table import TableSource
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.runs.own_classes import made
+from vit_vs_cnn.runs.own import make_own
 from vit_vs_cnn.seeds import derive_seed
 
 
@@ -73,7 +73,7 @@ def open_source(data: Data, *, trust: bool = False, fingerprint: str | None = No
 @functools.lru_cache(maxsize=4)
 def _made_source(spec: str, options: OwnOptions, trust: bool) -> Source:
     """The images of a class, read once in a process."""
-    return keep_images(made(json.loads(spec), where="data.source", trust=trust), options)
+    return keep_images(make_own(json.loads(spec), where="data.source", trust=trust), options)
 
 
 def with_given(data: Data, given: Any) -> Data:

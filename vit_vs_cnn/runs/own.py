@@ -1,8 +1,10 @@
-"""Networks, losses and metrics of the user's own: made because a trusted config names them."""
+"""Networks, images, transforms, losses and metrics of the user's own: made because a trusted config names them."""
 
-import copy
+import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -11,17 +13,21 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from vit_vs_cnn.config import parsing as typed
+from vit_vs_cnn.data.options import Augmentation
+from vit_vs_cnn.data.transforms import OwnTransform
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.plain import jsonable
 from vit_vs_cnn.runs.evaluation import Predictions
 from vit_vs_cnn.training.own_classes import imported
 
 
-def make_own(spec: Mapping[str, Any], given: Mapping[str, Any], *, where: str, trust: bool) -> Any:
-    """What a class or a function makes of its ``init_args``, typed as its signature says.
+def make_own(
+    spec: Mapping[str, Any], given: Mapping[str, Any] = MappingProxyType({}), *, where: str, trust: bool
+) -> Any:
+    """What a class or a function makes of its ``init_args``, typed as its signature says; classes that these name by
+    ``{class_path, init_args}`` are made, too.
 
     Arguments:
-        spec: ``{class_path, init_args}``.
         given: what follows from the data; each is handed over where the signature takes it and ``init_args`` do not
             name it.
 
@@ -31,17 +37,28 @@ def make_own(spec: Mapping[str, Any], given: Mapping[str, Any], *, where: str, t
     if unknown := spec.keys() - {"class_path", "init_args"}:
         raise InputError(f"{where}: takes class_path and init_args, not {min(unknown)}")
     made = imported(spec["class_path"], where=where, trust=trust)
-    named = dict(spec.get("init_args") or {})
+    with _told(f"{where}: {spec['class_path']}"):
+        named = _with_made(spec.get("init_args") or {}, trust=trust)
+        return made(**_typed(made, {**given, **named}, handed=given.keys() - named.keys()))
+
+
+@contextmanager
+def _told(place: str) -> Iterator[None]:
+    """In one line, whatever code of the user's own may raise."""
     try:
-        arguments = _typed(made, {**given, **named}, handed=given.keys() - named.keys())
-        return made(**arguments)
-    except Exception as error:  # whatever a class of the user's own may raise
+        yield
+    except Exception as error:
         said = " ".join(str(error).split())[:500] or type(error).__name__
-        raise InputError(f"{where}: {spec['class_path']}: {said}") from error
+        raise InputError(f"{place}: {said}") from error
 
 
 def _typed(made: Any, values: dict[str, Any], *, handed: set[str]) -> dict[str, Any]:
-    """The values with their types, objects made where they name classes; of those handed over the ones it takes."""
+    """The values with their types; of those handed over the ones it takes."""
+    named = {name: value for name, value in values.items() if name not in handed}
+    try:
+        signature = inspect.signature(made)
+    except ValueError:  # of C
+        return named
     parser = typed.new_parser()
     if isinstance(made, type):
         added = parser.add_class_arguments(made, "it", fail_untyped=False, instantiate=False)
@@ -49,14 +66,42 @@ def _typed(made: Any, values: dict[str, Any], *, handed: set[str]) -> dict[str, 
         added = parser.add_function_arguments(made, "it", fail_untyped=False)
     takes = {name.split(".")[1] for name in added}
     known = {name: value for name, value in values.items() if name in takes}
-    unknown = {name: value for name, value in values.items() if name not in takes and name not in handed}
-    takes_any = any(one.kind is one.VAR_KEYWORD for one in inspect.signature(made).parameters.values())
-    if unknown and not takes_any:
-        raise InputError(f"takes no {min(unknown)}; it takes {', '.join(sorted(takes)) or 'nothing'}")
+    unknown = {name: value for name, value in named.items() if name not in takes}
+    if unknown and not any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values()):
+        raise TypeError(f"takes no {min(unknown)}; it takes {', '.join(sorted(takes)) or 'nothing'}")
     if not known:
         return unknown
-    read = parser.instantiate(parser.parse_object({"it": copy.deepcopy(known)})).it
+    read = parser.instantiate(parser.parse_object({"it": known})).it
     return {**unknown, **{name: read[name] for name in known}}
+
+
+def _with_made(value: Any, where: str = "", *, trust: bool) -> Any:
+    """A copy with objects in place of the classes that it names."""
+    if isinstance(value, list):
+        return [_with_made(one, where, trust=trust) for one in value]
+    if not isinstance(value, Mapping):
+        return value
+    if "class_path" in value:
+        return make_own(value, where=where, trust=trust)
+    return {name: _with_made(one, name, trust=trust) for name, one in value.items()}
+
+
+def own_transform(augmentation: Augmentation, *, trust: bool) -> OwnTransform | None:
+    """The transform that an augmentation names, if any: an object of a class, or a function with its ``init_args``.
+
+    Raises:
+        InputError: as ``make_own``.
+    """
+    spec, where = augmentation.transform, "augmentation.transform"
+    if spec is None:
+        return None
+    transform = imported(spec["class_path"], where=where, trust=trust)
+    if isinstance(transform, type):
+        transform = make_own(spec, where=where, trust=trust)
+    elif given := spec.get("init_args"):
+        with _told(f"{where}: {spec['class_path']}"):
+            transform = functools.partial(transform, **_with_made(given, trust=trust))
+    return OwnTransform(transform, spec["class_path"])
 
 
 def own_loss(
@@ -79,11 +124,8 @@ def own_loss(
     labels = torch.tensor([0, num_classes - 1])
     targets = F.one_hot(labels, num_classes).float() if mixed else labels
     of = "shares of the classes, as images are mixed" if mixed else "labels"
-    try:
+    with _told(f"{where}: {spec['class_path']} fails on logits and {of}"):
         value = loss(logits, targets)
-    except Exception as error:  # whatever a loss of the user's own may raise
-        said = " ".join(str(error).split())[:300] or type(error).__name__
-        raise InputError(f"{where}: {spec['class_path']} fails on logits and {of}: {said}") from error
     if not isinstance(value, Tensor) or value.ndim or not value.requires_grad:
         raise InputError(f"{where}: {spec['class_path']} must give one number that depends on the logits")
     return loss

@@ -27,8 +27,7 @@ from vit_vs_cnn.runs.held_out import FILE, called_classifier, examine
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.ledger import Noted, TestLedger, output_of
 from vit_vs_cnn.runs.networks import RESIZING, start_from
-from vit_vs_cnn.runs.own import scores_by
-from vit_vs_cnn.runs.own_classes import transform_of
+from vit_vs_cnn.runs.own import own_transform, scores_by
 from vit_vs_cnn.runs.plan import Plan, make_plan, seen_before, starting_network
 from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.statistics.estimate import wilson_interval
@@ -185,7 +184,7 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Fitted:
         seed=derive_seed(cell.seed, "batches"),
         channels_last=experiment.execution.channels_last,
         normalisation=plan.normalisation,
-        transform=transform_of(experiment.augmentation(contender), where="augmentation", trust=experiment.trusted),
+        transform=own_transform(experiment.augmentation(contender), trust=experiment.trusted),
     )
     thawing = _thawing(contender, plan)
     module = Classifier(
