@@ -15,6 +15,7 @@ from vit_vs_cnn.conversion.export import export
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models import ResNet, VisionTransformer, create_model
 from vit_vs_cnn.models.resized import ResizedInput
+from vit_vs_cnn.regimes.fairness import warnings_of
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.plan import grid, make_plan
 from vit_vs_cnn.runs.pretrained import Pretrained, fit_weights, pretrained_of, with_weights_at_hand
@@ -222,6 +223,21 @@ def test_weights_that_have_seen_test_images_are_refused(pretrained, tmp_path):
         InputError, match=r"tuned.weights: the weights of .* were trained on \d+ of the \d+ images that"
     ):
         run_quietly(experiment)
+
+
+def test_seen_images_that_are_allowed_are_counted_and_told(pretrained, tmp_path):
+    values = _values(pretrained, tmp_path)
+    values["data"] = {
+        "source": "folder",
+        "root": str(_folder_of(pretrained, tmp_path / "images")),
+        "folder": {"image_size": 24},
+        "validation_fraction": 0.25,
+    }
+    values["protocol"]["train_sizes"] = ["all"]
+    values["contenders"]["tuned"]["weights"]["may_have_seen"] = 120
+    (result,) = run_quietly(experiment_from_dict(values))
+    assert 0 < result["scoring_images_seen"] <= result["scored_images"]
+    assert any("have seen images that score these" in told for told in warnings_of([result]))
 
 
 def _folder_of(experiment, folder):

@@ -261,6 +261,8 @@ class Weights:
         file: A .safetensors or .pth file with the weights of the model: ours, timm's, torchvision's.
         hub: The weights that timm has for the model, timm/NAME or timm/NAME.TAG; downloaded once, and kept by timm.
         optional: Leave the contender out where its weights cannot be had, and say so.
+        may_have_seen: How many of the images that validate or score it the weights may have been trained on, where that
+            is known; the report tells their number. More are an error.
         partial: Draw anew what does not fit, besides the head; otherwise that is an error.
         mean: Of each channel, in units where white is 1, where the file does not tell how images were normalised.
         std: The same.
@@ -271,6 +273,7 @@ class Weights:
     file: str | None = None
     hub: bool = False
     optional: bool = False
+    may_have_seen: int = 0
     partial: bool = False
     mean: list[float] | None = None
     std: list[float] | None = None
@@ -279,6 +282,8 @@ class Weights:
         given = [name for name in ("cell", "file", "hub") if getattr(self, name)]
         if len(given) != 1:
             raise InputError(f"weights takes exactly one of cell, file, hub; given: {', '.join(given) or 'none'}")
+        if self.may_have_seen < 0:
+            raise InputError(f"weights.may_have_seen {self.may_have_seen} must be 0 or more images")
         if self.contender is not None and self.cell is None:
             raise InputError("weights.contender belongs to weights.cell, of an experiment")
         if (self.mean is None) != (self.std is None) or len(self.mean or ()) != len(self.std or ()):

@@ -50,6 +50,9 @@ def warnings_of(results: Sequence[Result]) -> list[str]:
             f"Which images the weights that {' and '.join(unknown)} started from have seen is not known: test images "
             "may be among them."
         )
+    if seen := {str(r["contender"]): n for r in results if (n := int(r.get("scoring_images_seen") or 0))}:
+        told = " and ".join(f"{name} {count:,}" for name, count in seen.items())
+        found.append(f"Weights that contenders began with have seen images that score these ({told}): allowed by name.")
     if (compute := unequal_compute(results)) is not None:
         found.append(compute)
     by_place: dict[tuple[int, int], list[Result]] = {}

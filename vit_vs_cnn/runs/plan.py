@@ -174,8 +174,9 @@ def seen_before(cell: Cell, images: CellImages, pool: Pool) -> Seen:
         pool: all images, those that it is tested on included.
 
     Raises:
-        InputError: weights that can't be read, or that have seen images that the cell is validated with or tested on.
-            Those that the cell's own data hold among the images to train on as well are no finding of its start.
+        InputError: weights that can't be read, or that have seen more images that the cell is validated with or tested
+            on than ``weights.may_have_seen`` allows. Those that the cell's own data hold among the images to train on as
+            well are no finding of its start.
     """
     if (pretrained := pretrained_of(cell.experiment, cell.contender)) is not None:
         asked, told, seen = "weights", pretrained.told, pretrained.seen
@@ -183,13 +184,17 @@ def seen_before(cell: Cell, images: CellImages, pool: Pool) -> Seen:
         asked, told, seen = "starts_from", path, seen_of(read_checkpoint(path)["vit_vs_cnn"])
     else:
         return NOTHING
+    allowed = 0 if cell.recipe.weights is None else cell.recipe.weights.may_have_seen
     held = {"validated with": (images.validation.hashes(), images.training.hashes())}
     if cell.experiment.protocol.scored_on == "test":
         held["tested on"] = (pool.test_hashes, pool.hashes)
     for use, (scoring, own) in held.items():
-        if count := seen.among(scoring, but=own):
+        if (count := seen.among(scoring, but=own)) > allowed:
+            may = (
+                "" if asked == "starts_from" else f"; weights.may_have_seen: {count} allows it, and the report tells it"
+            )
             raise InputError(
                 f"contenders.{cell.contender}.{asked}: the weights of {told} were trained on {count:,} of the "
-                f"{len(scoring):,} images that {cell.name} is {use}; it needs others"
+                f"{len(scoring):,} images that {cell.name} is {use}; it needs others{may}"
             )
     return seen

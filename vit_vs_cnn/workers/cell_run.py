@@ -296,6 +296,7 @@ def _identity_of(cell: Cell, fitted: Fitted, pool: Pool) -> dict[str, Any]:
         "architecture": hash_of({key: value for key, value in cell.recipe.model.items() if key not in RESIZING}),
         **_beginning(cell, fitted.plan),
         "penalty": fitted.penalty,
+        "scoring_images_seen": _seen_before_that_score(cell, fitted, pool),
         "start_images_known": None if fitted.plan.pretrained is None and cell.start is None else fitted.before.is_whole,
         "train_size": cell.train_size,
         "budget": cell.budget.short,
@@ -320,6 +321,15 @@ def _scores(predictions: Predictions, noted: Noted | None) -> dict[str, Any]:
         "test_evaluations": 0 if noted is None else noted.times,
         "ledger_entry": None if noted is None else noted.entry,
     }
+
+
+def _seen_before_that_score(cell: Cell, fitted: Fitted, pool: Pool) -> int:
+    """How many of the images that score it the weights that it began with have seen."""
+    if not len(fitted.before.hashes):
+        return 0
+    if cell.experiment.protocol.scored_on == "test":
+        return fitted.before.among(pool.test_hashes, but=pool.hashes)
+    return fitted.before.among(fitted.images.validation.hashes(), but=fitted.images.training.hashes())
 
 
 def _beginning(cell: Cell, plan: Plan) -> dict[str, Any]:
