@@ -175,8 +175,8 @@ def seen_before(cell: Cell, images: CellImages, pool: Pool) -> Seen:
 
     Raises:
         InputError: weights that can't be read, or that have seen more images that the cell is validated with or tested
-            on than ``weights.may_have_seen`` allows. Those that the cell's own data hold among the images to train on as
-            well are no finding of its start.
+            on than ``weights.may_have_seen`` allows. Those that the cell's own data hold among the images to train on
+            as well are no finding of its start.
     """
     if (pretrained := pretrained_of(cell.experiment, cell.contender)) is not None:
         asked, told, seen = "weights", pretrained.told, pretrained.seen
