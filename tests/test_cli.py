@@ -150,7 +150,6 @@ SAMPLES = {
     "--trainer.max_steps": "7",
     "--config": "quickstart",
     "--form": "quadratic",
-    "--contenders.NAME.weights.file": "weights.safetensors",
 }
 KINDS = {"N": "3", "X": "0.5", "TEXT": "text", "PATH": "text", "A": "text"}
 

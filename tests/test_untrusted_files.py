@@ -192,7 +192,8 @@ def test_a_network_is_opened_without_the_classes_that_trained_it(trained, marked
     for name, value in changes.items():
         about["origin"]["experiment"] = _put(about["origin"]["experiment"], name, value)
     torch.save(contents, tmp_path / "changed.ckpt")
-    assert main(["export", str(tmp_path / "changed.ckpt"), "--output", str(tmp_path / "out")]) == 0
+    wanted = ["--format", "safetensors", "--output", str(tmp_path / "out")]
+    assert main(["export", str(tmp_path / "changed.ckpt"), *wanted]) == 0
     assert open_network(tmp_path / "out" / "model.safetensors").cell.recipe is not None
 
 

@@ -65,7 +65,7 @@ def test_onnx_and_torch_export_give_the_networks_logits_from_pixels(cells, conte
     "words, message",
     [
         (["--format", "caffe"], "format 'caffe' is none of safetensors, onnx, torch, timm"),
-        (["--format", "timm"], "format timm holds a VisionTransformer, not a ResNet"),
+        (["--format", "timm"], "format timm holds a VisionTransformer or a model of timm's, not a ResNet"),
     ],
 )
 def test_a_format_that_cannot_be_is_named(cells, words, message, tmp_path, capsys):

@@ -161,7 +161,11 @@ def test_commands_open_a_network_of_ones_own_if_it_is_trusted(trained, tmp_path,
     pytest.importorskip("captum")
     cell, _ = trained
     output = ["--output", str(tmp_path)]
-    options = {"inspect": ["--count", "3"], "compare": ["--quick", "--parts", "accuracy"], "export": []}[command]
+    options = {
+        "inspect": ["--count", "3"],
+        "compare": ["--quick", "--parts", "accuracy"],
+        "export": ["--format", "safetensors"],
+    }[command]
     assert main([command, str(cell), *output, *options]) == 2
     assert f"{OWN}.SmallCnn is not imported unless --trust says so" in capsys.readouterr().err
     assert main([command, str(cell), *output, *options, "--trust"]) == 0
@@ -183,7 +187,7 @@ def test_a_registered_network_is_opened_by_its_name_without_trust(tmp_path, monk
     assert open_network(cell).network.head.in_features == 3
     out = ["--output", str(tmp_path / "out")]
     assert main(["inspect", str(cell), "--count", "3", "--methods", "grad_cam", "integrated_gradients", *out]) == 0
-    assert main(["export", str(cell), *out]) == 0
+    assert main(["export", str(cell), "--format", "safetensors", *out]) == 0
     registry._REGISTERED.clear()
     with pytest.raises(InputError, match=r'there is no model "mine".*register_model'):
         open_network(cell)

@@ -82,8 +82,9 @@ def print_table(results: Sequence[Mapping[str, Any]], analysis: Analysis, *, tit
 
 
 def results_csv(results: Sequence[Mapping[str, Any]]) -> str:
-    """One line for each cell."""
-    columns = [key for key, value in results[0].items() if is_one_value(key, value)]
+    """One line for each cell, with every value that some cell has and none has a part of."""
+    parts = {key for result in results for key, value in result.items() if not is_one_value(key, value)}
+    columns = [key for key in dict.fromkeys(key for result in results for key in result) if key not in parts]
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
