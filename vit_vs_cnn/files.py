@@ -1,10 +1,12 @@
 """Files that are whole at any moment: written beside their place, then moved there. Texts are in UTF-8."""
 
 import csv
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 def partial_of(path: Path, *, contested: bool = False) -> Path:
@@ -63,6 +65,15 @@ def write_text(path: Path, text: str) -> None:
     """Write a file whole or not at all, also where several processes write it at a time."""
     with written_whole(path, contested=True) as partial:
         partial.write_text(text, encoding="utf-8")
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """The mapping that a JSON file holds; an empty one where there is no such file, or it cannot be read as one."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def read_rows(path: Path, columns: int = 3) -> list[list[str]]:

@@ -142,11 +142,8 @@ class Experiment:
         mine["augmentation"] = decisive_augmentation(mine["augmentation"] or values["data"]["augmentation"])
         del mine["search"]  # how a recipe was found does not change what it gives
         del mine["starts_from"], mine["weights"]  # what matters is which weights those are
-        _forget_defaults(mine, Contender(Plain(name="")))
+        _forget_defaults(mine)
         del mine["by_size"]  # laid over the rest by now
-        for name in ("loss", "class_weights"):  # of later versions: cells without keep their names
-            if mine[name] is None:
-                del mine[name]
         return {
             "data": {
                 "fingerprint": fingerprint,
@@ -186,11 +183,11 @@ def _plain(block: Any) -> dict[str, Any]:
 
 
 #: Settings that came later: where they have their defaults, cells keep the names that they had without them.
-LATER = (("tune",), ("optimizer", "layer_decay"))
+LATER = (("tune",), ("loss",), ("class_weights",), ("optimizer", "layer_decay"))
 
 
-def _forget_defaults(mine: dict[str, Any], plain: Contender) -> None:
-    defaults = _plain(plain)
+def _forget_defaults(mine: dict[str, Any]) -> None:
+    defaults = _plain(Contender(Plain(name="")))
     for *levels, last in LATER:
         here, default = mine, defaults
         for level in levels:

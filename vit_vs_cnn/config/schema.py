@@ -399,7 +399,7 @@ class Execution:
         checkpoint_interval: Steps between checkpoints, the most that a kill can lose; null for a twentieth of the run.
         validation_interval: Steps between validations; null for a fifth of the run.
         gradient_checkpointing: Compute activations a second time in the backward pass instead of keeping them: less
-            memory, about a third more time, the same numbers. For our networks, and those of others that can.
+            memory, more time, the same numbers. For our networks, and those of others that can.
         metrics: Metrics of torchmetrics to watch beside accuracy, each by its name as {class_path, init_args}; given
             logits and labels, logged as val/NAME, and of the scored images in result.json under metrics. num_classes is
             handed over where it is taken.

@@ -119,6 +119,12 @@ class Analysis:
         """How networks came to their task, where that is known: from scratch, as a linear probe, fine-tuned."""
         return tuple(dict.fromkeys(network.way for network in self.networks if network.way is not None))
 
+    def pairs_by_way(self) -> list[tuple[str, Pair]]:
+        """The pairs of contenders that came to the task in the same way, each behind that way."""
+        way = {network.contender: network.way for network in self.networks}
+        same = ((way[pair.ahead], pair) for pair in self.pairs if way[pair.ahead] == way[pair.behind])
+        return [(told, pair) for told, pair in same if told is not None]
+
     def pair(self, first: str, second: str) -> Pair | None:
         """The pair of these two in either order; None if they have nothing in common."""
         return next((pair for pair in self.pairs if {pair.ahead, pair.behind} == {first, second}), None)

@@ -142,11 +142,8 @@ def pretraining_sentences(analysis: Analysis, names: Mapping[str, str] | None = 
 
 def _order_by_way(analysis: Analysis, names: Mapping[str, str] | None) -> list[str]:
     """Who is ahead at the largest size among networks that came to the task in the same way, in one sentence."""
-    ways = {network.contender: network.way for network in analysis.networks}
     told = []
-    for pair in analysis.pairs:
-        if (way := ways[pair.ahead]) is None or way != ways[pair.behind]:
-            continue
+    for way, pair in analysis.pairs_by_way():
         one = pair.at_largest
         ahead = f"{called_by(one.leader, names)} is ahead" if one.verdict == "ahead" else one.verdict
         told.append(f"{way}: {ahead}")

@@ -1,6 +1,7 @@
 """What pretraining is worth: how many images the same network would need from scratch."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,22 +37,17 @@ class Worth:
     @property
     def more_than(self) -> int | None:
         """The largest size up to which the one from scratch is below, and the whole interval says so; None if none."""
-        return max((size for size in self._below()), default=None)
+        below = itertools.takewhile(lambda size: self.differences[size].low > 0, sorted(self.differences))
+        return max(below, default=None)
 
     @property
     def at_most(self) -> int | None:
         """The smallest size at which the one from scratch is above, and the whole interval says so; None if none."""
         return min((size for size, one in self.differences.items() if one.high < 0), default=None)
 
-    def _below(self) -> Iterator[int]:
-        for size in sorted(self.differences):
-            if self.differences[size].low <= 0:
-                return
-            yield size
-
     @property
     def text(self) -> str:
-        """``more than 2,500, at most 10,000``: images that the one from scratch needs for as much."""
+        """``more than 2,500, fewer than 10,000``: images that the one from scratch needs for as much."""
         low = None if self.more_than is None else f"more than {self.more_than:,}"
         high = None if self.at_most is None else f"fewer than {self.at_most:,}"
         return ", ".join(part for part in (low, high) if part) or "not told apart"

@@ -89,15 +89,11 @@ def worth_table(analysis: Analysis) -> Table:
 
 def ways_table(analysis: Analysis) -> Table:
     """Who is ahead among networks that came to the task in the same way."""
-    ways = {network.contender: network.way for network in analysis.networks}
-    rows = []
-    for pair in analysis.pairs:
-        if (way := ways[pair.ahead]) is None or way != ways[pair.behind]:
-            continue
-        rows += [
-            [way, f"{c.size:,}", display_name(c.leader), *_percent(c.lead, sign=True), c.verdict]
-            for c in pair.comparisons
-        ]
+    rows = [
+        [way, f"{c.size:,}", display_name(c.leader), *_percent(c.lead, sign=True), c.verdict]
+        for way, pair in analysis.pairs_by_way()
+        for c in pair.comparisons
+    ]
     columns = ["way", "n", "higher accuracy", "by points", "from", "to", "verdict"]
     return Table("Who is ahead, by the way to the task", columns, rows, "ways", part_by="way")
 

@@ -1,6 +1,5 @@
 """What images that were held out of training tell of a network once it is trained: a temperature, and what is near."""
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from torch import nn
 
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.files import read_mapping
 from vit_vs_cnn.models.features import classifier_of, logits_and_features
 from vit_vs_cnn.models.recording import as_evaluated
 from vit_vs_cnn.runs.calibration import fit_temperature
@@ -89,20 +89,12 @@ def read_held_out(path: Path, network: nn.Module) -> HeldOut:
     weights = hash_weights(network)
     if path.suffix == ".ckpt":
         folder = path.parent.parent if path.parent.name == "checkpoints" else path.parent
-        said = _read(folder / "result.json")
+        said = read_mapping(folder / "result.json")
         said = said if said.get("weights") == weights else {}
     else:
         folder = path.parent
-        said = _read(folder / "config.json").get("vit_vs_cnn", {})
+        said = read_mapping(folder / "config.json").get("vit_vs_cnn", {})
     temperature, images = said.get("temperature"), said.get("validation_images")
     if not isinstance(temperature, float | int) or not 0 < temperature < math.inf or not isinstance(images, int):
         return HeldOut()
     return HeldOut(images, float(temperature), Familiarity.load_of(folder / FILE, weights))
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return said if isinstance(said, dict) else {}

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.config.schema import Weights
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.files import read_mapping
 from vit_vs_cnn.models.features import classifier_of
 from vit_vs_cnn.models.patch_embedding import rows_and_cols
 from vit_vs_cnn.models.registry import TIMM_PREFIX
@@ -222,7 +223,9 @@ def _of_file(path: Path, model: Mapping[str, Any], weights: Weights, where: str)
         raise InputError(f"{where}.file: {path}: no such file")
     if path.suffix == ".ckpt":
         return _of_ours(open_network(path, trust=model.get("class_path", False)), str(path))
-    beside, state = _beside(path), {_bare(name): value for name, value in read_weights(path).items()}
+    # Which export and timm write beside weights.
+    beside = read_mapping(path.with_name("config.json"))
+    state = {_bare(name): value for name, value in read_weights(path).items()}
     if isinstance(ours := beside.get("vit_vs_cnn"), Mapping):
         return _exported(path, state, ours)
     if (config := beside.get("pretrained_cfg")) is None and str(model.get("name", "")).startswith(TIMM_PREFIX):
@@ -256,15 +259,6 @@ def _bare(name: str) -> str:
     for prefix in PREFIXES:
         name = name.removeprefix(prefix)
     return name
-
-
-def _beside(path: Path) -> dict[str, Any]:
-    """What the config.json beside a file says, as our export and timm's write it; nothing where there is none."""
-    try:
-        found = json.loads(path.with_name("config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _as_timm_says(name: str, told: str, state: Mapping[str, Tensor], config: Mapping[str, Any]) -> Pretrained:

@@ -1,6 +1,5 @@
 """How far an experiment is, read from its folder while it runs, or after."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +9,7 @@ from typing import Any, Literal
 from vit_vs_cnn.config.experiment import Budget, read_config
 from vit_vs_cnn.config.parsing import build
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.files import read_rows
+from vit_vs_cnn.files import read_mapping, read_rows
 from vit_vs_cnn.runs.cell import read_result
 from vit_vs_cnn.runs.failures import is_being_run, read_failure
 from vit_vs_cnn.runs.grid import read_grid
@@ -105,7 +104,7 @@ def _read_cell(folder: Path, budget: Budget) -> CellStatus:
         about["steps"] = about["steps"] or about["step"]
         return CellStatus(**about, state="done")
     about |= {"step": max((int(row[0]) for row in read_rows(folder / "metrics.csv")), default=None)}
-    progress = _read_json(folder / "progress.json")
+    progress = read_mapping(folder / "progress.json")
     about |= {name: progress[name] for name in ("step", "steps") if name in progress}
     if is_being_run(folder):
         rate = progress.get("steps_per_second")
@@ -124,14 +123,6 @@ def _result(path: Path) -> Mapping[str, Any] | str | None:
         return read_result(path)
     except InputError as error:
         return f"DamagedFile: {error}"
-
-
-def _read_json(path: Path) -> Mapping[str, Any]:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # not there, or about to be
-        return {}
-    return values if isinstance(values, dict) else {}
 
 
 def seconds_left(cells: Sequence[CellStatus], *, workers: int) -> float | None:

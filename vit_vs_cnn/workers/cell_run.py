@@ -132,7 +132,7 @@ def _run(cell: Cell, pool: Pool, *, console: Console) -> None:
 
 def _result(cell: Cell, fitted: Fitted, pool: Pool, began: datetime) -> dict[str, Any]:
     """What the trained network gives: tested once, on the record, with what it took."""
-    validation, held_out = examine(fitted.answers, fitted.images)
+    validation, held_out = examine(fitted.explained, fitted.images)
     if cell.experiment.protocol.scored_on == "test":
         ledger = TestLedger(output_of(cell.experiment.folder), pool.test.fingerprint())
         how = {"what": cell.name, "cell": cell, "keep": cell.predictions, "answers": fitted.answers}
@@ -237,9 +237,9 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Fitted:
         devices=trainer.world_size,
         precision=str(trainer.precision),
     )
-    classifier = called_classifier(network, images.validation, normalise)
-    answers = partial(predict, network, normalise=normalise, what=cell.name, classifier=classifier)
-    return Fitted(network, normalise, answers, images, plan, spent, before, trainer.loggers)
+    answers = partial(predict, network, normalise=normalise, what=cell.name)
+    explained = partial(answers, classifier=called_classifier(network, images.validation, normalise))
+    return Fitted(network, normalise, answers, explained, images, plan, spent, before, trainer.loggers)
 
 
 def _thawing(contender: Contender, plan: Plan) -> list[Callback]:

@@ -49,6 +49,7 @@ class Fitted:
         network: whose answers count: the averaged one where there is an average. In float32 and on its device.
         normalise: bytes to what it takes.
         answers: what it says of images.
+        explained: the same with the features that it says it by, where it has some.
         before: what the weights that it began with had seen.
         loggers: which have to be told the result.
         penalty: of a linear probe.
@@ -57,6 +58,7 @@ class Fitted:
     network: nn.Module
     normalise: Normalise
     answers: Callable[[LabelledImages], Predictions]
+    explained: Callable[[LabelledImages], Predictions]
     images: CellImages
     plan: Plan
     spent: Spent

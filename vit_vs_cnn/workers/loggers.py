@@ -9,7 +9,7 @@ from typing import Any
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 
 from vit_vs_cnn.config.trainer import listed
-from vit_vs_cnn.files import write_text
+from vit_vs_cnn.files import read_mapping, write_text
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.training.metrics_csv import MetricsCsv
 from vit_vs_cnn.workers.trainer import is_helper_process
@@ -143,8 +143,4 @@ def _book(cell: Cell) -> Path:
 
 def _known(cell: Cell) -> dict[str, str]:
     """The names of runs that an earlier piece of this cell's run began."""
-    try:
-        values = json.loads(_book(cell).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return values if isinstance(values, dict) else {}
+    return read_mapping(_book(cell))

@@ -94,7 +94,7 @@ def fit_probe(cell: Cell, pool: Pool, *, console: Console) -> Fitted:
     )
     loggers = loggers_of(cell, arguments["logger"])
     begin(cell, loggers)
-    return Fitted(network, normalise, answers, images, plan, spent, before, loggers, head.penalty)
+    return Fitted(network, normalise, answers, answers, images, plan, spent, before, loggers, head.penalty)
 
 
 def _folder(
