@@ -48,6 +48,7 @@ ONLY_IN = {
         "models/timm/",
         "models/vit.py",
         "training/optimizers.py",
+        "training/muon.py",
         "runs/external.py",
         "runs/pretrained.py",
     },

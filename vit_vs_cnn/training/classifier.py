@@ -135,7 +135,9 @@ class Classifier(lightning.LightningModule):
             self.average.half_life = self.ema_half_life * self._planned_steps()
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
-        torch.manual_seed(derive_seed(self.seed, "network", batch_idx, self.global_rank))
+        seed = derive_seed(self.seed, "network", batch_idx, self.global_rank)
+        # torch.manual_seed seeds every kind of device, at a millisecond a step where there is none of them.
+        (torch.default_generator.manual_seed if self.device.type == "cpu" else torch.manual_seed)(seed)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Float[Tensor, ""]:
         images, targets = batch

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from vit_vs_cnn.errors import InputError
@@ -11,6 +11,7 @@ from vit_vs_cnn.training.own_classes import imported
 
 if TYPE_CHECKING:
     import torch
+    from timm.optim._optim_factory import OptimInfo
     from torch import nn
 
 
@@ -79,7 +80,9 @@ class Optimizer:
 
         name, create = self.name, create_optimizer_v2
         if self.is_own:
-            name, create = _OWN, _creator(imported(self.name, where="optimizer.name", trust=trust))
+            name, create = _OWN, _creator_of_own(imported(self.name, where="optimizer.name", trust=trust))
+        elif self.name in ("muon", "nmuon"):
+            create = _creator_of_stacked(self.name)
         options = dict(self.options)
         if self.betas is not None:
             options["betas"] = tuple(self.betas)
@@ -102,13 +105,28 @@ class Optimizer:
         return built
 
 
-def _creator(made: Any) -> "Callable[..., torch.optim.Optimizer]":
+def _creator_of_own(made: Any) -> "Callable[..., torch.optim.Optimizer]":
     """timm's way to an optimizer, by its groups of parameters, for a class that it does not know."""
-    from timm.optim._optim_factory import OptimInfo, OptimizerRegistry
+    from timm.optim._optim_factory import OptimInfo
 
     takes = inspect.signature(made).parameters
-    registry = OptimizerRegistry()
-    registry.register(
+    return _creator(
         OptimInfo(_OWN, made, has_momentum="momentum" in takes, has_betas="betas" in takes, has_eps="eps" in takes)
     )
+
+
+def _creator_of_stacked(name: str) -> "Callable[..., torch.optim.Optimizer]":
+    """timm's way to its Muon, for ours, which steps alike."""
+    from timm.optim._optim_factory import default_registry
+
+    from vit_vs_cnn.training.muon import StackedMuon
+
+    return _creator(replace(default_registry.get_optimizer_info(name), opt_class=StackedMuon))
+
+
+def _creator(info: "OptimInfo") -> "Callable[..., torch.optim.Optimizer]":
+    from timm.optim._optim_factory import OptimizerRegistry
+
+    registry = OptimizerRegistry()
+    registry.register(info)
     return registry.create_optimizer

@@ -1,0 +1,95 @@
+import copy
+
+import pytest
+import torch
+from timm.optim.muon import Muon
+from torch import nn
+
+from vit_vs_cnn.training.muon import StackedMuon
+from vit_vs_cnn.training.optimizers import Optimizer
+
+
+class _Net(nn.Module):
+    """Matrices of one shape and of others, one that is no matrix for Muon, a convolution, vectors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alike = nn.ModuleList(nn.Linear(11, 7) for _ in range(3))
+        self.turned = nn.Linear(7, 11)
+        self.thin = nn.Linear(7, 2)
+        self.convolution = nn.Conv2d(3, 13, 3)
+        self.norm = nn.LayerNorm(7)
+
+
+def _stepped(optimizer: torch.optim.Optimizer, network: nn.Module, steps: range) -> None:
+    for step in steps:
+        torch.manual_seed(step)
+        for parameter in network.parameters():
+            parameter.grad = torch.randn_like(parameter)
+        optimizer.step()
+
+
+@pytest.mark.parametrize("options", [{}, {"nesterov": True}, {"algo": "adamuon"}, {"conv_mode": "batched"}], ids=str)
+def test_it_steps_as_timms_does_bit_for_bit(options):
+    torch.manual_seed(0)
+    ours = _Net()
+    theirs, made = copy.deepcopy(ours), {"lr": 0.1, "weight_decay": 0.05, **options}
+    _stepped(StackedMuon(ours.parameters(), **made), ours, range(5))
+    _stepped(Muon(theirs.parameters(), **made), theirs, range(5))
+    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert torch.equal(one, other)
+        assert one.grad is not None
+
+
+def test_matrices_of_one_shape_are_orthogonalised_together(monkeypatch):
+    shapes = []
+    import vit_vs_cnn.training.muon as muon
+
+    iterate = muon.zeropower_via_newtonschulz
+
+    def noted(stack: torch.Tensor, *arguments, **options) -> torch.Tensor:
+        shapes.append(tuple(stack.shape))
+        return iterate(stack, *arguments, **options)
+
+    monkeypatch.setattr(muon, "zeropower_via_newtonschulz", noted)
+    network = _Net()
+    _stepped(StackedMuon(network.parameters(), lr=0.1), network, range(2))
+    assert sorted(shapes) == [(1, 11, 7), (1, 13, 27), (3, 7, 11)]
+
+
+def test_a_state_goes_on_where_it_was_saved():
+    torch.manual_seed(0)
+    whole = _Net()
+    first = copy.deepcopy(whole)
+    _stepped(StackedMuon(whole.parameters(), lr=0.1), whole, range(5))
+    before = StackedMuon(first.parameters(), lr=0.1)
+    _stepped(before, first, range(2))
+    behind = StackedMuon(first.parameters(), lr=0.1)
+    behind.load_state_dict(copy.deepcopy(before.state_dict()))
+    _stepped(behind, first, range(2, 5))
+    for one, other in zip(whole.parameters(), first.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_closure_is_called_once_with_gradients():
+    network, calls = nn.Linear(5, 7), []
+    optimizer = StackedMuon(network.parameters(), lr=0.1)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = network(torch.ones(3, 5)).square().sum()
+        loss.backward()
+        calls.append(loss.item())
+        return loss
+
+    assert optimizer.step(closure).item() == calls[0]
+    assert optimizer.step(closure).item() == calls[1] < calls[0]
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("name", ["muon", "nmuon"])
+def test_it_is_the_muon_of_a_config(name):
+    optimizer = Optimizer(name, lr=0.02, weight_decay=0.1).build(_Net())
+    assert isinstance(optimizer, StackedMuon)
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0, 0.1]
+    assert optimizer.param_groups[0]["nesterov"] == (name == "nmuon")
