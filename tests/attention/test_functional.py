@@ -176,3 +176,33 @@ def test_a_permutation_of_the_keys_changes_nothing():
     output = scaled_dot_product_attention(queries, keys, values)
     permuted = scaled_dot_product_attention(queries, keys[:, :, order], values[:, :, order])
     torch.testing.assert_close(output, permuted, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_training_in_half_precision_on_a_processor_takes_no_fused_kernel(monkeypatch, masked):
+    """Its backward pass is many times slower there; the results are those of double precision but for rounding."""
+    mask = random_mask((QUERIES, KEYS)) if masked else None
+    exact = tensors(requires_grad=True)
+    half = [one.detach().bfloat16().requires_grad_() for one in exact]
+    expected = scaled_dot_product_attention(*exact, mask=mask)
+    expected.sum().backward()
+    fused = F.scaled_dot_product_attention
+    monkeypatch.setattr(F, "scaled_dot_product_attention", None)
+    output = scaled_dot_product_attention(*half, mask=mask)
+    output.sum().backward()
+    assert output.dtype == torch.bfloat16
+    torch.testing.assert_close(output.double(), expected, rtol=2e-2, atol=2e-2)
+    for one, other in zip(half, exact, strict=True):
+        torch.testing.assert_close(one.grad.double(), other.grad, rtol=2e-2, atol=4e-2)
+    monkeypatch.setattr(F, "scaled_dot_product_attention", fused)
+    with torch.no_grad():
+        assert scaled_dot_product_attention(*half, mask=mask).dtype == torch.bfloat16
+
+
+def test_products_of_many_tokens_stay_fused_in_half_precision(monkeypatch):
+    called = []
+    fused = F.scaled_dot_product_attention
+    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda *a, **b: called.append(1) or fused(*a, **b))
+    monkeypatch.setattr("vit_vs_cnn.attention.functional._MOST_WEIGHTS", BATCH * HEADS * QUERIES * KEYS - 1)
+    scaled_dot_product_attention(*[one.detach().bfloat16().requires_grad_() for one in tensors()])
+    assert called

@@ -80,20 +80,25 @@ def scaled_dot_product_attention(
         return_weights: also return the weights ``(batch, heads, queries, keys)``, computed explicitly instead of by the
             fused kernel. They are those before dropout, so that the rows sum to one.
 
+    In half precision on a processor the products are written out as well, as far as gradients are asked for: the
+    backward pass of torch's fused kernel takes many times as long there.
+
     Raises:
         ValueError: if ``mask`` is not boolean.
     """
-    if mask is None and bias is None and not return_weights:
+    explicit = return_weights or _is_quicker_explicitly(queries, keys, values)
+    if mask is None and bias is None and not explicit:
         return F.scaled_dot_product_attention(queries, keys, values, dropout_p=dropout, scale=scale)
     if mask is not None and mask.dtype != torch.bool:
         raise ValueError(f"mask must be boolean, True where a query may attend, but has dtype {mask.dtype}")
     if bias is not None:
         mask = (bias != -torch.inf) if mask is None else mask & (bias != -torch.inf)
         bias = bias.to(queries.dtype)
-    if return_weights:
+    if explicit:
         scores = (queries * (queries.shape[-1] ** -0.5 if scale is None else scale)) @ keys.transpose(-2, -1)
         weights = masked_softmax(scores if bias is None else scores + bias, mask)
-        return dropped(weights, dropout) @ values, weights
+        output = dropped(weights, dropout) @ values
+        return (output, weights) if return_weights else output
     assert mask is not None
     # Torch's kernel must not see an empty row, on which kernels and versions differ: opened before, zero after.
     empty = ~mask.any(dim=-1, keepdim=True)
@@ -102,6 +107,20 @@ def scaled_dot_product_attention(
         attn_mask = attn_mask.expand(*attn_mask.shape[:-1], keys.shape[-2])
     output = F.scaled_dot_product_attention(queries, keys, values, attn_mask=attn_mask, dropout_p=dropout, scale=scale)
     return output.masked_fill(empty, 0.0)
+
+
+#: Weights of all heads of a batch that are kept for a backward pass, at most; beyond, memory counts for more.
+_MOST_WEIGHTS = 2**25
+
+
+def _is_quicker_explicitly(queries: Tensor, keys: Tensor, values: Tensor) -> bool:
+    """Whether products and softmax, one by one, take less time than torch's fused kernel."""
+    if queries.device.type != "cpu" or not torch.is_grad_enabled():
+        return False
+    if not (queries.requires_grad or keys.requires_grad or values.requires_grad):
+        return False
+    is_half = queries.dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled("cpu")
+    return is_half and queries[..., 0].numel() * keys.shape[-2] <= _MOST_WEIGHTS
 
 
 def attended(
