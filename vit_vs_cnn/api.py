@@ -23,6 +23,7 @@ from vit_vs_cnn.config.experiment import (
     read_config,
 )
 from vit_vs_cnn.errors import CellsFailed, InputError
+from vit_vs_cnn.workers.server import start_early
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -77,19 +78,25 @@ def train(
     overrides = {**(overrides or {}), **({"protocol.until_decided": True} if until_decided else {})}
     experiment = experiment_of(config, overrides)  # before the libraries: what is misspelt is told at once
     experiment = _with_images(experiment, data)
+    start_early(experiment)
     from rich.console import Console
 
     from vit_vs_cnn.experiments.planner import planned
+    from vit_vs_cnn.experiments.precision import with_precision
     from vit_vs_cnn.experiments.runner import finished_results, run_experiment
     from vit_vs_cnn.regimes.until_decided import run_until_decided
+    from vit_vs_cnn.runs.images import Pool
 
     console = Console(stderr=True, quiet=quiet)
     if experiment.minutes is not None and experiment.data.kind in ("folder", "table", "own", "given"):
         _audit_first(experiment, quiet)
-    experiment = planned(_at_hand(experiment, console), fixed=list(overrides), console=console)
+    experiment = _at_hand(experiment, console)
+    pool = Pool(experiment.data, experiment.protocol.scored_on, trust=experiment.trusted)
+    experiment = with_precision(experiment, console=console, pool=pool)
+    experiment = planned(experiment, fixed=list(overrides), console=console, pool=pool)
     run = run_until_decided if experiment.protocol.until_decided else run_experiment
     try:
-        results = run(experiment, console=console)
+        results = run(experiment, console=console, pool=pool)
     except CellsFailed as error:
         if finished_results(experiment.folder):
             error.found = report(experiment.folder)
@@ -119,11 +126,13 @@ def tune(
     """
     from rich.console import Console
 
+    from vit_vs_cnn.experiments.precision import with_precision
     from vit_vs_cnn.experiments.tuning import tune as choose_recipes
 
     experiment = _with_images(experiment_of(config, overrides), data)
     console = Console(stderr=True, quiet=quiet)
-    return choose_recipes(_at_hand(experiment, console), console=console)
+    experiment = with_precision(_at_hand(experiment, console), console=console)
+    return choose_recipes(experiment, console=console)
 
 
 def _at_hand(experiment: Experiment, console: "Console") -> Experiment:

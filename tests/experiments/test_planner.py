@@ -43,7 +43,7 @@ def _values(output: Path, **changes) -> dict:
     values = tiny_config(output, minutes=3.0)
     values["data"]["objects"] = {"train_images": 1300, "test_images": 60, "image_size": 8}
     values["protocol"] |= {"budget": {"steps": 100}, "batch_size": 14}
-    return values | changes
+    return values | {"executor": "local"} | changes
 
 
 def _experiment(output: Path, **changes) -> Experiment:
@@ -196,6 +196,8 @@ def test_processes_save_time_as_far_as_there_are_cores(pool, monkeypatch, cores,
     protocol = {"seeds": [1, 2, 3, 4], "budget": {"steps": 100}, "batch_size": 14, "threads": 3}
     executor = {"name": "processes", "workers": 2}
     alone, beside = _seconds(pool, protocol=protocol), _seconds(pool, protocol=protocol, executor=executor)
+    auto = _seconds(pool, protocol=protocol, executor={**executor, "name": "auto"})
+    assert auto == (alone if gain == 1 else beside)
     assert beside - 12 == pytest.approx(alone / gain)
     assert _seconds(pool, protocol=protocol, executor="ray") == pytest.approx(alone + 12)
 

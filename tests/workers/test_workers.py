@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from filelock import Timeout
 from rich.console import Console
@@ -28,7 +29,7 @@ from vit_vs_cnn.runs.plan import grid
 from vit_vs_cnn.runs.status_view import CellsView
 from vit_vs_cnn.workers.on_ray import knock
 from vit_vs_cnn.workers.resumed import Turns
-from vit_vs_cnn.workers.supervise import supervise
+from vit_vs_cnn.workers.supervise import pay_off, supervise
 from vit_vs_cnn.workers.work import Order, Outcome, take_cells
 
 ROOT = Path(__file__).parents[2]
@@ -269,9 +270,26 @@ def test_a_cell_that_keeps_losing_its_process_fails_and_so_does_what_starts_from
 
 
 @pytest.mark.parametrize(
+    ("steps", "seeds", "threads", "apart"),
+    [(10, [1, 2], 1, False), (20_000, [1, 2], 1, True), (20_000, [1], 1, False), (20_000, [1, 2], 2, False)],
+    ids=["short", "long", "one cell", "no room"],
+)
+def test_auto_takes_processes_where_they_pay_off(tmp_path, monkeypatch, steps, seeds, threads, apart):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    values = tiny_config(tmp_path)
+    values["contenders"] = {"resnet": values["contenders"]["resnet"]}
+    values["protocol"] |= {"budget": {"steps": steps}, "seeds": seeds, "threads": threads}
+    experiment = experiment_from_dict(values)
+    pool = Pool(experiment.data)
+    cells = grid(experiment, pool, world_size=1)
+    assert experiment.executor.name == "auto"
+    assert pay_off(cells, pool) == apart
+
+
+@pytest.mark.parametrize(
     ("executor", "message"),
     [
-        ("cloud", "executor.name: expected one of local, processes, ray, slurm, got cloud"),
+        ("cloud", "executor.name: expected one of auto, local, processes, ray, slurm, got cloud"),
         ({"name": "local", "workers": 3}, "workers 3 are of the other executors"),
         ({"name": "processes", "workers": 0}, "executor: workers 0 must be from 1 to 4096"),
         ({"retries": -1}, "retries -1 must be from 0 to 1000"),

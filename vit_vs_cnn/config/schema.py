@@ -395,7 +395,8 @@ class Execution:
 
     Args:
         compile: Compile the networks with torch.compile.
-        channels_last: Keep images and convolutions in channels-last layout; quicker on most hardware.
+        channels_last: Keep images and convolutions in channels-last layout; null for where that is quicker: in single
+            precision on a processor, and in half precision on a GPU.
         checkpoint_interval: Steps between checkpoints, the most that a kill can lose; null for a twentieth of the run.
         validation_interval: Steps between validations; null for a fifth of the run.
         gradient_checkpointing: Compute activations a second time in the backward pass instead of keeping them: less
@@ -408,7 +409,7 @@ class Execution:
     """
 
     compile: bool = False
-    channels_last: bool = False
+    channels_last: bool | None = None
     checkpoint_interval: int | None = None
     validation_interval: int | None = None
     gradient_checkpointing: bool = False
@@ -430,9 +431,9 @@ class Executor:
     """Who runs the cells; nothing here changes a result beyond rounding, so nothing here renames a cell.
 
     Args:
-        name: this process (local), several of them (processes), a Ray cluster (ray) or a job array (slurm).
-        workers: Workers at a time; null for as many as there are cells, and for the executor processes for one for each
-            GPU, or else as many as the cores have threads for.
+        name: This process (local), several, a Ray cluster, a job array (slurm); auto for local or processes.
+        workers: Workers at a time; null for as many as there are cells, and for processes for one for each GPU, or else
+            as many as the cores have threads for.
         address: For ray: auto for the cluster that this machine is part of, local for one of its own, or HOST:PORT.
         resources: For ray: what a worker takes of a node, such as {CPU: 4, GPU: 1}.
         slurm: For slurm: what each job asks for, in submitit's words, such as {timeout_min: 240, gpus_per_node: 1,
@@ -440,7 +441,7 @@ class Executor:
         retries: How often a cell whose process was lost is taken up again, from its last checkpoint.
     """
 
-    name: Literal["local", "processes", "ray", "slurm"] = "local"
+    name: Literal["auto", "local", "processes", "ray", "slurm"] = "auto"
     workers: int | None = None
     address: str = "local"
     resources: dict[str, float] = field(default_factory=lambda: {"CPU": 1.0})

@@ -127,7 +127,8 @@ class Costs:
         seconds = spent = sum(finished) / at_a_time
         if left:
             seconds += _MARGIN * max(sum(left) / at_a_time, *left)
-            seconds += _PROCESS * (self.experiment.executor.name != "local")
+            has_own_process = at_a_time > 1 if (name := self.experiment.executor.name) == "auto" else name != "local"
+            seconds += _PROCESS * has_own_process
         return replace(grid, runs=len(left), at_a_time=at_a_time, seconds=seconds, spent=spent)
 
     def _trials(self, grid: Grid) -> dict[int, int]:

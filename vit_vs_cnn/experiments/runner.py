@@ -23,7 +23,7 @@ from vit_vs_cnn.workers.trainer import is_helper_process, quiet_lightning, world
 
 
 def run_experiment(
-    experiment: Experiment, *, console: Console, seeds: Sequence[int] | None = None
+    experiment: Experiment, *, console: Console, seeds: Sequence[int] | None = None, pool: Pool | None = None
 ) -> list[dict[str, Any]]:
     """Run what is not finished yet and return the results of all cells.
 
@@ -37,6 +37,7 @@ def run_experiment(
 
     Arguments:
         seeds: which are run now, out of ``protocol.planned_seeds``; ``protocol.seeds`` if none are named.
+        pool: the experiment's images, where they are at hand already.
 
     Raises:
         InputError: what the user gave cannot be used.
@@ -45,7 +46,7 @@ def run_experiment(
     """
     quiet_lightning()
     processes = world_size(experiment)
-    pool = Pool(experiment.data, experiment.protocol.scored_on, trust=experiment.trusted)
+    pool = pool or Pool(experiment.data, experiment.protocol.scored_on, trust=experiment.trusted)
     cells = grid(_with_seeds(experiment, seeds), pool, world_size=processes)
     _check_all(cells, pool)
     if experiment.protocol.trials is not None:

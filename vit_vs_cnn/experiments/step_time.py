@@ -7,9 +7,7 @@ import time
 import torch
 from lightning.fabric import Fabric
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from torch import nn
 from torch.nn import functional as F
-from torch.optim import Optimizer
 
 from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.data.datamodule import TrainingData
@@ -22,6 +20,7 @@ from vit_vs_cnn.runs.own import own_transform
 from vit_vs_cnn.runs.plan import make_plan
 from vit_vs_cnn.workers.processes import count_workers
 from vit_vs_cnn.workers.supervise import threads_set
+from vit_vs_cnn.workers.trainer import lies_channels_last
 
 _WARM_UP, _TIMED, _SECONDS = 2, 8, 6.0
 
@@ -36,7 +35,7 @@ def side_by_side(experiment: Experiment, cells: int) -> float:
         experiment: whose executor block says how many processes, and whose protocol how many threads.
         cells: how many there are to run.
     """
-    if experiment.executor.name != "processes":
+    if experiment.executor.name not in ("auto", "processes"):
         return 1.0
     workers = min(count_workers(experiment), cells)
     on_gpu = torch.cuda.device_count() if experiment.trainer.get("accelerator", "auto") != "cpu" else 0
@@ -50,48 +49,70 @@ def seconds_per_step(experiment: Experiment, contender: str, pool: Pool) -> floa
     Raises:
         InputError: a network that cannot be built, or devices that are not there.
     """
-    size = min(pool.largest, max(1000, 2 * experiment.protocol.batch_size))
-    images = pool.draw(size, 0)
-    network = make_plan(
-        Cell(experiment, contender, size, experiment.protocol.budget.largest, 0, "timed"), images
-    ).network
-    if experiment.execution.channels_last:
-        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    steps, times = Steps(experiment, contender, pool, _WARM_UP + _TIMED), []
+    with threads_set(experiment.protocol.threads):
+        for position in range(_WARM_UP + _TIMED):
+            times.append(steps.seconds(position))
+            if len(times) > _WARM_UP and sum(times) > _SECONDS:
+                break
+    return statistics.median(times[_WARM_UP:])
+
+
+class Steps:
+    """Training steps of one contender that are thrown away, as a run makes them.
+
+    Arguments:
+        experiment: in what precision, on which device.
+        contender: whose; one whose head alone is fitted makes three forward passes instead.
+        pool: its images.
+        count: how many there are.
+
+    Raises:
+        InputError: a network that cannot be built, or devices that are not there.
+    """
+
+    def __init__(self, experiment: Experiment, contender: str, pool: Pool, count: int) -> None:
+        size = min(pool.largest, max(1000, 2 * experiment.protocol.batch_size))
+        images, recipe = pool.draw(size, 0), experiment.recipe(contender, size)
+        cell = Cell(experiment, contender, size, experiment.protocol.budget.largest, 0, "timed")
+        network = make_plan(cell, images).network
+        if lies_channels_last(experiment):
+            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._fabric = _fabric(experiment)
+        if recipe.tune.head:
+            self._model, self._optimizer = self._fabric.setup(network), None
+        else:
+            optimizer = recipe.optimizer.build(network, trust=experiment.trusted)
+            self._model, self._optimizer = self._fabric.setup(network, optimizer)
+        self._batches = _batches(experiment, contender, images, self._fabric.device, count)
+
+    def seconds(self, position: int) -> float:
+        """Wall time of one step, its batch included."""
+        began = time.perf_counter()
+        inputs, targets = self._batches.batch(position)
+        if self._optimizer is None:
+            with torch.no_grad():
+                self._model(inputs)
+        else:
+            self._fabric.backward(F.cross_entropy(self._model(inputs), targets))
+            self._optimizer.step()
+            self._optimizer.zero_grad()
+        wait_for(self._fabric.device)
+        return (time.perf_counter() - began) * (3 if self._optimizer is None else 1)
+
+
+def _fabric(experiment: Experiment) -> Fabric:
     trainer = experiment.trainer
+    accelerator, precision = trainer.get("accelerator", "auto"), trainer.get("precision", "32-true")
     try:
-        fabric = Fabric(
-            accelerator=trainer.get("accelerator", "auto"), devices=1, precision=trainer.get("precision", "32-true")
-        )
+        return Fabric(accelerator=accelerator, devices=1, precision=precision)
     except (MisconfigurationException, ValueError, RuntimeError) as error:
         raise InputError(f"trainer: {' '.join(str(error).split())}") from error
-    recipe = experiment.recipe(contender, size)
-    optimizer = None if recipe.tune.head else recipe.optimizer.build(network, trust=experiment.trusted)
-    with threads_set(experiment.protocol.threads):
-        return _median_step(fabric, network, optimizer, _batches(experiment, contender, images, fabric.device))
 
 
-def _median_step(fabric: Fabric, network: nn.Module, optimizer: Optimizer | None, batches: TrainingBatches) -> float:
-    """Seconds of a step; without an optimizer those of three forward passes."""
-    model, optimizer = fabric.setup(network, optimizer) if optimizer else (fabric.setup(network), None)
-    times = []
-    for position in range(len(batches)):
-        began = time.perf_counter()
-        inputs, targets = batches.batch(position)
-        if optimizer is None:
-            with torch.no_grad():
-                model(inputs)
-        else:
-            fabric.backward(F.cross_entropy(model(inputs), targets))
-            optimizer.step()
-            optimizer.zero_grad()
-        wait_for(fabric.device)
-        times.append((time.perf_counter() - began) * (3 if optimizer is None else 1))
-        if len(times) > _WARM_UP and sum(times) > _SECONDS:
-            break
-    return statistics.median(times[_WARM_UP:] or times)
-
-
-def _batches(experiment: Experiment, contender: str, images: CellImages, device: torch.device) -> TrainingBatches:
+def _batches(
+    experiment: Experiment, contender: str, images: CellImages, device: torch.device, count: int
+) -> TrainingBatches:
     augmentation = experiment.augmentation(experiment.recipe(contender, len(images.training)))
     data = TrainingData(
         images.training,
@@ -99,7 +120,7 @@ def _batches(experiment: Experiment, contender: str, images: CellImages, device:
         augmentation=augmentation,
         transform=own_transform(augmentation, trust=experiment.trusted),
         batch_size=experiment.protocol.batch_size,
-        steps=_WARM_UP + _TIMED,
+        steps=count,
     )
     return TrainingBatches(
         images.training,
@@ -108,5 +129,5 @@ def _batches(experiment: Experiment, contender: str, images: CellImages, device:
         length=data.batches,
         seed=0,
         device=device,
-        channels_last=experiment.execution.channels_last,
+        channels_last=lies_channels_last(experiment),
     )

@@ -10,18 +10,22 @@ from vit_vs_cnn.experiments.runner import run_experiment
 from vit_vs_cnn.regimes.comparison import SizedComparison
 from vit_vs_cnn.regimes.findings import comparisons_of, judged_results
 from vit_vs_cnn.runs.design import read_design
+from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, world_size
 
 DECIDED = ("ahead", "equivalent")
 
 
-def run_until_decided(experiment: Experiment, *, console: Console) -> list[dict[str, Any]]:
+def run_until_decided(experiment: Experiment, *, console: Console, pool: Pool | None = None) -> list[dict[str, Any]]:
     """Run three seeds of everything, look, and go on seed by seed until the primary comparison is decided.
 
     At most the planned seeds are run (``protocol.max_seeds``), or those of the plan that was settled, where it was
     another one. What a look may say, with all the others before it, is in ``statistics.looks.Plan``. Called again it
     looks at what is there in the same order and goes on.
+
+    Arguments:
+        pool: the experiment's images, where they are at hand already.
 
     Raises:
         InputError, CellsFailed, Interrupted: as ``run_experiment``; a primary comparison on which no verdict can be
@@ -35,7 +39,7 @@ def run_until_decided(experiment: Experiment, *, console: Console) -> list[dict[
         )
     planned, results, settled = experiment.protocol.planned_seeds, [], None
     for count in range(SEEDS_FOR_A_VERDICT, len(planned) + 1):
-        results = run_experiment(experiment, console=console, seeds=planned[:count])
+        results = run_experiment(experiment, console=console, seeds=planned[:count], pool=pool)
         settled = read_design(experiment.folder)
         primary = next(
             (one for one in comparisons_of(experiment.folder, judged_results(experiment.folder)) if one.primary), None

@@ -45,6 +45,7 @@ from vit_vs_cnn.workers.resumed import Resumed, Turns
 from vit_vs_cnn.workers.trainer import (
     is_helper_process,
     is_launched_from_outside,
+    lies_channels_last,
     make_trainer,
     quiet_lightning,
     trainer_arguments,
@@ -182,7 +183,7 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Fitted:
         steps=plan.steps,
         accumulate=experiment.trainer.get("accumulate_grad_batches", 1),
         seed=derive_seed(cell.seed, "batches"),
-        channels_last=experiment.execution.channels_last,
+        channels_last=lies_channels_last(experiment),
         normalisation=plan.normalisation,
         transform=own_transform(experiment.augmentation(contender), trust=experiment.trusted),
     )
@@ -201,7 +202,7 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Fitted:
         metrics=plan.metrics,
         trust=experiment.trusted,
     )
-    if experiment.execution.channels_last:
+    if lies_channels_last(experiment):
         module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if experiment.execution.compile:
         plan.network.compile()  # in place: the names of the weights stay as they are

@@ -5,22 +5,23 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from multiprocessing.process import BaseProcess
 from types import ModuleType
 
 import torch
 
 from vit_vs_cnn.config.experiment import Experiment
+from vit_vs_cnn.workers.server import process_context
 from vit_vs_cnn.workers.work import PATIENCE, Order, Outcome, work
 
 
 @dataclass(frozen=True, eq=False)
 class _Child:
-    process: SpawnProcess
+    process: BaseProcess
     connection: Connection
     place: int
 
@@ -45,7 +46,7 @@ class LocalProcesses:
             place = next(place for place in range(len(taken) + 1) if place not in taken)
             gpu = self._gpus[place % len(self._gpus)] if self._gpus else None
             ours, theirs = multiprocessing.Pipe()
-            process = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs, order, gpu))
+            process = process_context().Process(target=_serve, args=(theirs, order, gpu, dict(os.environ)))
             with _script_hidden():
                 process.start()
             theirs.close()  # so that the child's death is the end of the connection
@@ -82,7 +83,7 @@ class LocalProcesses:
 
 
 def count_workers(experiment: Experiment) -> int:
-    """How many processes the executor ``processes`` has."""
+    """How many processes an experiment's cells are shared out to on this machine."""
     room = max(1, torch.get_num_threads() // experiment.protocol.threads)
     return experiment.executor.workers or torch.cuda.device_count() or room
 
@@ -98,7 +99,8 @@ def _script_hidden() -> Iterator[None]:
         sys.modules["__main__"] = script
 
 
-def _serve(connection: Connection, order: Order, gpu: str | None) -> None:
+def _serve(connection: Connection, order: Order, gpu: str | None, environment: Mapping[str, str]) -> None:
+    os.environ.update(environment)  # as it is now, not when the server was started
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     outcome = work(order)

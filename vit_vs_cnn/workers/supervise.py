@@ -1,5 +1,6 @@
 """Workers are started, replaced where they are lost, and stopped, until every cell is through."""
 
+import multiprocessing
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -14,9 +15,14 @@ from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.failures import is_being_run
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.status_view import CellsView
+from vit_vs_cnn.workers.processes import LocalProcesses, count_workers
 from vit_vs_cnn.workers.resumed import Turns
 from vit_vs_cnn.workers.trainer import is_launched_from_outside
 from vit_vs_cnn.workers.work import POLL_SECONDS, Order, Outcome, on_termination, take_cells
+
+#: Pixels that an experiment trains on, each as often as it is seen, from which on processes of their own pay off: on
+#: two cores that is half a minute of the smallest networks.
+WORTH_PIXELS = 2e7
 
 
 @runtime_checkable
@@ -57,15 +63,10 @@ def run_cells(cells: list[Cell], pool: Pool, *, console: Console) -> None:
     finished = {cell.folder for cell in cells if cell.is_finished}
     missing = [cell for cell in cells if cell.folder not in finished]
     order = Order(missing, turns, experiment.protocol.threads)
-    if executor.name == "local" or not missing:
+    if not missing or executor.name == "local" or (executor.name == "auto" and not pay_off(missing, pool)):
         for cell in cells:
             if cell.folder in finished:
                 console.print(f"{cell.name}  finished before: {cell.folder}", soft_wrap=True)
-        if len(missing) > 1 and (idle := torch.get_num_threads() - order.threads) > 0 and not torch.cuda.is_available():
-            console.print(
-                f"{idle} more threads have nothing to do: --executor processes runs several cells at a time",
-                soft_wrap=True,
-            )
         with threads_set(order.threads):
             take_cells(order, pool, console=console, patient=True)
         return
@@ -77,11 +78,23 @@ def run_cells(cells: list[Cell], pool: Pool, *, console: Console) -> None:
         supervise(order, workers, view)
 
 
+def pay_off(cells: list[Cell], pool: Pool) -> bool:
+    """Whether processes of their own, each of which has its images read, let cells of an experiment finish earlier."""
+    experiment = cells[0].experiment
+    if len(cells) < 2 or count_workers(experiment) < 2 or any(cell.world_size > 1 for cell in cells):
+        return False
+    if is_launched_from_outside() or multiprocessing.current_process().daemon:
+        return False
+    if experiment.protocol.budget.unit == "flops":
+        return True
+    batch_size, (_, height, width) = experiment.protocol.batch_size, pool.images.image_shape
+    steps = sum(cell.budget.to_steps(batch_size=batch_size, train_images=cell.train_size, macs=0) for cell in cells)
+    return steps * batch_size * height * width > WORTH_PIXELS
+
+
 def _workers(experiment: Experiment, cells: int, console: Console) -> Workers:
     match experiment.executor.name:
-        case "processes":
-            from vit_vs_cnn.workers.processes import LocalProcesses
-
+        case "auto" | "processes":
             return LocalProcesses(experiment, cells)
         case "slurm":
             from vit_vs_cnn.workers.on_slurm import SlurmJobs

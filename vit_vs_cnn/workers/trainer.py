@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import lightning
+import torch
 from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
@@ -71,6 +72,15 @@ def world_size(experiment: Experiment) -> int:
             f"trainer.accumulate_grad_batches {trainer.accumulate_grad_batches} times {trainer.world_size} processes"
         )
     return trainer.world_size
+
+
+def lies_channels_last(experiment: Experiment) -> bool:
+    """Whether images and convolutions have their channels innermost."""
+    asked, trainer = experiment.execution.channels_last, experiment.trainer
+    if asked is not None:
+        return asked
+    is_half = "16" in str(trainer.get("precision", "32-true"))
+    return is_half == (torch.cuda.is_available() and trainer.get("accelerator", "auto") != "cpu")
 
 
 def is_launched_from_outside() -> bool:

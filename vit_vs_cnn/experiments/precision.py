@@ -1,0 +1,77 @@
+"""``trainer.precision: auto``: the fastest precision here, of those that were shown to give equal results."""
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import replace
+
+from rich.console import Console
+
+from vit_vs_cnn.config.experiment import Experiment, read_config
+from vit_vs_cnn.config.trainer import AUTO
+from vit_vs_cnn.experiments.step_time import Steps
+from vit_vs_cnn.plain import Plain
+from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.workers.supervise import threads_set
+from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, quiet_lightning
+
+SINGLE = "32-true"
+#: In these the same runs end with accuracies that are no different from those in single precision: results/speed.
+EQUAL = ("bf16-mixed",)
+#: Another precision has to be so many times as fast, or results are not worth a name of their own.
+LEAST_GAIN = 1.1
+_WARM_UP, _TIMED = 1, 4
+
+
+def with_precision(experiment: Experiment, *, console: Console, pool: Pool | None = None) -> Experiment:
+    """The experiment in the precision that its cells train in; as it is where the config names one.
+
+    What was begun goes on as it began. Else each contender makes a few steps in every precision, in turns, and the
+    fastest for all of them together is taken: the contenders of a comparison share it. It is part of a cell's identity,
+    so a machine on which another one is faster goes on with this one in the same folder, and not in another.
+
+    Arguments:
+        console: where the choice is told.
+        pool: the images, where they are at hand already.
+
+    Raises:
+        InputError: images or networks that can't be used.
+    """
+    if experiment.trainer.get("precision") != AUTO:
+        return experiment
+    path = experiment.folder / "experiment.yaml"
+    if path.exists():
+        before = read_config(path).get("trainer")
+        return _in(experiment, before.get("precision", SINGLE) if isinstance(before, Mapping) else SINGLE)
+    trained = [name for name, contender in experiment.contenders.items() if not contender.tune.head]
+    if not trained or is_helper_process() or is_launched_from_outside():
+        return _in(experiment, SINGLE)
+    quiet_lightning()
+    pool = pool or Pool(experiment.data, experiment.protocol.scored_on, trust=experiment.trusted)
+    times = {name: _seconds(experiment, name, pool) for name in trained}
+    totals = {one: sum(seconds[one] for seconds in times.values()) for one in (SINGLE, *EQUAL)}
+    chosen = min(EQUAL, key=totals.__getitem__)
+    if totals[SINGLE] < LEAST_GAIN * totals[chosen]:
+        console.print(f"Precision: {SINGLE}; {chosen} is {_ratios(times, chosen)} here", soft_wrap=True)
+        return _in(experiment, SINGLE)
+    console.print(f"Precision: {chosen}, {_ratios(times, chosen)} as {SINGLE} here", soft_wrap=True)
+    return _in(experiment, chosen)
+
+
+def _in(experiment: Experiment, precision: str) -> Experiment:
+    """The experiment in a precision; single precision has no name, so that cells are those without the setting."""
+    rest = {name: value for name, value in experiment.trainer.items() if name != "precision"}
+    return replace(experiment, trainer=Plain(rest if precision == SINGLE else {**rest, "precision": precision}))
+
+
+def _seconds(experiment: Experiment, contender: str, pool: Pool) -> dict[str, float]:
+    """The median step in every precision, timed in turns: another program on the machine slows all of them."""
+    steps = {one: Steps(_in(experiment, one), contender, pool, _WARM_UP + _TIMED) for one in (SINGLE, *EQUAL)}
+    with threads_set(experiment.protocol.threads):
+        times = [{one: step.seconds(turn) for one, step in steps.items()} for turn in range(_WARM_UP + _TIMED)]
+    return {one: statistics.median(turn[one] for turn in times[_WARM_UP:]) for one in steps}
+
+
+def _ratios(times: Mapping[str, Mapping[str, float]], precision: str) -> str:
+    """``1.6 (vit) and 2.3 (resnet) times as fast``."""
+    told = [f"{seconds[SINGLE] / seconds[precision]:.2g} ({name})" for name, seconds in times.items()]
+    return f"{', '.join(told[:-1])}{' and ' if told[:-1] else ''}{told[-1]} times as fast"
