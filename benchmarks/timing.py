@@ -1,0 +1,101 @@
+"""What the benchmarks of speed share: ways that are timed in turns, ratios with their spread, rows of a table."""
+
+import argparse
+import json
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import timm
+import torch
+import torchvision
+
+from benchmarks.input_pipeline import processor
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure.
+
+    Arguments:
+        name: what was measured.
+        value: a median.
+        low, high: quartiles of the repeats; None for what is measured once.
+        unit: ``x`` for a ratio (how many times as fast, so above 1 is better), else s, MB, images/s.
+        goal: what it is to reach, if anything.
+        at_most: whether the goal bounds it from above.
+    """
+
+    name: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    unit: str = "x"
+    goal: float | None = None
+    at_most: bool = False
+
+    @property
+    def text(self) -> str:
+        """A line for a reader."""
+        spread = "" if self.low is None or self.high is None else f"   ({self.low:.3g} to {self.high:.3g})"
+        if self.goal is None:
+            return f"{self.name:<60s} {self.value:9.3g} {self.unit}{spread}"
+        met = self.value <= self.goal if self.at_most else self.value >= self.goal
+        told = f"   {'at most' if self.at_most else 'at least'} {self.goal:g}: {'reached' if met else 'NOT reached'}"
+        return f"{self.name:<60s} {self.value:9.3g} {self.unit}{spread}{told}"
+
+
+def in_turns(ways: Mapping[str, Callable[[], object]], repeats: int, *, warm_up: int = 2) -> dict[str, np.ndarray]:
+    """Seconds of each way, called one after the other again and again, so that a busy machine slows all of them."""
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for turn in range(warm_up + repeats):
+        for name in list(ways) if turn % 2 else list(ways)[::-1]:
+            began = time.perf_counter()
+            ways[name]()
+            if turn >= warm_up:
+                times[name].append(time.perf_counter() - began)
+    return {name: np.array(values) for name, values in times.items()}
+
+
+def ratio(name: str, slow: np.ndarray, fast: np.ndarray, **about: float | bool | None) -> Row:
+    """How many times as fast one way is as the other, by pairs of neighbouring calls."""
+    low, middle, high = np.percentile(slow / fast, [25, 50, 75])
+    return Row(name, float(middle), float(low), float(high), **about)  # type: ignore[arg-type]
+
+
+def machine() -> str:
+    """Processor, its units for bfloat16, threads and versions, or the GPU."""
+    units = [name for name, there in _bf16_units().items() if there]
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else processor()
+    versions = f"torch {torch.__version__}, torchvision {torchvision.__version__}, timm {timm.__version__}"
+    return (
+        f"{device} (bfloat16 units: {', '.join(units) or 'none'}), {torch.get_num_threads()} threads; {versions}, "
+        f"Python {platform.python_version()}"
+    )
+
+
+def _bf16_units() -> dict[str, bool]:
+    """Units of the processor for products in bfloat16, as far as torch tells of them."""
+    asked = {"AMX": "_is_amx_tile_supported", "AVX-512": "_is_avx512_bf16_supported"}
+    return {name: bool(getattr(torch.cpu, function, lambda: False)()) for name, function in asked.items()}
+
+
+def parser(about: str | None) -> argparse.ArgumentParser:
+    """Arguments that the benchmarks of speed share."""
+    made = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--threads", type=int, default=1)
+    made.add_argument("--repeats", type=int, default=15)
+    made.add_argument("--json", type=Path, help="write the rows there, too")
+    return made
+
+
+def tell(rows: Sequence[Row], path: Path | None) -> None:
+    """Print rows, under the machine that they were measured on, and keep them where that is asked for."""
+    print(machine())
+    for row in rows:
+        print(row.text)
+    if path is not None:
+        path.write_text(json.dumps({"machine": machine(), "rows": [asdict(row) for row in rows]}, indent=1) + "\n")

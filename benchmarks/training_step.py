@@ -1,0 +1,162 @@
+"""One training step of our networks beside those of timm and vit-pytorch, and in half beside single precision.
+
+    python -m benchmarks.training_step
+    python -m benchmarks.training_step --device cuda --sizes medium --precision bf16
+
+All ways are timed in turns, in one process: a ratio is how many times as fast ours is, by pairs of steps. Our ViT,
+timm's and vit-pytorch's ``SimpleViT`` (where it is installed) have the same width, depth, heads and MLP, on random
+images of 32 pixels with patches of 4, and AdamW steps all of them. timm's has both of its settings of attention, fused
+and written out; the faster one counts. ``SimpleViT`` writes its attention out.
+"""
+
+import argparse
+import contextlib
+import copy
+import importlib.util
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from timm.models.vision_transformer import VisionTransformer as TimmVisionTransformer
+from timm.optim.muon import Muon
+from torch import nn
+from torch.nn import functional as F
+
+from benchmarks.timing import Row, in_turns, parser, ratio, tell
+from vit_vs_cnn.devices import wait_for
+from vit_vs_cnn.models import VisionTransformer, create_model
+from vit_vs_cnn.models.cost import count_parameters
+from vit_vs_cnn.training.muon import StackedMuon
+
+#: Width, depth, heads, share of the MLP.
+SIZES = {"nano": (64, 4, 4, 2.0), "medium": (192, 9, 12, 2.0), "256x7": (256, 7, 4, 4.0)}
+GOALS = {"fp32": 1.10, "bf16": 1.4}
+FUSED, WRITTEN_OUT, SIMPLE, OURS = "timm, fused", "timm, written out", "vit-pytorch", "ours"
+
+
+class Step:
+    """Training steps of one network on the same images."""
+
+    def __init__(self, network: nn.Module, args: argparse.Namespace, precision: str, *, last: bool = False) -> None:
+        layout = torch.channels_last if last else torch.contiguous_format
+        self.network = network.to(args.device, memory_format=layout).train()  # type: ignore[call-overload]
+        if args.compile:
+            self.network.compile()
+        self.optimizer = torch.optim.AdamW(self.network.parameters(), lr=1e-3)
+        self.device, self.is_half = torch.device(args.device), precision == "bf16"
+        self.images = torch.randn(args.batch_size, 3, 32, 32, device=self.device).to(memory_format=layout)
+        self.labels = torch.randint(0, 10, (args.batch_size,), device=self.device)
+
+    def __call__(self) -> None:
+        autocast = torch.autocast(self.device.type, torch.bfloat16) if self.is_half else contextlib.nullcontext()
+        with autocast:
+            loss = F.cross_entropy(self.network(self.images), self.labels)
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        wait_for(self.device)
+
+
+def vits(args: argparse.Namespace, size: str, precision: str) -> dict[str, Callable[[], None]]:
+    """Our ViT and those of others, of the same shape."""
+    embed_dim, depth, num_heads, mlp_ratio = SIZES[size]
+    shape = {"embed_dim": embed_dim, "depth": depth, "num_heads": num_heads, "mlp_ratio": mlp_ratio}
+    ours = VisionTransformer(image_size=32, patch_size=4, num_classes=10, **shape)
+    timms = TimmVisionTransformer(
+        img_size=32, patch_size=4, num_classes=10, class_token=False, global_pool="avg", **shape
+    )
+    if count_parameters(ours) != count_parameters(timms):
+        raise SystemExit(f"not the same shape: {count_parameters(ours)} and {count_parameters(timms)} parameters")
+    ways = {OURS: ours, FUSED: _attending(timms, fused=True), WRITTEN_OUT: _attending(timms, fused=False)}
+    if importlib.util.find_spec("vit_pytorch"):
+        from vit_pytorch.simple_vit import SimpleViT
+
+        ways[SIMPLE] = SimpleViT(
+            image_size=32,
+            patch_size=4,
+            num_classes=10,
+            dim=embed_dim,
+            depth=depth,
+            heads=num_heads,
+            mlp_dim=int(embed_dim * mlp_ratio),
+            dim_head=embed_dim // num_heads,
+        )
+    return {name: Step(network, args, precision) for name, network in ways.items()}
+
+
+def _attending(network: nn.Module, *, fused: bool) -> nn.Module:
+    """A copy of timm's ViT whose attention is fused, or not."""
+    network = copy.deepcopy(network)
+    for layer in network.modules():
+        if hasattr(layer, "fused_attn"):
+            layer.fused_attn = fused  # type: ignore[assignment]
+    return network
+
+
+def of_vits(args: argparse.Namespace) -> list[Row]:
+    rows = []
+    for size in args.sizes:
+        for precision in args.precision:
+            times = in_turns(vits(args, size, precision), args.repeats)
+            best = min((FUSED, WRITTEN_OUT), key=lambda name: float(np.median(times[name])))
+            rate = args.batch_size / float(np.median(times[OURS]))
+            rows.append(Row(f"ViT {size}, {precision}, ours", rate, unit="images/s"))
+            goal = GOALS[precision] if args.device == "cpu" else None
+            name = f"ViT {size}, {precision}, beside the faster of timm's ({best.removeprefix('timm, ')})"
+            rows.append(ratio(name, times[best], times[OURS], goal=goal))
+            if SIMPLE in times:
+                rows.append(ratio(f"ViT {size}, {precision}, beside vit-pytorch", times[SIMPLE], times[OURS]))
+    return rows
+
+
+def of_precisions(args: argparse.Namespace) -> list[Row]:
+    """What half precision and the layout of channels are worth to the nano pair."""
+    rows = []
+    for name in ("vit_nano", "resnet8"):
+        network = create_model(name, image_size=32, num_classes=10)
+        ways = {
+            f"{name}, {precision}{', channels last' * last}": Step(copy.deepcopy(network), args, precision, last=last)
+            for precision in GOALS
+            for last in (False, True)
+        }
+        times = in_turns(ways, args.repeats)
+        first, *others = times
+        rows += [ratio(f"{other} beside fp32", times[first], times[other]) for other in others]
+    return rows
+
+
+def of_muon(args: argparse.Namespace) -> list[Row]:
+    """A step of our Muon beside timm's, without the network."""
+    rows = []
+    for name in ("vit_nano", "resnet8", "vit_medium"):
+        networks = {
+            kind: create_model(name, image_size=32, num_classes=10).to(args.device) for kind in ("ours", "timm")
+        }
+        for network in networks.values():
+            for parameter in network.parameters():
+                parameter.grad = torch.randn_like(parameter)
+        optimizers = {
+            "ours": StackedMuon(networks["ours"].parameters(), lr=1e-3),
+            "timm": Muon(networks["timm"].parameters(), lr=1e-3),
+        }
+        times = in_turns({kind: one.step for kind, one in optimizers.items()}, args.repeats)
+        rows.append(ratio(f"Muon, {name}, beside timm's", times["timm"], times["ours"]))
+    return rows
+
+
+def main() -> None:
+    arguments = parser(__doc__)
+    arguments.add_argument("--batch-size", type=int, default=128)
+    arguments.add_argument("--sizes", nargs="+", choices=SIZES, default=[*SIZES])
+    arguments.add_argument("--precision", nargs="+", choices=GOALS, default=[*GOALS])
+    arguments.add_argument("--device", default="cpu")
+    arguments.add_argument("--compile", action="store_true")
+    args = arguments.parse_args()
+    torch.manual_seed(0)
+    torch.set_num_threads(args.threads)
+    rows = of_vits(args)
+    tell([*rows, *of_precisions(args), *of_muon(args)] if args.device == "cpu" else rows, args.json)
+
+
+if __name__ == "__main__":
+    main()
