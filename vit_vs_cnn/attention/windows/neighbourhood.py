@@ -1,5 +1,6 @@
 """Which keys a token of a grid sees, and which place of the bias it reads for each."""
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -160,10 +161,22 @@ def neighbourhood(
     Raises:
         ValueError: if a size is not positive, or the boundary is unknown.
     """
+    sizes = (size if isinstance(size, int) else tuple(size) for size in (grid_size, window_size, dilation))
+    return _neighbourhood(*sizes, boundary, extra_tokens)
+
+
+@lru_cache
+def _neighbourhood(
+    grid_size: int | tuple[int, ...],
+    window_size: int | tuple[int, ...],
+    dilation: int | tuple[int, ...],
+    boundary: str,
+    extra_tokens: int,
+) -> Neighbourhood:
     check_choice("boundary", boundary, BOUNDARIES)
     if extra_tokens < 0:
         raise ValueError(f"extra_tokens must not be negative, but is {extra_tokens}")
-    grid = (grid_size,) if isinstance(grid_size, int) else tuple(grid_size)
+    grid = (grid_size,) if isinstance(grid_size, int) else grid_size
     if len(grid) not in (1, 2) or min(grid) < 1:
         raise ValueError(f"grid_size must be (rows, cols) or the length of a sequence, positive, but is {grid_size}")
     window = _per_axis("window_size", window_size, len(grid))
@@ -172,8 +185,8 @@ def neighbourhood(
     return Neighbourhood((rows, cols), window, step, boundary, extra_tokens)
 
 
-def _per_axis(name: str, given: Sizes, axes: int) -> tuple[int, int]:
-    numbers = (given,) * axes if isinstance(given, int) else tuple(given)
+def _per_axis(name: str, given: int | tuple[int, ...], axes: int) -> tuple[int, int]:
+    numbers = (given,) * axes if isinstance(given, int) else given
     if len(numbers) != axes or min(numbers) < 1:
         raise ValueError(f"{name} must be one positive number or one for each of {axes} axes, but is {given}")
     return (numbers[0], numbers[1]) if axes == 2 else (numbers[0], 1)
