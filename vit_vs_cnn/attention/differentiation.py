@@ -23,8 +23,9 @@ def is_transformed() -> bool:
 def fused_attention(queries: Tensor, keys: Tensor, values: Tensor, attn_mask: Tensor | None, **options: Any) -> Tensor:
     """``F.scaled_dot_product_attention`` without dropout, to be differentiated twice and transformed.
 
-    Its fused kernels know one backward pass. Where a second one may follow (``create_graph=True``), the first is that
-    of the same attention in single operations; so is everything under a transform.
+    Its fused kernels know one backward pass. In float64, where a second one may follow (``create_graph=True``), the
+    first is that of the same attention in single operations; so is everything under a transform. In float32 the watch
+    for it would cost small products more than a tenth of their time: there, ``sdpa_kernel(SDPBackend.MATH)`` does it.
     """
 
     def explicit(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -34,7 +35,9 @@ def fused_attention(queries: Tensor, keys: Tensor, values: Tensor, attn_mask: Te
     if is_transformed():
         return explicit(queries, keys, values)
     output = F.scaled_dot_product_attention(queries, keys, values, attn_mask=attn_mask, **options)
-    node = None if torch.compiler.is_compiling() else output.grad_fn
+    if queries.dtype != torch.float64 or torch.compiler.is_compiling():
+        return output
+    node = output.grad_fn
     if node is not None and type(node).__name__.startswith("ScaledDotProduct"):
 
         def again(gradients: Directions, directions: Directions) -> Directions | None:

@@ -47,8 +47,10 @@ class Neighbourhood(NamedTuple):
                 f"queries must have extra_tokens + rows * cols = {self.extra_tokens + self.patches} tokens for "
                 f"grid_size={self.grid_size}, but have {queries.shape[2]}"
             )
+        if bias is None:
+            return self
         heads, (rows, cols) = queries.shape[1], self.window_size
-        if bias is None or tuple(bias.shape) in ((heads, rows * cols), (heads, rows, cols)):
+        if tuple(bias.shape) in ((heads, rows * cols), (heads, rows, cols)):
             return self
         if self.boundary == "shift" and tuple(bias.shape) == (heads, 2 * rows - 1, 2 * cols - 1):
             return self._replace(by_offset=True)
@@ -75,8 +77,10 @@ class Neighbourhood(NamedTuple):
     @property
     def repeats_keys(self) -> bool:
         """Whether windows reach around the torus and see a key twice."""
+        if self.boundary != "circular":
+            return False
         spans = zip(self.window_size, self.dilation, self.grid_size, strict=True)
-        return self.boundary == "circular" and any((window - 1) * step >= size for window, step, size in spans)
+        return any((window - 1) * step >= size for window, step, size in spans)
 
 
 def window_keys(
@@ -161,8 +165,10 @@ def neighbourhood(
     Raises:
         ValueError: if a size is not positive, or the boundary is unknown.
     """
-    sizes = (size if isinstance(size, int) else tuple(size) for size in (grid_size, window_size, dilation))
-    return _neighbourhood(*sizes, boundary, extra_tokens)
+    grid_size = grid_size if isinstance(grid_size, int) else tuple(grid_size)
+    window_size = window_size if isinstance(window_size, int) else tuple(window_size)
+    dilation = dilation if isinstance(dilation, int) else tuple(dilation)
+    return _neighbourhood(grid_size, window_size, dilation, boundary, extra_tokens)
 
 
 @lru_cache

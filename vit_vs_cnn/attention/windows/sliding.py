@@ -110,15 +110,17 @@ def local_attention(
     Raises:
         ValueError: if a size is not positive, the boundary or the memory is unknown, or a shape does not fit.
     """
-    _check_memory(memory)
+    check_memory(memory)
     around = neighbourhood(grid_size, window_size, dilation, boundary, extra_tokens).of(queries, bias)
     plain = bias is None and extra_bias is None
     table = None if plain else bias_table(around, queries, bias, extra_bias)
     gathers = around.repeats_keys
-    if not return_weights and (is_tracing() or is_transformed()):  # tiles are chosen by the number of images
+    if not return_weights and is_tracing():  # tiles are chosen by the number of images
         gathers = gathers or around.patches > TRACED_DENSE_TOKENS
     elif not return_weights and (gathers or tiles_are_quicker(around, queries)):
-        return _tiled(around, (queries, keys, values), table, memory)
+        if not is_transformed():
+            return _tiled(around, (queries, keys, values), table, memory)
+        gathers = True
     if gathers:
         table = bias_table(around, queries, bias, extra_bias)
         return _gathered(around, queries, keys, values, table, return_weights=return_weights)
@@ -135,7 +137,8 @@ def tiles_are_quicker(around: Neighbourhood, queries: Tensor) -> bool:
     return saved > TILES_SCORE * batch * heads * cut.scores
 
 
-def _check_memory(memory: Memory) -> None:
+def check_memory(memory: Memory) -> None:
+    """Raise a ``ValueError`` unless ``memory`` is one that ``local_attention`` knows."""
     if (isinstance(memory, str) and memory not in ("auto", "low")) or (isinstance(memory, int) and memory < 0):
         raise ValueError(f'memory must be "auto", "low", or a number of bytes, but is {memory!r}')
 
