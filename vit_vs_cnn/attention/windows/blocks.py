@@ -95,7 +95,8 @@ def block_attention(
     if plain:  # no head differs from another, and no row is empty: a token sees itself
         windows = blocks.counts[0] * blocks.counts[1]
         mask = _plain_mask(blocks, queries.dtype, queries.device)
-        output = fused_attention(*(x.unflatten(1, (-1, windows)).flatten(0, 1) for x in cut), mask)
+        tiles = [x.unflatten(1, (-1, windows)).flatten(0, 1) for x in cut]
+        output = fused_attention(*tiles, attn_mask=mask)
         output, weights = output.unflatten(0, queries.shape[:2]).flatten(1, 2), None
     else:
         added = _scores_bias(blocks, queries, bias, extra_bias)
