@@ -13,8 +13,8 @@ pass without gradients, and the forward with the backward pass. Four tables:
    out), and the least of these ratios.
 
 Peak memory is what torch's allocator hands out above the inputs during a forward and backward pass, outputs and
-gradients included, as torch's profiler records every allocation. It is given twice: "at hand" with the mask (or what
-``local_attention`` keeps between calls) made before, and "afresh" with its making counted.
+gradients included, as torch's profiler records every allocation; not the mask, nor what ``local_attention`` keeps
+between calls.
 
 Where other programs use the same cores, set ``OMP_WAIT_POLICY=passive``: torch's threads else wait for each other by
 turning idle rounds, in turns with those programs, at every one of the many small products of a window.
@@ -36,9 +36,6 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.input_pipeline import processor
 from vit_vs_cnn.attention import block_attention, local_attention
-from vit_vs_cnn.attention.windows.neighbourhood import slot_matrix, window_places
-from vit_vs_cnn.attention.windows.sliding import plain_bias, plain_patterns
-from vit_vs_cnn.attention.windows.tiles import layout
 
 SIDES = (8, 32, 64)
 DENSE, LOCAL, LOW, KEPT = "dense, masked", "local", 'local, memory="low"', "local, all kept"
@@ -84,20 +81,12 @@ class Case:
     def dense(self, mask: Tensor) -> Callable[[], Tensor]:
         return lambda: F.scaled_dot_product_attention(*self.inputs, attn_mask=mask)
 
-    def dense_afresh(self) -> Tensor:
-        return self.dense(near(self.side, self.window))()
-
     def local(self, **options: Any) -> Tensor:
         return local_attention(*self.inputs, grid_size=(self.side, self.side), window_size=self.window, **options)
 
     def blocks(self, shift: int = 0) -> Tensor:
         grid = (self.side, self.side)
         return block_attention(*self.inputs, grid_size=grid, window_size=self.window, shift=shift)
-
-    def local_afresh(self) -> Tensor:
-        for cached in (layout, plain_patterns, slot_matrix, window_places, plain_bias):
-            cached.cache_clear()
-        return self.local()
 
     def forward(self, attend: Callable[[], Tensor]) -> None:
         with torch.no_grad():
@@ -139,9 +128,8 @@ def print_case(case: Case, repeats: int) -> None:
     print(
         f"\n{case.side**2} tokens ({case.side} x {case.side})\n{'':24s}{DENSE:>31s}{LOCAL:>31s}{'dense / local':>16s}"
     )
-    dense_at_hand = case.dense(near(case.side, case.window))
     ways = {
-        DENSE: dense_at_hand,
+        DENSE: case.dense(near(case.side, case.window)),
         LOCAL: case.local,
         LOW: partial(case.local, memory="low"),
         KEPT: partial(case.local, memory=2**40),
@@ -151,12 +139,8 @@ def print_case(case: Case, repeats: int) -> None:
         dense, local = timings[step, DENSE], timings[step, LOCAL]
         columns = [f"{timing.median:.2f} ms ({timing.low:.2f}, {timing.high:.2f})" for timing in (dense, local)]
         print(f"{step:24s}{columns[0]:>31s}{columns[1]:>31s}{dense.median / local.median:>16.2f}")
-    for name, (with_mask, without) in {
-        "peak memory, at hand": (dense_at_hand, case.local),
-        "peak memory, afresh": (case.dense_afresh, case.local_afresh),
-    }.items():
-        dense, local = (case.peak_megabytes(way) for way in (with_mask, without))
-        print(f"{name:24s}{f'{dense:.2f} MB':>31s}{f'{local:.2f} MB':>31s}{dense / local:>16.2f}")
+    dense, local = (case.peak_megabytes(ways[way]) for way in (DENSE, LOCAL))
+    print(f"{'peak memory':24s}{f'{dense:.2f} MB':>31s}{f'{local:.2f} MB':>31s}{dense / local:>16.2f}")
     for way in (LOW, KEPT):
         ratio = timings[BOTH, DENSE].median / timings[BOTH, way].median
         print(f"{way + ':':24s}{BOTH} {ratio:.2f} times dense, peak {case.peak_megabytes(ways[way]):.2f} MB")

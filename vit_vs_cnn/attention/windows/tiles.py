@@ -18,7 +18,7 @@ from vit_vs_cnn.attention.tracing import kept
 TILE_QUERIES = 16
 #: Scores computed at once, as a share of the numbers in the queries: the working memory stays small beside the output.
 #: The backward pass holds more beside them.
-FORWARD_SHARE, BACKWARD_SHARE = 1.0, 0.35
+FORWARD_SHARE, BACKWARD_SHARE = 1.0, 0.25
 #: The least is worth a call, the most stays within the caches.
 CHUNK_RANGE = (2**16, 2**19)
 
