@@ -4,7 +4,7 @@
 
 Both ways to the same outputs and gradients are timed in turns, in one process, so that a busy machine slows both:
 ``F.scaled_dot_product_attention`` with a boolean mask that is at hand, and ``local_attention``. Timed are the forward
-pass without gradients, and the forward with the backward pass. Four tables:
+pass without gradients, and the forward with the backward pass. Four tables, the last with ``--sweep``:
 
 1. grids of 64, 1,024 and 4,096 tokens, with peak memory, and with ``memory="low"`` and with all weights kept;
 2. blocks, shifted blocks and dilated windows beside dense attention under their masks;
@@ -214,6 +214,7 @@ def main() -> None:
     parser.add_argument("--window", type=int, default=7, help="rows and cols of the window, odd")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=15, help="timed passes of each kind; a third of it in the sweep")
+    parser.add_argument("--sweep", action="store_true", help="the fourth table instead of the first three")
     arguments = parser.parse_args()
     heads, head_dim, repeats = arguments.heads, arguments.head_dim, arguments.repeats
     torch.set_num_threads(arguments.threads)
@@ -221,11 +222,13 @@ def main() -> None:
     print(f"{processor()}, {arguments.threads} threads; torch {torch.__version__}, Python {platform.python_version()}")
     print(f"batch {arguments.batch_size}, {heads} heads of {head_dim}, window {arguments.window},")
     print(f"float32; median (quartiles) of {repeats} interleaved passes")
+    if arguments.sweep:
+        print_sweep(heads, head_dim, max(repeats // 3, 2))
+        return
     for side in SIDES:
         print_case(Case(side, arguments.batch_size, heads, head_dim, arguments.window), repeats)
     print_blocks(heads, head_dim, max(repeats // 3, 2))
     print_long(heads, head_dim, arguments.window, max(repeats // 3, 2))
-    print_sweep(heads, head_dim, max(repeats // 3, 2))
 
 
 if __name__ == "__main__":
