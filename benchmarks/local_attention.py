@@ -86,7 +86,9 @@ class Case:
 
     def blocks(self, shift: int = 0) -> Tensor:
         grid = (self.side, self.side)
-        return block_attention(*self.inputs, grid_size=grid, window_size=self.window, shift=shift)
+        output = block_attention(*self.inputs, grid_size=grid, window_size=self.window, shift=shift)
+        assert isinstance(output, Tensor)
+        return output
 
     def forward(self, attend: Callable[[], Tensor]) -> None:
         with torch.no_grad():
@@ -227,7 +229,7 @@ def main() -> None:
         return
     for side in SIDES:
         print_case(Case(side, arguments.batch_size, heads, head_dim, arguments.window), repeats)
-    print_blocks(heads, head_dim, max(repeats // 3, 2))
+    print_blocks(heads, head_dim, repeats)
     print_long(heads, head_dim, arguments.window, max(repeats // 3, 2))
 
 
