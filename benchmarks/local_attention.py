@@ -4,11 +4,17 @@
 
 Both ways to the same outputs and gradients are timed in turns, in one process, so that a busy machine slows both:
 ``F.scaled_dot_product_attention`` with a boolean mask that is at hand, and ``local_attention``. Timed are the forward
-pass without gradients, and the forward with the backward pass.
+pass without gradients, and the forward with the backward pass. Four tables, the last with ``--sweep``:
+
+1. grids of 64, 1,024 and 4,096 tokens, with peak memory, and with ``memory="low"`` and with all weights kept;
+2. blocks, shifted blocks and dilated windows beside dense attention under their masks;
+3. local attention on up to 65,536 tokens: time over that at 4,096, to be set beside the ratio of tokens;
+4. dense over local for windows of 3, 5, 7 and 11, 16 to 4,096 tokens, batches of 1 to 128 (what takes too long is left
+   out), and the least of these ratios.
 
 Peak memory is what torch's allocator hands out above the inputs during a forward and backward pass, outputs and
-gradients included, as torch's profiler records every allocation. It is given twice: "at hand" with the mask (or what
-``local_attention`` keeps between calls) made before, and "afresh" with its making counted.
+gradients included, as torch's profiler records every allocation; not the mask, nor what ``local_attention`` keeps
+between calls.
 
 Where other programs use the same cores, set ``OMP_WAIT_POLICY=passive``: torch's threads else wait for each other by
 turning idle rounds, in turns with those programs, at every one of the many small products of a window.
@@ -19,6 +25,8 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
+from itertools import product
 from typing import Any, NamedTuple
 
 import torch
@@ -27,13 +35,14 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.input_pipeline import processor
-from vit_vs_cnn.attention import local_attention
-from vit_vs_cnn.attention.windows.neighbourhood import slot_matrix, window_places
-from vit_vs_cnn.attention.windows.sliding import plain_bias
-from vit_vs_cnn.attention.windows.tiles import rectangles
+from vit_vs_cnn.attention import block_attention, local_attention
 
-GRIDS = ((8, 8), (32, 32), (64, 64))
-DENSE, LOCAL = "dense, masked", "local"
+SIDES = (8, 32, 64)
+DENSE, LOCAL, LOW, KEPT = "dense, masked", "local", 'local, memory="low"', "local, all kept"
+SWEPT_WINDOWS, SWEPT_SIDES, SWEPT_BATCHES = (3, 5, 7, 11), (4, 8, 12, 16, 24, 32, 64), (1, 8, 64, 128)
+#: Dense scores of the largest case that is swept.
+SWEPT_SCORES = 2**27
+LONG_SIDES = (64, 128, 256)
 FORWARD, BOTH = "forward", "forward + backward"
 
 
@@ -45,35 +54,41 @@ class Timing(NamedTuple):
     high: float
 
 
-class Case:
-    """Queries, keys and values on a grid, and the two ways to attend."""
+def near(side: int, window: int, dilation: int = 1) -> Tensor:
+    """Which tokens of a square grid see each other through a window."""
+    away = torch.arange(side)[:, None] - torch.arange(side)
+    return in_rows_and_cols((away.abs() <= window // 2 * dilation) & (away % dilation == 0))
 
-    def __init__(self, grid_size: tuple[int, int], batch_size: int, heads: int, head_dim: int, window: int) -> None:
-        self.grid_size, self.window = grid_size, window
-        shape = (batch_size, heads, grid_size[0] * grid_size[1], head_dim)
+
+def same_block(side: int, window: int, shift: int = 0) -> Tensor:
+    block = (torch.arange(side) - shift).div(window, rounding_mode="floor")
+    return in_rows_and_cols(block[:, None] == block)
+
+
+def in_rows_and_cols(axis: Tensor) -> Tensor:
+    return (axis[:, None, :, None] & axis[None, :, None, :]).flatten(2).flatten(0, 1)
+
+
+class Case:
+    """Queries, keys and values on a square grid, and ways to attend."""
+
+    def __init__(self, side: int, batch_size: int, heads: int, head_dim: int, window: int) -> None:
+        self.side, self.window = side, window
+        shape = (batch_size, heads, side * side, head_dim)
         self.inputs = [torch.randn(shape, requires_grad=True) for _ in range(3)]
         self.direction = torch.randn(shape)
-        self.mask = self.make_mask()
 
-    def make_mask(self) -> Tensor:
-        rows, cols = (torch.arange(size) for size in self.grid_size)
-        near_rows = (rows[:, None] - rows).abs() <= self.window // 2
-        near_cols = (cols[:, None] - cols).abs() <= self.window // 2
-        return (near_rows[:, None, :, None] & near_cols[None, :, None, :]).flatten(2).flatten(0, 1)
+    def dense(self, mask: Tensor) -> Callable[[], Tensor]:
+        return lambda: F.scaled_dot_product_attention(*self.inputs, attn_mask=mask)
 
-    def dense(self) -> Tensor:
-        return F.scaled_dot_product_attention(*self.inputs, attn_mask=self.mask)
+    def local(self, **options: Any) -> Tensor:
+        return local_attention(*self.inputs, grid_size=(self.side, self.side), window_size=self.window, **options)
 
-    def dense_afresh(self) -> Tensor:
-        return F.scaled_dot_product_attention(*self.inputs, attn_mask=self.make_mask())
-
-    def local(self) -> Tensor:
-        return local_attention(*self.inputs, grid_size=self.grid_size, window_size=self.window)
-
-    def local_afresh(self) -> Tensor:
-        for cached in (rectangles, slot_matrix, window_places, plain_bias):
-            cached.cache_clear()
-        return self.local()
+    def blocks(self, shift: int = 0) -> Tensor:
+        grid = (self.side, self.side)
+        output = block_attention(*self.inputs, grid_size=grid, window_size=self.window, shift=shift)
+        assert isinstance(output, Tensor)
+        return output
 
     def forward(self, attend: Callable[[], Tensor]) -> None:
         with torch.no_grad():
@@ -82,16 +97,15 @@ class Case:
     def both(self, attend: Callable[[], Tensor]) -> None:
         torch.autograd.grad(attend(), self.inputs, self.direction)
 
-    def timings(self, repeats: int) -> dict[tuple[str, str], Timing]:
-        """Every pass of every way in turn; the first turn warms up and is not counted."""
+    def timings(self, ways: dict[str, Callable[[], Tensor]], repeats: int) -> dict[tuple[str, str], Timing]:
+        """Every pass of every way in turn; the first two turns warm up and are not counted."""
         passes = {FORWARD: self.forward, BOTH: self.both}
-        ways = {DENSE: self.dense, LOCAL: self.local}
         seconds: dict[tuple[str, str], list[float]] = {(step, way): [] for step in passes for way in ways}
-        for turn in range(repeats + 1):
+        for turn in range(repeats + 2):
             for (step, way), values in seconds.items():
                 start = time.perf_counter()
                 passes[step](ways[way])
-                if turn:
+                if turn > 1:
                     values.append(1000 * (time.perf_counter() - start))
         return {key: Timing(*statistics.quantiles(values, n=4)) for key, values in seconds.items()}
 
@@ -111,45 +125,112 @@ class Case:
         return peak / 1e6
 
 
-def print_case(case: Case, repeats: int) -> dict[str, float]:
-    """A table of one grid; returns the median milliseconds of the local passes."""
-    rows, cols = case.grid_size
-    print(f"\n{rows * cols} tokens ({rows} x {cols})\n{'':24s}{DENSE:>31s}{LOCAL:>31s}{'dense / local':>16s}")
-    timings = case.timings(repeats)
+def print_case(case: Case, repeats: int) -> None:
+    """Times and memory of one grid."""
+    print(
+        f"\n{case.side**2} tokens ({case.side} x {case.side})\n{'':24s}{DENSE:>31s}{LOCAL:>31s}{'dense / local':>16s}"
+    )
+    ways = {
+        DENSE: case.dense(near(case.side, case.window)),
+        LOCAL: case.local,
+        LOW: partial(case.local, memory="low"),
+        KEPT: partial(case.local, memory=2**40),
+    }
+    timings = case.timings(ways, repeats)
     for step in (FORWARD, BOTH):
         dense, local = timings[step, DENSE], timings[step, LOCAL]
         columns = [f"{timing.median:.2f} ms ({timing.low:.2f}, {timing.high:.2f})" for timing in (dense, local)]
         print(f"{step:24s}{columns[0]:>31s}{columns[1]:>31s}{dense.median / local.median:>16.2f}")
-    for name, ways in {
-        "peak memory, at hand": (case.dense, case.local),
-        "peak memory, afresh": (case.dense_afresh, case.local_afresh),
-    }.items():
-        dense, local = (case.peak_megabytes(way) for way in ways)
-        print(f"{name:24s}{f'{dense:.2f} MB':>31s}{f'{local:.2f} MB':>31s}{dense / local:>16.2f}")
-    return {step: timings[step, LOCAL].median for step in (FORWARD, BOTH)}
+    dense, local = (case.peak_megabytes(ways[way]) for way in (DENSE, LOCAL))
+    print(f"{'peak memory':24s}{f'{dense:.2f} MB':>31s}{f'{local:.2f} MB':>31s}{dense / local:>16.2f}")
+    for way in (LOW, KEPT):
+        ratio = timings[BOTH, DENSE].median / timings[BOTH, way].median
+        print(f"{way + ':':24s}{BOTH} {ratio:.2f} times dense, peak {case.peak_megabytes(ways[way]):.2f} MB")
+
+
+def ratios_to_dense(case: Case, mask: Tensor, attend: Callable[[], Tensor], repeats: int) -> tuple[float, float]:
+    """Dense over another way: forward, forward and backward."""
+    timings = case.timings({DENSE: case.dense(mask), LOCAL: attend}, repeats)
+    forward, both = (timings[step, DENSE].median / timings[step, LOCAL].median for step in (FORWARD, BOTH))
+    return forward, both
+
+
+def print_sweep(heads: int, head_dim: int, repeats: int) -> None:
+    print(f"\ndense / local, {FORWARD}, {BOTH}\n{'tokens':>8s}{'batch':>7s}", end="")
+    print("".join(f"{f'window {window}':>15s}" for window in SWEPT_WINDOWS))
+    least = []
+    for side, batch_size in product(SWEPT_SIDES, SWEPT_BATCHES):
+        scores = batch_size * heads * side**4
+        if scores > SWEPT_SCORES:
+            continue
+        row = []
+        for window in SWEPT_WINDOWS:
+            case = Case(side, batch_size, heads, head_dim, window)
+            turns = repeats if scores > 2**22 else 8 * repeats
+            row.append(ratios_to_dense(case, near(side, window), case.local, turns))
+        least += row
+        print(
+            f"{side**2:>8d}{batch_size:>7d}" + "".join(f"{f'{forward:.2f} {both:.2f}':>15s}" for forward, both in row)
+        )
+    print(f"least: {FORWARD} {min(least)[0]:.2f}, {BOTH} {min(both for _, both in least):.2f}")
+
+
+def print_blocks(heads: int, head_dim: int, repeats: int) -> None:
+    print(f"\ndense / blocks and dilated windows, {FORWARD}, {BOTH}, batch 1\n{'tokens':>8s}", end="")
+    print(f"{'blocks of 8':>18s}{'shifted by 4':>18s}{'window 7 every 2':>18s}")
+    for side in SIDES:
+        case = Case(side, 1, heads, head_dim, 8)
+        dilated = Case(side, 1, heads, head_dim, 7)
+        row = (
+            ratios_to_dense(case, same_block(side, 8), case.blocks, repeats),
+            ratios_to_dense(case, same_block(side, 8, 4), partial(case.blocks, 4), repeats),
+            ratios_to_dense(dilated, near(side, 7, 2), partial(dilated.local, dilation=2), repeats),
+        )
+        print(f"{side**2:>8d}" + "".join(f"{f'{forward:.2f} {both:.2f}':>18s}" for forward, both in row))
+
+
+def print_long(heads: int, head_dim: int, window: int, repeats: int) -> None:
+    """Time as the grid grows, all sizes in turns."""
+    cases = {side: Case(side, 1, heads, head_dim, window) for side in LONG_SIDES}
+    found: dict[int, list[dict[tuple[str, str], Timing]]] = {side: [] for side in LONG_SIDES}
+    for _ in range(repeats):
+        for side, case in cases.items():
+            found[side].append(case.timings({LOCAL: case.local}, 2))
+    print(f"\nlocal, time over that at {LONG_SIDES[0] ** 2} tokens, and peak memory")
+    for side in LONG_SIDES[1:]:
+        ratios = {
+            step: statistics.median(one[step, LOCAL].median for one in found[side])
+            / statistics.median(one[step, LOCAL].median for one in found[LONG_SIDES[0]])
+            for step in (FORWARD, BOTH)
+        }
+        times = ", ".join(f"{step} {ratio:.1f}" for step, ratio in ratios.items())
+        peak = cases[side].peak_megabytes(cases[side].local)
+        print(f"{side**2:>8d} tokens ({(side // LONG_SIDES[0]) ** 2} times as many): {times}; {peak:.1f} MB")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batch-size", type=int, default=1)
+    parser.add_argument("--batch-size", type=int, default=1, help="of the first table")
     parser.add_argument("--heads", type=int, default=4)
     parser.add_argument("--head-dim", type=int, default=32)
     parser.add_argument("--window", type=int, default=7, help="rows and cols of the window, odd")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=15, help="timed passes of each kind")
+    parser.add_argument("--repeats", type=int, default=15, help="timed passes of each kind; a third of it in the sweep")
+    parser.add_argument("--sweep", action="store_true", help="the fourth table instead of the first three")
     arguments = parser.parse_args()
+    heads, head_dim, repeats = arguments.heads, arguments.head_dim, arguments.repeats
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
     print(f"{processor()}, {arguments.threads} threads; torch {torch.__version__}, Python {platform.python_version()}")
-    print(f"batch {arguments.batch_size}, {arguments.heads} heads of {arguments.head_dim}, window {arguments.window},")
-    print(f"float32; median (quartiles) of {arguments.repeats} interleaved passes")
-    medians = {}
-    for grid in GRIDS:
-        case = Case(grid, arguments.batch_size, arguments.heads, arguments.head_dim, arguments.window)
-        medians[grid] = print_case(case, arguments.repeats)
-    print("\nlocal, time at 4096 tokens over time at 1024:")
-    for step in (FORWARD, BOTH):
-        print(f"{step:24s}{medians[64, 64][step] / medians[32, 32][step]:.2f}")
+    print(f"batch {arguments.batch_size}, {heads} heads of {head_dim}, window {arguments.window},")
+    print(f"float32; median (quartiles) of {repeats} interleaved passes")
+    if arguments.sweep:
+        print_sweep(heads, head_dim, max(repeats // 3, 2))
+        return
+    for side in SIDES:
+        print_case(Case(side, arguments.batch_size, heads, head_dim, arguments.window), repeats)
+    print_blocks(heads, head_dim, repeats)
+    print_long(heads, head_dim, arguments.window, max(repeats // 3, 2))
 
 
 if __name__ == "__main__":

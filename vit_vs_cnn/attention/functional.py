@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from vit_vs_cnn.attention.differentiation import fused_attention
 from vit_vs_cnn.attention.shapes import AnyMask, Attended, Bias, Keys, Mask, Queries, Values
 
 
@@ -88,7 +89,7 @@ def scaled_dot_product_attention(
     """
     explicit = return_weights or _is_quicker_explicitly(queries, keys, values)
     if mask is None and bias is None and not explicit:
-        return F.scaled_dot_product_attention(queries, keys, values, dropout_p=dropout, scale=scale)
+        return fused_attention(queries, keys, values, None, dropout_p=dropout, scale=scale)
     if mask is not None and mask.dtype != torch.bool:
         raise ValueError(f"mask must be boolean, True where a query may attend, but has dtype {mask.dtype}")
     if bias is not None:
@@ -105,7 +106,7 @@ def scaled_dot_product_attention(
     attn_mask = mask | empty if bias is None else bias.masked_fill(~mask, -torch.inf).masked_fill(empty, 0.0)
     if attn_mask.shape[-1] != keys.shape[-2]:  # kernels broadcast over batch and heads, not all of them over keys
         attn_mask = attn_mask.expand(*attn_mask.shape[:-1], keys.shape[-2])
-    output = F.scaled_dot_product_attention(queries, keys, values, attn_mask=attn_mask, dropout_p=dropout, scale=scale)
+    output = fused_attention(queries, keys, values, attn_mask, dropout_p=dropout, scale=scale)
     return output.masked_fill(empty, 0.0)
 
 

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from vit_vs_cnn.attention import block_attention, block_attention_reference
+from vit_vs_cnn.attention.windows import blocks
 
 BATCH, HEADS, DIM, VALUE_DIM = 2, 3, 5, 7
 
@@ -45,6 +46,41 @@ def test_equals_the_masked_reference_in_outputs_weights_and_gradients(grid_size,
         torch.autograd.grad(output, wrt, direction), torch.autograd.grad(expected, wrt, direction), strict=True
     ):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
+
+
+@pytest.fixture(params={"dense": 10**9, "cut": 0}.items(), ids=lambda item: item[0])
+def path(request, monkeypatch):
+    """Both ways to compute it where nothing is added, whatever the size."""
+    monkeypatch.setattr(blocks, "DENSE_SCORES", request.param[1])
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script`:FutureWarning")  # torch's own, where it differentiates forwards
+def test_plain_windows_equal_the_reference_in_all_derivatives(path):
+    for grid_size, (window_size, shift) in CUTS:
+        options = {"grid_size": grid_size, "window_size": window_size, "shift": shift}
+        tensors = inputs(int(torch.tensor(grid_size).prod()), batch=1)
+        plain = [x.detach() for x in tensors]
+        found = []
+        for function in (block_attention, lambda *x, **options: block_attention_reference(*x, **options)[0]):
+
+            def attend(*x, function=function, options=options):
+                return function(*x, **options)
+
+            first = torch.autograd.grad(attend(*tensors).square().sum(), tensors, create_graph=True)
+            second = torch.autograd.grad(sum(gradient.square().sum() for gradient in first), tensors)
+            forwards = torch.func.jvp(attend, tuple(plain), tuple(x.flip(2) for x in plain))
+            stacked = torch.func.vmap(attend)(*(torch.stack([x, -2 * x]) for x in plain))
+            found.append([*first, *second, *forwards, stacked])
+        for ours, theirs in zip(*found, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
+
+
+def test_plain_windows_with_extra_tokens_equal_the_explicit_ones(path):
+    for shift in (0, 1):
+        options = {"grid_size": (3, 5), "window_size": 2, "shift": shift, "extra_tokens": 2}
+        tensors = inputs(17)
+        explicit, _ = block_attention(*tensors, **options, return_weights=True)
+        torch.testing.assert_close(block_attention(*tensors, **options), explicit, rtol=0, atol=1e-12)
 
 
 def test_unshifted_windows_are_attention_in_each_by_itself():

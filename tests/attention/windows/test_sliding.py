@@ -18,14 +18,14 @@ GRIDS = [(17, 13), (3, 5), (1, 11), (71,)]
 WINDOWS = [1, 3, 4, (5, 2), (7, 11), 37]
 
 
-#: How many tokens go the dense way: all or none.
-DENSE_TOKENS = {"dense": 10**9, "tiles": 0}
+#: What a call in tiles is said to cost: more than any product of all with all, or less.
+TILES_CALL = {"dense": 10**18, "tiles": -(10**18)}
 
 
-@pytest.fixture(params=DENSE_TOKENS)
+@pytest.fixture(params=TILES_CALL)
 def path(request, monkeypatch):
     """Both ways to compute it, whatever the size."""
-    monkeypatch.setattr(windows, "DENSE_TOKENS", DENSE_TOKENS[request.param])
+    monkeypatch.setattr(windows, "TILES_CALL", TILES_CALL[request.param])
     return request.param
 
 
@@ -53,8 +53,8 @@ def assert_both_paths_equal_the_reference(tensors, options, monkeypatch):
     wrt = [*tensors, *(value for value in options.values() if isinstance(value, torch.Tensor))]
     direction = torch.randn_like(expected)
     gradients = torch.autograd.grad(expected, wrt, direction)
-    for dense_tokens in DENSE_TOKENS.values():
-        monkeypatch.setattr(windows, "DENSE_TOKENS", dense_tokens)
+    for call in TILES_CALL.values():
+        monkeypatch.setattr(windows, "TILES_CALL", call)
         output = local_attention(*tensors, **options)
         explicit, weights = local_attention(*tensors, **options, return_weights=True)
         found = [output, explicit, weights, *torch.autograd.grad(output, wrt, direction)]
@@ -113,7 +113,7 @@ def test_shifted_windows_take_a_bias_per_offset(monkeypatch):
 
 
 def test_chunks_of_any_size_give_the_same(monkeypatch):
-    monkeypatch.setattr(windows, "DENSE_TOKENS", 0)
+    monkeypatch.setattr(windows, "TILES_CALL", TILES_CALL["tiles"])
     tensors = inputs(2 + 33 * 41)
     options = {"grid_size": (33, 41), "window_size": (5, 4), "extra_tokens": 2}
     options["bias"] = torch.randn(HEADS, 5, 4, dtype=torch.float64, requires_grad=True)
@@ -285,6 +285,8 @@ def test_autocast_reaches_both_paths(path):
         ({"dilation": (1, 0)}, r"dilation must be .* but is \(1, 0\)"),
         ({"grid_size": (3, 4)}, r"12 tokens for grid_size=\(3, 4\), but have 15"),
         ({"grid_size": ()}, "grid_size must be"),
+        ({"memory": "high"}, 'memory must be "auto", "low", or a number of bytes, but is \'high\''),
+        ({"memory": -1}, "memory must be .* but is -1"),
         ({"extra_tokens": -1}, "extra_tokens must not be negative, but is -1"),
         ({"bias": torch.zeros(HEADS, 5, 5)}, r"\(3, 3, 3\), but is \(3, 5, 5\)"),
     ],
@@ -292,3 +294,86 @@ def test_autocast_reaches_both_paths(path):
 def test_what_does_not_fit_says_which_argument_and_why(options, message):
     with pytest.raises(ValueError, match=message):
         local_attention(*inputs(15), **({"grid_size": (3, 5), "window_size": 3} | options))
+
+
+DIFFERENTIATED = {"mask": {}, "zero": {"extra_tokens": 1}, "circular": {}, "shift": {"dilation": (2, 1)}}
+
+
+def attend(boundary, function=local_attention):
+    return lambda *tensors, **bias: function(
+        *tensors, grid_size=(6, 5), window_size=3, boundary=boundary, **DIFFERENTIATED[boundary], **bias
+    )
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_second_derivatives_equal_those_of_the_reference(path, boundary):
+    tensors = inputs(30 + DIFFERENTIATED[boundary].get("extra_tokens", 0), batch=1)
+    bias = torch.randn(HEADS, 9, dtype=torch.float64, requires_grad=True)
+    for wrt, options in ((tensors, {}), (tensors, {"bias": bias.detach()}), ([*tensors, bias], {"bias": bias})):
+        found = []
+        for function in (local_attention, local_attention_reference):
+            output = attend(boundary, function)(*tensors, **options)
+            first = torch.autograd.grad(output.square().sum(), wrt, create_graph=True)
+            second = torch.autograd.grad(sum(gradient.square().sum() for gradient in first), wrt)
+            found.append([*first, *second])
+        for ours, theirs in zip(*found, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script`:FutureWarning")  # torch's own, where it differentiates forwards
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_transforms_equal_those_of_the_reference(path, boundary):
+    tensors = [x.detach() for x in inputs(30 + DIFFERENTIATED[boundary].get("extra_tokens", 0))]
+    tangents = [torch.randn_like(x) for x in tensors]
+    stacked = [torch.stack([x, 2 * x, -x]) for x in tensors]
+    ours, reference = attend(boundary), attend(boundary, local_attention_reference)
+    transforms = {
+        "jvp": lambda function: torch.func.jvp(function, tuple(tensors), tuple(tangents))[1],
+        "vmap": lambda function: torch.func.vmap(function)(*stacked),
+        "vmap of grad": lambda function: torch.func.vmap(
+            torch.func.grad(lambda *tensors: function(*tensors).square().sum())
+        )(*stacked),
+    }
+    for transform in transforms.values():
+        torch.testing.assert_close(transform(ours), transform(reference), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("memory", ["low", "auto", 0, 10**9])
+def test_memory_moves_no_number_and_decides_what_backward_finds(monkeypatch, memory):
+    monkeypatch.setattr(windows, "TILES_CALL", TILES_CALL["tiles"])
+    monkeypatch.setattr(tiles, "CHUNK_RANGE", (10**9, 10**9))
+    tensors = inputs(17 * 13)
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()) or x, lambda x: x):
+        output = local_attention(*tensors, grid_size=(17, 13), window_size=3, memory=memory)
+    cut = tiles.layout((17, 13), windows.neighbourhood((17, 13), 3).windows, 0, output.device)
+    assert (BATCH * HEADS * cut.scores in kept) == (memory in ("auto", 10**9))
+    direction = torch.randn_like(output)
+    expected = local_attention_reference(*tensors, grid_size=(17, 13), window_size=3)
+    for ours, theirs in zip(
+        torch.autograd.grad(output, tensors, direction), torch.autograd.grad(expected, tensors, direction), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+
+
+def test_weights_are_kept_only_where_a_backward_pass_may_follow_and_they_fit():
+    queries, keys, values = inputs(17 * 13)
+    cut = tiles.layout((17, 13), windows.neighbourhood((17, 13), 3).windows, 0, queries.device)
+    bytes_needed = BATCH * HEADS * cut.scores * 8
+    assert windows.keeps_weights(cut, (queries, keys, values), bytes_needed)
+    assert not windows.keeps_weights(cut, (queries, keys, values), bytes_needed - 1)
+    with torch.no_grad():
+        assert not windows.keeps_weights(cut, (queries, keys, values), bytes_needed)
+
+
+def test_tiles_are_taken_where_they_were_measured_to_be_quicker():
+    def quicker(side, batch_size, window_size):
+        queries = torch.empty(batch_size, 4, side**2, 1, device="meta")
+        return windows.tiles_are_quicker(windows.neighbourhood((side, side), window_size), queries)
+
+    assert not any(quicker(8, batch, window) for batch in (1, 64, 128) for window in (3, 5, 7))
+    assert not any(quicker(16, batch, 7) for batch in (1, 16, 64))
+    assert not quicker(16, 1, 3)
+    assert quicker(16, 16, 3)
+    assert all(quicker(32, 1, window) for window in (3, 5, 7))
+    assert all(quicker(64, 1, window) for window in (3, 5, 7, 11))

@@ -8,11 +8,15 @@ from einops import rearrange, repeat
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from vit_vs_cnn.attention.differentiation import fused_attention
 from vit_vs_cnn.attention.functional import attended, scaled_dot_product_attention
 from vit_vs_cnn.attention.shapes import AttendedHeads, Heads, HeadValues, Sizes, TokenWeights
-from vit_vs_cnn.attention.tracing import kept
+from vit_vs_cnn.attention.tracing import is_tracing, kept
 from vit_vs_cnn.attention.windows.neighbourhood import neighbourhood
 from vit_vs_cnn.attention.windows.sliding import extra_queries_bias
+
+#: Up to this many scores one masked product of all tokens with all is quicker than cutting the grid and joining it.
+DENSE_SCORES = 2**17
 
 #: Added to the scores in a window: for every pair of its places, or for every offset from query to key.
 BlockBias = Float[Tensor, "heads places places"] | Float[Tensor, "heads offset_rows offset_cols"]
@@ -80,12 +84,23 @@ def block_attention(
         ValueError: if a size is not positive, the shift is not within the window, or a shape does not fit.
     """
     blocks = _given(queries, grid_size, window_size, shift, extra_tokens)
-    added = _scores_bias(blocks, queries, bias, extra_bias)
+    plain = bias is None and extra_bias is None and not return_weights
+    scores = queries.shape[0] * queries.shape[1] * queries.shape[2] ** 2
+    if plain and not is_tracing() and scores <= DENSE_SCORES:
+        return fused_attention(queries, keys, values, _dense_mask(blocks, queries.dtype, queries.device))
     cut = [_cut(blocks, x[:, :, extra_tokens:]) for x in (queries, keys, values)]
     if extra_tokens:
         cut[1:] = (_with_extra(x[:, :, :extra_tokens], tiles) for x, tiles in zip((keys, values), cut[1:], strict=True))
     of_extra = extra_queries_bias(extra_bias, extra_tokens, queries.shape[2] - extra_tokens)
-    output, weights = attended(*cut, bias=added, return_weights=return_weights)
+    if plain:  # no head differs from another, and no row is empty: a token sees itself
+        windows = blocks.counts[0] * blocks.counts[1]
+        mask = _plain_mask(blocks, queries.dtype, queries.device)
+        tiles = [x.unflatten(1, (-1, windows)).flatten(0, 1) for x in cut]
+        output = fused_attention(*tiles, attn_mask=mask)
+        output, weights = output.unflatten(0, queries.shape[:2]).flatten(1, 2), None
+    else:
+        added = _scores_bias(blocks, queries, bias, extra_bias)
+        output, weights = attended(*cut, bias=added, return_weights=return_weights)
     output = _join(blocks, output)
     weights = None if weights is None else _between_tokens(blocks, weights)
     if extra_tokens:
@@ -109,12 +124,7 @@ def block_attention_reference(
 ) -> tuple[HeadValues, TokenWeights]:
     """``block_attention`` as one masked product of all tokens with all; outputs and weights, no extra tokens."""
     blocks = _given(queries, grid_size, window_size, shift, 0)
-    axes = zip(blocks.grid_size, blocks.window_size, blocks.shift, strict=True)
-    placed = [torch.arange(size) - move for size, _, move in axes]
-    by_row, by_col = torch.meshgrid(*placed, indexing="ij")
-    places = torch.stack([by_row.flatten(), by_col.flatten()])
-    window = torch.tensor(blocks.window_size)[:, None]
-    block, place = places.div(window, rounding_mode="floor"), places.remainder(window)
+    block, place = _places(blocks)
     mask = (block[:, :, None] == block[:, None, :]).all(dim=0)
     matrix = None
     if bias is not None:
@@ -122,6 +132,38 @@ def block_attention_reference(
         index = place[0] * blocks.window_size[1] + place[1]
         matrix = pairs[:, index][:, :, index]
     return scaled_dot_product_attention(queries, keys, values, mask=mask, bias=matrix, return_weights=True)
+
+
+def _places(blocks: Blocks) -> tuple[Int[Tensor, "2 patches"], Int[Tensor, "2 patches"]]:
+    """The window of each token, and its place there, by rows and by cols."""
+    placed = [torch.arange(size) - move for size, move in zip(blocks.grid_size, blocks.shift, strict=True)]
+    by_row, by_col = torch.meshgrid(*placed, indexing="ij")
+    places = torch.stack([by_row.flatten(), by_col.flatten()])
+    window = torch.tensor(blocks.window_size)[:, None]
+    return places.div(window, rounding_mode="floor"), places.remainder(window)
+
+
+@kept
+def _dense_mask(blocks: Blocks, dtype: torch.dtype, device: torch.device) -> Float[Tensor, "1 1 tokens tokens"]:
+    """What is added to the scores of all tokens with all."""
+    with torch.inference_mode(False):  # it outlives this call, and may be read under autograd
+        block, _ = _places(blocks)
+        apart = (block[:, :, None] != block[:, None, :]).any(dim=0)
+        mask = torch.zeros(apart.shape, dtype=dtype).masked_fill(apart, -torch.inf)
+        return F.pad(mask, (blocks.extra_tokens, 0) * 2)[None, None].to(device)
+
+
+@kept
+def _plain_mask(
+    blocks: Blocks, dtype: torch.dtype, device: torch.device
+) -> Float[Tensor, "1 windows places keys"] | None:
+    """What is added to the scores in the windows of every head where nothing is but what must not be seen."""
+    if not any(blocks.shift) and not any(blocks.margins):
+        return None
+    with torch.inference_mode(False):  # it outlives this call, and may be read under autograd
+        _, seen = _layout(blocks, device)
+        mask = torch.zeros(seen.shape, dtype=dtype, device=device).masked_fill(~seen, -torch.inf)
+        return F.pad(mask, (blocks.extra_tokens, 0))[None]
 
 
 def _cut(blocks: Blocks, patches: Tensor) -> Shaped[Tensor, "batch head_windows places dim"]:

@@ -8,7 +8,7 @@ from vit_vs_cnn.attention.relative import RelativePosition
 from vit_vs_cnn.attention.shapes import AttendedHeads, Heads, HeadValues, Sizes
 from vit_vs_cnn.attention.windows.blocks import block_attention
 from vit_vs_cnn.attention.windows.neighbourhood import neighbourhood
-from vit_vs_cnn.attention.windows.sliding import local_attention
+from vit_vs_cnn.attention.windows.sliding import Memory, check_memory, local_attention
 
 
 class Window(GridLayer):
@@ -43,25 +43,33 @@ class SlidingWindow(Window):
     Arguments:
         grid_size, extra_tokens: see ``GridLayer``.
         window_size: (rows, cols) of the window, or one number for both.
-        boundary: see ``local_attention``.
+        boundary, memory: see ``local_attention``.
 
     Raises:
-        ValueError: if a size is not positive or the boundary is unknown.
+        ValueError: if a size is not positive, or the boundary or the memory is unknown.
     """
 
     def __init__(
-        self, grid_size: tuple[int, int], window_size: Sizes, boundary: str = "mask", extra_tokens: int = 0
+        self,
+        grid_size: tuple[int, int],
+        window_size: Sizes,
+        boundary: str = "mask",
+        extra_tokens: int = 0,
+        memory: Memory = "auto",
     ) -> None:
         super().__init__(grid_size, extra_tokens)
         self.window_size = neighbourhood(grid_size, window_size, 1, boundary, extra_tokens).window_size
         self.boundary = boundary
+        check_memory(memory)
+        self.memory = memory
 
     def attended(self, grid_size: tuple[int, int]) -> tuple[Callable[..., Any], dict[str, Any], list[range]]:
         if self.boundary == "shift":  # the window may lie on either side
             offsets = [range(1 - size, size) for size in self.window_size]
         else:
             offsets = [range(-((size - 1) // 2), size // 2 + 1) for size in self.window_size]
-        return local_attention, {"window_size": self.window_size, "boundary": self.boundary}, offsets
+        options = {"window_size": self.window_size, "boundary": self.boundary, "memory": self.memory}
+        return local_attention, options, offsets
 
     def extra_repr(self) -> str:
         return f'window_size={self.window_size}, boundary="{self.boundary}"'

@@ -1,5 +1,6 @@
 """Which keys a token of a grid sees, and which place of the bias it reads for each."""
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -46,8 +47,10 @@ class Neighbourhood(NamedTuple):
                 f"queries must have extra_tokens + rows * cols = {self.extra_tokens + self.patches} tokens for "
                 f"grid_size={self.grid_size}, but have {queries.shape[2]}"
             )
+        if bias is None:
+            return self
         heads, (rows, cols) = queries.shape[1], self.window_size
-        if bias is None or tuple(bias.shape) in ((heads, rows * cols), (heads, rows, cols)):
+        if tuple(bias.shape) in ((heads, rows * cols), (heads, rows, cols)):
             return self
         if self.boundary == "shift" and tuple(bias.shape) == (heads, 2 * rows - 1, 2 * cols - 1):
             return self._replace(by_offset=True)
@@ -74,8 +77,10 @@ class Neighbourhood(NamedTuple):
     @property
     def repeats_keys(self) -> bool:
         """Whether windows reach around the torus and see a key twice."""
+        if self.boundary != "circular":
+            return False
         spans = zip(self.window_size, self.dilation, self.grid_size, strict=True)
-        return self.boundary == "circular" and any((window - 1) * step >= size for window, step, size in spans)
+        return any((window - 1) * step >= size for window, step, size in spans)
 
 
 def window_keys(
@@ -160,10 +165,24 @@ def neighbourhood(
     Raises:
         ValueError: if a size is not positive, or the boundary is unknown.
     """
+    grid_size = grid_size if isinstance(grid_size, int) else tuple(grid_size)
+    window_size = window_size if isinstance(window_size, int) else tuple(window_size)
+    dilation = dilation if isinstance(dilation, int) else tuple(dilation)
+    return _neighbourhood(grid_size, window_size, dilation, boundary, extra_tokens)
+
+
+@lru_cache
+def _neighbourhood(
+    grid_size: int | tuple[int, ...],
+    window_size: int | tuple[int, ...],
+    dilation: int | tuple[int, ...],
+    boundary: str,
+    extra_tokens: int,
+) -> Neighbourhood:
     check_choice("boundary", boundary, BOUNDARIES)
     if extra_tokens < 0:
         raise ValueError(f"extra_tokens must not be negative, but is {extra_tokens}")
-    grid = (grid_size,) if isinstance(grid_size, int) else tuple(grid_size)
+    grid = (grid_size,) if isinstance(grid_size, int) else grid_size
     if len(grid) not in (1, 2) or min(grid) < 1:
         raise ValueError(f"grid_size must be (rows, cols) or the length of a sequence, positive, but is {grid_size}")
     window = _per_axis("window_size", window_size, len(grid))
@@ -172,8 +191,8 @@ def neighbourhood(
     return Neighbourhood((rows, cols), window, step, boundary, extra_tokens)
 
 
-def _per_axis(name: str, given: Sizes, axes: int) -> tuple[int, int]:
-    numbers = (given,) * axes if isinstance(given, int) else tuple(given)
+def _per_axis(name: str, given: int | tuple[int, ...], axes: int) -> tuple[int, int]:
+    numbers = (given,) * axes if isinstance(given, int) else given
     if len(numbers) != axes or min(numbers) < 1:
         raise ValueError(f"{name} must be one positive number or one for each of {axes} axes, but is {given}")
     return (numbers[0], numbers[1]) if axes == 2 else (numbers[0], 1)

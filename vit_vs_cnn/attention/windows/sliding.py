@@ -1,5 +1,6 @@
 """Attention within a sliding window: every token of a grid sees its neighbourhood, and the extra tokens."""
 
+from collections.abc import Sequence
 from typing import Literal, Required, TypedDict, Unpack, overload
 
 import torch
@@ -7,14 +8,23 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from vit_vs_cnn.attention.differentiation import fused_attention, is_transformed
 from vit_vs_cnn.attention.functional import attended, masked_softmax, scaled_dot_product_attention
 from vit_vs_cnn.attention.shapes import AttendedHeads, Heads, HeadValues, Sizes
 from vit_vs_cnn.attention.tracing import is_tracing, kept
 from vit_vs_cnn.attention.windows.neighbourhood import Neighbourhood, neighbourhood, slot_matrix, window_places
-from vit_vs_cnn.attention.windows.tiles import TiledAttention
+from vit_vs_cnn.attention.windows.tiles import Layout, TiledAttention, Way, layout
 
-#: Up to this many tokens one masked product of all with all is quicker than many small ones.
-DENSE_TOKENS = 256
+#: A program that is written down for any number of images cannot weigh ways: up to this many tokens, all with all.
+TRACED_DENSE_TOKENS = 256
+#: What tiles cost, in scores of one masked product of all with all: a call, and each of their own scores. Measured on
+#: two CPU cores, forward and with backward, and rounded up; ``benchmarks.local_attention`` shows that it holds.
+TILES_CALL, TILES_SCORE = 2**20, 4
+#: Weights that the backward pass may always find kept, in bytes.
+KEPT_BYTES = 2**22
+
+#: How many bytes of weights are kept for the backward pass; see ``local_attention``.
+Memory = int | str
 
 #: Added to the scores: for every head and every place in the window.
 WindowBias = Float[Tensor, "heads places"] | Float[Tensor, "heads place_rows place_cols"]
@@ -35,6 +45,7 @@ class Options(Window, total=False):
 
     bias: WindowBias | None
     extra_bias: Float[Tensor, "heads 3"] | None
+    memory: Memory
 
 
 @overload
@@ -61,6 +72,7 @@ def local_attention(
     bias: WindowBias | None = None,
     extra_tokens: int = 0,
     extra_bias: Float[Tensor, "heads 3"] | None = None,
+    memory: Memory = "auto",
     return_weights: bool = False,
 ) -> AttendedHeads:
     """Attention of each token of a grid to the window around it.
@@ -72,7 +84,8 @@ def local_attention(
     (dilated windows, global tokens).
     Differs: four rules for the edge of the grid; windows may be even, and larger than the grid.
 
-    Small grids are computed as one masked product, large ones in tiles: time and memory are linear in the tokens.
+    Computed as one masked product of all with all, or in tiles, whose time and memory are linear in the tokens:
+    whichever is quicker, as measured. The transforms of ``torch.func`` and second derivatives go by plain operations.
 
     Arguments:
         queries, keys, values: ``(batch, heads, tokens, head_dim)``: the extra tokens, then the grid row by row.
@@ -89,22 +102,54 @@ def local_attention(
         extra_tokens: how many tokens, first in the sequence, have no place: they see all and are seen by all.
         extra_bias: added per head to the scores of (a grid token looking at an extra one, an extra one looking at a
             grid token, an extra one looking at an extra one).
+        memory: how many bytes of weights tiles may keep for the backward pass, if these are all of them; else they are
+            computed again. "low": none. "auto": as many as queries, keys and values take, or 4 MiB.
         return_weights: also return the weights, tokens x tokens with zeros outside the windows, computed explicitly.
             With "zero" the share of the tokens outside is missing from the rows.
 
     Raises:
-        ValueError: if a size is not positive, the boundary is unknown, or a shape does not fit.
+        ValueError: if a size is not positive, the boundary or the memory is unknown, or a shape does not fit.
     """
+    check_memory(memory)
     around = neighbourhood(grid_size, window_size, dilation, boundary, extra_tokens).of(queries, bias)
     plain = bias is None and extra_bias is None
-    large = not return_weights and around.patches > DENSE_TOKENS
-    if large and not is_tracing():  # tiles are chosen by the number of images
-        return _tiled(around, queries, keys, values, bias_table(around, queries, bias, extra_bias), biased=not plain)
-    if large or around.repeats_keys:
+    table = None if plain else bias_table(around, queries, bias, extra_bias)
+    gathers = around.repeats_keys
+    if not return_weights and is_tracing():  # tiles are chosen by the number of images
+        gathers = gathers or around.patches > TRACED_DENSE_TOKENS
+    elif not return_weights and (gathers or tiles_are_quicker(around, queries)):
+        if not is_transformed():
+            return _tiled(around, (queries, keys, values), table, memory)
+        gathers = True
+    if gathers:
         table = bias_table(around, queries, bias, extra_bias)
         return _gathered(around, queries, keys, values, table, return_weights=return_weights)
-    table = None if plain else bias_table(around, queries, bias, extra_bias)
     return _dense(around, queries, keys, values, table, return_weights=return_weights)
+
+
+def tiles_are_quicker(around: Neighbourhood, queries: Tensor) -> bool:
+    """Whether tiles take less time than one masked product of all with all."""
+    batch, heads, tokens, _ = queries.shape
+    saved = batch * heads * tokens**2 - TILES_CALL
+    if saved <= 0:  # small ones need not know how they would be cut
+        return False
+    cut = layout(around.grid_size, around.windows, around.extra_tokens, queries.device)
+    return saved > TILES_SCORE * batch * heads * cut.scores
+
+
+def check_memory(memory: Memory) -> None:
+    """Raise a ``ValueError`` unless ``memory`` is one that ``local_attention`` knows."""
+    if (isinstance(memory, str) and memory not in ("auto", "low")) or (isinstance(memory, int) and memory < 0):
+        raise ValueError(f'memory must be "auto", "low", or a number of bytes, but is {memory!r}')
+
+
+def keeps_weights(cut: Layout, inputs: Sequence[Tensor], memory: Memory) -> bool:
+    """Whether tiles keep their weights: a backward pass may follow, and they fit."""
+    if memory == "low" or not torch.is_grad_enabled() or not any(x.requires_grad for x in inputs):
+        return False
+    batch, heads = inputs[0].shape[:2]
+    allowed = max(KEPT_BYTES, sum(x.nbytes for x in inputs)) if isinstance(memory, str) else memory
+    return batch * heads * cut.scores * inputs[0].element_size() <= allowed
 
 
 def local_attention_reference(
@@ -189,7 +234,7 @@ def _dense(
     if table is None:
         bias = plain_bias(around, queries.dtype, queries.device)
         if not return_weights:  # no row is empty: a token sees itself
-            return F.scaled_dot_product_attention(queries, keys, values, attn_mask=bias)
+            return fused_attention(queries, keys, values, bias)
     else:
         bias = _dense_bias(around, table)
     output, weights = attended(queries, keys, values, bias=bias, return_weights=return_weights)
@@ -219,27 +264,45 @@ def _dense_bias(around: Neighbourhood, table: Tensor) -> Float[Tensor, "1 bias_h
 
 
 def _tiled(
-    around: Neighbourhood, queries: Tensor, keys: Tensor, values: Tensor, table: Tensor, *, biased: bool
+    around: Neighbourhood, inputs: tuple[Tensor, Tensor, Tensor], table: Tensor | None, memory: Memory
 ) -> Tensor:
     """The grid in tiles, the extra tokens' own queries by themselves."""
     extra = around.extra_tokens
+    queries, keys, values = inputs
     device = queries.device.type
     if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
         # The backward pass is not under autocast: what it reads must be of one type.
-        dtype = torch.get_autocast_dtype(device)
-        queries, keys, values, table = (x.to(dtype) for x in (queries, keys, values, table))
+        queries, keys, values = (x.to(torch.get_autocast_dtype(device)) for x in inputs)
+    cut = layout(around.grid_size, around.windows, extra, queries.device)
+    if table is None:
+        patterns = plain_patterns(around, queries.dtype, queries.device)
+    else:
+        patterns = _bias_patterns(cut, table.to(queries.dtype))
     # The gradient of a slice is a copy, even where the slice is all or nothing: none are taken without extra tokens.
     grids = [(x[:, :, extra:] if extra else x).unflatten(2, around.grid_size) for x in (queries, keys, values)]
     extras = [x[:, :, :extra] if extra else x.detach()[:, :, :0] for x in (keys, values)]
     if around.windows.halo:
         grids[1:] = (_with_halo(grid, around) for grid in grids[1:])
-    output = TiledAttention.apply(*grids, *extras, table, around.windows, biased)
+    way = Way(biased=table is not None, keeps=keeps_weights(cut, inputs, memory))
+    output = TiledAttention.apply(*grids, *extras, patterns, cut, way)
     assert isinstance(output, Tensor)
     if not extra:
         return output.flatten(2, 3)
-    added = extra_queries_bias(table[:, -3:], extra, around.patches)
+    added = None if table is None else extra_queries_bias(table[:, -3:], extra, around.patches)
     first = scaled_dot_product_attention(queries[:, :, :extra], keys, values, bias=added)
     return torch.cat([first, output.flatten(2, 3)], dim=2)
+
+
+@kept
+def plain_patterns(around: Neighbourhood, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The bias of tiles where nothing is added within the windows."""
+    with torch.inference_mode(False), torch.no_grad():  # it outlives this call, and may be read under autograd
+        cut = layout(around.grid_size, around.windows, around.extra_tokens, device)
+        return _bias_patterns(cut, bias_table(around, torch.empty(1, 1, 1, 1, dtype=dtype, device=device), None, None))
+
+
+def _bias_patterns(cut: Layout, table: Tensor) -> Float[Tensor, "bias_heads patterns queries keys"]:
+    return table.index_select(1, cut.slots.flatten()).view(-1, *cut.slots.shape)
 
 
 def _with_halo(grid: Tensor, around: Neighbourhood) -> Tensor:

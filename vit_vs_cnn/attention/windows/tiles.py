@@ -1,21 +1,24 @@
 """Window attention in tiles: blocks of queries against the rectangle of keys that their windows cover."""
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from vit_vs_cnn.attention.differentiation import gradients_again
 from vit_vs_cnn.attention.tracing import kept
 
 #: Queries in a tile, about: smaller tiles score fewer keys in vain, larger ones make better matrix products.
-TILE_QUERIES = 64
+TILE_QUERIES = 16
 #: Scores computed at once, as a share of the numbers in the queries: the working memory stays small beside the output.
 #: The backward pass holds more beside them.
-FORWARD_SHARE, BACKWARD_SHARE = 0.6, 0.2
+FORWARD_SHARE, BACKWARD_SHARE = 1.0, 0.25
 #: The least is worth a call, the most stays within the caches.
 CHUNK_RANGE = (2**16, 2**19)
 
@@ -45,205 +48,293 @@ class Windows(NamedTuple):
         return (2 * rows - 1, 2 * cols - 1) if self.by_offset else (rows, cols)
 
 
-class TileRun(NamedTuple):
-    """Tiles along one axis that look alike: each starts ``tile`` after the one before, its queries and its keys."""
+class Cut(NamedTuple):
+    """One axis in tiles. Keys that are ``step`` apart see only each other: each such lattice has its own tiles.
 
-    count: int
+    Arguments:
+        tiles: number of tiles of each lattice.
+        step: number of lattices, and the distance of neighbours on each.
+        tile: queries of a tile; the last ones of the last tile may be none of the grid's.
+        span: keys of a tile.
+        before: how many keys of the first tile lie before the first key.
+        kinds: which pattern each tile has, lattice after lattice within tile after tile.
+        patterns: of tile x span: the place of the bias that a pair reads, -1 for outside.
+    """
+
+    tiles: int
+    step: int
     tile: int
     span: int
-    first_query: int
-    first_key: int
-    slots: tuple[tuple[int, ...], ...]  # (tile, span): the place of the bias that a pair reads, -1 for outside
+    before: int
+    kinds: tuple[int, ...]
+    patterns: tuple[tuple[tuple[int, ...], ...], ...]
+
+    @property
+    def queries(self) -> int:
+        """Number of queries in all tiles, those that are none of the grid's among them."""
+        return self.tiles * self.tile * self.step
+
+    def reach(self, tiles: range, size: int) -> "Reach":
+        """Which of ``size`` keys some tiles need."""
+        first = (tiles.start * self.tile - self.before) * self.step
+        last = ((tiles.stop - 1) * self.tile + self.span - self.before) * self.step
+        low, high = max(first, 0), min(last, size)
+        return Reach(low, high, low - first, last - high)
 
 
-def tile_runs(size: int, axis: int, tile: int, windows: Windows) -> list[TileRun]:
-    """Cut one axis of ``size`` queries into tiles of at most ``tile``, and say which keys each needs."""
-    window = windows.size[axis]
-    tile = -(-size // -(-size // tile))
-    runs: list[TileRun] = []
-    for first in range(0, size, tile):
-        queries = range(first, min(first + tile, size))
+class Reach(NamedTuple):
+    """Keys from ``low`` to ``high``, and how many more are missing before and after them."""
+
+    low: int
+    high: int
+    before: int
+    after: int
+
+
+def cut_axis(size: int, axis: int, tile: int, windows: Windows) -> Cut:
+    """Cut one axis of ``size`` queries into equal tiles of at most ``tile``, and say which keys each needs."""
+    window, step = windows.size[axis], windows.dilation[axis]
+    length = -(-size // step)
+    tile = -(-length // -(-length // tile))
+    seen = {}
+    for first, lattice in product(range(0, length, tile), range(step)):
+        inside = max(len(range(lattice, size, step)), 1)
+        # A query past the end looks where the last one does.
+        queries = [min(query, inside - 1) - first for query in range(first, first + tile)]
         starts = [query if windows.halo else query - (window - 1) // 2 for query in queries]
         if windows.shift:
-            starts = [max(0, min(start, size - window)) for start in starts]
-        low, high = starts[0], starts[-1] + window
+            starts = [max(-first, min(start, inside - window - first)) for start in starts]
+        bounds = (starts[0], starts[-1] + window)
         if not windows.halo:
-            low, high = max(low, 0), min(high, size)
+            bounds = (max(bounds[0], -first), min(bounds[1], inside - first))
         origins = [query - window + 1 for query in queries] if windows.by_offset else starts
-        slots = tuple(
-            tuple(key - origin if 0 <= key - start < window else -1 for key in range(low, high))
+        seen[first, lattice] = tuple(starts), tuple(origins), bounds
+    distinct = {found: number for number, found in enumerate(dict.fromkeys(seen.values()))}
+    low = min(bounds[0] for _, _, bounds in distinct)
+    high = max(bounds[1] for _, _, bounds in distinct)
+    patterns = tuple(
+        tuple(
+            tuple(key - origin if 0 <= key - start < window and b[0] <= key < b[1] else -1 for key in range(low, high))
             for start, origin in zip(starts, origins, strict=True)
         )
-        last = runs[-1] if runs else None
-        if last is not None and last.slots == slots and low == last.first_key + last.count * tile:
-            runs[-1] = last._replace(count=last.count + 1)
-        else:
-            runs.append(TileRun(1, len(queries), high - low, first, low, slots))
-    return runs
+        for starts, origins, b in distinct
+    )
+    kinds = tuple(distinct[found] for found in seen.values())
+    return Cut(len(seen) // step, step, tile, high - low, -low, kinds, patterns)
 
 
-class Rectangle(NamedTuple):
-    """Tiles that look alike, and what each pair of a query and a key reads from the bias."""
+class Layout(NamedTuple):
+    """A grid in tiles.
 
-    rows: TileRun
-    cols: TileRun
-    slots: Int[Tensor, "queries keys"]
+    Arguments:
+        kinds: the pattern of each tile, ``(tile_rows, row_lattices * tile_cols * col_lattices)``.
+        slots: the column of the bias for each pair of a pattern: the places in order, then "outside", "extra token".
+    """
+
+    rows: Cut
+    cols: Cut
+    kinds: Int[Tensor, "tile_rows others"]
+    slots: Int[Tensor, "patterns queries keys"]
+
+    @property
+    def row_scores(self) -> int:
+        """Number of scores in a row of tiles, of one image and head."""
+        return self.kinds.shape[1] * self.slots[0].numel()
 
     @property
     def scores(self) -> int:
-        """Number of scores in one row of tiles."""
-        return self.cols.count * self.slots.numel()
+        """Number of scores of one image and head."""
+        return self.rows.tiles * self.row_scores
 
 
 @kept
-def rectangles(grid_size: tuple[int, int], windows: Windows, extra: int, device: torch.device) -> list[Rectangle]:
-    """The grid as rectangles of tiles that look alike: nine for a large one, corners, edges and the inside."""
-    side = TILE_QUERIES if 1 in grid_size else int(TILE_QUERIES**0.5)
-    axes = (tile_runs(size, axis, side, windows) for axis, size in enumerate(grid_size))
-    with torch.inference_mode(False):  # they outlive this call, and may be read under autograd
-        return [
-            Rectangle(rows, cols, _slots(rows, cols, windows.places, extra).to(device)) for rows, cols in product(*axes)
-        ]
-
-
-def _slots(rows: TileRun, cols: TileRun, places: tuple[int, int], extra: int) -> Tensor:
-    """The column of the bias for each pair of a tile: the places in order, then "outside", then "extra token"."""
-    by_row, by_col = torch.tensor(rows.slots)[:, None, :, None], torch.tensor(cols.slots)[None, :, None, :]
-    outside = places[0] * places[1]
-    slots = torch.where((by_row >= 0) & (by_col >= 0), by_row * places[1] + by_col, outside)
-    slots = rearrange(slots, "r c y x -> (r c) (y x)")
-    return torch.cat([slots.new_full((len(slots), extra), outside + 1), slots], dim=1)
+def layout(grid_size: tuple[int, int], windows: Windows, extra: int, device: torch.device) -> Layout:
+    """The grid in tiles that all have the same size."""
+    tile = (TILE_QUERIES,) * 2 if 1 in grid_size else (int(TILE_QUERIES**0.5),) * 2
+    rows, cols = (cut_axis(size, axis, tile[axis], windows) for axis, size in enumerate(grid_size))
+    with torch.inference_mode(False):  # it outlives this call, and may be read under autograd
+        by_row = torch.tensor(rows.kinds).view(rows.tiles, rows.step, 1)
+        kinds = (by_row * len(cols.patterns) + torch.tensor(cols.kinds)).flatten(1)
+        row, col = torch.tensor(rows.patterns)[:, None, :, None, :, None], torch.tensor(cols.patterns)[:, None, :, None]
+        outside = windows.places[0] * windows.places[1]
+        slots = torch.where((row >= 0) & (col >= 0), row * windows.places[1] + col, outside)
+        slots = rearrange(slots, "i j r c y x -> (i j) (r c) (y x)")
+        slots = torch.cat([slots.new_full((*slots.shape[:2], extra), outside + 1), slots], dim=-1)
+        return Layout(rows, cols, kinds.to(device), slots.to(device))
 
 
 class Chunk:
-    """Some rows of tiles of a rectangle, for some images and heads: what is worked on at once.
+    """Some rows of tiles, for some images and heads: what is worked on at once.
 
     Its reshapes are written out, and products come with their sums: at this size the calls cost as much as the numbers.
     """
 
     def __init__(
-        self,
-        inputs: tuple[Tensor, ...],
-        picked: tuple[slice, slice, slice, slice],
-        rectangle: Rectangle,
-        tile_rows: range,
-        *,
-        table: Tensor,
-        biased: bool,
+        self, grid: Layout, picked: tuple[slice, slice], tile_rows: range, extra: int, key_size: tuple[int, int]
     ) -> None:
-        queries, keys, values, extra_keys, extra_values, _ = inputs
-        self.picked = picked  # images, heads, and every how many rows and columns
-        self.rectangle = rectangle
+        self.grid = grid
+        self.picked = picked  # images and heads
         self.tile_rows = tile_rows
-        self.extra = extra_keys.shape[2]
-        images_and_heads = queries[:, :, 0, 0, 0][picked[:2]].shape
-        self.leading = (*images_and_heads, len(tile_rows) * rectangle.cols.count)
-        self.table = table[picked[1]] if len(table) > 1 else table
-        # Where the bias may mask, a query may be left with nothing to attend to.
-        self.empty = (self.table == -torch.inf).all(dim=-1, keepdim=True) if biased else None
-        self.scale = queries.shape[-1] ** -0.5
-        self.queries = self.of_grid(queries)
-        self.keys = self._of_keys(keys, extra_keys)
-        self.values = self._of_keys(values, extra_values)
+        self.extra = extra
+        self.reaches = grid.rows.reach(tile_rows, key_size[0]), grid.cols.reach(range(grid.cols.tiles), key_size[1])
+        self.kinds = grid.kinds[tile_rows.start : tile_rows.stop].flatten()
 
-    def weights(self) -> Tensor:
-        """The softmax of the scores, ``(tiles, queries, keys)``."""
-        # Scores of zero keep the softmax of such a query finite; what it gathers is set to zero elsewhere.
-        bias = self.table if self.empty is None else self.table.masked_fill(self.empty, 0.0)
-        bias = bias.expand(*self.leading, -1, -1).reshape(-1, *bias.shape[-2:])
-        return torch.baddbmm(bias, self.queries, self.keys.mT, alpha=self.scale).softmax(dim=-1)
+    def bias(self, patterns: Float[Tensor, "bias_heads patterns queries keys"]) -> Tensor:
+        """What is added to the scores, ``(bias_heads, tiles, queries, keys)``."""
+        return (patterns[self.picked[1]] if len(patterns) > 1 else patterns).index_select(1, self.kinds)
 
-    def of_grid(self, grid: Tensor) -> Tensor:
+    def of_queries(self, grid: Tensor) -> Tensor:
         """The tiles of a grid of queries, ``(tiles, queries, dim)``."""
-        queries = self.rectangle.rows.tile * self.rectangle.cols.tile
-        return self._query_tiles(grid).transpose(3, 4).reshape(-1, queries, grid.shape[-1])
+        queries = self.grid.rows.tile * self.grid.cols.tile
+        return self._query_tiles(grid).reshape(-1, queries, grid.shape[-1])
 
-    def to_grid(self, grid: Tensor, tiles: Tensor) -> None:
+    def to_queries(self, grid: Tensor, tiles: Tensor) -> None:
         """Write tiles of queries to their places in a grid."""
-        places = self._query_tiles(grid).transpose(3, 4)
+        places = self._query_tiles(grid)
         places.copy_(tiles.view(places.shape))
+
+    def of_keys(self, grid: Tensor, extra: Tensor) -> Tensor:
+        """The extra tokens and the tiles of a grid of keys, ``(tiles, keys, dim)``."""
+        rows, cols = self.reaches
+        strip = grid[(*self.picked, slice(rows.low, rows.high), slice(cols.low, cols.high))]
+        if any((*rows[2:], *cols[2:])):
+            strip = F.pad(strip, (0, 0, *cols[2:], *rows[2:]))
+        tiles = self._key_tiles(strip)
+        if not self.extra:
+            return tiles.reshape(-1, self.grid.rows.span * self.grid.cols.span, grid.shape[-1])
+        extra = extra[self.picked][:, :, None].expand(-1, -1, len(self.kinds), -1, -1)
+        return torch.cat([extra, tiles.flatten(6, 7).flatten(2, 5)], dim=3).flatten(0, 2)
 
     def add_to_keys(self, grid: Tensor, extra: Tensor, tiles: Tensor) -> None:
         """Add the gradients of tiles of keys to those of the grid of keys and of the extra tokens."""
-        rows, cols, _ = self.rectangle
-        places = self._key_tiles(grid)
-        tiles = tiles.view(*places.shape[:4], -1, tiles.shape[-1])
+        rows, cols = self.reaches
+        target = grid[(*self.picked, slice(rows.low, rows.high), slice(cols.low, cols.high))]
+        height, width = (high - low + sum(missing) for low, high, *missing in (rows, cols))
+        strip = grid.new_zeros(*target.shape[:2], height, width, grid.shape[-1])
+        places = self._key_tiles(strip)
         if self.extra:
-            extra[self.picked[:2]].add_(tiles[..., : self.extra, :].sum(dim=(2, 3)))
+            tiles = tiles.unflatten(0, (*target.shape[:2], -1))
+            extra[self.picked].add_(tiles[..., : self.extra, :].sum(dim=2))
             tiles = tiles[..., self.extra :, :]
-        tiles = tiles.unflatten(4, (rows.span, cols.span)).movedim(-1, 4)
+        tiles = tiles.reshape(places.shape)
         # Neighbours overlap: only tiles that are far enough apart are added at once.
-        row_step, col_step = -(-rows.span // rows.tile), -(-cols.span // cols.tile)
-        for i, j in product(range(min(row_step, len(self.tile_rows))), range(min(col_step, cols.count))):
-            places[:, :, i::row_step, j::col_step].add_(tiles[:, :, i::row_step, j::col_step])
-
-    def add_to_bias(self, bias: Tensor, d_scores: Tensor) -> None:
-        """Add the gradients of the scores to those of the places that they read."""
-        total = d_scores.view(*self.leading, *d_scores.shape[1:]).sum(dim=(0, 2)).flatten(1)
-        bias[self.picked[1]].scatter_add_(1, self.rectangle.slots.flatten().expand_as(total), total)
-
-    def without_empty(self, tiles: Tensor) -> Tensor:
-        """The same tiles of queries, those that may attend to nothing set to zero."""
-        if self.empty is None:
-            return tiles
-        return tiles.view(*self.leading, *tiles.shape[1:]).masked_fill(self.empty, 0.0).flatten(0, 2)
+        row_step, col_step = (-(-cut.span // cut.tile) for cut in (self.grid.rows, self.grid.cols))
+        for i, j in product(range(min(row_step, places.shape[2])), range(min(col_step, places.shape[4]))):
+            places[:, :, i::row_step, :, j::col_step].add_(tiles[:, :, i::row_step, :, j::col_step])
+        target.add_(strip[:, :, rows.before : height - rows.after, cols.before : width - cols.after])
 
     def _query_tiles(self, grid: Tensor) -> Tensor:
-        """A view of a grid of queries, ``(batch, heads, tile_rows, rows, tile_cols, cols, dim)``."""
-        rows, cols, _ = self.rectangle
-        first_row = rows.first_query + rows.tile * self.tile_rows.start
-        grid = grid[self.picked].narrow(2, first_row, rows.tile * len(self.tile_rows))
-        grid = grid.narrow(3, cols.first_query, cols.tile * cols.count)
-        return grid.unflatten(3, (cols.count, cols.tile)).unflatten(2, (len(self.tile_rows), rows.tile))
+        """A view of a grid of queries: batch, heads, tiles by rows and cols (lattices inmost), rows, cols, dim."""
+        rows, cols = self.grid.rows, self.grid.cols
+        high = rows.tile * rows.step
+        grid = grid[self.picked].narrow(2, high * self.tile_rows.start, high * len(self.tile_rows))
+        grid = grid.unflatten(3, (cols.tiles, cols.tile, cols.step)).unflatten(2, (-1, rows.tile, rows.step))
+        return grid.permute(0, 1, 2, 4, 5, 7, 3, 6, 8)
 
-    def _key_tiles(self, grid: Tensor) -> Tensor:
-        """A view of a grid of keys, ``(batch, heads, tile_rows, tile_cols, dim, rows, cols)``: neighbours overlap."""
-        rows, cols, _ = self.rectangle
-        first_row = rows.first_key + rows.tile * self.tile_rows.start
-        grid = grid[self.picked].narrow(2, first_row, rows.tile * (len(self.tile_rows) - 1) + rows.span)
-        grid = grid.narrow(3, cols.first_key, cols.tile * (cols.count - 1) + cols.span)
-        return grid.unfold(2, rows.span, rows.tile).unfold(3, cols.span, cols.tile)
-
-    def _of_keys(self, grid: Tensor, extra: Tensor) -> Tensor:
-        """The extra tokens and the tiles of a grid of keys, ``(tiles, keys, dim)``."""
-        tiles = self._key_tiles(grid).movedim(4, -1)
-        if not self.extra:
-            return tiles.reshape(-1, self.rectangle.rows.span * self.rectangle.cols.span, grid.shape[-1])
-        extra = extra[self.picked[:2]][:, :, None, None].expand(*tiles.shape[:4], -1, -1)
-        return torch.cat([extra, tiles.flatten(4, 5)], dim=4).flatten(0, 3)
+    def _key_tiles(self, strip: Tensor) -> Tensor:
+        """The same view of a grid of keys: neighbours overlap."""
+        rows, cols = self.grid.rows, self.grid.cols
+        strip = strip.unflatten(3, (-1, cols.step)).unflatten(2, (-1, rows.step))
+        return strip.unfold(2, rows.span, rows.tile).unfold(4, cols.span, cols.tile).movedim(6, -1)
 
 
-def chunks(inputs: tuple[Tensor, ...], windows: Windows, biased: bool, share: float) -> Iterator[Chunk]:
+def chunks(grid: Layout, queries: Tensor, keys: Tensor, extra: int, share: float) -> Iterator[Chunk]:
     """All tiles of the grid, a chunk at a time."""
-    batch, heads, *grid_size = inputs[0].shape[:4]
+    batch, heads = queries.shape[:2]
     least, most = CHUNK_RANGE
-    budget = min(max(int(share * inputs[0].numel()), least), most)
-    # Keys that are dilation apart see only each other: each such lattice is a grid of its own, without dilation.
-    steps = tuple(min(pair) for pair in zip(windows.dilation, grid_size, strict=True))
-    for first_row, first_col in product(*map(range, steps)):
-        lattice = slice(first_row, None, windows.dilation[0]), slice(first_col, None, windows.dilation[1])
-        sizes = len(range(grid_size[0])[lattice[0]]), len(range(grid_size[1])[lattice[1]])
-        for rectangle in rectangles(sizes, windows, inputs[3].shape[2], inputs[0].device):
-            table = inputs[5].index_select(1, rectangle.slots.flatten()).view(-1, 1, *rectangle.slots.shape)
-            row_step = min(max(budget // rectangle.scores, 1), rectangle.rows.count)
-            head_step = min(max(budget // (rectangle.scores * row_step), 1), heads)
-            image_step = max(budget // (rectangle.scores * row_step * head_step), 1)
-            for image, head, row in product(
-                range(0, batch, image_step), range(0, heads, head_step), range(0, rectangle.rows.count, row_step)
-            ):
-                picked = (slice(image, image + image_step), slice(head, head + head_step), *lattice)
-                tile_rows = range(row, min(row + row_step, rectangle.rows.count))
-                yield Chunk(inputs, picked, rectangle, tile_rows, table=table, biased=biased)
+    budget = min(max(int(share * queries.numel()), least), most)
+    row_step = min(max(budget // grid.row_scores, 1), grid.rows.tiles)
+    head_step = min(max(budget // (grid.row_scores * row_step), 1), heads)
+    image_step = max(budget // (grid.row_scores * row_step * head_step), 1)
+    key_size = (keys.shape[2], keys.shape[3])
+    starts = (range(0, batch, image_step), range(0, heads, head_step), range(0, grid.rows.tiles, row_step))
+    for image, head, row in product(*starts):
+        picked = slice(image, image + image_step), slice(head, head + head_step)
+        yield Chunk(grid, picked, range(row, min(row + row_step, grid.rows.tiles)), extra, key_size)
+
+
+class Way(NamedTuple):
+    """How ``TiledAttention`` goes about it.
+
+    Arguments:
+        biased: whether the bias may leave a query with nothing to attend to.
+        keeps: whether the weights are kept for the backward pass, instead of computed again.
+    """
+
+    biased: bool
+    keeps: bool
+
+
+def _padded(grid: Tensor, cut: Layout) -> Tensor:
+    """A grid of queries with zeros for those that fill up the last tiles."""
+    rows, cols = cut.rows.queries - grid.shape[2], cut.cols.queries - grid.shape[3]
+    return F.pad(grid, (0, 0, 0, cols, 0, rows)) if rows or cols else grid
+
+
+def _weights(
+    chunk: Chunk, queries: Tensor, tiles: Tensor, patterns: Tensor, biased: bool
+) -> tuple[Float[Tensor, "tiles queries keys"], Tensor | None]:
+    """The softmax of the scores; and which queries may attend to nothing."""
+    bias = chunk.bias(patterns)
+    empty = _empty(bias) if biased else None
+    if empty is not None:  # zeros keep the softmax of such a query finite; what it gathers is set to zero elsewhere
+        bias = bias.masked_fill(empty, 0.0)
+    asked = chunk.of_queries(queries)
+    images = len(asked) // bias.shape[1]
+    bias = bias.expand(-(-images // len(bias)), *bias.shape) if len(bias) > 1 else bias.expand(images, *bias.shape[1:])
+    scores = bias.reshape(-1, *bias.shape[-2:]).contiguous()  # by now a copy
+    return scores.baddbmm_(asked, tiles.mT, alpha=asked.shape[-1] ** -0.5).softmax(dim=-1), empty
+
+
+def _empty(bias: Tensor) -> Tensor:
+    return (bias == -torch.inf).all(dim=-1, keepdim=True)
+
+
+def _zeroed(tiles: Tensor, empty: Tensor | None) -> Tensor:
+    """The same tiles of queries, those that may attend to nothing set to zero."""
+    if empty is None:
+        return tiles
+    return tiles.view(-1, *empty.shape[:3], tiles.shape[-1]).masked_fill(empty, 0.0).flatten(0, 2)
+
+
+def _add_to_bias(patterns: Tensor, chunk: Chunk, d_scores: Tensor) -> None:
+    """Add the gradients of the scores to those of the patterns that they read."""
+    heads = patterns[chunk.picked[1]] if len(patterns) > 1 else patterns
+    total = d_scores.view(-1, len(heads), len(chunk.kinds), *d_scores.shape[1:]).sum(dim=0)
+    heads.index_add_(1, chunk.kinds, total)
+
+
+def _at_once(cut: Layout, biased: bool, *inputs: Tensor) -> Tensor:
+    """``TiledAttention`` in operations that torch differentiates as often as one likes."""
+    queries, keys, values, extra_keys, extra_values, patterns = inputs
+    everything = slice(None), slice(None)
+    key_size = (keys.shape[2], keys.shape[3])
+    chunk = Chunk(cut, everything, range(cut.rows.tiles), extra_keys.shape[2], key_size)
+    weights, empty = _weights(chunk, _padded(queries, cut), chunk.of_keys(keys, extra_keys), patterns, biased)
+    tiles = _zeroed(torch.bmm(weights, chunk.of_keys(values, extra_values)), empty)
+    rows, cols = cut.rows, cut.cols
+    grid = rearrange(
+        tiles,
+        "(b h i y j x) (r c) d -> b h (i r y) (j c x) d",
+        h=queries.shape[1],
+        i=rows.tiles,
+        y=rows.step,
+        j=cols.tiles,
+        x=cols.step,
+        b=len(queries),
+        r=rows.tile,
+    )
+    return grid[:, :, : queries.shape[2], : queries.shape[3]]
 
 
 class TiledAttention(torch.autograd.Function):
     """Attention of every query to the keys of its window and to the extra tokens, a chunk of tiles at a time.
 
-    ``P = softmax(scale Q K^T + bias)``, ``O = P V``. Backward computes P again: ``dV = P^T dO``,
-    ``dS = P * (dO V^T - rowsum(dO * O))``, ``dQ = scale dS K``, ``dK = scale dS^T Q``.
+    ``P = softmax(scale Q K^T + bias)``, ``O = P V``. Backward: ``dV = P^T dO``,
+    ``dS = P * (dO V^T - rowsum(dO * O))``, ``dQ = scale dS K``, ``dK = scale dS^T Q``, with P kept or computed again.
 
     Reference: Dao et al. 2022 (FlashAttention), algorithms 1 and 4.
-    Differs: the scores of a chunk are stored while it is worked on. There is no second derivative.
+    Differs: the scores of a chunk are stored while it is worked on.
     """
 
     @staticmethod
@@ -254,37 +345,54 @@ class TiledAttention(torch.autograd.Function):
         values: Float[Tensor, "batch heads key_rows key_cols value_dim"],
         extra_keys: Float[Tensor, "batch heads extra dim"],
         extra_values: Float[Tensor, "batch heads extra value_dim"],
-        bias: Float[Tensor, "bias_heads slots"],
-        windows: Windows,
-        biased: bool,
+        patterns: Float[Tensor, "bias_heads patterns queries keys"],
+        grid: Layout,
+        way: Way,
     ) -> Float[Tensor, "batch heads rows cols value_dim"]:
-        inputs = (queries, keys, values, extra_keys, extra_values, bias)
-        output = values.new_empty(*queries.shape[:4], values.shape[-1])
-        for chunk in chunks(inputs, windows, biased, FORWARD_SHARE):
-            chunk.to_grid(output, chunk.without_empty(torch.bmm(chunk.weights(), chunk.values)))
-        ctx.windows, ctx.biased = windows, biased
-        ctx.save_for_backward(*inputs, output)
+        rows, cols = queries.shape[2:4]
+        padded = _padded(queries, grid)
+        output = values.new_empty(*padded.shape[:4], values.shape[-1])
+        saved = []
+        for chunk in chunks(grid, queries, keys, extra_keys.shape[2], FORWARD_SHARE):
+            weights, empty = _weights(chunk, padded, chunk.of_keys(keys, extra_keys), patterns, way.biased)
+            chunk.to_queries(output, _zeroed(torch.bmm(weights, chunk.of_keys(values, extra_values)), empty))
+            if way.keeps:
+                saved.append(weights)
+        output = output[:, :, :rows, :cols]
+        ctx.grid, ctx.way = grid, way
+        ctx.save_for_backward(queries, keys, values, extra_keys, extra_values, patterns, output, *saved)
         return output
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        *saved, output = ctx.saved_tensors
-        inputs, (direction,) = tuple(saved), gradients
-        row_sums = (direction * output).sum(dim=-1, keepdim=True)
-        d_queries = torch.empty_like(inputs[0])
-        d_keys, d_values, d_extra_keys, d_extra_values, d_bias = (torch.zeros_like(tensor) for tensor in inputs[1:])
-        for chunk in chunks(inputs, ctx.windows, ctx.biased, BACKWARD_SHARE):
-            d_output = chunk.without_empty(chunk.of_grid(direction))
-            weights = chunk.weights()
+        (direction,) = gradients
+        *inputs, output = ctx.saved_tensors[:7]
+        if torch.is_grad_enabled():
+            return *gradients_again(partial(_at_once, ctx.grid, ctx.way.biased), inputs, direction), None, None
+        queries, keys, values, extra_keys, extra_values, patterns = inputs
+        kept_weights = iter(ctx.saved_tensors[7:])
+        grid, biased = ctx.grid, ctx.way.biased
+        rows, cols = queries.shape[2:4]
+        scale = queries.shape[-1] ** -0.5
+        row_sums = _padded((direction * output).sum(dim=-1, keepdim=True), grid)
+        padded, direction = _padded(queries, grid), _padded(direction, grid)
+        d_queries = torch.empty_like(padded)
+        d_keys, d_values, d_extra_keys, d_extra_values, d_patterns = (torch.zeros_like(x) for x in inputs[1:])
+        share = FORWARD_SHARE if ctx.way.keeps else BACKWARD_SHARE  # what is kept is in chunks
+        for chunk in chunks(grid, queries, keys, extra_keys.shape[2], share):
+            tiles = chunk.of_keys(keys, extra_keys)
+            if ctx.way.keeps:
+                weights, empty = next(kept_weights), _empty(chunk.bias(patterns)) if biased else None
+            else:
+                weights, empty = _weights(chunk, padded, tiles, patterns, biased)
+            d_output = _zeroed(chunk.of_queries(direction), empty)
             chunk.add_to_keys(d_values, d_extra_values, torch.bmm(weights.mT, d_output))
-            d_scores = torch.baddbmm(chunk.of_grid(row_sums), d_output, chunk.values.mT, beta=-1).mul_(weights)
+            rows_of = chunk.of_queries(row_sums)
+            d_scores = torch.baddbmm(rows_of, d_output, chunk.of_keys(values, extra_values).mT, beta=-1).mul_(weights)
             del weights  # the largest tensor but one
-            chunk.to_grid(d_queries, torch.bmm(d_scores, chunk.keys))
-            chunk.add_to_keys(d_keys, d_extra_keys, torch.bmm(d_scores.mT, chunk.queries))
             if ctx.needs_input_grad[5]:
-                chunk.add_to_bias(d_bias, d_scores)
-        scale = inputs[0].shape[-1] ** -0.5
-        for gradient in (d_queries, d_keys, d_extra_keys):
-            gradient.mul_(scale)
-        return d_queries, d_keys, d_values, d_extra_keys, d_extra_values, d_bias, None, None
+                _add_to_bias(d_patterns, chunk, d_scores)
+            d_scores.mul_(scale)
+            chunk.to_queries(d_queries, torch.bmm(d_scores, tiles))
+            chunk.add_to_keys(d_keys, d_extra_keys, torch.bmm(d_scores.mT, chunk.of_queries(padded)))
+        return d_queries[:, :, :rows, :cols], d_keys, d_values, d_extra_keys, d_extra_values, d_patterns, None, None
