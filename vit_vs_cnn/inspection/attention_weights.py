@@ -1,8 +1,9 @@
 """What a network attends to: every layer's weights and their gradients, of our Vision Transformer and of timm's."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -12,12 +13,15 @@ from torch import Tensor, nn
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.layout import Classes, Images, TokenLayout, layout_of
 from vit_vs_cnn.inspection.locality.measures import Distance
+from vit_vs_cnn.inspection.rollout import one_head
 from vit_vs_cnn.models.recording import AttentionRecorder, as_evaluated, recorded_calls, through_torch_attention
 from vit_vs_cnn.models.resized import inner, seen_by
 from vit_vs_cnn.models.vit import VisionTransformer
 
 #: How far the logits of the explicit forward pass may be from those of the fused one, relative to the largest.
 LOGITS_TOLERANCE = 1e-5
+#: From the weights of a layer to what is kept of them, image by image.
+Keep: TypeAlias = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +61,12 @@ def joined(parts: Sequence[AttentionMaps]) -> AttentionMaps:
 
 
 def attention_maps(
-    network: nn.Module, images: Images, *, layout: TokenLayout | None = None, verify: bool = True
+    network: nn.Module,
+    images: Images,
+    *,
+    layout: TokenLayout | None = None,
+    verify: bool = True,
+    head_fusion: str | None = None,
 ) -> AttentionMaps:
     """The attention weights of every layer, computed explicitly: the logits are those of the fused kernels.
 
@@ -71,13 +80,20 @@ def attention_maps(
         images: normalised, as the network takes them.
         layout: of the tokens; asked of the network if None.
         verify: for recorded weights, send the images through the fused kernels too and compare the logits.
+        head_fusion: "mean", "max" or "min" to keep one head in place of all of a layer: theirs, fused as soon as they
+            are computed. That takes about as long as the forward pass alone, and a fraction of the memory.
 
     Raises:
         InputError: the network has no attention, or one whose weights cannot be had between all tokens of each block;
-            or the logits differ.
+            or the logits differ; or an unknown fusion.
     """
     with torch.no_grad():
-        return _merged(network, _maps(network, images, layout, verify))
+        if head_fusion is None or set(_abreast(network)) > {1}:  # attentions side by side are fused when merged
+            maps = _merged(network, _maps(network, images, layout, verify))
+            if head_fusion is None:
+                return maps
+            return replace(maps, weights=[one_head(layer, head_fusion) for layer in maps.weights])
+        return _maps(network, images, layout, verify, lambda weights: one_head(weights, head_fusion))
 
 
 def attention_gradients(
@@ -141,18 +157,17 @@ def has_attention(network: nn.Module) -> bool:
     return isinstance(getattr(network, "num_prefix_tokens", None), int) and hasattr(network, "patch_embed")
 
 
-def _maps(network: nn.Module, images: Tensor, layout: TokenLayout | None, verify: bool) -> AttentionMaps:
+def _maps(
+    network: nn.Module, images: Tensor, layout: TokenLayout | None, verify: bool, keep: Keep | None = None
+) -> AttentionMaps:
     whole = _uncompiled(network)
     network = inner(whole)
     with as_evaluated(whole):
         images = seen_by(whole, images)
         if isinstance(network, VisionTransformer):
-            pooling = {} if network.pooling is None else {"pooling": network.pooling}
-            with recorded_calls(pooling) as calls:
-                logits, weights = network(images, return_attention=True)
-            pooled = [pooling[call.name].weights(*call.inputs) for call in calls]
+            logits, weights, pooled = _asked(network, images, keep)
         else:
-            logits, weights, pooled = _recorded(network, images)
+            logits, weights, pooled = _recorded(network, images, keep)
             if verify:
                 _compare(network, images, logits)
     size = (images.shape[2], images.shape[3])
@@ -190,9 +205,29 @@ def _uncompiled(network: nn.Module) -> nn.Module:
     return getattr(network, "_orig_mod", network)
 
 
-def _recorded(network: nn.Module, images: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+def _asked(
+    network: VisionTransformer, images: Tensor, keep: Keep | None
+) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    """As ``_recorded``, of our own network."""
+    pooling = {} if network.pooling is None else {"pooling": network.pooling}
+    attentions: list[Any] = [block.attention for block in network.encoder.blocks]
+    with recorded_calls(pooling) as calls, contextlib.ExitStack() as stack:
+        if keep is not None and all(one.window is None and one.attend is None for one in attentions):
+            recorder = stack.enter_context(AttentionRecorder(keep))
+            logits, weights = network(images), recorder.weights[: len(attentions)]  # those of the pooling come last
+        else:
+            for attention in attentions if keep is not None else ():
+                hook = attention.register_forward_hook(lambda _, __, made: (made[0], keep(made[1])))
+                stack.callback(hook.remove)
+            logits, weights = network(images, return_attention=True)
+    return logits, weights, [pooling[call.name].weights(*call.inputs) for call in calls]
+
+
+def _recorded(
+    network: nn.Module, images: Tensor, keep: Keep | None
+) -> tuple[Tensor, list[Tensor], list[Tensor]]:
     """Logits, the weights of self-attention, and those whose queries are not the tokens."""
-    with through_torch_attention(network), AttentionRecorder() as recorder:
+    with through_torch_attention(network), AttentionRecorder(keep) as recorder:
         logits = network(images)
     kind = type(network).__name__
     square = [layer for layer in recorder.weights if layer.shape[2] == layer.shape[3]]

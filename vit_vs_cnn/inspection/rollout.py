@@ -117,16 +117,21 @@ def fuse_heads(
     Raises:
         InputError: an unknown fusion, or a ratio that is not in [0, 1).
     """
-    if head_fusion not in HEAD_FUSIONS:
-        raise InputError(f'head_fusion is "{head_fusion}"; allowed: {", ".join(HEAD_FUSIONS)}')
     if not 0.0 <= discard_ratio < 1.0:
         raise InputError(f"discard_ratio is {discard_ratio}; allowed: 0 up to, but not, 1")
-    if head_fusion == "mean":
-        fused = weights.mean(dim=1)
-    else:
-        fused = weights.amax(dim=1) if head_fusion == "max" else weights.amin(dim=1)
-    fused = rows_to_one(fused)
+    fused = rows_to_one(one_head(weights, head_fusion).squeeze(1))
     return rows_to_one(_discard(fused, discard_ratio, extra_tokens)) if discard_ratio else fused
+
+
+def one_head(weights: Weights, head_fusion: str = "mean") -> Float[Tensor, "batch 1 tokens tokens"]:
+    """f of ``fuse_heads`` alone. Fused once more in whatever way, the one head stays as it is."""
+    if head_fusion not in HEAD_FUSIONS:
+        raise InputError(f'head_fusion is "{head_fusion}"; allowed: {", ".join(HEAD_FUSIONS)}')
+    if weights.shape[1] == 1:
+        return weights
+    if head_fusion == "mean":
+        return weights.mean(dim=1, keepdim=True)
+    return weights.amax(dim=1, keepdim=True) if head_fusion == "max" else weights.amin(dim=1, keepdim=True)
 
 
 def rows_to_one(matrices: Matrices) -> Matrices:

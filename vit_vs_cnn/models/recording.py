@@ -9,8 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from vit_vs_cnn.attention.functional import scaled_dot_product_attention
+from vit_vs_cnn.attention.functional import Options, scaled_dot_product_attention
 from vit_vs_cnn.errors import InputError
+
+
+#: Weights that are at hand at once on a processor where a part of them is kept: about what its cache holds.
+AT_ONCE = 2**18
 
 
 class Call(NamedTuple):
@@ -52,10 +56,15 @@ class AttentionRecorder(TorchFunctionMode):
 
     No hook is registered and nothing is patched: what a network computes by other means is not seen, and whoever uses
     the recorder has to count.
+
+    Arguments:
+        keep: what is kept of weights ``(batch, heads, queries, keys)``, image by image; all of them if None. With it
+            the weights of a few images at a time are computed and never those of all: about as fast as fused kernels.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, keep: Callable[[Tensor], Tensor] | None = None) -> None:
         super().__init__()
+        self.keep = keep
         self.weights: list[Tensor] = []
 
     def __torch_function__(
@@ -66,7 +75,8 @@ class AttentionRecorder(TorchFunctionMode):
             return self._attend(*args, **kwargs)
         if func is F.multi_head_attention_forward:
             output, weights = func(*args, **{**kwargs, "need_weights": True, "average_attn_weights": False})
-            self.weights.append(weights if weights.ndim == 4 else weights.unsqueeze(0))
+            weights = weights if weights.ndim == 4 else weights.unsqueeze(0)
+            self.weights.append(weights if self.keep is None else self.keep(weights))
             return output, weights if kwargs.get("need_weights", True) else None
         return func(*args, **kwargs)
 
@@ -87,19 +97,51 @@ class AttentionRecorder(TorchFunctionMode):
             )
         if is_causal:
             attn_mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
-        allowed = attn_mask is not None and attn_mask.dtype == torch.bool
-        output, weights = scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            mask=attn_mask if allowed else None,
-            bias=None if allowed else attn_mask,
-            dropout=dropout_p,
-            scale=scale,
-            return_weights=True,
-        )
-        self.weights.append(weights)
-        return output
+        options = {"dropout": dropout_p, "scale": scale}
+        if self.keep is None:
+            output, weights = _explicit(query, key, value, attn_mask, **options)
+            self.weights.append(weights)
+            return output
+        batch, heads, tokens, _ = query.shape
+        size = batch if query.is_cuda else min(batch, max(1, AT_ONCE // (heads * tokens * key.shape[-2])))
+        output = query.new_empty(batch, tokens, heads, value.shape[-1])  # as the fused kernels lay it out
+        scores = query.new_empty(size, heads, tokens, key.shape[-2])  # of one part after the other
+        kept = []
+        for first in range(0, batch, size):
+            part = slice(first, first + size)
+            of_part = (query[part], key[part], value[part])
+            if attn_mask is None and not dropout_p:
+                attended, weights = _unmasked(*of_part, scale=scale, scores=scores)
+            else:
+                shared = attn_mask is None or attn_mask.ndim < 4 or len(attn_mask) == 1
+                attended, weights = _explicit(*of_part, attn_mask if shared else attn_mask[part], **options)
+            output[part] = attended.transpose(1, 2)
+            kept.append(self.keep(weights))
+        self.weights.append(torch.cat(kept))
+        return output.transpose(1, 2)
+
+
+def _explicit(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, *, dropout: float, scale: float | None
+) -> tuple[Tensor, Tensor]:
+    """What torch's function gives for its mask, boolean or added, and the weights."""
+    allowed = attn_mask is not None and attn_mask.dtype == torch.bool
+    mask, bias = (attn_mask, None) if allowed else (None, attn_mask)
+    options: Options = {"mask": mask, "bias": bias, "dropout": dropout, "scale": scale}
+    return scaled_dot_product_attention(query, key, value, return_weights=True, **options)
+
+
+def _unmasked(
+    query: Tensor, key: Tensor, value: Tensor, *, scale: float | None, scores: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The same without a mask, in one product for all heads of all images; the weights are written into ``scores``."""
+    shape = query.shape[:2]
+    queries, keys, values = (heads.flatten(0, 1) for heads in (query, key, value))
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    weights = scores[: len(query)].flatten(0, 1)
+    torch.baddbmm(queries.new_zeros(()), queries, keys.mT, beta=0.0, alpha=scale, out=weights)
+    torch.softmax(weights, dim=-1, out=weights)
+    return (weights @ values).unflatten(0, shape), weights.unflatten(0, shape)
 
 
 @contextmanager
