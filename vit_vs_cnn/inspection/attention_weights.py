@@ -1,7 +1,7 @@
 """What a network attends to: every layer's weights and their gradients, of our Vision Transformer and of timm's."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -14,7 +14,13 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.layout import Classes, Images, TokenLayout, layout_of
 from vit_vs_cnn.inspection.locality.measures import Distance
 from vit_vs_cnn.inspection.rollout import one_head
-from vit_vs_cnn.models.recording import AttentionRecorder, as_evaluated, recorded_calls, through_torch_attention
+from vit_vs_cnn.models.recording import (
+    AttentionRecorder,
+    as_evaluated,
+    attended_in_parts,
+    recorded_calls,
+    through_torch_attention,
+)
 from vit_vs_cnn.models.resized import inner, seen_by
 from vit_vs_cnn.models.vit import VisionTransformer
 
@@ -211,16 +217,46 @@ def _asked(
     """As ``_recorded``, of our own network."""
     pooling = {} if network.pooling is None else {"pooling": network.pooling}
     attentions: list[Any] = [block.attention for block in network.encoder.blocks]
-    with recorded_calls(pooling) as calls, contextlib.ExitStack() as stack:
-        if keep is not None and all(one.window is None and one.attend is None for one in attentions):
-            recorder = stack.enter_context(AttentionRecorder(keep))
-            logits, weights = network(images), recorder.weights[: len(attentions)]  # those of the pooling come last
-        else:
-            for attention in attentions if keep is not None else ():
-                hook = attention.register_forward_hook(lambda _, __, made: (made[0], keep(made[1])))
-                stack.callback(hook.remove)
+    if keep is not None and all(one.window is one.attend is one.relative is None for one in attentions):
+        with recorded_calls(pooling) as calls, _attending_in_parts(attentions, keep) as weights:
+            logits = network(images)
+    else:
+        with recorded_calls(pooling) as calls, _kept_alone(attentions, keep):
             logits, weights = network(images, return_attention=True)
     return logits, weights, [pooling[call.name].weights(*call.inputs) for call in calls]
+
+
+@contextlib.contextmanager
+def _attending_in_parts(attentions: Sequence[Any], keep: Keep) -> Iterator[list[Tensor]]:
+    """Within this context plain attentions go by ``attended_in_parts``; what is kept, in their order."""
+    found: list[Tensor] = []
+
+    def attend(queries: Tensor, keys: Tensor, values: Tensor, **_: object) -> Tensor:
+        output, kept = attended_in_parts(queries, keys, values, keep)
+        found.append(kept)
+        return output
+
+    try:
+        for attention in attentions:
+            attention.attend = attend
+        yield found
+    finally:
+        for attention in attentions:
+            attention.attend = None
+
+
+@contextlib.contextmanager
+def _kept_alone(attentions: Sequence[Any], keep: Keep | None) -> Iterator[None]:
+    """Within this context attentions give away what is kept of their weights, and nothing holds the others."""
+    handles = [
+        attention.register_forward_hook(lambda _, __, made: (made[0], keep(made[1])))
+        for attention in (attentions if keep is not None else ())
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def _recorded(

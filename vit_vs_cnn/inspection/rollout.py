@@ -137,9 +137,9 @@ def one_head(weights: Weights, head_fusion: str = "mean") -> Float[Tensor, "batc
 def rows_to_one(matrices: Matrices) -> Matrices:
     """Each row divided by its sum; a row of zeros becomes that of the identity."""
     sums = matrices.sum(dim=-1, keepdim=True)  # keepdim: without it the columns are divided
-    empty = sums == 0
-    if not empty.any():
+    if bool(sums.all()):
         return matrices / sums
+    empty = sums == 0
     identity = torch.eye(matrices.shape[-1]).to(matrices)
     return torch.where(empty, identity, matrices / sums.masked_fill(empty, 1.0))
 

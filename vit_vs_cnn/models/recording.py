@@ -59,7 +59,7 @@ class AttentionRecorder(TorchFunctionMode):
 
     Arguments:
         keep: what is kept of weights ``(batch, heads, queries, keys)``, image by image; all of them if None. With it
-            the weights of a few images at a time are computed and never those of all: about as fast as fused kernels.
+            there are no gradients, and where there is no mask ``attended_in_parts`` is about as fast as fused kernels.
     """
 
     def __init__(self, keep: Callable[[Tensor], Tensor] | None = None) -> None:
@@ -97,28 +97,40 @@ class AttentionRecorder(TorchFunctionMode):
             )
         if is_causal:
             attn_mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
-        options = {"dropout": dropout_p, "scale": scale}
-        if self.keep is None:
-            output, weights = _explicit(query, key, value, attn_mask, **options)
-            self.weights.append(weights)
+        if self.keep is None or dropout_p or attn_mask is not None:
+            output, weights = _explicit(query, key, value, attn_mask, dropout=dropout_p, scale=scale)
+            self.weights.append(weights if self.keep is None else self.keep(weights))
             return output
-        batch, heads, tokens, _ = query.shape
-        size = batch if query.is_cuda else min(batch, max(1, AT_ONCE // (heads * tokens * key.shape[-2])))
-        output = query.new_empty(batch, tokens, heads, value.shape[-1])  # as the fused kernels lay it out
-        scores = query.new_empty(size, heads, tokens, key.shape[-2])  # of one part after the other
-        kept = []
-        for first in range(0, batch, size):
-            part = slice(first, first + size)
-            of_part = (query[part], key[part], value[part])
-            if attn_mask is None and not dropout_p:
-                attended, weights = _unmasked(*of_part, scale=scale, scores=scores)
-            else:
-                shared = attn_mask is None or attn_mask.ndim < 4 or len(attn_mask) == 1
-                attended, weights = _explicit(*of_part, attn_mask if shared else attn_mask[part], **options)
-            output[part] = attended.transpose(1, 2)
-            kept.append(self.keep(weights))
-        self.weights.append(torch.cat(kept))
-        return output.transpose(1, 2)
+        output, kept = attended_in_parts(query, key, value, self.keep, scale=scale)
+        self.weights.append(kept)
+        return output
+
+
+def attended_in_parts(
+    query: Tensor, key: Tensor, value: Tensor, keep: Callable[[Tensor], Tensor], *, scale: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """What torch's function gives without mask and dropout, and what is kept of the weights of a few images at a time.
+
+    For evaluation alone: there are no gradients.
+    """
+    batch, heads, tokens, width = query.shape
+    size = batch if query.is_cuda else min(batch, max(1, AT_ONCE // (heads * tokens * key.shape[2])))
+    output = query.new_empty(batch, tokens, heads, value.shape[-1])  # as the fused kernels lay it out
+    scores = query.new_empty(size, heads, tokens, key.shape[2])  # of one part after the other
+    zero, scale = query.new_zeros(()), width**-0.5 if scale is None else scale
+    kept: Tensor | None = None
+    for first in range(0, batch, size):
+        part = slice(first, first + size)
+        queries, keys, values = (of_heads[part].flatten(0, 1) for of_heads in (query, key, value))
+        weights = scores[: batch - first].flatten(0, 1)
+        torch.baddbmm(zero, queries, keys.mT, beta=0.0, alpha=scale, out=weights)
+        torch.softmax(weights, dim=-1, out=weights)
+        output[part] = (weights @ values).unflatten(0, (-1, heads)).transpose(1, 2)
+        of_part = keep(weights.unflatten(0, (-1, heads)))
+        kept = of_part.new_empty(batch, *of_part.shape[1:]) if kept is None else kept
+        kept[part] = of_part
+    assert kept is not None
+    return output.transpose(1, 2), kept
 
 
 def _explicit(
@@ -129,19 +141,6 @@ def _explicit(
     mask, bias = (attn_mask, None) if allowed else (None, attn_mask)
     options: Options = {"mask": mask, "bias": bias, "dropout": dropout, "scale": scale}
     return scaled_dot_product_attention(query, key, value, return_weights=True, **options)
-
-
-def _unmasked(
-    query: Tensor, key: Tensor, value: Tensor, *, scale: float | None, scores: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The same without a mask, in one product for all heads of all images; the weights are written into ``scores``."""
-    shape = query.shape[:2]
-    queries, keys, values = (heads.flatten(0, 1) for heads in (query, key, value))
-    scale = query.shape[-1] ** -0.5 if scale is None else scale
-    weights = scores[: len(query)].flatten(0, 1)
-    torch.baddbmm(queries.new_zeros(()), queries, keys.mT, beta=0.0, alpha=scale, out=weights)
-    torch.softmax(weights, dim=-1, out=weights)
-    return (weights @ values).unflatten(0, shape), weights.unflatten(0, shape)
 
 
 @contextmanager
