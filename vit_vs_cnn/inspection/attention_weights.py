@@ -1,23 +1,22 @@
 """What a network attends to: every layer's weights and their gradients, of our Vision Transformer and of timm's."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from vit_vs_cnn.attention.one_head import attend_as_one_head, one_head
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.layout import Classes, Images, TokenLayout, layout_of
 from vit_vs_cnn.inspection.locality.measures import Distance
-from vit_vs_cnn.inspection.rollout import one_head
 from vit_vs_cnn.models.recording import (
     AttentionRecorder,
     as_evaluated,
-    attended_in_parts,
     recorded_calls,
     through_torch_attention,
 )
@@ -26,8 +25,6 @@ from vit_vs_cnn.models.vit import VisionTransformer
 
 #: How far the logits of the explicit forward pass may be from those of the fused one, relative to the largest.
 LOGITS_TOLERANCE = 1e-5
-#: From the weights of a layer to what is kept of them, image by image.
-Keep: TypeAlias = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +96,7 @@ def attention_maps(
             if head_fusion is None:
                 return maps
             return replace(maps, weights=[one_head(layer, head_fusion) for layer in maps.weights])
-        return _maps(network, images, layout, verify, lambda weights: one_head(weights, head_fusion))
+        return _maps(network, images, layout, verify, head_fusion)
 
 
 def attention_gradients(
@@ -164,16 +161,16 @@ def has_attention(network: nn.Module) -> bool:
 
 
 def _maps(
-    network: nn.Module, images: Tensor, layout: TokenLayout | None, verify: bool, keep: Keep | None = None
+    network: nn.Module, images: Tensor, layout: TokenLayout | None, verify: bool, head_fusion: str | None = None
 ) -> AttentionMaps:
     whole = _uncompiled(network)
     network = inner(whole)
     with as_evaluated(whole):
         images = seen_by(whole, images)
         if isinstance(network, VisionTransformer):
-            logits, weights, pooled = _asked(network, images, keep)
+            logits, weights, pooled = _asked(network, images, head_fusion)
         else:
-            logits, weights, pooled = _recorded(network, images, keep)
+            logits, weights, pooled = _recorded(network, images, head_fusion)
             if verify:
                 _compare(network, images, logits)
     size = (images.shape[2], images.shape[3])
@@ -212,28 +209,31 @@ def _uncompiled(network: nn.Module) -> nn.Module:
 
 
 def _asked(
-    network: VisionTransformer, images: Tensor, keep: Keep | None
+    network: VisionTransformer, images: Tensor, head_fusion: str | None
 ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
     """As ``_recorded``, of our own network."""
     pooling = {} if network.pooling is None else {"pooling": network.pooling}
     attentions: list[Any] = [block.attention for block in network.encoder.blocks]
-    if keep is not None and all(one.window is one.attend is one.relative is None for one in attentions):
-        with recorded_calls(pooling) as calls, _attending_in_parts(attentions, keep) as weights:
-            logits = network(images)
-    else:
-        with recorded_calls(pooling) as calls, _kept_alone(attentions, keep):
+    with recorded_calls(pooling) as calls:
+        if head_fusion is None:
             logits, weights = network(images, return_attention=True)
+        elif all(one.window is one.attend is one.relative is None for one in attentions):
+            with _as_one_head(attentions, head_fusion) as weights:
+                logits = network(images)
+        else:
+            with _fused(attentions, head_fusion):
+                logits, weights = network(images, return_attention=True)
     return logits, weights, [pooling[call.name].weights(*call.inputs) for call in calls]
 
 
 @contextlib.contextmanager
-def _attending_in_parts(attentions: Sequence[Any], keep: Keep) -> Iterator[list[Tensor]]:
-    """Within this context plain attentions go by ``attended_in_parts``; what is kept, in their order."""
+def _as_one_head(attentions: Sequence[Any], head_fusion: str) -> Iterator[list[Tensor]]:
+    """Within this context plain attentions go by ``attend_as_one_head``; its weights, in the order of the calls."""
     found: list[Tensor] = []
 
     def attend(queries: Tensor, keys: Tensor, values: Tensor, **_: object) -> Tensor:
-        output, kept = attended_in_parts(queries, keys, values, keep)
-        found.append(kept)
+        output, weights = attend_as_one_head(queries, keys, values, head_fusion)
+        found.append(weights)
         return output
 
     try:
@@ -246,12 +246,13 @@ def _attending_in_parts(attentions: Sequence[Any], keep: Keep) -> Iterator[list[
 
 
 @contextlib.contextmanager
-def _kept_alone(attentions: Sequence[Any], keep: Keep | None) -> Iterator[None]:
-    """Within this context attentions give away what is kept of their weights, and nothing holds the others."""
-    handles = [
-        attention.register_forward_hook(lambda _, __, made: (made[0], keep(made[1])))
-        for attention in (attentions if keep is not None else ())
-    ]
+def _fused(attentions: Sequence[Any], head_fusion: str) -> Iterator[None]:
+    """Within this context attentions give one head of their weights: nothing holds those of all heads of all layers."""
+
+    def fuse(_: nn.Module, __: Any, made: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        return made[0], one_head(made[1], head_fusion)
+
+    handles = [attention.register_forward_hook(fuse) for attention in attentions]
     try:
         yield
     finally:
@@ -259,11 +260,9 @@ def _kept_alone(attentions: Sequence[Any], keep: Keep | None) -> Iterator[None]:
             handle.remove()
 
 
-def _recorded(
-    network: nn.Module, images: Tensor, keep: Keep | None
-) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+def _recorded(network: nn.Module, images: Tensor, head_fusion: str | None) -> tuple[Tensor, list[Tensor], list[Tensor]]:
     """Logits, the weights of self-attention, and those whose queries are not the tokens."""
-    with through_torch_attention(network), AttentionRecorder(keep) as recorder:
+    with through_torch_attention(network), AttentionRecorder(head_fusion) as recorder:
         logits = network(images)
     kind = type(network).__name__
     square = [layer for layer in recorder.weights if layer.shape[2] == layer.shape[3]]

@@ -8,9 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from vit_vs_cnn.attention.one_head import one_head
 from vit_vs_cnn.errors import InputError
-
-HEAD_FUSIONS = ("mean", "max", "min")
 
 #: The weights of one layer.
 Weights: TypeAlias = Float[Tensor, "batch heads tokens tokens"]
@@ -121,17 +120,6 @@ def fuse_heads(
         raise InputError(f"discard_ratio is {discard_ratio}; allowed: 0 up to, but not, 1")
     fused = rows_to_one(one_head(weights, head_fusion).squeeze(1))
     return rows_to_one(_discard(fused, discard_ratio, extra_tokens)) if discard_ratio else fused
-
-
-def one_head(weights: Weights, head_fusion: str = "mean") -> Float[Tensor, "batch 1 tokens tokens"]:
-    """f of ``fuse_heads`` alone. Fused once more in whatever way, the one head stays as it is."""
-    if head_fusion not in HEAD_FUSIONS:
-        raise InputError(f'head_fusion is "{head_fusion}"; allowed: {", ".join(HEAD_FUSIONS)}')
-    if weights.shape[1] == 1:
-        return weights
-    if head_fusion == "mean":
-        return weights.mean(dim=1, keepdim=True)
-    return weights.amax(dim=1, keepdim=True) if head_fusion == "max" else weights.amin(dim=1, keepdim=True)
 
 
 def rows_to_one(matrices: Matrices) -> Matrices:

@@ -10,11 +10,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from vit_vs_cnn.attention.functional import Options, scaled_dot_product_attention
+from vit_vs_cnn.attention.one_head import attend_as_one_head, one_head
 from vit_vs_cnn.errors import InputError
-
-
-#: Weights that are at hand at once on a processor where a part of them is kept: about what its cache holds.
-AT_ONCE = 2**18
 
 
 class Call(NamedTuple):
@@ -58,13 +55,13 @@ class AttentionRecorder(TorchFunctionMode):
     the recorder has to count.
 
     Arguments:
-        keep: what is kept of weights ``(batch, heads, queries, keys)``, image by image; all of them if None. With it
-            there are no gradients, and where there is no mask ``attended_in_parts`` is about as fast as fused kernels.
+        head_fusion: keep ``one_head`` of the weights in place of all; without a mask that is about as fast as the fused
+            kernels, and has no gradients.
     """
 
-    def __init__(self, keep: Callable[[Tensor], Tensor] | None = None) -> None:
+    def __init__(self, head_fusion: str | None = None) -> None:
         super().__init__()
-        self.keep = keep
+        self.head_fusion = head_fusion
         self.weights: list[Tensor] = []
 
     def __torch_function__(
@@ -75,8 +72,7 @@ class AttentionRecorder(TorchFunctionMode):
             return self._attend(*args, **kwargs)
         if func is F.multi_head_attention_forward:
             output, weights = func(*args, **{**kwargs, "need_weights": True, "average_attn_weights": False})
-            weights = weights if weights.ndim == 4 else weights.unsqueeze(0)
-            self.weights.append(weights if self.keep is None else self.keep(weights))
+            self._keep(weights if weights.ndim == 4 else weights.unsqueeze(0))
             return output, weights if kwargs.get("need_weights", True) else None
         return func(*args, **kwargs)
 
@@ -97,40 +93,15 @@ class AttentionRecorder(TorchFunctionMode):
             )
         if is_causal:
             attn_mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
-        if self.keep is None or dropout_p or attn_mask is not None:
+        if self.head_fusion is not None and attn_mask is None and not dropout_p:
+            output, weights = attend_as_one_head(query, key, value, self.head_fusion, scale=scale)
+        else:
             output, weights = _explicit(query, key, value, attn_mask, dropout=dropout_p, scale=scale)
-            self.weights.append(weights if self.keep is None else self.keep(weights))
-            return output
-        output, kept = attended_in_parts(query, key, value, self.keep, scale=scale)
-        self.weights.append(kept)
+        self._keep(weights)
         return output
 
-
-def attended_in_parts(
-    query: Tensor, key: Tensor, value: Tensor, keep: Callable[[Tensor], Tensor], *, scale: float | None = None
-) -> tuple[Tensor, Tensor]:
-    """What torch's function gives without mask and dropout, and what is kept of the weights of a few images at a time.
-
-    For evaluation alone: there are no gradients.
-    """
-    batch, heads, tokens, width = query.shape
-    size = batch if query.is_cuda else min(batch, max(1, AT_ONCE // (heads * tokens * key.shape[2])))
-    output = query.new_empty(batch, tokens, heads, value.shape[-1])  # as the fused kernels lay it out
-    scores = query.new_empty(size, heads, tokens, key.shape[2])  # of one part after the other
-    zero, scale = query.new_zeros(()), width**-0.5 if scale is None else scale
-    kept: Tensor | None = None
-    for first in range(0, batch, size):
-        part = slice(first, first + size)
-        queries, keys, values = (of_heads[part].flatten(0, 1) for of_heads in (query, key, value))
-        weights = scores[: batch - first].flatten(0, 1)
-        torch.baddbmm(zero, queries, keys.mT, beta=0.0, alpha=scale, out=weights)
-        torch.softmax(weights, dim=-1, out=weights)
-        output[part] = (weights @ values).unflatten(0, (-1, heads)).transpose(1, 2)
-        of_part = keep(weights.unflatten(0, (-1, heads)))
-        kept = of_part.new_empty(batch, *of_part.shape[1:]) if kept is None else kept
-        kept[part] = of_part
-    assert kept is not None
-    return output.transpose(1, 2), kept
+    def _keep(self, weights: Tensor) -> None:
+        self.weights.append(weights if self.head_fusion is None else one_head(weights, self.head_fusion))
 
 
 def _explicit(
