@@ -78,7 +78,7 @@ def rollout_map(
         InputError: as ``attention_rollout``; or there is no such token.
     """
     vector = query_vector(query, weights, extra_tokens)
-    fused = (fuse_heads(layer, head_fusion, discard_ratio, extra_tokens=extra_tokens) for layer in reversed(weights))
+    fused = (_joined(layer, head_fusion, discard_ratio, extra_tokens) for layer in reversed(weights))
     return carry_down(vector, residual_of_layers(weights, residual), fused)[:, extra_tokens:]
 
 
@@ -116,10 +116,7 @@ def fuse_heads(
     Raises:
         InputError: an unknown fusion, or a ratio that is not in [0, 1).
     """
-    if not 0.0 <= discard_ratio < 1.0:
-        raise InputError(f"discard_ratio is {discard_ratio}; allowed: 0 up to, but not, 1")
-    fused = rows_to_one(one_head(weights, head_fusion).squeeze(1))
-    return rows_to_one(_discard(fused, discard_ratio, extra_tokens)) if discard_ratio else fused
+    return rows_to_one(_joined(weights, head_fusion, discard_ratio, extra_tokens))
 
 
 def rows_to_one(matrices: Matrices) -> Matrices:
@@ -145,10 +142,14 @@ def layers_product(shares: Sequence[Share], fused: Iterable[Matrices]) -> Matric
 def carry_down(
     vector: Float[Tensor, "batch tokens"], shares: Sequence[Share], fused: Iterable[Matrices]
 ) -> Float[Tensor, "batch tokens"]:
-    """``v^T M_L ... M_1`` without any M, from the last layer's fused heads on."""
+    """``v^T M_L ... M_1`` without any M, from the last layer's fused heads on, their rows not yet normalised."""
     for share, matrices in zip(reversed(shares), fused, strict=True):
         column = vector.unsqueeze(-1)
-        vector = (share * column).squeeze(-1) + row_product(((1 - share) * column).squeeze(-1), matrices)
+        given = ((1 - share) * column).squeeze(-1)
+        sums = matrices.sum(dim=-1)
+        empty = sums == 0  # such a token keeps what it has, as in ``rows_to_one``
+        moved = row_product((given / sums).masked_fill(empty, 0.0), matrices)
+        vector = (share * column).squeeze(-1) + moved + given * empty
     return vector
 
 
@@ -206,6 +207,14 @@ def residual_of_layers(weights: Sequence[Weights], residual: Residual) -> Sequen
     if any(bool(((share < 0) | (share > 1)).any()) for share in residual):
         raise InputError("residual has a share outside its range; allowed: 0 to 1")
     return [share.to(layer).unsqueeze(-1) for share, layer in zip(residual, weights, strict=True)]
+
+
+def _joined(weights: Weights, head_fusion: str, discard_ratio: float, extra_tokens: int) -> Matrices:
+    """``fuse_heads`` before its rows are normalised."""
+    if not 0.0 <= discard_ratio < 1.0:
+        raise InputError(f"discard_ratio is {discard_ratio}; allowed: 0 up to, but not, 1")
+    fused = one_head(weights, head_fusion).squeeze(1)
+    return _discard(fused, discard_ratio, extra_tokens) if discard_ratio else fused
 
 
 def _discard(fused: Matrices, ratio: float, extra_tokens: int) -> Matrices:

@@ -117,13 +117,14 @@ def _explicit(
 @contextmanager
 def as_evaluated(network: nn.Module) -> Iterator[None]:
     """The network without dropout and other randomness; each module's mode is restored afterwards."""
-    modes = {module: module.training for module in network.modules()}
-    network.eval()
+    training = [module for module in network.modules() if module.training]
+    if training:
+        network.eval()
     try:
         yield
     finally:
-        for module, mode in modes.items():
-            module.training = mode
+        for module in training:
+            module.training = True
 
 
 @contextmanager
