@@ -32,7 +32,7 @@ def one_head(weights: Weights, head_fusion: str = "mean") -> OneHead:
 
 def attend_as_one_head(
     queries: Queries, keys: Keys, values: Values, head_fusion: str = "mean", *, scale: float | None = None
-) -> tuple[Values, OneHead]:
+) -> tuple[Float[Tensor, "batch heads queries value_head_dim"], OneHead]:
     """What ``scaled_dot_product_attention`` gives without mask and bias, and ``one_head`` of its weights.
 
     About as fast as the fused kernels: the weights of one head of a few images are at hand at a time, and serve both.
