@@ -52,12 +52,12 @@ def attend_as_one_head(
     output = queries.new_empty(batch, tokens, heads, values.shape[-1])  # as the fused kernels lay it out
     fused = queries.new_empty(batch, tokens, keys.shape[2])
     of_others, zero = queries.new_empty(size, *fused.shape[1:]), queries.new_zeros(())
-    scale = width**-0.5 if scale is None else scale
+    factor = width**-0.5 if scale is None else scale
     for first in range(0, batch, size):
         part = slice(first, first + size)
         for head in range(heads):
             weights = of_others[: batch - first] if head else fused[part]
-            torch.baddbmm(zero, queries[part, head], keys[part, head].mT, beta=0.0, alpha=scale, out=weights)
+            torch.baddbmm(zero, queries[part, head], keys[part, head].mT, beta=0.0, alpha=factor, out=weights)
             torch.softmax(weights, dim=-1, out=weights)
             torch.bmm(weights, values[part, head], out=output[part, :, head])
             if head:

@@ -55,8 +55,8 @@ class AttentionRecorder(TorchFunctionMode):
     the recorder has to count.
 
     Arguments:
-        head_fusion: keep ``one_head`` of the weights in place of all; without a mask that is about as fast as the fused
-            kernels, and has no gradients.
+        head_fusion: keep ``one_head`` of the weights among the same tokens in place of all; without a mask that is
+            about as fast as the fused kernels, and has no gradients.
     """
 
     def __init__(self, head_fusion: str | None = None) -> None:
@@ -93,7 +93,8 @@ class AttentionRecorder(TorchFunctionMode):
             )
         if is_causal:
             attn_mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
-        if self.head_fusion is not None and attn_mask is None and not dropout_p:
+        among_themselves = query.shape[-2] == key.shape[-2]
+        if self.head_fusion is not None and among_themselves and attn_mask is None and not dropout_p:
             output, weights = attend_as_one_head(query, key, value, self.head_fusion, scale=scale)
         else:
             output, weights = _explicit(query, key, value, attn_mask, dropout=dropout_p, scale=scale)
@@ -101,7 +102,9 @@ class AttentionRecorder(TorchFunctionMode):
         return output
 
     def _keep(self, weights: Tensor) -> None:
-        self.weights.append(weights if self.head_fusion is None else one_head(weights, self.head_fusion))
+        if self.head_fusion is not None and weights.shape[2] == weights.shape[3]:
+            weights = one_head(weights, self.head_fusion)
+        self.weights.append(weights)
 
 
 def _explicit(
