@@ -1,9 +1,12 @@
-"""Rollout maps of many images: streamed in batches, beside one image at a time by hooks and matrix products.
+"""Rollout maps of many images: streamed in batches, beside the forward pass alone and one image at a time by hooks.
 
     python -m benchmarks.rollout --images 1000 --threads 2
 
-The same network with the same weights, the same images, maps that agree to 1e-4 (checked), both ways in turns in one
-process, so that a busy machine slows both.
+The same network with the same weights, the same images, maps that agree to 1e-4 (checked), all ways in turns in one
+process, so that a busy machine slows all.
+
+* "forward pass": the network that "streamed" asks, on the same batch, by fused kernels and without any weights. What
+  counts is the ratio of "streamed" to it: the median over batches, of wall and of CPU time.
 
 * "per image": the common way. timm's network with its fused kernels off, a forward hook on the dropout of every layer's
   attention collects the weights of one image; heads are averaged, the identity is added, rows are normalised, and the
@@ -12,17 +15,19 @@ process, so that a busy machine slows both.
   For the small networks the same weights in our Vision Transformer, for ViT-Ti timm's own network.
 
 Timed are images to maps, and weights to maps alone (the weights at hand, so without any forward pass). Wall time and
-the process's own CPU time are given. On a processor both ways do the same work in the network, so images to maps cannot
-gain more than what a forward pass of one image wastes; ``--device cuda`` is where batches pay.
+the process's own CPU time are given. Images to maps cannot gain more over one image at a time than what a forward pass
+of one image wastes.
 
 Peak memory is what torch's allocator hands out at once while so many images are streamed, the network aside (on a
 processor as its profiler records every allocation); given for ``--images`` and for a quarter of them.
 """
 
 import argparse
+import copy
 import platform
 import time
 from collections.abc import Callable, Iterator
+from statistics import median
 from typing import Any, NamedTuple
 
 import timm
@@ -36,7 +41,7 @@ from vit_vs_cnn.devices import wait_for
 from vit_vs_cnn.inspection import attention_maps, rollout_map, stream_maps
 from vit_vs_cnn.models import VisionTransformer
 
-PER_IMAGE, STREAMED = "per image", "streamed"
+PER_IMAGE, STREAMED, FORWARD = "per image", "streamed", "forward pass"
 AGREE = 1e-4
 SMALL = {"img_size": 32, "patch_size": 4, "num_classes": 10, "global_pool": "avg", "class_token": False}
 
@@ -55,7 +60,7 @@ def build(name: str, device: str) -> Network:
     torch.manual_seed(0)
     if name == "vit_ti16_224":
         theirs: Any = timm.create_model("vit_tiny_patch16_224", pretrained=False).eval().to(device)
-        return Network(theirs, theirs, 224, 16, device)
+        return Network(theirs, copy.deepcopy(theirs), 224, 16, device)
     width, depth, heads = {"vit_nano": (64, 4, 4), "vit_medium": (192, 9, 12)}[name]
     theirs = TimmVisionTransformer(**SMALL, embed_dim=width, depth=depth, num_heads=heads, mlp_ratio=2.0)
     theirs.eval().to(device)
@@ -105,21 +110,30 @@ class Clock:
 
     def __init__(self, device: str) -> None:
         self.device = device
-        self.wall = {PER_IMAGE: 0.0, STREAMED: 0.0}
-        self.cpu = {PER_IMAGE: 0.0, STREAMED: 0.0}
+        self.walls: dict[str, list[float]] = {PER_IMAGE: [], STREAMED: [], FORWARD: []}
+        self.cpus: dict[str, list[float]] = {way: [] for way in self.walls}
 
     def run(self, way: str, work: Callable[[], Tensor]) -> Tensor:
         wall, cpu = time.perf_counter(), time.process_time()
         result = work()
         wait_for(self.device)
-        self.wall[way] += time.perf_counter() - wall
-        self.cpu[way] += time.process_time() - cpu
+        self.walls[way].append(time.perf_counter() - wall)
+        self.cpus[way].append(time.process_time() - cpu)
         return result
 
     def print(self, what: str, count: int) -> None:
-        columns = [f"{1000 * self.wall[way] / count:.3f} ms ({self.wall[way]:.1f} s)" for way in (PER_IMAGE, STREAMED)]
-        ratios = [seconds[PER_IMAGE] / seconds[STREAMED] for seconds in (self.wall, self.cpu)]
+        wall = {way: sum(self.walls[way]) for way in (PER_IMAGE, STREAMED)}
+        columns = [f"{1000 * seconds / count:.3f} ms ({seconds:.1f} s)" for seconds in wall.values()]
+        ratios = [sum(seconds[PER_IMAGE]) / sum(seconds[STREAMED]) for seconds in (self.walls, self.cpus)]
         print(f"{what:18s}{columns[0]:>24s}{columns[1]:>24s}{ratios[0]:>10.1f}{ratios[1]:>10.1f}")
+
+    def print_beside_forward(self, count: int) -> None:
+        ratios = [
+            median(one / other for one, other in zip(seconds[STREAMED], seconds[FORWARD], strict=True))
+            for seconds in (self.walls, self.cpus)
+        ]
+        each = 1000 * sum(self.walls[FORWARD]) / count
+        print(f"streamed / forward pass of {each:.3f} ms: {ratios[0]:.2f} wall, {ratios[1]:.2f} CPU")
 
 
 def compare(network: Network, name: str, count: int) -> None:
@@ -129,6 +143,8 @@ def compare(network: Network, name: str, count: int) -> None:
     timed = 0
     for number, images in enumerate(batches(network, count + network.batch_size)):
         clocks = (Clock(network.device), Clock(network.device)) if number == 0 else (whole, part)
+        with torch.no_grad():
+            clocks[0].run(FORWARD, lambda images=images: network.ours(images))
         ours = clocks[0].run(STREAMED, lambda: next(stream).flatten(1))
         theirs = clocks[0].run(PER_IMAGE, lambda images=images: common(images))
         assert float((ours - theirs).abs().max()) < AGREE * float(theirs.abs().max()), "the two ways disagree"
@@ -143,6 +159,7 @@ def compare(network: Network, name: str, count: int) -> None:
     print(f"{'':18s}{PER_IMAGE:>24s}{STREAMED:>24s}{'wall':>10s}{'CPU':>10s}")
     whole.print("images to maps", timed)
     part.print("weights to maps", timed)
+    whole.print_beside_forward(timed)
 
 
 def peak_megabytes(network: Network, count: int) -> float:

@@ -8,8 +8,17 @@ from timm.models.vision_transformer import VisionTransformer as TimmVisionTransf
 from torch import nn
 
 from tests.inspection.models import BATCH, LAYOUTS, images, vit
+from vit_vs_cnn.attention import one_head as one_head_module
+from vit_vs_cnn.attention.one_head import one_head
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection import TokenLayout, attention_gradients, attention_maps, attention_rollout, rollout_map
+from vit_vs_cnn.inspection import (
+    TokenLayout,
+    attention_gradients,
+    attention_maps,
+    attention_rollout,
+    rollout_map,
+    saliency_maps,
+)
 from vit_vs_cnn.inspection.attention_weights import has_attention
 from vit_vs_cnn.inspection.residual_shares import residual_shares
 from vit_vs_cnn.models import VisionTransformer
@@ -44,6 +53,38 @@ def test_our_logits_with_weights_are_those_of_the_fused_path(layout):
     torch.testing.assert_close(maps.logits, model(given), rtol=1e-6, atol=1e-6)
     assert maps.grid_size == (3, 5)
     assert len(maps.weights) == 3
+
+
+@pytest.mark.parametrize("head_fusion", ["mean", "max", "min"])
+@pytest.mark.parametrize("layout", [*LAYOUTS.values(), "timm", "timm, attention"], ids=[*LAYOUTS, "timm", "timm pool"])
+def test_one_head_is_that_of_all_and_the_network_is_left_as_it_was(layout, head_fusion, monkeypatch):
+    monkeypatch.setattr(one_head_module, "AT_ONCE", 2 * 16 * 16)  # two images at a time, and one that is left
+    timms = {"timm": {}, "timm, attention": POOLS["attention"][0]}
+    model = timm_vit(**timms[layout]) if isinstance(layout, str) else vit(**layout)
+    modules = [vars(module).copy() for module in model.modules()]
+    fused = attention_maps(model, images(), head_fusion=head_fusion)
+    assert [vars(module) for module in model.modules()] == modules
+    maps = attention_maps(model, images())
+    torch.testing.assert_close(fused.logits, maps.logits, rtol=0.0, atol=1e-12)
+    torch.testing.assert_close(fused.query, maps.query)
+    torch.testing.assert_close(fused.weights, [one_head(layer, head_fusion) for layer in maps.weights])
+
+
+def test_rollout_asks_for_one_head_of_a_few_images_at_a_time(monkeypatch):
+    """The weights of all heads of a layer are never made, whatever the batch."""
+    asked = []
+    monkeypatch.setattr(one_head_module, "AT_ONCE", 15 * 15)
+    monkeypatch.setattr(torch, "softmax", _noting(torch.softmax, asked))
+    saliency_maps(vit(), images(), "rollout")
+    assert asked == [(1, 15, 15)] * (3 * BATCH * 2)
+
+
+def _noting(function, shapes):
+    def call(given, *args, **kwargs):
+        shapes.append(tuple(given.shape))
+        return function(given, *args, **kwargs)
+
+    return call
 
 
 @pytest.mark.parametrize("options, reads, extra", POOLS.values(), ids=POOLS)

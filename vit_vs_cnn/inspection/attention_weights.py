@@ -1,6 +1,7 @@
 """What a network attends to: every layer's weights and their gradients, of our Vision Transformer and of timm's."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,10 +10,16 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from vit_vs_cnn.attention.one_head import attend_as_one_head, one_head
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.layout import Classes, Images, TokenLayout, layout_of
 from vit_vs_cnn.inspection.locality.measures import Distance
-from vit_vs_cnn.models.recording import AttentionRecorder, as_evaluated, recorded_calls, through_torch_attention
+from vit_vs_cnn.models.recording import (
+    AttentionRecorder,
+    as_evaluated,
+    recorded_calls,
+    through_torch_attention,
+)
 from vit_vs_cnn.models.resized import inner, seen_by
 from vit_vs_cnn.models.vit import VisionTransformer
 
@@ -57,7 +64,12 @@ def joined(parts: Sequence[AttentionMaps]) -> AttentionMaps:
 
 
 def attention_maps(
-    network: nn.Module, images: Images, *, layout: TokenLayout | None = None, verify: bool = True
+    network: nn.Module,
+    images: Images,
+    *,
+    layout: TokenLayout | None = None,
+    verify: bool = True,
+    head_fusion: str | None = None,
 ) -> AttentionMaps:
     """The attention weights of every layer, computed explicitly: the logits are those of the fused kernels.
 
@@ -71,13 +83,20 @@ def attention_maps(
         images: normalised, as the network takes them.
         layout: of the tokens; asked of the network if None.
         verify: for recorded weights, send the images through the fused kernels too and compare the logits.
+        head_fusion: "mean", "max" or "min" to keep one head in place of all of a layer: theirs, fused as soon as they
+            are computed. That takes about as long as the forward pass alone, and a fraction of the memory.
 
     Raises:
         InputError: the network has no attention, or one whose weights cannot be had between all tokens of each block;
-            or the logits differ.
+            or the logits differ; or an unknown fusion.
     """
     with torch.no_grad():
-        return _merged(network, _maps(network, images, layout, verify))
+        if head_fusion is None or set(_abreast(network)) > {1}:  # attentions side by side are fused when merged
+            maps = _merged(network, _maps(network, images, layout, verify))
+            if head_fusion is None:
+                return maps
+            return replace(maps, weights=[one_head(layer, head_fusion) for layer in maps.weights])
+        return _maps(network, images, layout, verify, head_fusion)
 
 
 def attention_gradients(
@@ -141,18 +160,17 @@ def has_attention(network: nn.Module) -> bool:
     return isinstance(getattr(network, "num_prefix_tokens", None), int) and hasattr(network, "patch_embed")
 
 
-def _maps(network: nn.Module, images: Tensor, layout: TokenLayout | None, verify: bool) -> AttentionMaps:
+def _maps(
+    network: nn.Module, images: Tensor, layout: TokenLayout | None, verify: bool, head_fusion: str | None = None
+) -> AttentionMaps:
     whole = _uncompiled(network)
     network = inner(whole)
     with as_evaluated(whole):
         images = seen_by(whole, images)
         if isinstance(network, VisionTransformer):
-            pooling = {} if network.pooling is None else {"pooling": network.pooling}
-            with recorded_calls(pooling) as calls:
-                logits, weights = network(images, return_attention=True)
-            pooled = [pooling[call.name].weights(*call.inputs) for call in calls]
+            logits, weights, pooled = _asked(network, images, head_fusion)
         else:
-            logits, weights, pooled = _recorded(network, images)
+            logits, weights, pooled = _recorded(network, images, head_fusion)
             if verify:
                 _compare(network, images, logits)
     size = (images.shape[2], images.shape[3])
@@ -190,9 +208,61 @@ def _uncompiled(network: nn.Module) -> nn.Module:
     return getattr(network, "_orig_mod", network)
 
 
-def _recorded(network: nn.Module, images: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+def _asked(
+    network: VisionTransformer, images: Tensor, head_fusion: str | None
+) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    """As ``_recorded``, of our own network."""
+    pooling = {} if network.pooling is None else {"pooling": network.pooling}
+    attentions: list[Any] = [block.attention for block in network.encoder.blocks]
+    with recorded_calls(pooling) as calls:
+        if head_fusion is None:
+            logits, weights = network(images, return_attention=True)
+        elif all(one.window is one.attend is one.relative is None for one in attentions):
+            with _as_one_head(attentions, head_fusion) as weights:
+                logits = network(images)
+        else:
+            with _fused(attentions, head_fusion):
+                logits, weights = network(images, return_attention=True)
+    return logits, weights, [pooling[call.name].weights(*call.inputs) for call in calls]
+
+
+@contextlib.contextmanager
+def _as_one_head(attentions: Sequence[Any], head_fusion: str) -> Iterator[list[Tensor]]:
+    """Within this context plain attentions go by ``attend_as_one_head``; its weights, in the order of the calls."""
+    found: list[Tensor] = []
+
+    def attend(queries: Tensor, keys: Tensor, values: Tensor, **_: object) -> Tensor:
+        output, weights = attend_as_one_head(queries, keys, values, head_fusion)
+        found.append(weights)
+        return output
+
+    try:
+        for attention in attentions:
+            attention.attend = attend
+        yield found
+    finally:
+        for attention in attentions:
+            attention.attend = None
+
+
+@contextlib.contextmanager
+def _fused(attentions: Sequence[Any], head_fusion: str) -> Iterator[None]:
+    """Within this context attentions give one head of their weights: nothing holds those of all heads of all layers."""
+
+    def fuse(_: nn.Module, __: Any, made: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        return made[0], one_head(made[1], head_fusion)
+
+    handles = [attention.register_forward_hook(fuse) for attention in attentions]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _recorded(network: nn.Module, images: Tensor, head_fusion: str | None) -> tuple[Tensor, list[Tensor], list[Tensor]]:
     """Logits, the weights of self-attention, and those whose queries are not the tokens."""
-    with through_torch_attention(network), AttentionRecorder() as recorder:
+    with through_torch_attention(network), AttentionRecorder(head_fusion) as recorder:
         logits = network(images)
     kind = type(network).__name__
     square = [layer for layer in recorder.weights if layer.shape[2] == layer.shape[3]]

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.attention_weights import has_attention
-from vit_vs_cnn.inspection.layout import Classes, Images, TokenLayout, layout_of
+from vit_vs_cnn.inspection.layout import Images, TokenLayout, layout_of
 from vit_vs_cnn.inspection.mask_agreement import agreement_with_masks
-from vit_vs_cnn.inspection.perturbation import FILLS, area_under, check_fills, deletion_curves
+from vit_vs_cnn.inspection.perturbation import FILLS, PerturbedImages, area_under, check_fills
 from vit_vs_cnn.inspection.randomisation import is_constant
 from vit_vs_cnn.inspection.saliency import Maps, Method, method_named, noise_of, saliency_maps
 from vit_vs_cnn.inspection.sanity import sanity_checks
@@ -148,24 +148,26 @@ def _score_batch(
         classes = job.network(images).argmax(dim=1)
     ties = noise_of(images, "ties")[:, 0]
     noises = (noise_of(images, "random map", number)[:, 0] for number in range(1, RANDOM_MAPS + 1))
-    by_chance = [dict(_curves(job, images, noise, classes)) for noise in noises]
+    steps = min(job.steps, job.grid_size[0] * job.grid_size[1])
+    perturbed = PerturbedImages(job.network, images, classes, grid_size=job.grid_size, steps=steps)
+    by_chance = [dict(_areas(perturbed, noise, job.fills)) for noise in noises]
     found = {f"chance/{name}": torch.stack([one[name] for one in by_chance]).mean(dim=0) for name in by_chance[0]}
     for method in job.methods:
         maps = saliency_maps(job.network, images, method, classes=classes, layout=job.layout, verify=False)
-        numbers = {"constant": is_constant(maps), **dict(_curves(job, images, maps, classes))}
+        numbers = {"constant": is_constant(maps), **dict(_areas(perturbed, maps, job.fills))}
         if masks is not None:
             numbers |= agreement_with_masks(maps, masks, ties)
         found |= {f"{method.name}/{name}": values for name, values in numbers.items()}
     return {name: values.double().cpu().numpy() for name, values in found.items()}
 
 
-def _curves(job: _Job, images: Tensor, maps: Maps, classes: Classes) -> Iterator[tuple[str, Float[Tensor, "batch"]]]:
-    tokens = job.grid_size[0] * job.grid_size[1]
-    how = {"grid_size": job.grid_size, "steps": min(job.steps, tokens)}
-    for fill in job.fills:
+def _areas(
+    perturbed: PerturbedImages, maps: Maps, fills: Sequence[str]
+) -> Iterator[tuple[str, Float[Tensor, "batch"]]]:
+    for fill in fills:
         for name, insert in {"deletion": False, "insertion": True}.items():
-            curves = deletion_curves(job.network, images, maps, classes, fill=fill, insert=insert, **how)
-            yield f"{name}_{fill}", area_under(curves, tokens)
+            curves = perturbed.curves(maps, fill=fill, insert=insert)
+            yield f"{name}_{fill}", area_under(curves, perturbed.tokens)
 
 
 def _summary(

@@ -60,7 +60,7 @@ def gradient_rollout_map(
     """``q^T R`` of ``gradient_rollout`` over the patches, without R; see ``rollout_map``."""
     _check_pairs(weights, gradients)
     vector = query_vector(query, weights, extra_tokens)
-    contributions = map(rows_to_one, map(positive_contribution, reversed(weights), reversed(gradients)))
+    contributions = map(positive_contribution, reversed(weights), reversed(gradients))
     return carry_down(vector, residual_of_layers(weights, residual), contributions)[:, extra_tokens:]
 
 

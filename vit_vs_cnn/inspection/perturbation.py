@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torchvision.transforms.v2.functional import gaussian_blur
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.imputation import imputed
+from vit_vs_cnn.inspection.imputation import imputation_noise, imputed
 from vit_vs_cnn.inspection.layout import Classes, Images
 from vit_vs_cnn.inspection.saliency import Maps, descending_ranks, noise_of, resize_maps
 
@@ -69,22 +69,65 @@ def deletion_curves(
     Raises:
         InputError: an unknown fill, or no step, or more than there are tokens.
     """
-    tokens = grid_size[0] * grid_size[1]
-    if not 1 <= steps <= tokens:
-        raise InputError(f"steps is {steps}; allowed: 1 to {tokens}, as the grid is {grid_size}")
-    check_fills((fill,))
-    background = None if fill == "road" else filled(images, fill)
-    importance = resize_maps(maps, grid_size).flatten(1)
-    ties = noise_of(images, "ties").flatten(1)[:, :tokens]
-    ranks = descending_ranks(importance, ties)[:, _token_of_pixels(grid_size, images)]
-    points = []
-    with torch.no_grad():
-        for count in token_counts(tokens, steps):
-            missing: Bool[Tensor, "batch rows cols"] = ranks >= count if insert else ranks < count
-            kept = _without(images, missing, background)
-            probabilities = network(kept).softmax(dim=1)
-            points.append(probabilities.gather(1, classes[:, None]).squeeze(1))
-    return torch.stack(points, dim=1)
+    given = PerturbedImages(network, images, classes, grid_size=grid_size, steps=steps)
+    return given.curves(maps, fill=fill, insert=insert)
+
+
+class PerturbedImages:
+    """``deletion_curves`` of several maps and fills of the same images: what no map changes is computed once.
+
+    Arguments and Raises: see ``deletion_curves``.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        images: Images,
+        classes: Classes,
+        *,
+        grid_size: tuple[int, int] = (8, 8),
+        steps: int = 16,
+    ) -> None:
+        self.tokens = grid_size[0] * grid_size[1]
+        if not 1 <= steps <= self.tokens:
+            raise InputError(f"steps is {steps}; allowed: 1 to {self.tokens}, as the grid is {grid_size}")
+        self.network, self.images, self.classes, self.grid_size = network, images, classes, grid_size
+        self.counts = token_counts(self.tokens, steps)
+        self._ties = noise_of(images, "ties").flatten(1)[:, : self.tokens]
+        self._places = _token_of_pixels(grid_size, images)
+        self._backgrounds: dict[str, Images] = {}
+        self._ends: dict[str, Tensor] = {}
+
+    def curves(self, maps: Maps, *, fill: str = "mean", insert: bool = False) -> Float[Tensor, "batch points"]:
+        check_fills((fill,))
+        importance = resize_maps(maps, self.grid_size).flatten(1)
+        ranks = descending_ranks(importance, self._ties)[:, self._places]
+        first = self._end(fill if insert else "", ranks)
+        between = [
+            self._probability(self._without(ranks >= count if insert else ranks < count, fill))
+            for count in self.counts[1:-1]
+        ]
+        return torch.stack([first, *between, self._end("" if insert else fill, ranks)], dim=1)
+
+    def _end(self, fill: str, ranks: Int64[Tensor, "batch rows cols"]) -> Float[Tensor, "batch"]:
+        """The probability with everything replaced; with no fill that of the images as they are."""
+        if fill not in self._ends:
+            self._ends[fill] = self._probability(self._without(ranks >= 0, fill) if fill else self.images)
+        return self._ends[fill]
+
+    def _probability(self, images: Images) -> Float[Tensor, "batch"]:
+        with torch.no_grad():
+            return self.network(images).softmax(dim=1).gather(1, self.classes[:, None]).squeeze(1)
+
+    def _without(self, missing: Bool[Tensor, "batch rows cols"], fill: str) -> Images:
+        """The images with the background where something is missing, or with what is imputed there."""
+        road = fill == "road"
+        if fill not in self._backgrounds:
+            self._backgrounds[fill] = imputation_noise(self.images) if road else filled(self.images, fill)
+        background = self._backgrounds[fill]
+        if road:
+            return imputed(self.images, missing, drawn=background)
+        return torch.where(missing.unsqueeze(1), background, self.images)
 
 
 def area_under(curves: Float[Tensor, "batch points"], tokens: int) -> Float[Tensor, "batch"]:
@@ -106,13 +149,6 @@ def check_fills(fills: Sequence[str], allowed: Sequence[str] = FILLS) -> None:
     for fill in fills:
         if fill not in allowed:
             raise InputError(f'fill is "{fill}"; allowed: {", ".join(allowed)}')
-
-
-def _without(images: Images, missing: Bool[Tensor, "batch rows cols"], background: Images | None) -> Images:
-    """The images with the background where something is missing; imputed if there is none."""
-    if background is None:
-        return imputed(images, missing)
-    return torch.where(missing.unsqueeze(1), background, images)
 
 
 def _token_of_pixels(grid_size: tuple[int, int], images: Tensor) -> Int64[Tensor, "rows cols"]:

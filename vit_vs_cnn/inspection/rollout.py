@@ -8,9 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from vit_vs_cnn.attention.one_head import one_head
 from vit_vs_cnn.errors import InputError
-
-HEAD_FUSIONS = ("mean", "max", "min")
 
 #: The weights of one layer.
 Weights: TypeAlias = Float[Tensor, "batch heads tokens tokens"]
@@ -79,7 +78,7 @@ def rollout_map(
         InputError: as ``attention_rollout``; or there is no such token.
     """
     vector = query_vector(query, weights, extra_tokens)
-    fused = (fuse_heads(layer, head_fusion, discard_ratio, extra_tokens=extra_tokens) for layer in reversed(weights))
+    fused = (_joined(layer, head_fusion, discard_ratio, extra_tokens) for layer in reversed(weights))
     return carry_down(vector, residual_of_layers(weights, residual), fused)[:, extra_tokens:]
 
 
@@ -117,24 +116,15 @@ def fuse_heads(
     Raises:
         InputError: an unknown fusion, or a ratio that is not in [0, 1).
     """
-    if head_fusion not in HEAD_FUSIONS:
-        raise InputError(f'head_fusion is "{head_fusion}"; allowed: {", ".join(HEAD_FUSIONS)}')
-    if not 0.0 <= discard_ratio < 1.0:
-        raise InputError(f"discard_ratio is {discard_ratio}; allowed: 0 up to, but not, 1")
-    if head_fusion == "mean":
-        fused = weights.mean(dim=1)
-    else:
-        fused = weights.amax(dim=1) if head_fusion == "max" else weights.amin(dim=1)
-    fused = rows_to_one(fused)
-    return rows_to_one(_discard(fused, discard_ratio, extra_tokens)) if discard_ratio else fused
+    return rows_to_one(_joined(weights, head_fusion, discard_ratio, extra_tokens))
 
 
 def rows_to_one(matrices: Matrices) -> Matrices:
     """Each row divided by its sum; a row of zeros becomes that of the identity."""
     sums = matrices.sum(dim=-1, keepdim=True)  # keepdim: without it the columns are divided
-    empty = sums == 0
-    if not empty.any():
+    if bool(sums.all()):
         return matrices / sums
+    empty = sums == 0
     identity = torch.eye(matrices.shape[-1]).to(matrices)
     return torch.where(empty, identity, matrices / sums.masked_fill(empty, 1.0))
 
@@ -152,10 +142,14 @@ def layers_product(shares: Sequence[Share], fused: Iterable[Matrices]) -> Matric
 def carry_down(
     vector: Float[Tensor, "batch tokens"], shares: Sequence[Share], fused: Iterable[Matrices]
 ) -> Float[Tensor, "batch tokens"]:
-    """``v^T M_L ... M_1`` without any M, from the last layer's fused heads on."""
+    """``v^T M_L ... M_1`` without any M, from the last layer's fused heads on, their rows not yet normalised."""
     for share, matrices in zip(reversed(shares), fused, strict=True):
         column = vector.unsqueeze(-1)
-        vector = (share * column).squeeze(-1) + row_product(((1 - share) * column).squeeze(-1), matrices)
+        given = ((1 - share) * column).squeeze(-1)
+        sums = matrices.sum(dim=-1)
+        empty = sums == 0  # such a token keeps what it has, as in ``rows_to_one``
+        moved = row_product((given / sums).masked_fill(empty, 0.0), matrices)
+        vector = (share * column).squeeze(-1) + moved + given * empty
     return vector
 
 
@@ -213,6 +207,14 @@ def residual_of_layers(weights: Sequence[Weights], residual: Residual) -> Sequen
     if any(bool(((share < 0) | (share > 1)).any()) for share in residual):
         raise InputError("residual has a share outside its range; allowed: 0 to 1")
     return [share.to(layer).unsqueeze(-1) for share, layer in zip(residual, weights, strict=True)]
+
+
+def _joined(weights: Weights, head_fusion: str, discard_ratio: float, extra_tokens: int) -> Matrices:
+    """``fuse_heads`` before its rows are normalised."""
+    if not 0.0 <= discard_ratio < 1.0:
+        raise InputError(f"discard_ratio is {discard_ratio}; allowed: 0 up to, but not, 1")
+    fused = one_head(weights, head_fusion).squeeze(1)
+    return _discard(fused, discard_ratio, extra_tokens) if discard_ratio else fused
 
 
 def _discard(fused: Matrices, ratio: float, extra_tokens: int) -> Matrices:

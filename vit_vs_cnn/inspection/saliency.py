@@ -39,8 +39,10 @@ class Question:
     layout: TokenLayout | None = None
     verify: bool = True
 
-    def attention(self) -> AttentionMaps:
-        return attention_maps(self.network, self.images, layout=self.layout, verify=self.verify)
+    def attention(self, head_fusion: str = "mean") -> AttentionMaps:
+        """The weights of every layer, their heads fused to one."""
+        how = {"layout": self.layout, "verify": self.verify, "head_fusion": head_fusion}
+        return attention_maps(self.network, self.images, **how)
 
     def gradients(self) -> AttentionMaps:
         return attention_gradients(self.network, self.images, self.classes, layout=self.layout, verify=self.verify)
@@ -146,9 +148,11 @@ def descending_ranks(
     return torch.empty_like(order).scatter(1, order, places)
 
 
-def _attention(method: Callable[..., Patches], *, norms: bool = False, **options: Any) -> Callable[[Question], Maps]:
+def _attention(
+    method: Callable[..., Patches], head_fusion: str = "mean", *, norms: bool = False, **options: Any
+) -> Callable[[Question], Maps]:
     def compute(question: Question) -> Maps:
-        maps, given = question.attention(), options
+        maps, given = question.attention(head_fusion), options
         if norms:
             given = {**options, "residual": residual_shares(question.network, question.images)}
         return maps.to_grid(method(maps.weights, query=maps.query, extra_tokens=maps.extra_tokens, **given))
@@ -184,8 +188,8 @@ _METHODS: Mapping[tuple[Needs, bool], Mapping[str, tuple[str, Callable[[Question
     ("attention", False): {
         "raw_attention": ("what the last layer attends to, heads averaged", _attention(raw_attention_map)),
         "rollout": ("attention through all layers, heads averaged", _attention(rollout_map)),
-        "rollout_max": ("rollout of the strongest head", _attention(rollout_map, head_fusion="max")),
-        "rollout_min": ("rollout of the weakest head", _attention(rollout_map, head_fusion="min")),
+        "rollout_max": ("rollout of the strongest head", _attention(rollout_map, "max")),
+        "rollout_min": ("rollout of the weakest head", _attention(rollout_map, "min")),
         "rollout_discard": ("rollout without the lowest half of each row", _attention(rollout_map, discard_ratio=0.5)),
         "rollout_norms": (
             "rollout whose residual is measured for each token, by norms",

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from vit_vs_cnn.attention.functional import scaled_dot_product_attention
+from vit_vs_cnn.attention.functional import Options, scaled_dot_product_attention
+from vit_vs_cnn.attention.one_head import attend_as_one_head, one_head
 from vit_vs_cnn.errors import InputError
 
 
@@ -52,10 +53,15 @@ class AttentionRecorder(TorchFunctionMode):
 
     No hook is registered and nothing is patched: what a network computes by other means is not seen, and whoever uses
     the recorder has to count.
+
+    Arguments:
+        head_fusion: keep ``one_head`` of the weights among the same tokens in place of all; without a mask that is
+            about as fast as the fused kernels, and has no gradients.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, head_fusion: str | None = None) -> None:
         super().__init__()
+        self.head_fusion = head_fusion
         self.weights: list[Tensor] = []
 
     def __torch_function__(
@@ -66,7 +72,7 @@ class AttentionRecorder(TorchFunctionMode):
             return self._attend(*args, **kwargs)
         if func is F.multi_head_attention_forward:
             output, weights = func(*args, **{**kwargs, "need_weights": True, "average_attn_weights": False})
-            self.weights.append(weights if weights.ndim == 4 else weights.unsqueeze(0))
+            self._keep(weights if weights.ndim == 4 else weights.unsqueeze(0))
             return output, weights if kwargs.get("need_weights", True) else None
         return func(*args, **kwargs)
 
@@ -87,31 +93,41 @@ class AttentionRecorder(TorchFunctionMode):
             )
         if is_causal:
             attn_mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
-        allowed = attn_mask is not None and attn_mask.dtype == torch.bool
-        output, weights = scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            mask=attn_mask if allowed else None,
-            bias=None if allowed else attn_mask,
-            dropout=dropout_p,
-            scale=scale,
-            return_weights=True,
-        )
-        self.weights.append(weights)
+        among_themselves = query.shape[-2] == key.shape[-2]
+        if self.head_fusion is not None and among_themselves and attn_mask is None and not dropout_p:
+            output, weights = attend_as_one_head(query, key, value, self.head_fusion, scale=scale)
+        else:
+            output, weights = _explicit(query, key, value, attn_mask, dropout=dropout_p, scale=scale)
+        self._keep(weights)
         return output
+
+    def _keep(self, weights: Tensor) -> None:
+        if self.head_fusion is not None and weights.shape[2] == weights.shape[3]:
+            weights = one_head(weights, self.head_fusion)
+        self.weights.append(weights)
+
+
+def _explicit(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, *, dropout: float, scale: float | None
+) -> tuple[Tensor, Tensor]:
+    """What torch's function gives for its mask, boolean or added, and the weights."""
+    allowed = attn_mask is not None and attn_mask.dtype == torch.bool
+    mask, bias = (attn_mask, None) if allowed else (None, attn_mask)
+    options: Options = {"mask": mask, "bias": bias, "dropout": dropout, "scale": scale}
+    return scaled_dot_product_attention(query, key, value, return_weights=True, **options)
 
 
 @contextmanager
 def as_evaluated(network: nn.Module) -> Iterator[None]:
     """The network without dropout and other randomness; each module's mode is restored afterwards."""
-    modes = {module: module.training for module in network.modules()}
-    network.eval()
+    training = [module for module in network.modules() if module.training]
+    if training:
+        network.eval()
     try:
         yield
     finally:
-        for module, mode in modes.items():
-            module.training = mode
+        for module in training:
+            module.training = True
 
 
 @contextmanager
