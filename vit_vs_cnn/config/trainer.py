@@ -65,12 +65,11 @@ def read_trainer(values: Any, watchers: Any = None, *, trusted: bool) -> dict[st
     for name, instead in DECIDED_BY_PROTOCOL.items():
         if name in values:
             raise InputError(f"trainer.{name} is decided by {instead}; set that instead")
-    if not trusted or not (values or watchers):
+    theirs = {name: value for name, value in values.items() if (name, value) != ("precision", AUTO)}
+    if not trusted or not (theirs or watchers):
         return dict(values)
     from lightning import Trainer
 
-    is_auto = values.get("precision") == AUTO
-    theirs = {name: value for name, value in values.items() if not (is_auto and name == "precision")}
     checked = typed.check(Trainer, theirs, where="trainer")
     if watchers:
         typed.settings_of(Trainer)["callbacks"].read(watchers, "execution.watchers")

@@ -1,6 +1,5 @@
 """``trainer.precision: auto``: the fastest precision here, of those that were shown to give equal results."""
 
-import statistics
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -19,7 +18,7 @@ SINGLE = "32-true"
 EQUAL = ("bf16-mixed",)
 #: Another precision has to be so many times as fast, or results are not worth a name of their own.
 LEAST_GAIN = 1.1
-_WARM_UP, _TIMED = 1, 4
+_WARM_UP, _TIMED = 1, 2
 
 
 def with_precision(experiment: Experiment, *, console: Console, pool: Pool | None = None) -> Experiment:
@@ -64,11 +63,11 @@ def _in(experiment: Experiment, precision: str) -> Experiment:
 
 
 def _seconds(experiment: Experiment, contender: str, pool: Pool) -> dict[str, float]:
-    """The median step in every precision, timed in turns: another program on the machine slows all of them."""
+    """The quickest step in every precision, timed in turns: another program on the machine slows all of them."""
     steps = {one: Steps(_in(experiment, one), contender, pool, _WARM_UP + _TIMED) for one in (SINGLE, *EQUAL)}
     with threads_set(experiment.protocol.threads):
         times = [{one: step.seconds(turn) for one, step in steps.items()} for turn in range(_WARM_UP + _TIMED)]
-    return {one: statistics.median(turn[one] for turn in times[_WARM_UP:]) for one in steps}
+    return {one: min(turn[one] for turn in times[_WARM_UP:]) for one in steps}
 
 
 def _ratios(times: Mapping[str, Mapping[str, float]], precision: str) -> str:
