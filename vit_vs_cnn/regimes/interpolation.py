@@ -1,12 +1,14 @@
 """Learning curves between the sizes that were run, and where they reach something."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy.interpolate import PchipInterpolator
+from scipy.interpolate import CubicHermiteSpline, PchipInterpolator
 
 from vit_vs_cnn.statistics.estimate import Estimate
+from vit_vs_cnn.statistics.resampling import Draws
 
 #: Places between the smallest and the largest size, equally spaced in log n.
 PLACES = 257
@@ -31,8 +33,31 @@ def interpolate(
 
     Reference: Fritsch & Carlson, "Monotone piecewise cubic interpolation", SIAM J. Numerical Analysis 1980 (SciPy's).
     """
-    curve = PchipInterpolator(np.log(sizes), log_error, axis=1)
-    return np.asarray(curve(np.clip(np.log(at), np.log(sizes[0]), np.log(sizes[-1]))))
+    x = np.log(sizes)
+    slopes = PchipInterpolator(x, log_error, axis=1)(x, nu=1)
+    unit, none = np.eye(len(x)), np.zeros((len(x), len(x)))
+    places = np.clip(np.log(at), x[0], x[-1])
+    values_at, slopes_at = (CubicHermiteSpline(x, *parts)(places).T for parts in ((unit, none), (none, unit)))
+    return np.asarray(log_error @ values_at + slopes @ slopes_at)
+
+
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """log err of two contenders at ``places``, interpolated, as it was observed and in every resample."""
+
+    places: Float[np.ndarray, "places"]
+    observed: tuple[Float[np.ndarray, "1 places"], ...]
+    resampled: tuple[Float[np.ndarray, "resamples places"], ...]
+
+    @classmethod
+    def of(cls, draws: Draws) -> "Curves":
+        """Those of all contenders of ``draws`` over its whole range of sizes."""
+        places = size_grid(draws.sizes[0], draws.sizes[-1])
+        both = (
+            [interpolate(draws.sizes, log_errors(values[:, i]), places) for i in range(len(draws.contenders))]
+            for values in (draws.observed[None], draws.values)
+        )
+        return cls(places, *map(tuple, both))
 
 
 def reached_from(
@@ -115,7 +140,7 @@ def root_with_interval(
         sizes; an end that is not there is infinite, as is a root beyond the largest size (+) or below the smallest (-).
     """
     root = float(reached_from(sizes, observed)[0])
-    most, least = (resampled > -error).mean(0), (resampled > error).mean(0)
+    most, least = (np.count_nonzero(resampled > bound, axis=0) / len(resampled) for bound in (-error, error))
     share = np.where(most < 0.5, most, np.maximum(least, 0.5))
     tail = (1 - confidence) / 2
     told = (share < tail) | (share > 1 - tail)

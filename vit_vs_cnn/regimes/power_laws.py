@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy import stats
 
 from vit_vs_cnn.regimes.interpolation import LEAST_ERROR, first_reached, size_grid
@@ -40,11 +40,26 @@ class Laws:
     drift: Float[np.ndarray, "laws"]
     largest: float
 
-    def errors(self, sizes: Float[np.ndarray, "places"]) -> Float[np.ndarray, "laws places"]:
-        """err(n) = (e^a n^-b + c) max(1, n / N)^d, N the largest size."""
-        powers = np.exp(self.log_scale[:, None] - self.exponent[:, None] * np.log(sizes))
+    def of(self, rows: Bool[np.ndarray, "laws"]) -> "Laws":
+        """Some of them."""
+        chosen = (values[rows] for values in (self.log_scale, self.exponent, self.floor, self.drift))
+        return Laws(*chosen, largest=self.largest)
+
+    def log_errors(self, sizes: Float[np.ndarray, "places"]) -> Float[np.ndarray, "laws places"]:
+        """log err(n) = log(e^a n^-b + c) + d max(0, log n / N), N the largest size."""
+        found = self.log_scale[:, None] - self.exponent[:, None] * np.log(sizes)
+        if self.floor.any():
+            np.exp(found, out=found)
+            found += self.floor[:, None]
+            np.log(found, out=found)
         beyond = np.log(np.maximum(sizes / self.largest, 1.0))
-        return (powers + self.floor[:, None]) * np.exp(np.clip(self.drift[:, None] * beyond, -100.0, 100.0))
+        if beyond.any():
+            found += np.clip(self.drift[:, None] * beyond, -100.0, 100.0)
+        return found
+
+    def errors(self, sizes: Float[np.ndarray, "places"]) -> Float[np.ndarray, "laws places"]:
+        """err(n) = (e^a n^-b + c) max(1, n / N)^d."""
+        return np.exp(self.log_errors(sizes))
 
     def sizes_for(self, errors: Float[np.ndarray, "laws"]) -> Float[np.ndarray, "laws"]:
         """n = ((err - c) / e^a)^(-1/b), beyond N the first one at which a law with a drift errs as little; infinity
@@ -53,9 +68,10 @@ class Laws:
         with np.errstate(over="ignore"):
             sizes = np.exp((self.log_scale - np.log(np.maximum(above, 1e-300))) / self.exponent)
         sizes = np.where(above > 0, sizes, np.inf)
+        drifts = (sizes > self.largest) & (self.drift != 0)
         beyond = size_grid(self.largest, REACH * self.largest)
-        drifted = first_reached(beyond, np.log(errors)[:, None] - np.log(self.errors(beyond)))
-        return np.where((sizes > self.largest) & (self.drift != 0), drifted, sizes)
+        sizes[drifts] = first_reached(beyond, np.log(errors[drifts])[:, None] - self.of(drifts).log_errors(beyond))
+        return sizes
 
 
 def fit_laws(
@@ -76,39 +92,85 @@ def fit_laws(
     """
     centre = float(np.mean(np.log(sizes)))
     steps = np.log(sizes) - centre
-    ceiling = errors.min(1, keepdims=True) if floor else np.zeros((len(errors), 1))
-    low = np.full(len(errors), EXPONENTS[0])
-    high = np.full(len(errors), EXPONENTS[-1])
-    grid = np.broadcast_to(EXPONENTS, (len(errors), len(EXPONENTS)))
-    scale = level = best = np.zeros(len(errors))
-    for _ in range(1 + ZOOMS):
-        scales, levels, misfit = _linear_fit(grid, steps, errors, weights, ceiling)
-        rows, place = np.arange(len(errors)), misfit.argmin(1)
-        scale, level, best = scales[rows, place], levels[rows, place], grid[rows, place]
-        low = grid[rows, np.maximum(place - 1, 0)]
-        high = grid[rows, np.minimum(place + 1, grid.shape[1] - 1)]
-        grid = low[:, None] + (high - low)[:, None] * np.linspace(0, 1, ZOOM_PLACES)
-    return Laws(np.log(scale) + best * centre, best, level, np.zeros(len(errors)), float(sizes[-1]))
+    by_size = np.ascontiguousarray(errors.T)
+    ceiling = by_size.min(0) if floor else None
+    laws = np.arange(len(errors))
+    shapes = np.exp(-np.multiply.outer(steps, EXPONENTS))[:, :, None]
+    fit = _linear_fit(shapes, by_size, weights, ceiling)
+    place = fit.rough_misfit().argmin(0)
+    low, high = (EXPONENTS[np.clip(place + side, 0, len(EXPONENTS) - 1)] for side in (-1, 1))
+    for _ in range(ZOOMS):
+        grid = low + (high - low) * np.linspace(0, 1, ZOOM_PLACES)[:, None]
+        fit = _linear_fit(_shapes(steps, low, high), by_size, weights, ceiling)
+        place = fit.misfit().argmin(0)
+        low, high = (grid[np.clip(place + side, 0, ZOOM_PLACES - 1), laws] for side in (-1, 1))
+    best, level = grid[place, laws], np.broadcast_to(fit.level, grid.shape)[place, laws]
+    return Laws(np.log(fit.scale[place, laws]) + best * centre, best, level, np.zeros(len(errors)), float(sizes[-1]))
+
+
+def _shapes(
+    steps: Float[np.ndarray, "sizes"], low: Float[np.ndarray, "laws"], high: Float[np.ndarray, "laws"]
+) -> Float[np.ndarray, "sizes places laws"]:
+    """e^(-b step) for ``ZOOM_PLACES`` equally spaced exponents b: a power of the ratio of two neighbours."""
+    found = np.empty((len(steps), ZOOM_PLACES, len(low)))
+    np.exp(-np.multiply.outer(steps, low), out=found[:, 0])
+    ratio = np.exp(-np.multiply.outer(steps, (high - low) / (ZOOM_PLACES - 1)))
+    for place in range(1, ZOOM_PLACES):
+        np.multiply(found[:, place - 1], ratio, out=found[:, place])
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _LinearFit:
+    """Scale and floor for each exponent and law, and the weighted sums that they come from."""
+
+    shapes: Float[np.ndarray, "sizes places #laws"]
+    errors: Float[np.ndarray, "sizes laws"]
+    weights: Float[np.ndarray, "sizes"]
+    ws: Float[np.ndarray, "places #laws"]
+    wss: Float[np.ndarray, "places #laws"]
+    wse: Float[np.ndarray, "places laws"]
+    scale: Float[np.ndarray, "places laws"]
+    level: Float[np.ndarray, "places laws"] | float
+
+    def misfit(self) -> Float[np.ndarray, "places laws"]:
+        """The weighted sum of squares that is left over."""
+        found = np.zeros(self.scale.shape)
+        for shape, errors, weight in zip(self.shapes, self.errors, self.weights, strict=True):
+            residuals = self.scale * shape
+            residuals += self.level
+            residuals -= errors
+            residuals *= residuals
+            residuals *= weight
+            found += residuals
+        return found
+
+    def rough_misfit(self) -> Float[np.ndarray, "places laws"]:
+        """The same out of the sums and less what no law changes: quicker, with what cancels as its error."""
+        found = self.scale * (self.scale * self.wss - 2 * self.wse)
+        if isinstance(self.level, float):
+            return found
+        free = self.weights.sum() * self.level - 2 * (self.weights @ self.errors) + 2 * self.scale * self.ws
+        return found + self.level * free
 
 
 def _linear_fit(
-    exponents: Float[np.ndarray, "laws places"],
-    steps: Float[np.ndarray, "sizes"],
-    errors: Float[np.ndarray, "laws sizes"],
+    shapes: Float[np.ndarray, "sizes places #laws"],
+    errors: Float[np.ndarray, "sizes laws"],
     weights: Float[np.ndarray, "sizes"],
-    ceiling: Float[np.ndarray, "laws 1"],
-) -> tuple[Float[np.ndarray, "laws places"], Float[np.ndarray, "laws places"], Float[np.ndarray, "laws places"]]:
-    """Scale and floor for each exponent, and the weighted sum of squares that they leave."""
-    shapes = np.exp(-exponents[:, :, None] * steps)
-    w = weights.sum()
-    ws, wss = shapes @ weights, (shapes**2) @ weights
-    we = (errors @ weights)[:, None]
-    wse = np.einsum("rps,rs->rp", shapes, errors * weights)
-    spread = np.maximum(w * wss - ws**2, 1e-12 * w * wss)
-    level = np.clip((wss * we - ws * wse) / spread, 0.0, ceiling)
+    ceiling: Float[np.ndarray, "laws"] | None,
+) -> _LinearFit:
+    """The best scale and floor for each exponent; without a ceiling the floor is 0."""
+    weighted = errors * weights[:, None]
+    w, we = weights.sum(), weighted.sum(0)
+    ws, wss = np.tensordot(weights, shapes, 1), np.tensordot(weights, shapes**2, 1)
+    wse = sum(shape * one for shape, one in zip(shapes, weighted, strict=True))
+    level: Any = 0.0
+    if ceiling is not None:
+        spread = np.maximum(w * wss - ws**2, 1e-12 * w * wss)
+        level = np.clip((wss * we - ws * wse) / spread, 0.0, ceiling)
     scale = np.maximum((wse - level * ws) / wss, 1e-9)
-    residuals = errors[:, None] - level[:, :, None] - scale[:, :, None] * shapes
-    return scale, level, (residuals**2) @ weights
+    return _LinearFit(shapes, errors, weights, ws, wss, wse, scale, level)
 
 
 @dataclass(frozen=True)
