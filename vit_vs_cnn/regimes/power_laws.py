@@ -164,7 +164,7 @@ def _linear_fit(
     weighted = errors * weights[:, None]
     w, we = weights.sum(), weighted.sum(0)
     ws, wss = np.tensordot(weights, shapes, 1), np.tensordot(weights, shapes**2, 1)
-    wse = sum(shape * one for shape, one in zip(shapes, weighted, strict=True))
+    wse = np.add.reduce([shape * one for shape, one in zip(shapes, weighted, strict=True)])
     level: Any = 0.0
     if ceiling is not None:
         spread = np.maximum(w * wss - ws**2, 1e-12 * w * wss)
