@@ -108,13 +108,30 @@ def _by_interpolation(draws: Draws, curves: Curves, overtaker: int) -> Crossing:
 def _by_law(draws: Draws, overtaker: int, model: Model, laws: Sequence[tuple[Laws, Laws]]) -> Crossing:
     smallest, largest = draws.sizes[0], draws.sizes[-1]
     inside, beyond = size_grid(smallest, largest), size_grid(largest, REACH * largest)
-    roots = []
-    for our, their in zip(laws[overtaker], laws[1 - overtaker], strict=True):
-        found = reached_from(inside, their.log_errors(inside) - our.log_errors(inside))
-        later = np.isposinf(found)
-        found[later] = first_reached(beyond, their.of(later).log_errors(beyond) - our.of(later).log_errors(beyond))
-        roots.append(found)
-    return _crossing(draws, overtaker, model, estimate_from(roots[0][0], roots[1]), roots[1])
+    observed, resampled = (
+        np.concatenate(
+            [_roots(ours, theirs, inside, beyond) for ours, theirs in zip(our.parts(), their.parts(), strict=True)]
+        )
+        for our, their in zip(laws[overtaker], laws[1 - overtaker], strict=True)
+    )
+    return _crossing(draws, overtaker, model, estimate_from(observed[0], resampled), resampled)
+
+
+def _roots(
+    our: Laws, their: Laws, inside: Float[np.ndarray, "places"], beyond: Float[np.ndarray, "places"]
+) -> Float[np.ndarray, "laws"]:
+    found = reached_from(inside, _lead(their, our, inside), scale=np.log1p)
+    later = np.isposinf(found)
+    found[later] = first_reached(beyond, _lead(their.of(later), our.of(later), beyond), scale=np.log1p)
+    return found
+
+
+def _lead(their: Laws, our: Laws, sizes: Float[np.ndarray, "places"]) -> Float[np.ndarray, "laws places"]:
+    """Their error over ours, less 1: its sign is that of the difference of the logarithms."""
+    found = their.errors_along(sizes)
+    found /= our.errors_along(sizes)
+    found -= 1.0
+    return found
 
 
 def _crossing(

@@ -1,6 +1,6 @@
 """Learning curves between the sizes that were run, and where they reach something."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,8 @@ from vit_vs_cnn.statistics.resampling import Draws
 
 #: Places between the smallest and the largest size, equally spaced in log n.
 PLACES = 257
+#: What is done to a gap before it is interpolated.
+Scale = Callable[[np.ndarray], np.ndarray]
 #: Logarithms need an error above 0.
 LEAST_ERROR = 1e-5
 
@@ -61,19 +63,22 @@ class Curves:
 
 
 def reached_from(
-    sizes: Float[np.ndarray, "places"], gap: Float[np.ndarray, "resamples places"]
+    sizes: Float[np.ndarray, "places"], gap: Float[np.ndarray, "resamples places"], *, scale: Scale = np.asarray
 ) -> Float[np.ndarray, "resamples"]:
     """The size from which ``gap`` stays above zero up to the largest size.
 
     Plus infinity where the gap is not above zero at the largest size, minus infinity where it is above zero everywhere.
     Between two places the gap is taken as straight in log n.
+
+    Arguments:
+        scale: what of ``gap`` is straight, where that is not the gap itself; it has the gap's sign.
     """
     log_sizes = np.log(sizes)
     below = gap <= 0
     last = gap.shape[1] - 1 - np.argmax(below[:, ::-1], axis=1)  # the last place at or below zero, if there is one
     left = np.minimum(last, gap.shape[1] - 2)
     rows = np.arange(len(gap))
-    before, after = gap[rows, left], gap[rows, left + 1]
+    before, after = scale(gap[rows, left]), scale(gap[rows, left + 1])
     share = np.clip(-before / np.where(after > before, after - before, 1.0), 0.0, 1.0)
     roots = np.exp(log_sizes[left] + share * (log_sizes[left + 1] - log_sizes[left]))
     roots = np.where(below.any(1), roots, -np.inf)
@@ -81,13 +86,17 @@ def reached_from(
 
 
 def first_reached(
-    sizes: Float[np.ndarray, "places"], gap: Float[np.ndarray, "resamples places"]
+    sizes: Float[np.ndarray, "places"], gap: Float[np.ndarray, "resamples places"], *, scale: Scale = np.asarray
 ) -> Float[np.ndarray, "resamples"]:
-    """The first size at which ``gap`` is above zero, straight in log n between two places; infinity if it never is."""
+    """The first size at which ``gap`` is above zero, straight in log n between two places; infinity if it never is.
+
+    Arguments:
+        scale: as for ``reached_from``.
+    """
     above, rows = gap > 0, np.arange(len(gap))
     after = np.argmax(above, axis=1)
     before = np.maximum(after - 1, 0)
-    low, high, logs = gap[rows, before], gap[rows, after], np.log(sizes)
+    low, high, logs = scale(gap[rows, before]), scale(gap[rows, after]), np.log(sizes)
     share = np.where(after > before, -low / np.where(high > low, high - low, 1.0), 0.0)
     found = np.exp(logs[before] + np.clip(share, 0.0, 1.0) * (logs[after] - logs[before]))
     return np.where(above.any(1), found, np.inf)

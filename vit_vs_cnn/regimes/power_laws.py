@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +22,8 @@ MODELS: tuple[Model, ...] = ("power law", "power law with floor")
 EXPONENTS = np.geomspace(0.003, 6.0, 49)
 ZOOMS = 6
 ZOOM_PLACES = 9
+#: Laws whose curves are computed at a time.
+PART = 500
 #: Laws are followed up to so many times the largest size.
 REACH = 1000
 
@@ -40,26 +43,36 @@ class Laws:
     drift: Float[np.ndarray, "laws"]
     largest: float
 
-    def of(self, rows: Bool[np.ndarray, "laws"]) -> "Laws":
+    def parts(self) -> list["Laws"]:
+        """A few at a time: their curves then fit into a processor's cache."""
+        return [self.of(slice(start, start + PART)) for start in range(0, len(self.floor), PART)]
+
+    def of(self, rows: Bool[np.ndarray, "laws"] | slice) -> "Laws":
         """Some of them."""
         chosen = (values[rows] for values in (self.log_scale, self.exponent, self.floor, self.drift))
         return Laws(*chosen, largest=self.largest)
 
-    def log_errors(self, sizes: Float[np.ndarray, "places"]) -> Float[np.ndarray, "laws places"]:
-        """log err(n) = log(e^a n^-b + c) + d max(0, log n / N), N the largest size."""
-        found = self.log_scale[:, None] - self.exponent[:, None] * np.log(sizes)
+    def errors(self, sizes: Float[np.ndarray, "places"]) -> Float[np.ndarray, "laws places"]:
+        """err(n) = (e^a n^-b + c) max(1, n / N)^d, N the largest size."""
+        return self._with_floor(np.exp(self.log_scale[:, None] - self.exponent[:, None] * np.log(sizes)), sizes)
+
+    def errors_along(self, sizes: Float[np.ndarray, "places"]) -> Float[np.ndarray, "laws places"]:
+        """``errors`` for many sizes equally spaced in log n: n^-b is a product of two powers out of a few of them."""
+        logs, block = np.log(sizes), math.isqrt(len(sizes))
+        far = np.exp(self.log_scale[:, None] - self.exponent[:, None] * logs[::block])
+        near = np.exp(-self.exponent[:, None] * (logs[:block] - logs[0]))
+        powers = (far[:, :, None] * near[:, None]).reshape(len(far), far.shape[1] * block)
+        return self._with_floor(powers[:, : len(sizes)], sizes)
+
+    def _with_floor(
+        self, powers: Float[np.ndarray, "laws places"], sizes: Float[np.ndarray, "places"]
+    ) -> Float[np.ndarray, "laws places"]:
         if self.floor.any():
-            np.exp(found, out=found)
-            found += self.floor[:, None]
-            np.log(found, out=found)
+            powers += self.floor[:, None]
         beyond = np.log(np.maximum(sizes / self.largest, 1.0))
         if beyond.any():
-            found += np.clip(self.drift[:, None] * beyond, -100.0, 100.0)
-        return found
-
-    def errors(self, sizes: Float[np.ndarray, "places"]) -> Float[np.ndarray, "laws places"]:
-        """err(n) = (e^a n^-b + c) max(1, n / N)^d."""
-        return np.exp(self.log_errors(sizes))
+            powers *= np.exp(np.clip(self.drift[:, None] * beyond, -100.0, 100.0))
+        return powers
 
     def sizes_for(self, errors: Float[np.ndarray, "laws"]) -> Float[np.ndarray, "laws"]:
         """n = ((err - c) / e^a)^(-1/b), beyond N the first one at which a law with a drift errs as little; infinity
@@ -70,7 +83,8 @@ class Laws:
         sizes = np.where(above > 0, sizes, np.inf)
         drifts = (sizes > self.largest) & (self.drift != 0)
         beyond = size_grid(self.largest, REACH * self.largest)
-        sizes[drifts] = first_reached(beyond, np.log(errors[drifts])[:, None] - self.of(drifts).log_errors(beyond))
+        ratio = errors[drifts, None] / self.of(drifts).errors_along(beyond)
+        sizes[drifts] = first_reached(beyond, ratio - 1.0, scale=np.log1p)
         return sizes
 
 
@@ -231,10 +245,20 @@ def fit_draws(draws: Draws, place: int, model: Model) -> tuple[Laws, Laws]:
     Those of the resamples drift beyond the largest size as leaving out the last ones says that they may.
     """
     floor = model == "power law with floor"
-    weights = 1 / draws.variance[place]
-    observed = fit_laws(draws.sizes, 1 - draws.observed[place][None], weights, floor=floor)
-    resampled = fit_laws(draws.sizes, 1 - draws.values[:, place], weights, floor=floor)
+    observed = _fit_means(draws.sizes, *_means(draws, place), floor=floor)
+    resampled = fit_laws(draws.sizes, 1 - draws.values[:, place], 1 / draws.variance[place], floor=floor)
     return observed, dataclasses.replace(resampled, drift=_drifts(draws, place, model))
+
+
+def _means(draws: Draws, place: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The mean errors of one contender, and their weights."""
+    return tuple((1 - draws.observed[place]).tolist()), tuple((1 / draws.variance[place]).tolist())
+
+
+@lru_cache(maxsize=256)
+def _fit_means(sizes: tuple[int, ...], errors: tuple[float, ...], weights: tuple[float, ...], *, floor: bool) -> Laws:
+    """``fit_laws`` of mean errors, which are the same in all pairs of a contender."""
+    return fit_laws(sizes, np.array([errors]), np.array(weights), floor=floor)
 
 
 def _drifts(draws: Draws, place: int, model: Model) -> Float[np.ndarray, "laws"]:
@@ -266,10 +290,10 @@ def _left_out(
     draws: Draws, place: int, model: Model, count: int
 ) -> tuple[Float[np.ndarray, "count"], Float[np.ndarray, "count"]]:
     """The errors measured at the last sizes, and what a fit to the others says."""
-    errors, weights = 1 - draws.observed[place], 1 / draws.variance[place]
+    errors, weights = _means(draws, place)
     floor = model == "power law with floor"
-    law = fit_laws(draws.sizes[:-count], errors[None, :-count], weights[:-count], floor=floor)
-    return errors[-count:], law.errors(np.array(draws.sizes[-count:], dtype=float))[0]
+    law = _fit_means(draws.sizes[:-count], errors[:-count], weights[:-count], floor=floor)
+    return np.array(errors[-count:]), law.errors(np.array(draws.sizes[-count:], dtype=float))[0]
 
 
 def power_laws(draws: Draws) -> list[PowerLaw]:
