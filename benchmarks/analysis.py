@@ -31,10 +31,11 @@ from vit_vs_cnn.runs.ledger import TestLedger
 
 #: Runs something, and tells the peak of its own resident memory in kilobytes: that of its parent is not counted.
 CODE = """
-import re, sys
+import re, sys, time
 {work}
+spent = time.process_time()
 peak = re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1]
-print("peak", peak, file=sys.stderr)
+print("peak", peak, spent, file=sys.stderr)
 """
 COMMAND = "from vit_vs_cnn.cli import main\nassert main(sys.argv[1:]) == 0"
 FINDINGS = "from pathlib import Path\nfrom vit_vs_cnn.regimes import findings_of\nfindings_of(Path(sys.argv[1]))"
@@ -159,8 +160,8 @@ def _result(cell: Cell, predictions: Predictions, entry: bytes) -> dict[str, Any
     }
 
 
-def measure(what: str, folder: Path, target: Path) -> tuple[float, float]:
-    """Seconds of a whole process, and the gigabytes that it had at its most."""
+def measure(what: str, folder: Path, target: Path) -> tuple[float, float, float]:
+    """Seconds of a whole process, those of its processor, and the gigabytes that it had at its most."""
     words = [str(folder)] if what == "analyse" else [what, str(folder)]
     words += ["--output", str(target)] if what == "report" else []
     code = CODE.format(work=FINDINGS if what == "analyse" else COMMAND)
@@ -169,7 +170,8 @@ def measure(what: str, folder: Path, target: Path) -> tuple[float, float]:
     took = time.perf_counter() - began
     if done.returncode:
         raise RuntimeError(done.stderr)
-    return took, int(done.stderr.split("peak ")[-1]) / 2**20
+    peak, spent = done.stderr.split("peak ")[-1].split()
+    return took, float(spent), int(peak) / 2**20
 
 
 def main() -> None:
@@ -184,13 +186,14 @@ def main() -> None:
             kept = np.mean([path.stat().st_size for path in folder.glob("cells/*/predictions.npz")])
             print(f"{case}: {CASES[case].told}; predictions.npz has {kept / 1000:,.0f} kB", flush=True)
             for what, limit in CASES[case].limits.items():
-                took, peak = measure(what, folder, Path(name) / "report")
+                took, spent, peak = measure(what, folder, Path(name) / "report")
                 reached = took <= limit and peak <= CASES[case].gigabytes
-                row = {"case": case, "what": what, "seconds": took, "limit": limit, "gigabytes": peak}
-                rows.append({**row, "gigabytes_limit": CASES[case].gigabytes, "reached": reached})
+                row = {"case": case, "what": what, "seconds": took, "processor": spent}
+                row |= {"limit": limit, "gigabytes": peak, "gigabytes_limit": CASES[case].gigabytes}
+                rows.append({**row, "reached": reached})
                 mark = "" if reached else "  NOT REACHED"
                 print(
-                    f"  {what:<8} {took:6.2f} s (at most {limit:g}), "
+                    f"  {what:<8} {took:6.2f} s (at most {limit:g}; {spent:.2f} s of a processor), "
                     f"{peak:5.2f} GB (at most {CASES[case].gigabytes:g}){mark}",
                     flush=True,
                 )

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vit_vs_cnn.experiments.matching import EQUAL
 from vit_vs_cnn.regimes.measurements import coordinates
 from vit_vs_cnn.runs.cell import budget_of
+from vit_vs_cnn.runs.design import EQUAL
 from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.means import (
     accuracy_interval,
