@@ -10,6 +10,7 @@ memory, as the system counts it.
 import argparse
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.evaluation import Predictions
 from vit_vs_cnn.runs.grid import write_grid
 from vit_vs_cnn.runs.ledger import TestLedger
+from vit_vs_cnn.workers.provenance import commit, hardware, versions
 
 #: Runs something, and tells the peak of its own resident memory in kilobytes: that of its parent is not counted.
 CODE = """
@@ -180,6 +182,12 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="where the rows are written as JSON")
     given = parser.parse_args()
     rows = []
+    known = {**hardware(), **versions()}
+    load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
+    print(
+        f"{known['cpu']}, {os.cpu_count()} cores; torch {known['torch']}, numpy {known['numpy']}, Python {known['python']}"
+    )
+    print(f"commit {commit()}; load of the machine before it began: {load}\n")
     with tempfile.TemporaryDirectory() as name:
         for number, case in enumerate(given.cases):
             folder = draw_experiment(CASES[case], Path(name) / str(number), case.replace(" ", "-"))
