@@ -185,7 +185,8 @@ def main() -> None:
     known = {**hardware(), **versions()}
     load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
     print(
-        f"{known['cpu']}, {os.cpu_count()} cores; torch {known['torch']}, numpy {known['numpy']}, Python {known['python']}"
+        f"{known['cpu']}, {os.cpu_count()} cores; "
+        f"torch {known['torch']}, numpy {known['numpy']}, Python {known['python']}"
     )
     print(f"commit {commit()}; load of the machine before it began: {load}\n")
     with tempfile.TemporaryDirectory() as name:
