@@ -2,6 +2,7 @@
 
 import ast
 import json
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import nn
 
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.runs.evaluation import Predictions, evaluate, hash_weights, predict
+from vit_vs_cnn.runs.evaluation import Predictions, Said, evaluate, hash_weights, predict
 from vit_vs_cnn.runs.ledger import TestLedger
 
 
@@ -38,13 +39,52 @@ def test_prediction_is_without_dropout_in_order_and_leaves_the_mode():
     assert predictions.accuracy == (expected.argmax(1) == _images().labels).double().mean()
 
 
-def test_predictions_survive_the_way_to_disk_without_pickle(tmp_path):
+def _about_the_same(one: Said, other: Said) -> bool:
+    names = ("labels", "classes", "probability", "label_log_probability", "label_rank")
+    same = all(torch.equal(getattr(one, name), getattr(other, name)) for name in names)
+    return same and list(one.sample_ids) == list(other.sample_ids) and one.num_classes == other.num_classes
+
+
+@pytest.mark.parametrize("logits", [False, True])
+def test_predictions_survive_the_way_to_disk_without_pickle(tmp_path, logits):
     predictions = predict(_network(), _images(), _scale)
-    predictions.save(tmp_path / "p.npz")
+    predictions.save(tmp_path / "p.npz", logits=logits)
     again = Predictions.load(tmp_path / "p.npz")
-    assert torch.equal(again.logits, predictions.logits)
-    assert torch.equal(again.labels, predictions.labels)
-    assert list(again.sample_ids) == list(predictions.sample_ids)
+    assert _about_the_same(again, predictions)
+    for name in ("accuracy", "loss", "calibration_error", "classes_named"):
+        assert getattr(again, name) == getattr(predictions, name)
+    assert again.is_of_the_images_of(predictions)
+    with np.load(tmp_path / "p.npz") as arrays:
+        assert ("logits" in arrays) is logits
+        if logits:
+            np.testing.assert_array_equal(arrays["logits"], predictions.logits.half())
+    with zipfile.ZipFile(tmp_path / "p.npz") as archive:
+        packed = {one.filename for one in archive.infolist() if one.compress_type != zipfile.ZIP_STORED}
+    assert packed == {"sample_ids.npy"}
+
+
+def test_a_file_of_an_earlier_version_says_the_same(tmp_path):
+    predictions = predict(_network(), _images(), _scale)
+    arrays = {"logits": predictions.logits.numpy(), "labels": predictions.labels.numpy(), "of": np.array("these")}
+    np.savez_compressed(tmp_path / "p.npz", **arrays, sample_ids=np.array(predictions.sample_ids))
+    again = Predictions.load_of(tmp_path / "p.npz", "these")
+    assert again is not None and _about_the_same(again, predictions)
+
+
+def test_the_rank_of_the_true_class_is_0_exactly_where_the_answer_is_right():
+    logits = torch.tensor([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [3.0, 2.0, 2.0], [0.0, 5.0, -1.0]])
+    predictions = Predictions(logits, torch.tensor([0, 1, 2, 2]), list("abcd"))
+    assert predictions.label_rank.tolist() == [0, 1, 2, 2]
+    assert torch.equal(predictions.label_rank == 0, predictions.correct)
+
+
+@pytest.mark.parametrize("cut", ["label_rank", "classes"])
+def test_arrays_of_other_lengths_are_refused(tmp_path, cut):
+    predict(_network(), _images(), _scale).save(tmp_path / "p.npz")
+    with np.load(tmp_path / "p.npz") as arrays:
+        np.savez(tmp_path / "q.npz", **{**arrays, cut: arrays[cut][:3]})
+    with pytest.raises(InputError, match=r"q\.npz: its arrays are not of as many images"):
+        Predictions.load(tmp_path / "q.npz")
 
 
 def test_predictions_that_carry_objects_are_refused(tmp_path):

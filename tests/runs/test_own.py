@@ -133,7 +133,9 @@ def trained(tmp_path_factory):
     optimizer = {"name": f"{OWN}.SignDescent", "lr": 0.001, "options": {"sharpness": 3.0}}
     contender = {"loss": {"class_path": f"{OWN}.Focal", "init_args": {"gamma": 1.5}}, "optimizer": optimizer}
     root = tmp_path_factory.mktemp("own")
-    experiment = _experiment(root, {"class_path": f"{OWN}.SmallCnn"}, contender, execution={"metrics": metrics})
+    experiment = _experiment(
+        root, {"class_path": f"{OWN}.SmallCnn"}, contender, execution={"metrics": metrics, "keep_logits": True}
+    )
     (result,) = run_quietly(experiment)
     (cell,) = root.glob("tiny/cells/*")
     return cell, result
@@ -143,6 +145,7 @@ def test_a_loss_an_optimizer_and_metrics_of_ones_own_train_and_are_recorded(trai
     cell, result = trained
     predictions = Predictions.load(cell / "predictions.npz")
     logits, labels = predictions.logits, predictions.labels
+    assert torch.equal(logits.argmax(1), predictions.classes)
     f1 = multiclass_f1_score(logits, labels, num_classes=logits.shape[1], average="macro").item()
     assert result["metrics"]["f1"] == pytest.approx(f1)
     assert result["metrics"]["named"] == torch.bincount(logits.argmax(1), minlength=logits.shape[1]).tolist()
@@ -241,7 +244,9 @@ def test_what_cannot_be_is_refused_by_its_place(tmp_path, contender, message):
 )
 def test_a_metric_that_is_none_is_refused(tmp_path, metrics, message):
     with pytest.raises(InputError, match=message):
-        run_quietly(_experiment(tmp_path, {"name": "resnet8", "width": 4}, execution={"metrics": metrics}))
+        run_quietly(
+            _experiment(tmp_path, {"name": "resnet8", "width": 4}, execution={"metrics": metrics, "keep_logits": True})
+        )
 
 
 def test_what_is_ones_own_names_a_cell_anew_and_what_only_watches_does_not(tmp_path):

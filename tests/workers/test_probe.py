@@ -53,7 +53,7 @@ def test_a_probe_opens_as_a_network_that_says_what_was_recorded(probed):
     test = Pool(experiment.data).test
     again = predict(opened.network, test, opened.normalise)
     kept = Predictions.load(opened.cell.predictions)
-    torch.testing.assert_close(again.logits, kept.logits, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(again.probability, kept.probability, rtol=1e-3, atol=1e-3)
     assert torch.equal(again.correct, kept.correct)
 
 

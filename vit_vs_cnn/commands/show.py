@@ -84,10 +84,9 @@ def audit(found: "Audited") -> None:
 
 
 def status(found: "ExperimentStatus") -> None:
-    from vit_vs_cnn.runs.status_view import status_line, status_table
+    from vit_vs_cnn.runs.status_view import status_line, status_lines
 
-    _console().print(status_table(found))
-    _say(f"{found.name}: {status_line(found)}")
+    _say(*status_lines(found), f"{found.name}: {status_line(found)}")
 
 
 def compare(found: "Compared") -> None:

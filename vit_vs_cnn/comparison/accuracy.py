@@ -99,15 +99,10 @@ def judge_accuracy(tested: Sequence[Tested], class_names: Sequence[str]) -> Accu
 
 def _group(name: str, members: Sequence[Tested]) -> GroupAccuracy:
     top5 = None
-    if members[0].predictions.logits.shape[1] > 5:
-        top5 = accuracy_interval(torch.stack([_in_top5(t) for t in members]).numpy())
+    if members[0].predictions.num_classes > 5:
+        top5 = accuracy_interval(torch.stack([t.predictions.label_rank < 5 for t in members]).numpy())
     by_network = {t.name: t.predictions.accuracy for t in members}
     return GroupAccuracy(name, [t.seed for t in members], accuracy_interval(correct_of(members)), top5, by_network)
-
-
-def _in_top5(one: Tested) -> Tensor:
-    labels = one.predictions.labels[:, None]
-    return (one.predictions.logits.topk(5).indices == labels).any(1)
 
 
 def _pairs(groups: dict[str, list[Tested]], family: Family) -> list[Pair]:
@@ -149,5 +144,5 @@ def _overall(groups: dict[str, list[Tested]]) -> Overall:
 
 
 def _disagreement(tested: Sequence[Tested]) -> list[list[float]]:
-    predicted: Tensor = torch.stack([t.predictions.logits.argmax(1) for t in tested])
+    predicted: Tensor = torch.stack([t.predictions.classes for t in tested])
     return [[float((a != b).double().mean()) for b in predicted] for a in predicted]

@@ -42,7 +42,7 @@ def confusion(members: Sequence[Answered], classes: int) -> list[list[int]]:
     """Counts over several networks: rows are true classes, columns predicted ones."""
     matrix = torch.zeros(classes * classes, dtype=torch.int64)
     for predictions in (one.predictions for one in members):
-        places = predictions.labels * classes + predictions.logits.argmax(1)
+        places = predictions.labels * classes + predictions.classes
         matrix += torch.bincount(places, minlength=classes * classes)
     return matrix.view(classes, classes).tolist()
 

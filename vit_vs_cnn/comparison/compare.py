@@ -19,7 +19,7 @@ from vit_vs_cnn.comparison.similarity import Similarity, judge_similarity
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.plain import jsonable
-from vit_vs_cnn.runs.evaluation import hash_weights, predict
+from vit_vs_cnn.runs.evaluation import Predictions, hash_weights, predict
 
 PARTS = ("accuracy", "confidence", "robustness", "similarity", "cost", "differences")
 
@@ -145,7 +145,7 @@ def compare(
         one_each = [members[0] for members in grouped(answers).values()]
         results["pictures"] = choose_pictures(one_each, each=settings.pictures, seed=settings.seed)
     if "confidence" in settings.parts:
-        results["confidence"] = {one.name: _confidence(one, tell) for one in answers}
+        results["confidence"] = {one.name: _confidence(one, test, tell) for one in answers}
     if "robustness" in settings.parts:
         results |= _robustness(groups, test, settings, tell)
     if "similarity" in settings.parts:
@@ -180,9 +180,12 @@ def _prefixed(tell: Callable[[str], None], part: str) -> Callable[[str], None]:
     return lambda text: tell(f"{part}: {text}")
 
 
-def _confidence(one: Tested, tell: Callable[[str], None]) -> Confidence:
+def _confidence(one: Tested, test: LabelledImages, tell: Callable[[str], None]) -> Confidence:
+    """Out of its logits: where those of its test, which is on record, were not kept, they are computed again."""
     tell(f"confidence: {one.name}")
     predictions, held = one.predictions, one.validation
+    if not isinstance(predictions, Predictions):
+        predictions = predict(one.network, test, one.normalise, what=one.name)
     if held is None:
         return judge_confidence(predictions.logits, predictions.labels)
     fitted = predict(one.network, held, one.normalise, what=one.name)

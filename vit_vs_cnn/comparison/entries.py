@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.runs.evaluation import Predictions, evaluate, hash_weights
+from vit_vs_cnn.runs.evaluation import Predictions, Said, evaluate, hash_weights
 from vit_vs_cnn.runs.ledger import TestLedger
 from vit_vs_cnn.runs.trained import TrainedNetwork
 from vit_vs_cnn.runs.tuning_record import Chance
@@ -49,7 +49,7 @@ class Tested(Entry):
         reused: whether the predictions are those that were saved when it was first tested.
     """
 
-    predictions: Predictions
+    predictions: Said
     times: int
     reused: bool
 
@@ -73,7 +73,7 @@ class Answered(Seeded, Protocol):
     """One of which the answers are known."""
 
     @property
-    def predictions(self) -> Predictions: ...
+    def predictions(self) -> Said: ...
 
 
 One = TypeVar("One", bound=Seeded)

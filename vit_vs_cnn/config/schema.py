@@ -401,6 +401,7 @@ class Execution:
         validation_interval: Steps between validations; null for a fifth of the run.
         gradient_checkpointing: Compute activations a second time in the backward pass instead of keeping them: less
             memory, more time, the same numbers. For our networks, and those of others that can.
+        keep_logits: Keep the logits of the scored images, too, in predictions.npz: two bytes for each image and class.
         metrics: Metrics of torchmetrics to watch beside accuracy, each by its name as {class_path, init_args}; given
             logits and labels, logged as val/NAME, and of the scored images in result.json under metrics. num_classes is
             handed over where it is taken.
@@ -413,6 +414,7 @@ class Execution:
     checkpoint_interval: int | None = None
     validation_interval: int | None = None
     gradient_checkpointing: bool = False
+    keep_logits: bool = False
     metrics: Plain = field(default_factory=Plain)
     watchers: list[Plain] = field(default_factory=list)
 

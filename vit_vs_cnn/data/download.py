@@ -16,27 +16,14 @@ from urllib.response import addinfourl
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+from vit_vs_cnn.data.options import check_url
 from vit_vs_cnn.errors import InputError
 
-SCHEMES = ("https", "http", "file", "ftp")
 CHUNK = 1 << 18
 
 
 class TransferStopped(Exception):
     """The transfer stopped before its end; another attempt may go on from there."""
-
-
-def check_url(url: str) -> None:
-    """See that a URL is one that can be fetched, as far as it tells by itself."""
-    try:
-        parts = urllib.parse.urlsplit(url)
-        is_whole = parts.scheme == "file" or (bool(parts.hostname) and parts.port != 0)
-    except ValueError:
-        is_whole, parts = False, None
-    if parts is None or parts.scheme not in SCHEMES or not is_whole:
-        raise InputError(
-            f"{url}: no URL that can be fetched; it must be one of {', '.join(SCHEMES)}, ://, host and path"
-        )
 
 
 def md5_of(path: Path) -> str:

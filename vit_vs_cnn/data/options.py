@@ -2,15 +2,16 @@
 
 import math
 import re
+import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from vit_vs_cnn.data.download import check_url
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.plain import Plain, check_class
 
+SCHEMES = ("https", "http", "file", "ftp")
 Resize = Literal["crop", "squash", "pad"]
 Split = Literal["train", "test"]
 Task = Literal["shape", "texture", "same_different"]
@@ -347,3 +348,16 @@ def check_size(value: int) -> None:
 def check_fraction(name: str, value: float) -> None:
     if not 0 <= value <= 1:
         raise InputError(f"{name} is {value}; allowed: 0 to 1")
+
+
+def check_url(url: str) -> None:
+    """See that a URL is one that can be fetched, as far as it tells by itself."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        is_whole = parts.scheme == "file" or (bool(parts.hostname) and parts.port != 0)
+    except ValueError:
+        is_whole, parts = False, None
+    if parts is None or parts.scheme not in SCHEMES or not is_whole:
+        raise InputError(
+            f"{url}: no URL that can be fetched; it must be one of {', '.join(SCHEMES)}, ://, host and path"
+        )

@@ -12,10 +12,9 @@ from vit_vs_cnn.models.cost import count_macs
 from vit_vs_cnn.models.presets import PRESETS
 from vit_vs_cnn.models.vit import VisionTransformer
 from vit_vs_cnn.plain import Plain
+from vit_vs_cnn.runs.design import EQUAL
 from vit_vs_cnn.runs.networks import build_network
 
-#: Two networks whose multiply-accumulates differ by no more are equally large.
-EQUAL = 1.25
 #: Of more patches than these, attention is most of the work.
 MOST_PATCHES, LEAST_PATCHES = 256, 16
 #: Widths up to so many times that of the config, or a part of it as small.

@@ -15,6 +15,7 @@ from vit_vs_cnn.regimes.crossing import Crossing, PairLaws, crossings
 from vit_vs_cnn.regimes.curves import LearningCurve, learning_curve
 from vit_vs_cnn.regimes.fairness import warnings_of
 from vit_vs_cnn.regimes.frontier import FrontierPoint, cost_frontier
+from vit_vs_cnn.regimes.interpolation import Curves
 from vit_vs_cnn.regimes.lottery import lottery_warnings
 from vit_vs_cnn.regimes.measurements import in_order, measurements_of
 from vit_vs_cnn.regimes.multiplier import Multiplier, leader, multipliers, where_they_stand
@@ -210,14 +211,15 @@ def _pair(
     draws: Draws, judged: tuple[SizedComparison, ...], budgets: Budgets, convergence: Sequence[Convergence]
 ) -> Pair:
     laws: PairLaws = {model: [fit_draws(draws, place, model) for place in (0, 1)] for model in models_for(draws)}
+    curves = Curves.of(draws) if len(draws.sizes) > 1 else None
     place = leader(draws)
     ahead, behind = draws.contenders[place], draws.contenders[1 - place]
     return Pair(
         ahead=ahead,
         behind=behind,
         comparisons=judged,
-        crossings=tuple(crossings(draws, laws)),
-        multipliers=tuple(where_they_stand(multipliers(draws, laws), draws, convergence)),
+        crossings=tuple(crossings(draws, laws, curves)),
+        multipliers=tuple(where_they_stand(multipliers(draws, laws, curves), draws, convergence)),
         gaps=tuple(budgets.gaps(ahead, behind)),
         at_equal=tuple(one for cost in LASTING for one in budgets.at_equal(ahead, behind, cost)),
     )

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vit_vs_cnn.experiments.matching import EQUAL
 from vit_vs_cnn.regimes.measurements import coordinates
 from vit_vs_cnn.runs.cell import budget_of
+from vit_vs_cnn.runs.design import EQUAL
 from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.means import (
     accuracy_interval,
@@ -102,6 +102,7 @@ class Budgets:
         self.groups = {text: found[amount, text] for amount, text in sorted(found)}
         self._correct = correct
         self._by_place = {text: {coordinates(r): r for r in group} for text, group in self.groups.items()}
+        self._runs = {text: _by_network(by_place) for text, by_place in self._by_place.items()}
 
     @property
     def longest(self) -> list[Result]:
@@ -115,15 +116,15 @@ class Budgets:
 
     def points(self) -> list[BudgetPoint]:
         """Every contender and size with every budget, by size and contender."""
-        places = sorted({(n, name) for by_place in self._by_place.values() for name, n, _ in by_place})
+        places = sorted({(n, name) for runs in self._runs.values() for name, n in runs})
         return [point for n, name in places for point in self._points(name, n)] if self.texts else []
 
     def gaps(self, first: str, second: str) -> list[BudgetGap]:
         """A pair at every size and with every budget that both have a seed in common at."""
         found = []
-        for text, by_place in self._by_place.items() if self.texts else ():
-            for size in sorted({n for _, n, _ in by_place}):
-                ours, theirs = _both(_at(by_place, first, size), _at(by_place, second, size))
+        for text, runs in self._runs.items() if self.texts else ():
+            for size in sorted({n for _, n in runs}):
+                ours, theirs = _both(runs.get((first, size), []), runs.get((second, size), []))
                 if ours:
                     difference = self._difference(list(map(self._whole, ours)), list(map(self._whole, theirs)))
                     found.append(BudgetGap(size, text, difference))
@@ -136,10 +137,10 @@ class Budgets:
         the cost: (1 - w) x_b + w x_c, w = log(C / C_b) / log(C_c / C_b). Learning slows down, so that this gives the
         one that is cut short too little rather than too much.
         """
-        longest = list(self._by_place.values())[-1]
+        longest = list(self._runs.values())[-1]
         found = []
-        for size in sorted({n for _, n, _ in longest}):
-            ours, theirs = _both(_at(longest, first, size), _at(longest, second, size))
+        for size in sorted({n for _, n in longest}):
+            ours, theirs = _both(longest.get((first, size), []), longest.get((second, size), []))
             costs = [(_cost(one, cost), _cost(two, cost)) for one, two in zip(ours, theirs, strict=True)]
             if costs and all(one and two for one, two in costs):
                 found.append(self._equal(size, cost, ours, theirs, costs))
@@ -162,8 +163,8 @@ class Budgets:
     def _points(self, contender: str, size: int) -> list[BudgetPoint]:
         found: list[BudgetPoint] = []
         before: list[Result] = []
-        for text, by_place in self._by_place.items():
-            runs = _at(by_place, contender, size)
+        for text, by_network in self._runs.items():
+            runs = by_network.get((contender, size), [])
             if not runs:
                 continue
             now, shorter = _both(runs, before)
@@ -224,13 +225,12 @@ def more_than_once(ratio: float) -> float:
     return max(ratio, 1 / ratio)
 
 
-def _at(by_place: Mapping[tuple[str, int, int], Result], contender: str, size: int) -> list[Result]:
-    """The runs of a contender at a size, by seed."""
-    return [
-        result
-        for (name, n, _), result in sorted(by_place.items(), key=lambda item: item[0])
-        if (name, n) == (contender, size)
-    ]
+def _by_network(by_place: Mapping[tuple[str, int, int], Result]) -> dict[tuple[str, int], list[Result]]:
+    """The runs of each contender and size, by seed."""
+    found: dict[tuple[str, int], list[Result]] = {}
+    for (name, size, _), result in sorted(by_place.items(), key=lambda item: item[0]):
+        found.setdefault((name, size), []).append(result)
+    return found
 
 
 def _both(first: Sequence[Result], second: Sequence[Result]) -> tuple[list[Result], list[Result]]:

@@ -13,6 +13,9 @@ from vit_vs_cnn.runs.design import Design, judged, terms_of
 from vit_vs_cnn.statistics.measurements import Measurements
 from vit_vs_cnn.statistics.verdict import Comparison, compare_accuracies, compare_scores
 
+#: Results by contender and size.
+Runs = dict[tuple[str, int], list[Mapping[str, Any]]]
+
 
 @dataclass(frozen=True, kw_only=True)
 class SizedComparison(Comparison):
@@ -39,8 +42,11 @@ def comparisons(
         results: of the same cells, for what makes a comparison unfair.
         design: what was settled before they were looked at; None to give all the same share of the error.
     """
+    runs: Runs = {}
+    for result in results:
+        runs.setdefault(coordinates(result)[:2], []).append(result)
     found = [
-        _comparison(measured, names, size, results, design)
+        _comparison(measured, names, size, runs, design)
         for names in itertools.combinations(measured.contenders, 2)
         for size in measured.sizes
         if (design is None or design.compares(*names)) and _shared(measured, names, size, None).any()
@@ -61,14 +67,14 @@ def _comparison(
     measured: Measurements,
     names: tuple[str, str],
     size: int,
-    results: Sequence[Mapping[str, Any]],
+    runs: Runs,
     design: Design | None,
 ) -> SizedComparison:
     one, two = (measured.contenders.index(name) for name in names)
     place = measured.sizes.index(size)
     there, shared = (_shared(measured, names, size, of) for of in (None, design))
-    runs = [[r for r in results if coordinates(r)[:2] == (name, size)] for name in names]
-    terms = terms_of(design, [measured.seeds[i] for i in np.flatnonzero(there)], obstacle(*runs))
+    unfair = obstacle(*(runs[name, size] for name in names))
+    terms = terms_of(design, [measured.seeds[i] for i in np.flatnonzero(there)], unfair)
     if measured.correct is not None:
         first, second = (measured.correct[i, place, shared] for i in (one, two))
         return SizedComparison(size=size, **vars(compare_scores(names, first, second, terms=terms)))

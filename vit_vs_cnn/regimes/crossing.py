@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Float
 
 from vit_vs_cnn.regimes.interpolation import (
+    Curves,
     first_reached,
-    interpolate,
     interpolation_error,
     log_errors,
     reached_from,
@@ -67,7 +67,7 @@ class Crossing:
         return dataclasses.asdict(self)
 
 
-def crossings(draws: Draws, laws: PairLaws) -> list[Crossing]:
+def crossings(draws: Draws, laws: PairLaws, curves: Curves | None = None) -> list[Crossing]:
     """n* of the two contenders of ``draws``, interpolated and by every fitted law; none for one size.
 
     In range n* is the last change of sign of the difference in log n, so that a resample in which the overtaker is
@@ -76,47 +76,62 @@ def crossings(draws: Draws, laws: PairLaws) -> list[Crossing]:
     The interval of an interpolated n* is a test of "they are equal at n" turned inside out (``root_with_interval``): it
     stays right where n* is ill determined, and is open on the side where the test cannot reject. That of a law holds
     only if the law does, which no resample can tell: so both laws are there, to be compared.
+
+    Arguments:
+        curves: ``Curves.of(draws)``, where they are at hand already.
     """
     if len(draws.sizes) < 2:
         return []
-    overtaker = _overtaker(draws)
-    return [_by_interpolation(draws, overtaker), *(_by_law(draws, overtaker, model, laws[model]) for model in laws)]
+    curves = curves or Curves.of(draws)
+    overtaker = _overtaker(draws, curves)
+    return [
+        _by_interpolation(draws, curves, overtaker),
+        *(_by_law(draws, overtaker, model, laws[model]) for model in laws),
+    ]
 
 
-def _gap(
-    sizes: Sequence[int], accuracy: Float[np.ndarray, "resamples 2 sizes"], at: Float[np.ndarray, "places"]
-) -> Float[np.ndarray, "resamples places"]:
-    """log err of the first minus log err of the second: above zero where the second is ahead."""
-    first, second = (interpolate(sizes, log_errors(accuracy[:, i]), at) for i in (0, 1))
-    return first - second
-
-
-def _overtaker(draws: Draws) -> int:
+def _overtaker(draws: Draws, curves: Curves) -> int:
     """Who passes the other within the range; if nobody, who is behind at the largest size."""
     leader = int(draws.observed[1, -1] > draws.observed[0, -1])
-    gap = _gap(draws.sizes, draws.observed[None], size_grid(draws.sizes[0], draws.sizes[-1]))
-    lead = gap if leader == 1 else -gap
+    lead = curves.observed[1 - leader] - curves.observed[leader]
     return leader if bool((lead <= 0).any()) else 1 - leader
 
 
-def _by_interpolation(draws: Draws, overtaker: int) -> Crossing:
-    sizes = size_grid(draws.sizes[0], draws.sizes[-1])
-    sign = 1 if overtaker == 1 else -1
-    observed, resampled = (sign * _gap(draws.sizes, a, sizes) for a in (draws.observed[None], draws.values))
-    error = interpolation_error(draws.sizes, log_errors(draws.observed), sizes)
-    interval = root_with_interval(sizes, observed, resampled, error)
-    return _crossing(draws, overtaker, "interpolation", interval, reached_from(sizes, resampled))
+def _by_interpolation(draws: Draws, curves: Curves, overtaker: int) -> Crossing:
+    """By log err of the other minus log err of the overtaker: above zero where the latter is ahead."""
+    observed, resampled = (a[1 - overtaker] - a[overtaker] for a in (curves.observed, curves.resampled))
+    error = interpolation_error(draws.sizes, log_errors(draws.observed), curves.places)
+    interval = root_with_interval(curves.places, observed, resampled, error)
+    return _crossing(draws, overtaker, "interpolation", interval, reached_from(curves.places, resampled))
 
 
 def _by_law(draws: Draws, overtaker: int, model: Model, laws: Sequence[tuple[Laws, Laws]]) -> Crossing:
     smallest, largest = draws.sizes[0], draws.sizes[-1]
     inside, beyond = size_grid(smallest, largest), size_grid(largest, REACH * largest)
-    roots = []
-    for our, their in zip(laws[overtaker], laws[1 - overtaker], strict=True):
-        within = reached_from(inside, np.log(their.errors(inside)) - np.log(our.errors(inside)))
-        after = first_reached(beyond, np.log(their.errors(beyond)) - np.log(our.errors(beyond)))
-        roots.append(np.where(np.isposinf(within), after, within))
-    return _crossing(draws, overtaker, model, estimate_from(roots[0][0], roots[1]), roots[1])
+    observed, resampled = (
+        np.concatenate(
+            [_roots(ours, theirs, inside, beyond) for ours, theirs in zip(our.parts(), their.parts(), strict=True)]
+        )
+        for our, their in zip(laws[overtaker], laws[1 - overtaker], strict=True)
+    )
+    return _crossing(draws, overtaker, model, estimate_from(observed[0], resampled), resampled)
+
+
+def _roots(
+    our: Laws, their: Laws, inside: Float[np.ndarray, "places"], beyond: Float[np.ndarray, "places"]
+) -> Float[np.ndarray, "laws"]:
+    found = reached_from(inside, _lead(their, our, inside), scale=np.log1p)
+    later = np.isposinf(found)
+    found[later] = first_reached(beyond, _lead(their.of(later), our.of(later), beyond), scale=np.log1p)
+    return found
+
+
+def _lead(their: Laws, our: Laws, sizes: Float[np.ndarray, "places"]) -> Float[np.ndarray, "laws places"]:
+    """Their error over ours, less 1: its sign is that of the difference of the logarithms."""
+    found = their.errors_along(sizes)
+    found /= our.errors_along(sizes)
+    found -= 1.0
+    return found
 
 
 def _crossing(

@@ -10,7 +10,6 @@ import numpy as np
 
 from vit_vs_cnn.config.experiment import read_config
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.runner import read_results
 from vit_vs_cnn.regimes.analysis import Analysis, analyse
 from vit_vs_cnn.regimes.answer import answer
 from vit_vs_cnn.regimes.budgets import Budgets
@@ -19,6 +18,7 @@ from vit_vs_cnn.regimes.measurements import in_order, load_answers, measurements
 from vit_vs_cnn.regimes.recommendation import recommendation
 from vit_vs_cnn.runs.cell import budget_of
 from vit_vs_cnn.runs.design import read_design
+from vit_vs_cnn.runs.grid import finished_cells
 from vit_vs_cnn.runs.ledger import account_of, test_set_of
 from vit_vs_cnn.runs.tuning_record import Record, record_of, with_chances
 
@@ -95,7 +95,7 @@ def findings_of(folder: Path) -> Findings:
         InputError: no experiment there, or none of its cells is finished.
     """
     record, lost = record_of(folder)
-    results, design = with_chances(sorted(read_results(folder), key=_place), record), read_design(folder)
+    results, design = with_chances(sorted(finished_cells(folder).values(), key=_place), record), read_design(folder)
     reserved = _reserved(folder, results)
     try:
         answers = load_answers(folder, results)
@@ -124,7 +124,9 @@ def judged_results(folder: Path) -> list[Mapping[str, Any]]:
     Raises:
         InputError: as ``findings_of``.
     """
-    return Budgets(in_order(_reserved(folder, with_chances(read_results(folder), record_of(folder)[0])))).longest
+    return Budgets(
+        in_order(_reserved(folder, with_chances(finished_cells(folder).values(), record_of(folder)[0])))
+    ).longest
 
 
 def comparisons_of(folder: Path, results: Sequence[Mapping[str, Any]]) -> list[SizedComparison]:

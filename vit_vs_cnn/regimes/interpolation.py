@@ -1,15 +1,19 @@
 """Learning curves between the sizes that were run, and where they reach something."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy.interpolate import PchipInterpolator
+from scipy.interpolate import CubicHermiteSpline, PchipInterpolator
 
 from vit_vs_cnn.statistics.estimate import Estimate
+from vit_vs_cnn.statistics.resampling import Draws
 
 #: Places between the smallest and the largest size, equally spaced in log n.
 PLACES = 257
+#: What is done to a gap before it is interpolated.
+Scale = Callable[[np.ndarray], np.ndarray]
 #: Logarithms need an error above 0.
 LEAST_ERROR = 1e-5
 
@@ -31,24 +35,50 @@ def interpolate(
 
     Reference: Fritsch & Carlson, "Monotone piecewise cubic interpolation", SIAM J. Numerical Analysis 1980 (SciPy's).
     """
-    curve = PchipInterpolator(np.log(sizes), log_error, axis=1)
-    return np.asarray(curve(np.clip(np.log(at), np.log(sizes[0]), np.log(sizes[-1]))))
+    x = np.log(sizes)
+    slopes = PchipInterpolator(x, log_error, axis=1)(x, nu=1)
+    unit, none = np.eye(len(x)), np.zeros((len(x), len(x)))
+    places = np.clip(np.log(at), x[0], x[-1])
+    values_at, slopes_at = (CubicHermiteSpline(x, *parts)(places).T for parts in ((unit, none), (none, unit)))
+    return np.asarray(log_error @ values_at + slopes @ slopes_at)
+
+
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """log err of two contenders at ``places``, interpolated, as it was observed and in every resample."""
+
+    places: Float[np.ndarray, "places"]
+    observed: tuple[Float[np.ndarray, "1 places"], ...]
+    resampled: tuple[Float[np.ndarray, "resamples places"], ...]
+
+    @classmethod
+    def of(cls, draws: Draws) -> "Curves":
+        """Those of all contenders of ``draws`` over its whole range of sizes."""
+        places = size_grid(draws.sizes[0], draws.sizes[-1])
+        both = (
+            [interpolate(draws.sizes, log_errors(values[:, i]), places) for i in range(len(draws.contenders))]
+            for values in (draws.observed[None], draws.values)
+        )
+        return cls(places, *map(tuple, both))
 
 
 def reached_from(
-    sizes: Float[np.ndarray, "places"], gap: Float[np.ndarray, "resamples places"]
+    sizes: Float[np.ndarray, "places"], gap: Float[np.ndarray, "resamples places"], *, scale: Scale = np.asarray
 ) -> Float[np.ndarray, "resamples"]:
     """The size from which ``gap`` stays above zero up to the largest size.
 
     Plus infinity where the gap is not above zero at the largest size, minus infinity where it is above zero everywhere.
     Between two places the gap is taken as straight in log n.
+
+    Arguments:
+        scale: what of ``gap`` is straight, where that is not the gap itself; it has the gap's sign.
     """
     log_sizes = np.log(sizes)
     below = gap <= 0
     last = gap.shape[1] - 1 - np.argmax(below[:, ::-1], axis=1)  # the last place at or below zero, if there is one
     left = np.minimum(last, gap.shape[1] - 2)
     rows = np.arange(len(gap))
-    before, after = gap[rows, left], gap[rows, left + 1]
+    before, after = scale(gap[rows, left]), scale(gap[rows, left + 1])
     share = np.clip(-before / np.where(after > before, after - before, 1.0), 0.0, 1.0)
     roots = np.exp(log_sizes[left] + share * (log_sizes[left + 1] - log_sizes[left]))
     roots = np.where(below.any(1), roots, -np.inf)
@@ -56,13 +86,17 @@ def reached_from(
 
 
 def first_reached(
-    sizes: Float[np.ndarray, "places"], gap: Float[np.ndarray, "resamples places"]
+    sizes: Float[np.ndarray, "places"], gap: Float[np.ndarray, "resamples places"], *, scale: Scale = np.asarray
 ) -> Float[np.ndarray, "resamples"]:
-    """The first size at which ``gap`` is above zero, straight in log n between two places; infinity if it never is."""
+    """The first size at which ``gap`` is above zero, straight in log n between two places; infinity if it never is.
+
+    Arguments:
+        scale: as for ``reached_from``.
+    """
     above, rows = gap > 0, np.arange(len(gap))
     after = np.argmax(above, axis=1)
     before = np.maximum(after - 1, 0)
-    low, high, logs = gap[rows, before], gap[rows, after], np.log(sizes)
+    low, high, logs = scale(gap[rows, before]), scale(gap[rows, after]), np.log(sizes)
     share = np.where(after > before, -low / np.where(high > low, high - low, 1.0), 0.0)
     found = np.exp(logs[before] + np.clip(share, 0.0, 1.0) * (logs[after] - logs[before]))
     return np.where(above.any(1), found, np.inf)
@@ -115,7 +149,7 @@ def root_with_interval(
         sizes; an end that is not there is infinite, as is a root beyond the largest size (+) or below the smallest (-).
     """
     root = float(reached_from(sizes, observed)[0])
-    most, least = (resampled > -error).mean(0), (resampled > error).mean(0)
+    most, least = (np.count_nonzero(resampled > bound, axis=0) / len(resampled) for bound in (-error, error))
     share = np.where(most < 0.5, most, np.maximum(least, 0.5))
     tail = (1 - confidence) / 2
     told = (share < tail) | (share > 1 - tail)

@@ -105,10 +105,10 @@ def load_answers(folder: Path, results: Sequence[Mapping[str, Any]]) -> Answers:
     """
     first, correct, counts, named, same = None, {}, [], {}, True
     for result in results:
-        predictions = Predictions.load(folder / "cells" / result["cell"] / "predictions.npz")
+        predictions = Predictions.load(folder / "cells" / result["cell"] / "predictions.npz", logits=False)
         first = first or predictions
         same = same and predictions.is_of_the_images_of(first)
-        if predictions.logits.shape[1] != first.logits.shape[1]:
+        if predictions.num_classes != first.num_classes:
             raise InputError(f"predictions of {result['cell']} are of another number of classes than the others")
         correct[result["cell"]] = predictions.correct.numpy()
         counts.append(predictions.class_counts)

@@ -10,7 +10,7 @@ import numpy as np
 from vit_vs_cnn.regimes.convergence import Convergence
 from vit_vs_cnn.regimes.convergence import State as TrainingState
 from vit_vs_cnn.regimes.crossing import Method, PairLaws, State, state_of
-from vit_vs_cnn.regimes.interpolation import interpolate, interpolation_error, log_errors, root_with_interval, size_grid
+from vit_vs_cnn.regimes.interpolation import Curves, interpolation_error, log_errors, root_with_interval
 from vit_vs_cnn.regimes.power_laws import REACH, Laws, Model
 from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.resampling import Draws, estimate_from
@@ -63,13 +63,17 @@ class Multiplier:
         return dataclasses.asdict(self)
 
 
-def multipliers(draws: Draws, laws: PairLaws) -> list[Multiplier]:
-    """M at every size: interpolated and, where that ends outside of the sizes that were run, by the laws, too."""
+def multipliers(draws: Draws, laws: PairLaws, curves: Curves | None = None) -> list[Multiplier]:
+    """M at every size: interpolated and, where that ends outside of the sizes that were run, by the laws, too.
+
+    Arguments:
+        curves: ``Curves.of(draws)``, where they are at hand already.
+    """
     if len(draws.sizes) < 2:
         return []
-    found = []
+    curves, found = curves or Curves.of(draws), []
     for place in range(len(draws.sizes)):
-        measured = _by_interpolation(draws, place)
+        measured = _by_interpolation(draws, curves, place)
         found.append(measured)
         if measured.value is None:
             found += [_by_law(draws, place, model, laws[model]) for model in laws]
@@ -118,21 +122,20 @@ def leader(draws: Draws) -> int:
     return int(draws.observed[1, -1] > draws.observed[0, -1])
 
 
-def _needed(draws: Draws, contender: int, *, level_of: int, at: int) -> Estimate:
+def _needed(draws: Draws, curves: Curves, contender: int, *, level_of: int, at: int) -> Estimate:
     """The size from which a contender errs no more than another does at one size."""
-    sizes = size_grid(draws.sizes[0], draws.sizes[-1])
     gaps = []
-    for accuracy in (draws.observed[None], draws.values):
-        level = log_errors(accuracy[:, level_of, at])
-        gap = level[:, None] - interpolate(draws.sizes, log_errors(accuracy[:, contender]), sizes)
-        gaps.append(np.where(np.abs(gap) < 1e-12, 1e-12, gap))  # as good is good enough
-    error = interpolation_error(draws.sizes, log_errors(draws.observed[contender][None]), sizes)
-    return root_with_interval(sizes, gaps[0], gaps[1], error)
+    for accuracy, curve in ((draws.observed[None], curves.observed), (draws.values, curves.resampled)):
+        gap = log_errors(accuracy[:, level_of, at])[:, None] - curve[contender]
+        gap[np.abs(gap) < 1e-12] = 1e-12  # as good is good enough
+        gaps.append(gap)
+    error = interpolation_error(draws.sizes, log_errors(draws.observed[contender][None]), curves.places)
+    return root_with_interval(curves.places, gaps[0], gaps[1], error)
 
 
-def _by_interpolation(draws: Draws, place: int) -> Multiplier:
+def _by_interpolation(draws: Draws, curves: Curves, place: int) -> Multiplier:
     ahead, size = leader(draws), float(draws.sizes[place])
-    needed = _needed(draws, 1 - ahead, level_of=ahead, at=place)
+    needed = _needed(draws, curves, 1 - ahead, level_of=ahead, at=place)
     ratio = Estimate(needed.value / size, needed.low / size, needed.high / size)
     return _multiplier(draws, size, "interpolation", ratio)
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vit_vs_cnn.experiments.matching import EQUAL
 from vit_vs_cnn.models.presets import PRESETS
 from vit_vs_cnn.models.registry import ATTENTION_PREFIX, TIMM_PREFIX
+from vit_vs_cnn.runs.design import EQUAL
 
 Result = Mapping[str, Any]
 _FAMILIES = {"vit": "ViT", "resnet": "ResNet", "cct": "CCT"}

@@ -4,10 +4,11 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy import stats
 
 from vit_vs_cnn.regimes.interpolation import LEAST_ERROR, first_reached, size_grid
@@ -21,6 +22,8 @@ MODELS: tuple[Model, ...] = ("power law", "power law with floor")
 EXPONENTS = np.geomspace(0.003, 6.0, 49)
 ZOOMS = 6
 ZOOM_PLACES = 9
+#: Laws whose curves are computed at a time.
+PART = 500
 #: Laws are followed up to so many times the largest size.
 REACH = 1000
 
@@ -40,11 +43,36 @@ class Laws:
     drift: Float[np.ndarray, "laws"]
     largest: float
 
+    def parts(self) -> list["Laws"]:
+        """A few at a time: their curves then fit into a processor's cache."""
+        return [self.of(slice(start, start + PART)) for start in range(0, len(self.floor), PART)]
+
+    def of(self, rows: Bool[np.ndarray, "laws"] | slice) -> "Laws":
+        """Some of them."""
+        chosen = (values[rows] for values in (self.log_scale, self.exponent, self.floor, self.drift))
+        return Laws(*chosen, largest=self.largest)
+
     def errors(self, sizes: Float[np.ndarray, "places"]) -> Float[np.ndarray, "laws places"]:
         """err(n) = (e^a n^-b + c) max(1, n / N)^d, N the largest size."""
-        powers = np.exp(self.log_scale[:, None] - self.exponent[:, None] * np.log(sizes))
+        return self._with_floor(np.exp(self.log_scale[:, None] - self.exponent[:, None] * np.log(sizes)), sizes)
+
+    def errors_along(self, sizes: Float[np.ndarray, "places"]) -> Float[np.ndarray, "laws places"]:
+        """``errors`` for many sizes equally spaced in log n: n^-b is a product of two powers out of a few of them."""
+        logs, block = np.log(sizes), math.isqrt(len(sizes))
+        far = np.exp(self.log_scale[:, None] - self.exponent[:, None] * logs[::block])
+        near = np.exp(-self.exponent[:, None] * (logs[:block] - logs[0]))
+        powers = (far[:, :, None] * near[:, None]).reshape(len(far), far.shape[1] * block)
+        return self._with_floor(powers[:, : len(sizes)], sizes)
+
+    def _with_floor(
+        self, powers: Float[np.ndarray, "laws places"], sizes: Float[np.ndarray, "places"]
+    ) -> Float[np.ndarray, "laws places"]:
+        if self.floor.any():
+            powers += self.floor[:, None]
         beyond = np.log(np.maximum(sizes / self.largest, 1.0))
-        return (powers + self.floor[:, None]) * np.exp(np.clip(self.drift[:, None] * beyond, -100.0, 100.0))
+        if beyond.any():
+            powers *= np.exp(np.clip(self.drift[:, None] * beyond, -100.0, 100.0))
+        return powers
 
     def sizes_for(self, errors: Float[np.ndarray, "laws"]) -> Float[np.ndarray, "laws"]:
         """n = ((err - c) / e^a)^(-1/b), beyond N the first one at which a law with a drift errs as little; infinity
@@ -53,9 +81,11 @@ class Laws:
         with np.errstate(over="ignore"):
             sizes = np.exp((self.log_scale - np.log(np.maximum(above, 1e-300))) / self.exponent)
         sizes = np.where(above > 0, sizes, np.inf)
+        drifts = (sizes > self.largest) & (self.drift != 0)
         beyond = size_grid(self.largest, REACH * self.largest)
-        drifted = first_reached(beyond, np.log(errors)[:, None] - np.log(self.errors(beyond)))
-        return np.where((sizes > self.largest) & (self.drift != 0), drifted, sizes)
+        ratio = errors[drifts, None] / self.of(drifts).errors_along(beyond)
+        sizes[drifts] = first_reached(beyond, ratio - 1.0, scale=np.log1p)
+        return sizes
 
 
 def fit_laws(
@@ -76,39 +106,85 @@ def fit_laws(
     """
     centre = float(np.mean(np.log(sizes)))
     steps = np.log(sizes) - centre
-    ceiling = errors.min(1, keepdims=True) if floor else np.zeros((len(errors), 1))
-    low = np.full(len(errors), EXPONENTS[0])
-    high = np.full(len(errors), EXPONENTS[-1])
-    grid = np.broadcast_to(EXPONENTS, (len(errors), len(EXPONENTS)))
-    scale = level = best = np.zeros(len(errors))
-    for _ in range(1 + ZOOMS):
-        scales, levels, misfit = _linear_fit(grid, steps, errors, weights, ceiling)
-        rows, place = np.arange(len(errors)), misfit.argmin(1)
-        scale, level, best = scales[rows, place], levels[rows, place], grid[rows, place]
-        low = grid[rows, np.maximum(place - 1, 0)]
-        high = grid[rows, np.minimum(place + 1, grid.shape[1] - 1)]
-        grid = low[:, None] + (high - low)[:, None] * np.linspace(0, 1, ZOOM_PLACES)
-    return Laws(np.log(scale) + best * centre, best, level, np.zeros(len(errors)), float(sizes[-1]))
+    by_size = np.ascontiguousarray(errors.T)
+    ceiling = by_size.min(0) if floor else None
+    laws = np.arange(len(errors))
+    shapes = np.exp(-np.multiply.outer(steps, EXPONENTS))[:, :, None]
+    fit = _linear_fit(shapes, by_size, weights, ceiling)
+    place = fit.rough_misfit().argmin(0)
+    low, high = (EXPONENTS[np.clip(place + side, 0, len(EXPONENTS) - 1)] for side in (-1, 1))
+    for _ in range(ZOOMS):
+        grid = low + (high - low) * np.linspace(0, 1, ZOOM_PLACES)[:, None]
+        fit = _linear_fit(_shapes(steps, low, high), by_size, weights, ceiling)
+        place = fit.misfit().argmin(0)
+        low, high = (grid[np.clip(place + side, 0, ZOOM_PLACES - 1), laws] for side in (-1, 1))
+    best, level = grid[place, laws], np.broadcast_to(fit.level, grid.shape)[place, laws]
+    return Laws(np.log(fit.scale[place, laws]) + best * centre, best, level, np.zeros(len(errors)), float(sizes[-1]))
+
+
+def _shapes(
+    steps: Float[np.ndarray, "sizes"], low: Float[np.ndarray, "laws"], high: Float[np.ndarray, "laws"]
+) -> Float[np.ndarray, "sizes places laws"]:
+    """e^(-b step) for ``ZOOM_PLACES`` equally spaced exponents b: a power of the ratio of two neighbours."""
+    found = np.empty((len(steps), ZOOM_PLACES, len(low)))
+    np.exp(-np.multiply.outer(steps, low), out=found[:, 0])
+    ratio = np.exp(-np.multiply.outer(steps, (high - low) / (ZOOM_PLACES - 1)))
+    for place in range(1, ZOOM_PLACES):
+        np.multiply(found[:, place - 1], ratio, out=found[:, place])
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _LinearFit:
+    """Scale and floor for each exponent and law, and the weighted sums that they come from."""
+
+    shapes: Float[np.ndarray, "sizes places #laws"]
+    errors: Float[np.ndarray, "sizes laws"]
+    weights: Float[np.ndarray, "sizes"]
+    ws: Float[np.ndarray, "places #laws"]
+    wss: Float[np.ndarray, "places #laws"]
+    wse: Float[np.ndarray, "places laws"]
+    scale: Float[np.ndarray, "places laws"]
+    level: Float[np.ndarray, "places laws"] | float
+
+    def misfit(self) -> Float[np.ndarray, "places laws"]:
+        """The weighted sum of squares that is left over."""
+        found = np.zeros(self.scale.shape)
+        for shape, errors, weight in zip(self.shapes, self.errors, self.weights, strict=True):
+            residuals = self.scale * shape
+            residuals += self.level
+            residuals -= errors
+            residuals *= residuals
+            residuals *= weight
+            found += residuals
+        return found
+
+    def rough_misfit(self) -> Float[np.ndarray, "places laws"]:
+        """The same out of the sums and less what no law changes: quicker, with what cancels as its error."""
+        found = self.scale * (self.scale * self.wss - 2 * self.wse)
+        if isinstance(self.level, float):
+            return found
+        free = self.weights.sum() * self.level - 2 * (self.weights @ self.errors) + 2 * self.scale * self.ws
+        return found + self.level * free
 
 
 def _linear_fit(
-    exponents: Float[np.ndarray, "laws places"],
-    steps: Float[np.ndarray, "sizes"],
-    errors: Float[np.ndarray, "laws sizes"],
+    shapes: Float[np.ndarray, "sizes places #laws"],
+    errors: Float[np.ndarray, "sizes laws"],
     weights: Float[np.ndarray, "sizes"],
-    ceiling: Float[np.ndarray, "laws 1"],
-) -> tuple[Float[np.ndarray, "laws places"], Float[np.ndarray, "laws places"], Float[np.ndarray, "laws places"]]:
-    """Scale and floor for each exponent, and the weighted sum of squares that they leave."""
-    shapes = np.exp(-exponents[:, :, None] * steps)
-    w = weights.sum()
-    ws, wss = shapes @ weights, (shapes**2) @ weights
-    we = (errors @ weights)[:, None]
-    wse = np.einsum("rps,rs->rp", shapes, errors * weights)
-    spread = np.maximum(w * wss - ws**2, 1e-12 * w * wss)
-    level = np.clip((wss * we - ws * wse) / spread, 0.0, ceiling)
+    ceiling: Float[np.ndarray, "laws"] | None,
+) -> _LinearFit:
+    """The best scale and floor for each exponent; without a ceiling the floor is 0."""
+    weighted = errors * weights[:, None]
+    w, we = weights.sum(), weighted.sum(0)
+    ws, wss = np.tensordot(weights, shapes, 1), np.tensordot(weights, shapes**2, 1)
+    wse = np.add.reduce([shape * one for shape, one in zip(shapes, weighted, strict=True)])
+    level: Any = 0.0
+    if ceiling is not None:
+        spread = np.maximum(w * wss - ws**2, 1e-12 * w * wss)
+        level = np.clip((wss * we - ws * wse) / spread, 0.0, ceiling)
     scale = np.maximum((wse - level * ws) / wss, 1e-9)
-    residuals = errors[:, None] - level[:, :, None] - scale[:, :, None] * shapes
-    return scale, level, (residuals**2) @ weights
+    return _LinearFit(shapes, errors, weights, ws, wss, wse, scale, level)
 
 
 @dataclass(frozen=True)
@@ -169,10 +245,20 @@ def fit_draws(draws: Draws, place: int, model: Model) -> tuple[Laws, Laws]:
     Those of the resamples drift beyond the largest size as leaving out the last ones says that they may.
     """
     floor = model == "power law with floor"
-    weights = 1 / draws.variance[place]
-    observed = fit_laws(draws.sizes, 1 - draws.observed[place][None], weights, floor=floor)
-    resampled = fit_laws(draws.sizes, 1 - draws.values[:, place], weights, floor=floor)
+    observed = _fit_means(draws.sizes, *_means(draws, place), floor=floor)
+    resampled = fit_laws(draws.sizes, 1 - draws.values[:, place], 1 / draws.variance[place], floor=floor)
     return observed, dataclasses.replace(resampled, drift=_drifts(draws, place, model))
+
+
+def _means(draws: Draws, place: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The mean errors of one contender, and their weights."""
+    return tuple((1 - draws.observed[place]).tolist()), tuple((1 / draws.variance[place]).tolist())
+
+
+@lru_cache(maxsize=256)
+def _fit_means(sizes: tuple[int, ...], errors: tuple[float, ...], weights: tuple[float, ...], *, floor: bool) -> Laws:
+    """``fit_laws`` of mean errors, which are the same in all pairs of a contender."""
+    return fit_laws(sizes, np.array([errors]), np.array(weights), floor=floor)
 
 
 def _drifts(draws: Draws, place: int, model: Model) -> Float[np.ndarray, "laws"]:
@@ -204,10 +290,10 @@ def _left_out(
     draws: Draws, place: int, model: Model, count: int
 ) -> tuple[Float[np.ndarray, "count"], Float[np.ndarray, "count"]]:
     """The errors measured at the last sizes, and what a fit to the others says."""
-    errors, weights = 1 - draws.observed[place], 1 / draws.variance[place]
+    errors, weights = _means(draws, place)
     floor = model == "power law with floor"
-    law = fit_laws(draws.sizes[:-count], errors[None, :-count], weights[:-count], floor=floor)
-    return errors[-count:], law.errors(np.array(draws.sizes[-count:], dtype=float))[0]
+    law = _fit_means(draws.sizes[:-count], errors[:-count], weights[:-count], floor=floor)
+    return np.array(errors[-count:]), law.errors(np.array(draws.sizes[-count:], dtype=float))[0]
 
 
 def power_laws(draws: Draws) -> list[PowerLaw]:

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 
-from vit_vs_cnn.experiments.matching import EQUAL
 from vit_vs_cnn.regimes.analysis import Analysis, Pair
 from vit_vs_cnn.regimes.answer import at_equal_costs, called_by, headline
+from vit_vs_cnn.runs.design import EQUAL
 from vit_vs_cnn.statistics.verdict import SEEDS_FOR_A_VERDICT
 
 

@@ -12,7 +12,7 @@ from vit_vs_cnn.regimes import Analysis, Findings, display_name, headline
 from vit_vs_cnn.reporting.comparison_figures import classes_figure, confusion_figure, pictures_figure
 from vit_vs_cnn.reporting.document import Block, Picture, Table, Text
 from vit_vs_cnn.reporting.style import looks, percent
-from vit_vs_cnn.runs.evaluation import Predictions
+from vit_vs_cnn.runs.evaluation import Predictions, Said
 from vit_vs_cnn.runs.images import Pool, pool_of
 from vit_vs_cnn.statistics.estimate import p_text
 
@@ -27,7 +27,7 @@ class _CellAnswers:
     group: str
     seed: int | None
     subset: str | None
-    predictions: Predictions
+    predictions: Said
 
 
 def blocks_of_images(found: Findings, pool: Pool | None = None) -> list[Block]:
@@ -82,7 +82,7 @@ def _pair(analysis: Analysis) -> tuple[Sequence[str], int]:
 
 
 def _answers(found: Findings, result: Mapping[str, Any]) -> _CellAnswers:
-    predictions = Predictions.load(found.folder / "cells" / result["cell"] / "predictions.npz")
+    predictions = Predictions.load(found.folder / "cells" / result["cell"] / "predictions.npz", logits=False)
     return _CellAnswers(display_name(result["contender"]), result["seed"], result["subset"], predictions)
 
 

@@ -157,7 +157,7 @@ def _picture(axis: Axes, number: int, first: Sequence[Answered], test: LabelledI
     pixels = test.images[number].permute(1, 2, 0).numpy()
     axis.imshow(pixels[..., 0] if pixels.shape[2] == 1 else pixels[..., :3], cmap="gray", vmin=0, vmax=255)
     truth = test.class_names[int(test.labels[number])]
-    says = [f"{t.group}: {test.class_names[int(t.predictions.logits[number].argmax())]}" for t in first]
+    says = [f"{t.group}: {test.class_names[int(t.predictions.classes[number])]}" for t in first]
     axis.set_title(f"it is: {truth}", fontsize=6.5, loc="left")
     axis.set_xlabel("\n".join(says), fontsize=6.5, loc="left")
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from rich.console import Console
 
-from vit_vs_cnn.experiments.matching import EQUAL
 from vit_vs_cnn.regimes import Analysis, multiplier_line
 from vit_vs_cnn.regimes.analysis import Pair
 from vit_vs_cnn.regimes.budgets import COST_NAMES, Budgets, more_than_once
@@ -19,6 +18,7 @@ from vit_vs_cnn.reporting.document import Document, Table
 from vit_vs_cnn.reporting.style import in_millions, looks, percent, points, seconds
 from vit_vs_cnn.reporting.terminal import print_document
 from vit_vs_cnn.runs.answers import MAJORITY
+from vit_vs_cnn.runs.design import EQUAL
 from vit_vs_cnn.runs.tuning_record import BY_HAND, Chance
 from vit_vs_cnn.statistics.estimate import Estimate
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from scipy import optimize
 from torch import Tensor
 
@@ -29,7 +29,13 @@ def reliability(
 ) -> tuple[list[float], list[float], list[int]]:
     """Mean confidence, accuracy and number of images in bins of equal mass, the least confident first."""
     confidence, predicted = probabilities.max(1)
-    place, right = equal_mass_bins(confidence, bins), predicted.eq(labels).double()
+    return _binned(confidence, predicted.eq(labels), bins)
+
+
+def _binned(
+    confidence: Float[Tensor, "count"], right: Bool[Tensor, "count"], bins: int
+) -> tuple[list[float], list[float], list[int]]:
+    place = equal_mass_bins(confidence, bins)
     counts = torch.bincount(place, minlength=bins)
     sums = [torch.bincount(place, values.double(), minlength=bins) for values in (confidence, right)]
     there = counts > 0
@@ -45,8 +51,14 @@ def expected_calibration_error(
     Reference: Guo et al., "On calibration of modern neural networks", 2017, equation 5.
     Differs: bins of equal mass (``equal_mass_bins``) instead of equal width, so that none is too empty to be judged.
     """
-    parts = zip(*reliability(probabilities, labels, bins), strict=True)
-    return sum(count * abs(right - confidence) for confidence, right, count in parts) / len(labels)
+    confidence, predicted = probabilities.max(1)
+    return calibration_error(confidence, predicted.eq(labels), bins)
+
+
+def calibration_error(confidence: Float[Tensor, "count"], right: Bool[Tensor, "count"], bins: int = BINS) -> float:
+    """``expected_calibration_error`` out of the probability of what was said, and whether that is right."""
+    parts = zip(*_binned(confidence, right, bins), strict=True)
+    return sum(count * abs(share - mean) for mean, share, count in parts) / len(right)
 
 
 def fit_temperature(logits: Float[Tensor, "count classes"], labels: Int64[Tensor, "count"]) -> float:

@@ -17,6 +17,8 @@ from vit_vs_cnn.statistics.verdict import Comparison, Terms, corrected
 
 NAME, LONGEST = "design.json", "the longest budget"
 Compared = TypeVar("Compared", bound=Comparison)
+#: Two networks whose multiply-accumulates differ by no more are equally large.
+EQUAL = 1.25
 #: Two contenders and a training size.
 Key = tuple[str, str, int]
 

@@ -3,13 +3,15 @@
 import hashlib
 import zipfile
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64, UInt8
+from jaxtyping import Bool, Float, Int64, UInt8
+from numpy.lib.npyio import NpzFile
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -18,26 +20,47 @@ from vit_vs_cnn.errors import InputError, TrainingDiverged
 from vit_vs_cnn.files import written_whole
 from vit_vs_cnn.models.features import logits_and_features
 from vit_vs_cnn.models.recording import as_evaluated
-from vit_vs_cnn.runs.calibration import expected_calibration_error
+from vit_vs_cnn.runs.calibration import calibration_error
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.ledger import Noted, TestLedger
 
 Normalise = Callable[[UInt8[Tensor, "batch channels rows cols"]], Float[Tensor, "batch channels rows cols"]]
 
 
-@dataclass(frozen=True, eq=False)
-class Predictions:
-    """What a network says of each test image; ``features`` are what it says that by, where they were asked for."""
+class Said(ABC):
+    """What a network says of each test image: the class, how sure it is of that, and what it gives the true class."""
 
-    logits: Float[Tensor, "count classes"]
     labels: Int64[Tensor, "count"]
     sample_ids: Sequence[str]
-    features: Float[Tensor, "count width"] | None = None
 
     @property
-    def correct(self) -> Tensor:
-        """Whether each image is classified rightly, ``(count,)`` bool."""
-        return self.logits.argmax(1) == self.labels
+    @abstractmethod
+    def num_classes(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def classes(self) -> Int64[Tensor, "count"]:
+        """What it says, by its number; of several with the same logit the first."""
+
+    @property
+    @abstractmethod
+    def probability(self) -> Float[Tensor, "count"]:
+        """Of what it says."""
+
+    @property
+    @abstractmethod
+    def label_log_probability(self) -> Float[Tensor, "count"]:
+        """The log of the probability of the true class, in nats."""
+
+    @property
+    @abstractmethod
+    def label_rank(self) -> Int64[Tensor, "count"]:
+        """How many classes come before the true one: 0 where it is right."""
+
+    @property
+    def correct(self) -> Bool[Tensor, "count"]:
+        """Whether each image is classified rightly."""
+        return self.classes == self.labels
 
     @property
     def accuracy(self) -> float:
@@ -46,71 +69,167 @@ class Predictions:
     @property
     def class_counts(self) -> Int64[np.ndarray, "classes"]:
         """How many of the images are of each class."""
-        return torch.bincount(self.labels, minlength=self.logits.shape[1]).numpy()
+        return torch.bincount(self.labels, minlength=self.num_classes).numpy()
 
     @property
     def classes_named(self) -> int:
         """How many classes the network names at least once."""
-        return len(self.logits.argmax(1).unique())
+        return int((torch.bincount(self.classes) > 0).sum())
 
     @property
     def loss(self) -> float:
         """Mean cross entropy in nats."""
-        return F.cross_entropy(self.logits.double(), self.labels).item()
+        return -self.label_log_probability.mean().item()
 
     @property
     def calibration_error(self) -> float:
         """Expected calibration error over 15 bins of equal mass."""
-        return expected_calibration_error(self.logits.double().softmax(1), self.labels)
+        return calibration_error(self.probability, self.correct)
 
-    def is_of_the_images_of(self, other: "Predictions") -> bool:
+    def is_of_the_images_of(self, other: "Said") -> bool:
         """Whether both speak of the same images in the same order."""
-        same_labels = self.labels.shape == other.labels.shape and bool((self.labels == other.labels).all())
-        return same_labels and list(self.sample_ids) == list(other.sample_ids)
+        return torch.equal(self.labels, other.labels) and list(self.sample_ids) == list(other.sample_ids)
 
-    def save(self, path: Path, *, of: str = "") -> None:
-        """Write ``logits``, ``labels`` and ``sample_ids`` as an .npz file, whole or not at all.
+
+@dataclass(frozen=True, eq=False)
+class Predictions(Said):
+    """What a network says, with its logits; ``features`` are what it says that by, where they were asked for."""
+
+    logits: Float[Tensor, "count classes"]
+    labels: Int64[Tensor, "count"]
+    sample_ids: Sequence[str]
+    features: Float[Tensor, "count width"] | None = None
+
+    @property
+    def num_classes(self) -> int:
+        return self.logits.shape[1]
+
+    @property
+    def classes(self) -> Int64[Tensor, "count"]:
+        return self.logits.argmax(1)
+
+    @property
+    def probability(self) -> Float[Tensor, "count"]:
+        return self.logits.double().softmax(1).amax(1)
+
+    @property
+    def label_log_probability(self) -> Float[Tensor, "count"]:
+        return -F.cross_entropy(self.logits.double(), self.labels, reduction="none")
+
+    @property
+    def label_rank(self) -> Int64[Tensor, "count"]:
+        own = self.logits.gather(1, self.labels[:, None])
+        earlier = torch.arange(self.num_classes) < self.labels[:, None]
+        return ((self.logits > own) | ((self.logits == own) & earlier)).sum(1)
+
+    def save(self, path: Path, *, of: str = "", logits: bool = False) -> None:
+        """Write what it says as an .npz file, whole or not at all; nothing but the names is compressed.
 
         Arguments:
             of: which weights on which images, for ``load_of``.
+            logits: whether these are kept, too, rounded to 16 bits.
         """
-        with written_whole(path) as partial, partial.open("wb") as file:
-            np.savez_compressed(
-                file,
-                logits=self.logits.float().numpy(),
-                labels=self.labels.numpy(),
-                sample_ids=np.array([str(i) for i in self.sample_ids]),
-                of=np.array(of),
-            )
+        whole = np.min_scalar_type(self.num_classes)
+        arrays = {
+            "classes": self.classes.numpy().astype(whole),
+            "probability": self.probability.numpy(),
+            "label_log_probability": self.label_log_probability.numpy(),
+            "label_rank": self.label_rank.numpy().astype(whole),
+            "labels": self.labels.numpy().astype(whole),
+            "num_classes": np.array(self.num_classes),
+            "of": np.array(of),
+            "sample_ids": np.array([str(name) for name in self.sample_ids]),
+        }
+        if logits:
+            largest = torch.finfo(torch.float16).max
+            arrays["logits"] = self.logits.clamp(-largest, largest).half().numpy()
+        with written_whole(path) as partial, zipfile.ZipFile(partial, "w") as archive:
+            for name, array in arrays.items():
+                member = zipfile.ZipInfo(f"{name}.npy")
+                member.compress_type = zipfile.ZIP_DEFLATED if name == "sample_ids" else zipfile.ZIP_STORED
+                with archive.open(member, "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, array, allow_pickle=False)
 
-    @classmethod
-    def load_of(cls, path: Path, of: str) -> "Predictions | None":
+    @staticmethod
+    def load_of(path: Path, of: str) -> "Said | None":
         """Read what ``save`` wrote of the same weights and images; None where there is no such file, or none whole."""
         try:
             with np.load(path, allow_pickle=False) as arrays:
                 known = "of" in arrays and arrays["of"].item() == of
-            return cls.load(path) if known else None
+            return Predictions.load(path) if known else None
         except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error):
             return None
 
-    @classmethod
-    def load(cls, path: Path) -> "Predictions":
-        """Read what ``save`` wrote; nothing of the file is executed.
+    @staticmethod
+    def load(path: Path, *, logits: bool = True) -> "Said":
+        """Read what ``save`` wrote, earlier versions too, which kept the logits alone; nothing of the file is executed.
+
+        Arguments:
+            logits: whether they are read where they were kept.
 
         Raises:
             InputError: no such file, not of this form, or answers that are no finite numbers.
         """
         try:
             with np.load(path, allow_pickle=False) as arrays:
-                found = cls(
-                    logits=torch.from_numpy(arrays["logits"]),
-                    labels=torch.from_numpy(arrays["labels"]),
-                    sample_ids=arrays["sample_ids"].tolist(),
-                )
+                found = Kept.of(arrays, logits=logits) if "classes" in arrays else _with_logits(arrays)
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             raise InputError(f"predictions {path}: {error}") from error
-        check_finite(found.logits, f"predictions {path}")
+        numbers = found.logits if isinstance(found, Predictions) else found.probability[:, None]
+        check_finite(numbers, f"predictions {path}")
         return found
+
+
+@dataclass(frozen=True, eq=False)
+class Kept(Said):
+    """What a file of predictions holds.
+
+    Arguments:
+        arrays: by the names of ``Said``.
+        logits: rounded to 16 bits; None where they were not asked for.
+    """
+
+    labels: Int64[Tensor, "count"]
+    sample_ids: Sequence[str]
+    arrays: Mapping[str, Tensor]
+    logits: Float[Tensor, "count classes"] | None = None
+
+    @classmethod
+    def of(cls, arrays: NpzFile, *, logits: bool = True) -> "Kept":
+        """Raises KeyError, ValueError: something is missing, or not of as many images as the rest."""
+        whole = ("labels", "classes", "label_rank", "num_classes")
+        found = {name: torch.from_numpy(arrays[name].astype(np.int64)) for name in whole}
+        found |= {name: torch.from_numpy(arrays[name]) for name in ("probability", "label_log_probability")}
+        ids = arrays["sample_ids"].tolist()
+        if {one.shape for name, one in found.items() if name != "num_classes"} != {(len(ids),)}:
+            raise ValueError("its arrays are not of as many images")
+        read = torch.from_numpy(arrays["logits"]).float() if logits and "logits" in arrays else None
+        return cls(found["labels"], ids, found, read)
+
+    @property
+    def num_classes(self) -> int:
+        return int(self.arrays["num_classes"])
+
+    @property
+    def classes(self) -> Int64[Tensor, "count"]:
+        return self.arrays["classes"]
+
+    @property
+    def probability(self) -> Float[Tensor, "count"]:
+        return self.arrays["probability"]
+
+    @property
+    def label_log_probability(self) -> Float[Tensor, "count"]:
+        return self.arrays["label_log_probability"]
+
+    @property
+    def label_rank(self) -> Int64[Tensor, "count"]:
+        return self.arrays["label_rank"]
+
+
+def _with_logits(arrays: NpzFile) -> Predictions:
+    logits, labels = (torch.from_numpy(arrays[name]) for name in ("logits", "labels"))
+    return Predictions(logits, labels, arrays["sample_ids"].tolist())
 
 
 def hash_weights(network: nn.Module) -> str:
@@ -180,8 +299,9 @@ def evaluate(
     what: str,
     cell: Cell | None = None,
     keep: Path | None = None,
+    keep_logits: bool = False,
     answers: Callable[[LabelledImages], Predictions] | None = None,
-) -> tuple[Predictions, Noted]:
+) -> tuple[Said, Noted]:
     """Test a network, once, on the record.
 
     Where predictions are kept, that is done before the ledger notes them. If those of the same weights and images are
@@ -192,6 +312,7 @@ def evaluate(
         what: for a reader of the ledger.
         cell: the run that trained the network, where it is one of ours.
         keep: the file for the predictions, if they are to be kept.
+        keep_logits: whether the file holds logits, too.
         answers: a quicker way to what the network says of the images.
 
     Returns:
@@ -202,11 +323,11 @@ def evaluate(
     """
     weights, test_set = hash_weights(network), test.fingerprint()
     assert ledger.test_set == test_set, "a ledger is of one test set"
-    predictions = None if keep is None else Predictions.load_of(keep, f"{weights} {test_set}")
+    predictions: Said | None = None if keep is None else Predictions.load_of(keep, f"{weights} {test_set}")
     if predictions is not None and (noted := ledger.noted(weights=weights, what=what, cell=cell)) is not None:
         return predictions, noted
     if predictions is None:
         predictions = predict(network, test, normalise, what=what) if answers is None else answers(test)
         if keep is not None:
-            predictions.save(keep, of=f"{weights} {test_set}")
+            predictions.save(keep, of=f"{weights} {test_set}", logits=keep_logits)
     return predictions, ledger.record(weights=weights, accuracy=predictions.accuracy, what=what, cell=cell)

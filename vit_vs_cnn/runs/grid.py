@@ -41,7 +41,11 @@ def read_grid(folder: Path) -> dict[str, Budget | None]:
         raise InputError(f"{folder / 'grid.json'}: expected the names of cells' folders; train writes it anew")
     if isinstance(grid, list):
         return dict.fromkeys(names)
-    return {name: build(Budget, grid[name], where=f"{folder / 'grid.json'}: {name}") for name in names}
+    budgets: dict[str, Budget] = {}
+    for name in names:
+        if (said := json.dumps(grid[name])) not in budgets:
+            budgets[said] = build(Budget, grid[name], where=f"{folder / 'grid.json'}: {name}")
+    return {name: budgets[json.dumps(grid[name])] for name in names}
 
 
 def finished_cells(folder: Path) -> dict[Path, dict[str, Any]]:

@@ -71,7 +71,7 @@ class History:
         Lines that are cut off its end, with the results that name them, leave no trace.
         """
         known, weights = {e.hash for e in self.entries}, {str(e.said.get("weights")) for e in self.entries}
-        lost = [r for r in results if r.get("ledger_entry") not in (None, *known)]
+        lost = [r for r in results if (entry := r.get("ledger_entry")) is not None and entry not in known]
         if lost and not self.is_there:
             state = "is missing"
         elif not self.is_chained or any(str(r.get("weights")) in weights for r in lost):

@@ -135,25 +135,28 @@ def seconds_left(cells: Sequence[CellStatus], *, workers: int) -> float | None:
     Arguments:
         cells: all of the grid. Those that failed are not tried again before the command is.
     """
-    left = [_left(cell, cells) for cell in cells if cell.state in ("running", "waiting")]
+    rates = _rates(cells)
+    left = [_left(cell, rates) for cell in cells if cell.state in ("running", "waiting")]
     if any(seconds is None for seconds in left):
         return None
     known = [seconds for seconds in left if seconds is not None]
     return max(sum(known) / max(1, min(workers, len(known))), *known) if known else 0.0
 
 
-def _left(cell: CellStatus, cells: Sequence[CellStatus]) -> float | None:
+def _left(cell: CellStatus, rates: Mapping[str, float]) -> float | None:
     if cell.step is not None and cell.steps and cell.steps_per_second:
         return max(0, cell.steps - cell.step) / cell.steps_per_second
     share = 1 - cell.step / cell.steps if cell.step is not None and cell.steps else 1.0
-    whole = _expected(cell, cells)
-    return None if whole is None else share * whole
+    return share * cell.amount * rates[cell.contender] if cell.contender in rates else None
 
 
-def _expected(cell: CellStatus, cells: Sequence[CellStatus]) -> float | None:
-    """Seconds of a whole cell: the mean over those of its contender that are done or tell their speed."""
-    akin = [(other, cell.amount / other.amount) for other in cells if other.contender == cell.contender]
-    times = [other.seconds * scale for other, scale in akin if other.seconds is not None]
-    if not times:
-        times = [o.steps / o.steps_per_second * scale for o, scale in akin if o.steps and o.steps_per_second]
-    return sum(times) / len(times) if times else None
+def _rates(cells: Sequence[CellStatus]) -> dict[str, float]:
+    """Seconds of each contender by amount: the mean over its cells that are done, or else that tell their speed."""
+    done: dict[str, list[float]] = {}
+    running: dict[str, list[float]] = {}
+    for cell in cells:
+        if cell.seconds is not None:
+            done.setdefault(cell.contender, []).append(cell.seconds / cell.amount)
+        elif cell.steps and cell.steps_per_second:
+            running.setdefault(cell.contender, []).append(cell.steps / cell.steps_per_second / cell.amount)
+    return {name: sum(rates) / len(rates) for name, rates in (running | done).items()}

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
-from rich.table import Table
 from rich.text import Text
 
 from vit_vs_cnn.runs.status import STATES, CellStatus, ExperimentStatus, read_status
@@ -26,17 +26,18 @@ def status_line(status: ExperimentStatus) -> str:
     return ", ".join(counts) + ("; time left not known yet" if left is None else f"; about {duration(left)} left")
 
 
-def status_table(status: ExperimentStatus, *, states: tuple[str, ...] = STATES) -> Table:
-    """The cells that are in one of some states, a row each."""
-    table = Table(box=None, pad_edge=False)
-    for name in ("cell", "state", "step"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("", overflow="fold")
+def status_lines(status: ExperimentStatus, *, states: tuple[str, ...] = STATES) -> list[str]:
+    """The cells that are in one of some states, a line each below a heading. Thousands of them are quick."""
+    rows = [("cell", "state", "step", "")]
     for cell in status.cells:
         if cell.state in states:
             steps = "" if cell.step is None else f"{cell.step}/{cell.steps or '?'}"
-            table.add_row(cell.name, cell.state, steps, _remark(cell))
-    return table
+            rows.append((cell.name, cell.state, steps, _remark(cell)))
+    widths = [max(map(cell_len, column)) for column in list(zip(*rows, strict=True))[:-1]]
+    return [
+        " ".join([*(set_cell_size(one, width) for one, width in zip(row, widths, strict=False)), row[-1]]).rstrip()
+        for row in rows
+    ]
 
 
 def _remark(cell: CellStatus) -> str:
@@ -106,5 +107,5 @@ class CellsView:
                 self.note(f"{cell.name}  {what}  ({status_line(status)})")
         if self._live is not None:
             bar = ProgressBar(total=len(status.cells), completed=status.count("done"), width=60)
-            running = status_table(status, states=("running", "failed"))
+            running = Text("\n".join(status_lines(status, states=("running", "failed"))))
             self._live.update(Group(Text(status_line(status)), bar, running), refresh=True)

@@ -15,8 +15,8 @@ from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.means import binomial_variance
 from vit_vs_cnn.statistics.measurements import Measurements
 
-#: Weights of so many resamples are held in memory at a time.
-CHUNK = 250
+#: So many weights of images are held in memory at a time.
+CHUNK = 2_500_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,14 +125,15 @@ def _image_deviations(
 ) -> Float[np.ndarray, "resamples contenders sizes seeds"]:
     """Accuracy on resampled images minus accuracy on all, every network on the same images."""
     count = correct.shape[-1]
-    columns = correct.reshape(-1, count).T.astype(np.float64)
-    drawn = []
-    for start in range(0, resamples, CHUNK):
-        rows = min(CHUNK, resamples - start)
+    columns = correct.reshape(-1, count).T.astype(np.float32)  # sums of whole numbers below 2^24 are exact
+    drawn, chunk = [], max(1, CHUNK // count)
+    for start in range(0, resamples, chunk):
+        rows = min(chunk, resamples - start)
         images = rng.integers(count, size=(rows, count)) + count * np.arange(rows)[:, None]
         weights = np.bincount(images.ravel(), minlength=rows * count).reshape(rows, count)
-        drawn.append(weights.astype(np.float64) @ columns)
-    return (np.concatenate(drawn) / count - columns.mean(0)).reshape(resamples, *correct.shape[:-1])
+        drawn.append(weights.astype(np.float32) @ columns)
+    means = correct.reshape(-1, count).mean(1)
+    return (np.concatenate(drawn).astype(np.float64) / count - means).reshape(resamples, *correct.shape[:-1])
 
 
 def _shrinkage(

@@ -21,7 +21,7 @@ from vit_vs_cnn.errors import DamagedFile, InputError, Interrupted, ProcessLost,
 from vit_vs_cnn.files import read_rows, remove_partials
 from vit_vs_cnn.models.resized import inner
 from vit_vs_cnn.runs.cell import Cell, read_result
-from vit_vs_cnn.runs.evaluation import Predictions, evaluate, hash_weights, predict
+from vit_vs_cnn.runs.evaluation import Predictions, Said, evaluate, hash_weights, predict
 from vit_vs_cnn.runs.failures import write_failure
 from vit_vs_cnn.runs.held_out import FILE, called_classifier, examine
 from vit_vs_cnn.runs.images import Pool
@@ -136,12 +136,13 @@ def _result(cell: Cell, fitted: Fitted, pool: Pool, began: datetime) -> dict[str
     validation, held_out = examine(fitted.explained, fitted.images)
     if cell.experiment.protocol.scored_on == "test":
         ledger = TestLedger(output_of(cell.experiment.folder), pool.test.fingerprint())
-        how = {"what": cell.name, "cell": cell, "keep": cell.predictions, "answers": fitted.answers}
+        how: dict[str, Any] = {"what": cell.name, "cell": cell, "keep": cell.predictions, "answers": fitted.answers}
+        how["keep_logits"] = cell.experiment.execution.keep_logits
         predictions, noted = evaluate(fitted.network, pool.test, fitted.normalise, ledger=ledger, **how)
     else:
         assert validation is not None, "the pool refuses to draw such a cell"
         predictions, noted = validation, None
-        predictions.save(cell.predictions)
+        validation.save(cell.predictions, logits=cell.experiment.execution.keep_logits)
     weights = hash_weights(fitted.network)
     if held_out.familiarity is not None:
         held_out.familiarity.save(cell.folder / FILE, of=weights)
@@ -149,7 +150,7 @@ def _result(cell: Cell, fitted: Fitted, pool: Pool, began: datetime) -> dict[str
         **_identity_of(cell, fitted, pool),
         "scored_on": cell.experiment.protocol.scored_on,
         **_scores(predictions, noted),
-        **({"metrics": scores_by(fitted.plan.metrics, predictions)} if fitted.plan.metrics else {}),
+        **({"metrics": _metrics(fitted, predictions, pool)} if fitted.plan.metrics else {}),
         **_cost(cell, fitted, began),
         "validation_accuracy": None if validation is None else validation.accuracy,
         "validation_curve": None if validation is None or cell.recipe.tune.head else _validation_curve(cell),
@@ -159,6 +160,12 @@ def _result(cell: Cell, fitted: Fitted, pool: Pool, began: datetime) -> dict[str
         "commit": provenance.commit(),
         "hardware": provenance.hardware(),
     }
+
+
+def _metrics(fitted: Fitted, predictions: Said, pool: Pool) -> dict[str, Any]:
+    """They need the logits, which a file that a killed run left does not have."""
+    answered = predictions if isinstance(predictions, Predictions) else fitted.answers(pool.test)
+    return scores_by(fitted.plan.metrics, answered)
 
 
 def _validation_curve(cell: Cell) -> dict[str, list[Any]]:
@@ -310,7 +317,7 @@ def _identity_of(cell: Cell, fitted: Fitted, pool: Pool) -> dict[str, Any]:
     }
 
 
-def _scores(predictions: Predictions, noted: Noted | None) -> dict[str, Any]:
+def _scores(predictions: Said, noted: Noted | None) -> dict[str, Any]:
     count = len(predictions.labels)
     interval = wilson_interval(int(predictions.correct.sum()), count)
     return {
