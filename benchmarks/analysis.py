@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.timing import Row, tell
 from vit_vs_cnn.config.experiment import Experiment, experiment_from_dict
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.evaluation import Predictions
@@ -197,9 +198,13 @@ def main() -> None:
             for what, limit in CASES[case].limits.items():
                 took, spent, peak = measure(what, folder, Path(name) / "report")
                 reached = took <= limit and peak <= CASES[case].gigabytes
-                row = {"case": case, "what": what, "seconds": took, "processor": spent}
-                row |= {"limit": limit, "gigabytes": peak, "gigabytes_limit": CASES[case].gigabytes}
-                rows.append({**row, "reached": reached})
+                rows += [
+                    Row(f"{what} of {CASES[case].told}", took, unit="s", goal=limit, at_most=True),
+                    Row(f"{what} of {CASES[case].told}, of a processor", spent, unit="s"),
+                    Row(
+                        f"{what} of {CASES[case].told}, peak", peak, unit="GB", goal=CASES[case].gigabytes, at_most=True
+                    ),
+                ]
                 mark = "" if reached else "  NOT REACHED"
                 print(
                     f"  {what:<8} {took:6.2f} s (at most {limit:g}; {spent:.2f} s of a processor), "
@@ -207,8 +212,7 @@ def main() -> None:
                     flush=True,
                 )
             shutil.rmtree(folder.parent)
-    if given.json is not None:
-        given.json.write_text(json.dumps(rows, indent=1) + "\n")
+    tell(rows, given.json)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ batches, workers already running; nothing is trained meanwhile.
 import argparse
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 from torchvision.transforms import v2
 
+from benchmarks.timing import Row, processor, tell
 from vit_vs_cnn.data.augmentation import Augmentation, Augmenter
 
 MEAN, STD = (0.491, 0.482, 0.447), (0.247, 0.243, 0.262)
@@ -31,7 +32,7 @@ RECIPES = {
     "crop + flip": Augmentation(),
     "crop + flip + RandAugment(2, 9) + erasing(0.25)": Augmentation(policy="randaugment", erasing=0.25),
 }
-OURS, PIL, TENSOR = "ours, 1 thread", "torchvision, PIL, 2 workers", "torchvision, tensor, 2 workers"
+OURS, PIL, TENSOR = "ours, 1 thread", "torchvision, PIL", "torchvision, tensor"
 
 
 class TransformedImages(Dataset):
@@ -108,23 +109,15 @@ def interleaved(loaders: dict[str, Iterable], repeats: int, batches: int) -> dic
     return {way: Timing(*np.percentile(times, [25, 50, 75])) for way, times in passes.items()}
 
 
-def loaders_of(config: Augmentation, batches: int, batch_size: int) -> dict[str, Iterable]:
+def loaders_of(config: Augmentation, batches: int, batch_size: int, workers: int = 2) -> dict[str, Iterable]:
     count = batches * batch_size
     images = torch.randint(0, 256, (count, 3, 32, 32), dtype=torch.uint8)
     labels = torch.randint(0, 10, (count,))
-    settings = {"batch_size": batch_size, "shuffle": True, "num_workers": 2, "persistent_workers": True}
+    settings = {"batch_size": batch_size, "shuffle": True, "num_workers": workers, "persistent_workers": workers > 0}
     pil = TransformedImages(images, labels, pil_transform(config), pil=True)
     tensor = TransformedImages(images, labels, tensor_transform(config), pil=False)
     ours = OurLoader(images, labels, config, batch_size)
     return {OURS: ours, PIL: DataLoader(pil, **settings), TENSOR: DataLoader(tensor, **settings)}
-
-
-def processor() -> str:
-    """Its name as Linux gives it, else what Python knows."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def print_table(recipe: str, timings: dict[str, Timing]) -> None:
@@ -135,21 +128,42 @@ def print_table(recipe: str, timings: dict[str, Timing]) -> None:
         print(f"{way:32s}{timing.median:14.2f}{f'{timing.low:.2f} to {timing.high:.2f}':>18s}{ratio:>20s}")
 
 
-def main(words: Sequence[str] | None = None) -> None:
+def rows_of(recipe: str, timings: dict[str, Timing]) -> list[Row]:
+    """How many times as fast ours is as each of the others."""
+    ours = timings[OURS]
+    return [
+        Row(
+            f"pipeline, {recipe}, beside {way}",
+            one.median / ours.median,
+            one.low / ours.high,
+            one.high / ours.low,
+            goal=5,
+        )
+        for way, one in timings.items()
+        if way != OURS
+    ]
+
+
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batches", type=int, default=40, help="batches in one timed pass")
     parser.add_argument("--batch-size", type=int, default=128, help="images in a batch")
     parser.add_argument("--repeats", type=int, default=7, help="timed passes of each way")
-    arguments = parser.parse_args(words)
+    parser.add_argument("--json", type=Path, help="write the ratios there, too")
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
     versions = f"torch {torch.__version__}, torchvision {torchvision.__version__}, Python {platform.python_version()}"
     print(f"{processor()}, {torch.get_num_threads()} thread for ours; {versions}")
     print(f"random 3x32x32 images, batches of {arguments.batch_size}, normalised floats out; median and quartiles of")
     print(f"{arguments.repeats} interleaved passes over {arguments.batches} batches")
+    rows = []
     for recipe, config in RECIPES.items():
         loaders = loaders_of(config, arguments.batches, arguments.batch_size)
-        print_table(recipe, interleaved(loaders, arguments.repeats, arguments.batches))
+        timings = interleaved(loaders, arguments.repeats, arguments.batches)
+        print_table(recipe, timings)
+        rows += rows_of(recipe, timings)
+    tell(rows, arguments.json)
 
 
 if __name__ == "__main__":

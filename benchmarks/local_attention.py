@@ -27,6 +27,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -34,7 +35,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.input_pipeline import processor
+from benchmarks.timing import Row, processor, tell
 from vit_vs_cnn.attention import block_attention, local_attention
 
 SIDES = (8, 32, 64)
@@ -125,8 +126,13 @@ class Case:
         return peak / 1e6
 
 
-def print_case(case: Case, repeats: int) -> None:
+#: How many times as fast as dense it is to be, forward and with backward, and what share of its memory it may take.
+GOALS = {64**2: (10.0, 7.0, 6.0)}
+
+
+def print_case(case: Case, repeats: int) -> list[Row]:
     """Times and memory of one grid."""
+    rows, goals = [], GOALS.get(case.side**2, (1.0, 1.0, None))
     print(
         f"\n{case.side**2} tokens ({case.side} x {case.side})\n{'':24s}{DENSE:>31s}{LOCAL:>31s}{'dense / local':>16s}"
     )
@@ -139,13 +145,18 @@ def print_case(case: Case, repeats: int) -> None:
     timings = case.timings(ways, repeats)
     for step in (FORWARD, BOTH):
         dense, local = timings[step, DENSE], timings[step, LOCAL]
+        ratios = dense.median / local.median, dense.low / local.high, dense.high / local.low
+        goal = goals[step == BOTH]
+        rows.append(Row(f"window {case.window}, {case.side**2:,} tokens, {step}, beside dense", *ratios, goal=goal))
         columns = [f"{timing.median:.2f} ms ({timing.low:.2f}, {timing.high:.2f})" for timing in (dense, local)]
         print(f"{step:24s}{columns[0]:>31s}{columns[1]:>31s}{dense.median / local.median:>16.2f}")
     dense, local = (case.peak_megabytes(ways[way]) for way in (DENSE, LOCAL))
+    rows.append(Row(f"window {case.window}, {case.side**2:,} tokens, memory of dense", dense / local, goal=goals[2]))
     print(f"{'peak memory':24s}{f'{dense:.2f} MB':>31s}{f'{local:.2f} MB':>31s}{dense / local:>16.2f}")
     for way in (LOW, KEPT):
         ratio = timings[BOTH, DENSE].median / timings[BOTH, way].median
         print(f"{way + ':':24s}{BOTH} {ratio:.2f} times dense, peak {case.peak_megabytes(ways[way]):.2f} MB")
+    return rows
 
 
 def ratios_to_dense(case: Case, mask: Tensor, attend: Callable[[], Tensor], repeats: int) -> tuple[float, float]:
@@ -189,8 +200,9 @@ def print_blocks(heads: int, head_dim: int, repeats: int) -> None:
         print(f"{side**2:>8d}" + "".join(f"{f'{forward:.2f} {both:.2f}':>18s}" for forward, both in row))
 
 
-def print_long(heads: int, head_dim: int, window: int, repeats: int) -> None:
+def print_long(heads: int, head_dim: int, window: int, repeats: int) -> list[Row]:
     """Time as the grid grows, all sizes in turns."""
+    rows = []
     cases = {side: Case(side, 1, heads, head_dim, window) for side in LONG_SIDES}
     found: dict[int, list[dict[tuple[str, str], Timing]]] = {side: [] for side in LONG_SIDES}
     for _ in range(repeats):
@@ -203,9 +215,15 @@ def print_long(heads: int, head_dim: int, window: int, repeats: int) -> None:
             / statistics.median(one[step, LOCAL].median for one in found[LONG_SIDES[0]])
             for step in (FORWARD, BOTH)
         }
+        grown = (side // LONG_SIDES[0]) ** 2
+        rows += [
+            Row(f"window {window}, {side**2:,} tokens, {step}, over {grown} times the time at 4,096", ratio / grown)
+            for step, ratio in ratios.items()
+        ]
         times = ", ".join(f"{step} {ratio:.1f}" for step, ratio in ratios.items())
         peak = cases[side].peak_megabytes(cases[side].local)
-        print(f"{side**2:>8d} tokens ({(side // LONG_SIDES[0]) ** 2} times as many): {times}; {peak:.1f} MB")
+        print(f"{side**2:>8d} tokens ({grown} times as many): {times}; {peak:.1f} MB")
+    return rows
 
 
 def main() -> None:
@@ -216,6 +234,7 @@ def main() -> None:
     parser.add_argument("--window", type=int, default=7, help="rows and cols of the window, odd")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=15, help="timed passes of each kind; a third of it in the sweep")
+    parser.add_argument("--json", type=Path, help="write the rows there, too")
     parser.add_argument("--sweep", action="store_true", help="the fourth table instead of the first three")
     arguments = parser.parse_args()
     heads, head_dim, repeats = arguments.heads, arguments.head_dim, arguments.repeats
@@ -227,10 +246,12 @@ def main() -> None:
     if arguments.sweep:
         print_sweep(heads, head_dim, max(repeats // 3, 2))
         return
+    rows = []
     for side in SIDES:
-        print_case(Case(side, arguments.batch_size, heads, head_dim, arguments.window), repeats)
+        rows += print_case(Case(side, arguments.batch_size, heads, head_dim, arguments.window), repeats)
     print_blocks(heads, head_dim, repeats)
-    print_long(heads, head_dim, arguments.window, max(repeats // 3, 2))
+    rows += print_long(heads, head_dim, arguments.window, max(repeats // 3, 2))
+    tell(rows, arguments.json)
 
 
 if __name__ == "__main__":

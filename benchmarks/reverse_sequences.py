@@ -15,7 +15,7 @@ import time
 
 import torch
 
-from benchmarks.input_pipeline import processor
+from benchmarks.timing import processor
 from notebooks.reversal import SYMBOLS, VOCABULARY, exact_match, sequences_to_reverse, train_to_reverse
 from vit_vs_cnn.models.transformer import Transformer
 

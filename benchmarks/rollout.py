@@ -27,6 +27,7 @@ import copy
 import platform
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -36,7 +37,7 @@ from timm.models.vision_transformer import VisionTransformer as TimmVisionTransf
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.input_pipeline import processor
+from benchmarks.timing import Row, processor, tell
 from vit_vs_cnn.devices import wait_for
 from vit_vs_cnn.inspection import attention_maps, rollout_map, stream_maps
 from vit_vs_cnn.models import VisionTransformer
@@ -127,16 +128,17 @@ class Clock:
         ratios = [sum(seconds[PER_IMAGE]) / sum(seconds[STREAMED]) for seconds in (self.walls, self.cpus)]
         print(f"{what:18s}{columns[0]:>24s}{columns[1]:>24s}{ratios[0]:>10.1f}{ratios[1]:>10.1f}")
 
-    def print_beside_forward(self, count: int) -> None:
+    def print_beside_forward(self, name: str, count: int) -> Row:
         ratios = [
             median(one / other for one, other in zip(seconds[STREAMED], seconds[FORWARD], strict=True))
             for seconds in (self.walls, self.cpus)
         ]
         each = 1000 * sum(self.walls[FORWARD]) / count
         print(f"streamed / forward pass of {each:.3f} ms: {ratios[0]:.2f} wall, {ratios[1]:.2f} CPU")
+        return Row(f"rollout of {name} over its forward pass", ratios[0], goal=1.15, at_most=True)
 
 
-def compare(network: Network, name: str, count: int) -> None:
+def compare(network: Network, name: str, count: int) -> Row:
     """Both ways in turns, batch by batch; the first batch warms up and is not counted."""
     common, whole, part = PerImage(network.theirs), Clock(network.device), Clock(network.device)
     stream = stream_maps(network.ours, iter(batches(network, count + network.batch_size)), "rollout")
@@ -159,7 +161,7 @@ def compare(network: Network, name: str, count: int) -> None:
     print(f"{'':18s}{PER_IMAGE:>24s}{STREAMED:>24s}{'wall':>10s}{'CPU':>10s}")
     whole.print("images to maps", timed)
     part.print("weights to maps", timed)
-    whole.print_beside_forward(timed)
+    return whole.print_beside_forward(name, timed)
 
 
 def peak_megabytes(network: Network, count: int) -> float:
@@ -195,18 +197,21 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--networks", nargs="+", default=["vit_nano", "vit_medium", "vit_ti16_224"])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--json", type=Path, help="write the ratios there, too")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     device = torch.cuda.get_device_name() if arguments.device == "cuda" else processor()
     print(f"{device}, {arguments.threads} threads; torch {torch.__version__}, timm {timm.__version__}, ", end="")
     print(f"Python {platform.python_version()}; float32; last columns: per image / streamed")
+    rows = []
     for name in arguments.networks:
         network = build(name, arguments.device)
-        compare(network, name, arguments.images)
+        rows.append(compare(network, name, arguments.images))
         peaks = [
             f"{peak_megabytes(network, n):.1f} MB for {n} images" for n in (arguments.images // 4, arguments.images)
         ]
         print(f"peak memory, streamed: {', '.join(peaks)}")
+    tell(rows, arguments.json)
 
 
 if __name__ == "__main__":

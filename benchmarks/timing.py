@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,8 +13,6 @@ import numpy as np
 import timm
 import torch
 import torchvision
-
-from benchmarks.input_pipeline import processor
 
 
 @dataclass(frozen=True)
@@ -38,13 +37,20 @@ class Row:
     at_most: bool = False
 
     @property
+    def is_met(self) -> bool:
+        """Whether it reaches its goal, where it has one."""
+        if self.goal is None:
+            return True
+        return self.value <= self.goal if self.at_most else self.value >= self.goal
+
+    @property
     def text(self) -> str:
         """A line for a reader."""
         spread = "" if self.low is None or self.high is None else f"   ({self.low:.3g} to {self.high:.3g})"
         if self.goal is None:
             return f"{self.name:<60s} {self.value:9.3g} {self.unit}{spread}"
-        met = self.value <= self.goal if self.at_most else self.value >= self.goal
-        told = f"   {'at most' if self.at_most else 'at least'} {self.goal:g}: {'reached' if met else 'NOT reached'}"
+        bound = f"{'at most' if self.at_most else 'at least'} {self.goal:g}"
+        told = f"   {bound}: {'reached' if self.is_met else 'NOT reached'}"
         return f"{self.name:<60s} {self.value:9.3g} {self.unit}{spread}{told}"
 
 
@@ -66,15 +72,26 @@ def ratio(name: str, slow: np.ndarray, fast: np.ndarray, **about: float | bool |
     return Row(name, float(middle), float(low), float(high), **about)  # type: ignore[arg-type]
 
 
-def machine() -> str:
-    """Processor, its units for bfloat16, threads and versions, or the GPU."""
+def processor() -> str:
+    """Its name as Linux gives it, else what Python knows."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def kind_of_machine() -> str:
+    """The GPU, or the processor with its units for bfloat16 and how many cores there are."""
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
     units = [name for name, there in _bf16_units().items() if there]
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else processor()
+    return f"{processor()} (bfloat16 units: {', '.join(units) or 'none'}), {os.cpu_count()} cores"
+
+
+def machine() -> str:
+    """Its kind, the threads that PyTorch has, and versions."""
     versions = f"torch {torch.__version__}, torchvision {torchvision.__version__}, timm {timm.__version__}"
-    return (
-        f"{device} (bfloat16 units: {', '.join(units) or 'none'}), {torch.get_num_threads()} threads; {versions}, "
-        f"Python {platform.python_version()}"
-    )
+    return f"{kind_of_machine()}, {torch.get_num_threads()} threads; {versions}, Python {platform.python_version()}"
 
 
 def _bf16_units() -> dict[str, bool]:

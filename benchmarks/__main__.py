@@ -1,0 +1,102 @@
+"""All figures of speed, by one command.
+
+    python -m benchmarks --output results/speed
+    python -m benchmarks --parts step rollout --output results/speed
+
+Runs the benchmarks one after the other, each as a process of its own; what each prints goes into a text file of its
+name, and the figures of all of them into ``speed.json``, by the kind of machine, beside those that other machines have
+left there. ``speed.md`` is its table. About half an hour on two cores that do nothing else.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks.timing import Row, kind_of_machine
+from vit_vs_cnn.workers.provenance import commit
+
+ROOT = Path(__file__).parents[1]
+#: What is measured, by the name that its files have.
+PARTS = {
+    "start": "start",
+    "step": "training_step",
+    "pipeline": "input_pipeline",
+    "local_attention": "local_attention",
+    "linear_attention": "linear_attention",
+    "rollout": "rollout --images 512 --threads 1",
+    "analysis": "analysis --cases duel grid running",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=[*PARTS])
+    parser.add_argument("--output", type=Path, default=Path("results/speed"))
+    args = parser.parse_args()
+    args.output.mkdir(parents=True, exist_ok=True)
+    path = args.output / "speed.json"
+    known: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    here = known.setdefault(kind_of_machine(), {})
+    failed = []
+    for part in args.parts:
+        command = f"python -m benchmarks.{PARTS[part]}"
+        load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
+        print(f"== {command}", flush=True)
+        if (found := _measured(part, args.output / f"{part}.txt")) is None:
+            failed.append(part)
+            continue
+        here[part] = {
+            "command": command,
+            "commit": commit(),
+            "date": f"{datetime.now(UTC):%Y-%m-%d}",
+            "load": load,
+            **found,
+        }
+        path.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+        (args.output / "speed.md").write_text(table(known), encoding="utf-8")
+    if failed:
+        raise SystemExit(f"failed: {', '.join(failed)}")
+
+
+def _measured(part: str, printed: Path) -> dict[str, Any] | None:
+    """The machine and the rows of one benchmark; None if it failed."""
+    module, *options = PARTS[part].split()
+    with tempfile.TemporaryDirectory() as folder:
+        rows = Path(folder) / "rows.json"
+        command = [sys.executable, "-m", f"benchmarks.{module}", *options, "--json", str(rows)]
+        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+        print(done.stdout, flush=True)
+        if done.returncode:
+            return None
+        printed.write_text(done.stdout, encoding="utf-8")
+        return json.loads(rows.read_text(encoding="utf-8"))
+
+
+def table(known: dict[str, Any]) -> str:
+    """All figures as Markdown, a table for each kind of machine."""
+    lines = ["# Speed: every figure", "", "Made by `python -m benchmarks`. x: how many times as fast, or as much.", ""]
+    for kind, parts in known.items():
+        lines += [f"## {kind}", "", "| part | what | figure | quartiles | goal | command, commit, load before it |"]
+        lines += ["| --- | --- | --- | --- | --- | --- |"]
+        for part, found in parts.items():
+            how = f"`{found['command']}`, {found['commit']}, {found['load']}"
+            lines += [f"| {part} | {_cells(Row(**row))} | {how} |" for row in found["rows"]]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _cells(row: Row) -> str:
+    spread = "" if row.low is None or row.high is None else f"{row.low:.3g} to {row.high:.3g}"
+    goal = "" if row.goal is None else f"{'at most' if row.at_most else 'at least'} {row.goal:g}"
+    missed = "" if row.is_met else ", **missed**"
+    return f"{row.name} | {row.value:.3g} {row.unit} | {spread} | {goal}{missed}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""How long one waits: imports, help, status, the first step of a training, the whole quickstart.
+
+    python -m benchmarks.start
+    python -m benchmarks.start --runs 1 --skip quickstart
+
+Every figure is wall time of a process of its own, start included, the quickest of ``--runs``: what else runs on the
+machine only adds to it. Images per second are those of the whole quickstart: all images that both networks were trained
+on, over the time from the command to its end. Beside it stands the same quickstart as one process that has all threads,
+in single precision, the way of earlier versions.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.timing import Row, tell
+
+ROOT = Path(__file__).parents[1]
+COMMANDS = ("train", "tune", "status", "report", "compare", "inspect", "predict", "export", "audit")
+#: Images that the quickstart trains on: 400 steps of 128, two networks.
+IMAGES = 2 * 400 * 128
+OTHER = ("--executor", "local", "--trainer.precision", "32-true", "--execution.channels_last", "false")
+
+
+def seconds(words: Sequence[str]) -> float:
+    """Wall time of a process of Python that has to end well."""
+    began = time.perf_counter()
+    subprocess.run([sys.executable, *words], cwd=ROOT, check=True, capture_output=True)
+    return time.perf_counter() - began
+
+
+def quickest(runs: int, words: Sequence[str]) -> float:
+    return min(seconds(words) for _ in range(runs))
+
+
+def until_first_step(output: Path) -> float:
+    """From the command to the first step of the quickstart, which is stopped there."""
+    began = time.perf_counter()
+    program = subprocess.Popen(
+        [sys.executable, "train.py", "--output", str(output)],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    while not any(output.glob("*/cells/*/progress.json")):
+        if program.poll() is not None:
+            raise SystemExit("train.py ended before its first step")
+        time.sleep(0.02)
+    took = time.perf_counter() - began
+    program.terminate()
+    program.wait()
+    return took
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--skip", nargs="*", default=[], choices=("first step", "quickstart"))
+    parser.add_argument("--json", type=Path, help="write the rows there, too")
+    args = parser.parse_args()
+    about = {"unit": "s", "at_most": True}
+    nothing = quickest(args.runs, ["-c", "pass"])
+    took = quickest(args.runs, ["-c", "import vit_vs_cnn"]) - nothing
+    rows = [Row("import vit_vs_cnn", took, goal=0.05, **about)]
+    slowest = max(quickest(args.runs, ["-m", "vit_vs_cnn", name, "--help"]) for name in COMMANDS)
+    rows.append(Row(f"the slowest --help of {len(COMMANDS)} commands", slowest, goal=0.3, **about))
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder)
+        if "first step" not in args.skip:
+            took = min(until_first_step(output / str(run)) for run in range(args.runs))
+            rows.append(Row("train.py to its first step", took, goal=6, **about))
+        if "quickstart" not in args.skip:
+            rows += of_quickstart(output)
+    print(f"{os.cpu_count()} cores")
+    tell(rows, args.json)
+
+
+def of_quickstart(output: Path) -> list[Row]:
+    here = ["train.py", "--output", str(output)]
+    threads = ["--protocol.threads", str(os.cpu_count()), "--name", "other"]
+    whole, other = seconds(here), seconds([*here, *OTHER, *threads])
+    status = quickest(3, ["-m", "vit_vs_cnn", "status", str(output / "quickstart")])
+    return [
+        Row("status of the quickstart", status, unit="s", goal=0.3, at_most=True),
+        Row("the whole quickstart", whole, unit="s", goal=75, at_most=True),
+        Row("the whole quickstart, training", IMAGES / whole, unit="images/s"),
+        Row("the quickstart beside one process in single precision", other / whole, goal=1.8),
+    ]
+
+
+if __name__ == "__main__":
+    main()
