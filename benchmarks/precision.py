@@ -42,7 +42,7 @@ def compared(cells: pd.DataFrame) -> pd.DataFrame:
     """Half minus single precision, in points, by contender and size and over all of them."""
     wide = cells.pivot_table(index=["contender", "train_size", "seed"], columns="precision", values="accuracy")
     gaps = 100 * (wide[HALF] - wide[SINGLE])
-    groups = [(f"{name}, n = {size:,}", one) for (name, size), one in gaps.groupby(level=[0, 1])]
+    groups = [("{}, n = {:,}".format(*key), one) for key, one in gaps.groupby(level=[0, 1])]  # type: ignore[misc]
     rows = []
     for name, one in [*groups, ("all", gaps)]:
         low, high = stats.t.interval(0.95, len(one) - 1, one.mean(), stats.sem(one))

@@ -1,4 +1,6 @@
-"""The one check command: ``python -m tests.check``. Format, lint, types, tests with warnings as errors.
+"""The one check command: ``python -m tests.check``. Format, lint, types, tests, ratios of speed.
+
+Warnings are errors of tests.
 
 With ``--all`` the tests that are marked slow run too: whole tables of options instead of their pairs, processes that
 are killed and share a grid, what takes minutes.
@@ -35,6 +37,7 @@ def checks(everything: bool) -> dict[str, list[str]]:
         "lint": ["ruff", "check", "."],
         "types": ["pyright", "--pythonpath", sys.executable],
         "tests": [*tests, "-m", "slow or not slow"] if everything else tests,
+        "speed": ["benchmarks.guard"],
     }
 
 

@@ -75,10 +75,13 @@ def _assert_same(one: Any, other: Any, where: str) -> None:
         assert one == other, where
 
 
-def test_two_contenders_killed_once_each_end_bit_for_bit_like_the_undisturbed_ones(tmp_path):
+@pytest.mark.parametrize(("precision", "optimizer"), [("32-true", "adamw"), ("bf16-mixed", "muon")])
+def test_two_contenders_killed_once_each_end_bit_for_bit_like_the_undisturbed_ones(tmp_path, precision, optimizer):
     calm, killed = (tiny_config(tmp_path / name) for name in ("calm", "killed"))
     for values in (calm, killed):
         values["protocol"] |= {"budget": {"steps": 11}}
+        values["trainer"] |= {"precision": precision}
+        values["contenders"]["vit"]["optimizer"] = {"name": optimizer}
     assert _in_child(calm) == 0
     for contender, step, hook in (("resnet", 4, "on_train_batch_end"), ("vit", 8, "on_before_optimizer_step")):
         alone = {**killed, "contenders": {contender: killed["contenders"][contender]}}

@@ -32,40 +32,41 @@ class StackedMuon(Muon):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        held = [(group, self._matrices(group)) for group in self.param_groups]
-        gradients = [(one, one.grad) for _, matrices in held for one in matrices]
-        for group, matrices in held:
-            _step_stacked(matrices, [self.state[one]["momentum_buffer"] for one in matrices], group)
-        for one, _ in gradients:
+        gradients = {}
+        for group in self.param_groups:
+            matrices = self._matrices(group)
+            self._step_stacked(matrices, group)
+            gradients |= matrices
+        for one in gradients:
             one.grad = None  # timm passes over what has none
         super().step()
-        for one, gradient in gradients:
+        for one, gradient in gradients.items():
             one.grad = gradient
         return loss
 
-    def _matrices(self, group: dict[str, Any]) -> list[Tensor]:
-        """What is stepped here: what timm has stepped as a matrix before."""
+    def _matrices(self, group: dict[str, Any]) -> dict[Tensor, Tensor]:
+        """What is stepped here, with its gradient: what timm has stepped as a matrix before."""
         if group.get("algo", "muon") != "muon" or group["conv_mode"] != "flatten" or group.get("capturable", False):
-            return []
-        there = [one for one in group["params"] if one.grad is not None and not one.grad.is_sparse]
-        return [one for one in there if "momentum_buffer" in (state := self.state[one]) and state["use_muon"]]
+            return {}
+        there = {one: one.grad for one in group["params"] if one.grad is not None and not one.grad.is_sparse}
+        return {one: gradient for one, gradient in there.items() if self._is_matrix(self.state[one])}
 
+    @staticmethod
+    def _is_matrix(state: dict[str, Any]) -> bool:
+        return "momentum_buffer" in state and state["use_muon"]
 
-def _step_stacked(matrices: list[Tensor], momenta: list[Tensor], group: dict[str, Any]) -> None:
-    if not matrices:
-        return
-    gradients = [one.grad for one in matrices]
-    torch._foreach_mul_(matrices, 1 - group["lr"] * group["weight_decay"])
-    torch._foreach_lerp_(momenta, gradients, 1.0 - group["momentum"])
-    updates = torch._foreach_lerp(gradients, momenta, group["momentum"]) if group["nesterov"] else momenta
-    coefficients = resolve_ns_coefficients(group["ns_coefficients"], _COEFFICIENTS)
-    options = {name: group[name] for name in _ITERATION if name in group}
-    alike: dict[tuple[int, ...], list[int]] = defaultdict(list)
-    for place, update in enumerate(updates):
-        alike[tuple(update.flatten(1).shape)].append(place)
-    for shape, places in alike.items():
-        stack = torch.stack([updates[place].flatten(1) for place in places])
-        stack = zeropower_via_newtonschulz(stack, group["ns_steps"], coefficients, **options)
-        scale = get_lr_scale(torch.Size(shape), group["adjust_lr_fn"]) if group["adjust_lr_fn"] else 1.0
-        for place, update in zip(places, stack, strict=True):
-            matrices[place].add_(update.reshape(matrices[place].shape), alpha=-group["lr"] * scale)
+    def _step_stacked(self, matrices: dict[Tensor, Tensor], group: dict[str, Any]) -> None:
+        alike: dict[torch.Size, list[tuple[Tensor, Tensor]]] = defaultdict(list)
+        for one, gradient in matrices.items():
+            one.mul_(1 - group["lr"] * group["weight_decay"])
+            momentum = self.state[one]["momentum_buffer"].lerp_(gradient, 1.0 - group["momentum"])
+            update = gradient.lerp(momentum, group["momentum"]) if group["nesterov"] else momentum
+            alike[update.flatten(1).shape].append((one, update.flatten(1)))
+        coefficients = resolve_ns_coefficients(group["ns_coefficients"], _COEFFICIENTS)
+        options = {name: group[name] for name in _ITERATION if name in group}
+        for shape, pairs in alike.items():
+            stack = torch.stack([update for _, update in pairs])
+            stack = zeropower_via_newtonschulz(stack, group["ns_steps"], coefficients, **options)
+            scale = get_lr_scale(shape, group["adjust_lr_fn"]) if group["adjust_lr_fn"] else 1.0
+            for (one, _), update in zip(pairs, stack, strict=True):
+                one.add_(update.reshape(one.shape), alpha=-group["lr"] * scale)

@@ -3,15 +3,18 @@
 import multiprocessing
 import os
 import sys
-from multiprocessing.context import BaseContext
+from typing import TYPE_CHECKING
 
 from vit_vs_cnn.config.experiment import Experiment
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerContext, SpawnContext
 
 #: What every worker imports.
 _IMPORTED = ["vit_vs_cnn.workers.work"]
 
 
-def process_context() -> BaseContext:
+def process_context() -> "ForkServerContext | SpawnContext":
     """How workers begin: forked from a server that has imported the libraries and done nothing else; elsewhere than on
     Linux, where libraries do not bear that, each by itself.
     """
