@@ -8,6 +8,7 @@ from tests.experiments.tiny import tiny_experiment
 from vit_vs_cnn.experiments import precision
 from vit_vs_cnn.experiments.precision import with_precision
 from vit_vs_cnn.experiments.runner import run_experiment
+from vit_vs_cnn.files import write_text
 from vit_vs_cnn.plain import Plain
 from vit_vs_cnn.runs.images import Pool
 
@@ -58,6 +59,11 @@ def test_what_was_begun_goes_on_in_its_precision(experiment, speeds, monkeypatch
     run_experiment(begun, console=console)
     assert _asked(experiment) == ("bf16-mixed", "")  # nothing is timed, and nothing told
     assert with_precision(experiment, console=console).trainer == begun.trainer
+
+
+def test_trials_that_were_begun_go_on_in_their_precision(experiment, speeds):
+    write_text(experiment.folder / "tuning" / "experiment.yaml", "trainer: {precision: bf16-mixed}\n")
+    assert _asked(experiment) == ("bf16-mixed", "")
 
 
 def test_a_precision_that_is_named_stays(experiment):

@@ -37,10 +37,10 @@ def with_precision(experiment: Experiment, *, console: Console, pool: Pool | Non
     """
     if experiment.trainer.get("precision") != AUTO:
         return experiment
-    path = experiment.folder / "experiment.yaml"
-    if path.exists():
-        before = read_config(path).get("trainer")
-        return _in(experiment, before.get("precision", SINGLE) if isinstance(before, Mapping) else SINGLE)
+    for path in (experiment.folder / "experiment.yaml", experiment.folder / "tuning" / "experiment.yaml"):
+        if path.exists():
+            before = read_config(path).get("trainer")
+            return _in(experiment, before.get("precision", SINGLE) if isinstance(before, Mapping) else SINGLE)
     trained = [name for name, contender in experiment.contenders.items() if not contender.tune.head]
     if not trained or is_helper_process() or is_launched_from_outside():
         return _in(experiment, SINGLE)
