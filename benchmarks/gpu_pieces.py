@@ -75,9 +75,10 @@ def steps_of_vit(args: argparse.Namespace, size: str) -> Measured:
     """A training step of our ViT and of timm's, in bf16."""
     rows: list[Row] = []
     peak = _peak(args)
-    macs = count_macs(vits(_of_steps(args, None), size, "bf16")[OURS].network, (3, 32, 32))
+    most_layers = 1 if args.tiny else None
+    macs = count_macs(vits(_of_steps(args, None), size, "bf16", most_layers=most_layers)[OURS].network, (3, 32, 32))
     for how, options in HOW.items():
-        ways = vits(_of_steps(args, options), size, "bf16")
+        ways = vits(_of_steps(args, options), size, "bf16", most_layers=most_layers)
         kinds = (OURS, FUSED, WRITTEN_OUT) if options is None else (OURS, FUSED)
         names = {kind: f"ViT {size}, {how}, {kind}" for kind in kinds}
         times = _timed({names[kind]: ways[kind] for kind in kinds}, args, rows)
@@ -94,7 +95,8 @@ def steps_of_resnet(args: argparse.Namespace) -> Measured:
     """A training step of ResNet-18 at two widths, in bf16, channels last."""
     rows: list[Row] = []
     peak = _peak(args)
-    networks = {name: create_model(name, image_size=32, num_classes=10) for name in ("resnet18_w32", "resnet18_w64")}
+    names = ("resnet8",) if args.tiny else ("resnet18_w32", "resnet18_w64")
+    networks = {name: create_model(name, image_size=32, num_classes=10) for name in names}
     for how, options in HOW.items():
         here = _of_steps(args, options)
         ways = {f"{name}, {how}": Step(copy.deepcopy(one), here, "bf16", last=True) for name, one in networks.items()}

@@ -61,9 +61,10 @@ class Step:
         self.optimizer.zero_grad()
 
 
-def vits(args: argparse.Namespace, size: str, precision: str) -> dict[str, Step]:
-    """Our ViT and those of others, of the same shape."""
+def vits(args: argparse.Namespace, size: str, precision: str, *, most_layers: int | None = None) -> dict[str, Step]:
+    """Our ViT and those of others, of the same shape, or of its first layers."""
     embed_dim, depth, num_heads, mlp_ratio = SIZES[size]
+    depth = min(depth, most_layers or depth)
     shape = {"embed_dim": embed_dim, "depth": depth, "num_heads": num_heads, "mlp_ratio": mlp_ratio}
     ours = VisionTransformer(image_size=32, patch_size=4, num_classes=10, **shape)
     timms = TimmVisionTransformer(

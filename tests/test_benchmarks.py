@@ -30,14 +30,14 @@ def begun(told: str) -> list[str]:
 @pytest.mark.slow
 def test_all_of_it_runs_tiny_and_what_is_finished_is_never_run_again(tmp_path):
     others = list(gpu.PIECES)[1:]
-    stopped = call(tmp_path / "a")
-    assert stopped.stdout is not None
-    for line in stopped.stdout:
-        if line.strip().endswith(others[0]):
-            stopped.send_signal(signal.SIGTERM)
-            break
-    told = stopped.stdout.read()
-    assert stopped.wait() == 0
+    with call(tmp_path / "a") as stopped:
+        assert stopped.stdout is not None
+        for line in stopped.stdout:
+            if line.strip().endswith(others[0]):
+                stopped.send_signal(signal.SIGTERM)
+                break
+        told = stopped.stdout.read()
+    assert stopped.returncode == 0
     assert f"to be resumed with --resume {tmp_path / 'a' / 'gpu.tar.gz'}: {', '.join(others)}\n" in told
 
     resumed = call(tmp_path / "b", "--resume", tmp_path / "a" / "gpu.tar.gz")
