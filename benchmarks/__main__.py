@@ -95,7 +95,8 @@ def _cells(row: Row) -> str:
     spread = "" if row.low is None or row.high is None else f"{row.low:.3g} to {row.high:.3g}"
     goal = "" if row.goal is None else f"{'at most' if row.at_most else 'at least'} {row.goal:g}"
     missed = "" if row.is_met else ", **missed**"
-    return f"{row.name} | {row.value:.3g} {row.unit} | {spread} | {goal}{missed}"
+    value = "failed" if row.value is None else f"{row.value:.3g} {row.unit}"
+    return f"{row.name} | {value} | {spread} | {goal}{missed}"
 
 
 if __name__ == "__main__":

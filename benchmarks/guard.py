@@ -131,13 +131,18 @@ def least_allowed(check: Check, found: Row, recorded: Mapping[str, Row]) -> floa
     if (before := recorded.get(check.name)) is None:
         return check.least
     spread = max(_spread(before), _spread(found))
-    return before.value * (1 - max(MARGIN, min(0.6, SPREADS * spread)))
+    return _value(before) * (1 - max(MARGIN, min(0.6, SPREADS * spread)))
 
 
 def _spread(row: Row) -> float:
     assert row.low is not None
     assert row.high is not None
-    return (row.high - row.low) / row.value
+    return (row.high - row.low) / _value(row)
+
+
+def _value(row: Row) -> float:
+    assert row.value is not None, "a ratio is measured"
+    return row.value
 
 
 def main() -> None:
@@ -154,11 +159,11 @@ def main() -> None:
         with TemporaryDirectory() as folder:
             row = check.measured(Path(folder) / "first")
             least = least_allowed(check, row, recorded)
-            if row.value < least and not args.record:
-                row = max(row, check.measured(Path(folder) / "second"), key=lambda one: one.value)
+            if _value(row) < least and not args.record:
+                row = max(row, check.measured(Path(folder) / "second"), key=_value)
         found[check.name] = asdict(row)
         print(f"{row.text}   at least {least:.3g}", flush=True)
-        slower += [check.name] if row.value < least else []
+        slower += [check.name] if _value(row) < least else []
     if args.record:
         RECORD.write_text(json.dumps({**known, kind_of_machine(): found}, indent=1) + "\n", encoding="utf-8")
     elif slower:

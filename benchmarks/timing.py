@@ -21,37 +21,49 @@ class Row:
 
     Arguments:
         name: what was measured.
-        value: a median.
+        value: a median; None for what could not be measured.
         low, high: quartiles of the repeats; None for what is measured once.
         unit: ``x`` for a ratio (how many times as fast, so above 1 is better), else s, MB, images/s.
         goal: what it is to reach, if anything.
         at_most: whether the goal bounds it from above.
+        note: what a reader has to know beside it; why there is no value.
     """
 
     name: str
-    value: float
+    value: float | None
     low: float | None = None
     high: float | None = None
     unit: str = "x"
     goal: float | None = None
     at_most: bool = False
+    note: str = ""
+
+    @classmethod
+    def failed(cls, name: str, error: BaseException) -> "Row":
+        """What could not be measured, and why."""
+        return cls(name, None, note=f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
 
     @property
     def is_met(self) -> bool:
         """Whether it reaches its goal, where it has one."""
         if self.goal is None:
             return True
+        if self.value is None:
+            return False
         return self.value <= self.goal if self.at_most else self.value >= self.goal
 
     @property
     def text(self) -> str:
         """A line for a reader."""
+        if self.value is None:
+            return f"{self.name:<60s} failed: {self.note}"
         spread = "" if self.low is None or self.high is None else f"   ({self.low:.3g} to {self.high:.3g})"
+        note = f"   [{self.note}]" * bool(self.note)
         if self.goal is None:
-            return f"{self.name:<60s} {self.value:9.3g} {self.unit}{spread}"
+            return f"{self.name:<60s} {self.value:9.3g} {self.unit}{spread}{note}"
         bound = f"{'at most' if self.at_most else 'at least'} {self.goal:g}"
         told = f"   {bound}: {'reached' if self.is_met else 'NOT reached'}"
-        return f"{self.name:<60s} {self.value:9.3g} {self.unit}{spread}{told}"
+        return f"{self.name:<60s} {self.value:9.3g} {self.unit}{spread}{told}{note}"
 
 
 def in_turns(ways: Mapping[str, Callable[[], object]], repeats: int, *, warm_up: int = 2) -> dict[str, np.ndarray]:

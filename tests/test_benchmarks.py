@@ -1,0 +1,141 @@
+"""The GPU's benchmark stops when it is told to, goes on where it was, and tells what failed."""
+
+import json
+import signal
+import subprocess
+import sys
+import tarfile
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import gpu, gpu_pieces
+from benchmarks.timing import Row
+from vit_vs_cnn.errors import InputError
+
+
+def call(out: Path, *given: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "benchmarks.gpu", "--tiny", "--out", str(out), *map(str, given)]
+    return subprocess.Popen(
+        command, cwd=Path(__file__).parents[1], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def begun(told: str) -> list[str]:
+    return [line.split(" s  ")[1] for line in told.splitlines() if " s  " in line and line.split()[-1] in gpu.PIECES]
+
+
+@pytest.mark.slow
+def test_all_of_it_runs_tiny_and_what_is_finished_is_never_run_again(tmp_path):
+    others = list(gpu.PIECES)[1:]
+    with call(tmp_path / "a") as stopped:
+        assert stopped.stdout is not None
+        for line in stopped.stdout:
+            if line.strip().endswith(others[0]):
+                stopped.send_signal(signal.SIGTERM)
+                break
+        told = stopped.stdout.read()
+    assert stopped.returncode == 0
+    assert f"to be resumed with --resume {tmp_path / 'a' / 'gpu.tar.gz'}: {', '.join(others)}\n" in told
+
+    resumed = call(tmp_path / "b", "--resume", tmp_path / "a" / "gpu.tar.gz")
+    told, _ = resumed.communicate()
+    assert (resumed.returncode, begun(told)) == (0, others), told
+    rows = json.loads((tmp_path / "b" / "gpu.json").read_text())["rows"]
+    assert not [row for row in rows if row["value"] is None]
+    assert [row for row in rows if row["name"].startswith(("ViT nano", "cifar10, vit"))]
+
+    again = call(tmp_path / "c", "--resume", tmp_path / "b" / "gpu.tar.gz")
+    told, _ = again.communicate()
+    assert (again.returncode, begun(told)) == (0, [])
+    assert "all is finished" in told
+    assert json.loads((tmp_path / "c" / "gpu.json").read_text())["rows"] == rows
+
+
+def test_the_archive_is_cut_and_holds_checkpoints_of_unfinished_cells_alone(tmp_path):
+    cells = {name: tmp_path / "a" / "runs" / "duel" / "duel" / "cells" / name for name in ("finished", "begun")}
+    for folder in cells.values():
+        (folder / "checkpoints").mkdir(parents=True)
+        (folder / "checkpoints" / "last.ckpt").write_bytes(bytes(torch.randint(256, (50_000,)).tolist()))
+    (cells["finished"] / "result.json").write_text("{}")
+    gpu.keep(tmp_path / "a", "duel", [Row("made", 2.0)], is_finished=False)
+    gpu.pack(tmp_path / "a", 20_000)
+    archive = tmp_path / "a" / "gpu.tar.gz"
+    assert sorted(path.name for path in tmp_path.glob("a/gpu.*")) == [
+        archive.name,
+        *(f"{archive.name}.{i}" for i in (1, 2)),
+    ]
+    gpu.unpack(archive, tmp_path / "b")
+    assert gpu.found(tmp_path / "b", "duel") == gpu.found(tmp_path / "a", "duel")
+    assert [path.parents[1].name for path in tmp_path.glob("b/**/last.ckpt")] == ["begun"]
+    for broken in (archive.with_name(f"{archive.name}.1"), archive):
+        broken.unlink()
+        with pytest.raises(InputError, match="of an earlier call"):
+            gpu.unpack(archive, tmp_path / "c")
+    gpu.pack(tmp_path / "a", 10**6)
+    assert [path.name for path in tmp_path.glob("a/gpu.*")] == [archive.name]
+
+
+def test_an_archive_cannot_write_outside_of_its_folder(tmp_path):
+    with tarfile.open(tmp_path / "gpu.tar.gz", "w:gz") as archive:
+        (tmp_path / "evil").write_text("")
+        archive.add(tmp_path / "evil", "../../evil")
+    with pytest.raises(InputError):
+        gpu.unpack(tmp_path / "gpu.tar.gz", tmp_path / "inner" / "out")
+
+
+def test_a_way_that_fails_is_a_row_and_the_others_are_timed(monkeypatch):
+    class Way:
+        device = torch.device("cpu")
+
+        def __init__(self, message: str = "") -> None:
+            self.message = message
+
+        def ask(self) -> None:
+            if self.message:
+                raise RuntimeError(self.message)
+
+    rows: list[Row] = []
+    ways = {"graphs": Way("operation not\npermitted"), "eager": Way()}
+    times = gpu_pieces._timed(ways, Namespace(tiny=True), rows)  # type: ignore[arg-type]
+    assert [*times] == ["eager"]
+    assert [" ".join(row.text.split()) for row in rows] == ["graphs failed: RuntimeError: operation not permitted"]
+
+
+@pytest.mark.parametrize(
+    ("name", "peak"),
+    [
+        ("NVIDIA H200", 989),
+        ("NVIDIA H100 80GB HBM3", 989),
+        ("NVIDIA A100-SXM4-40GB", 312),
+        ("NVIDIA GeForce RTX 4090", 165),
+        ("NVIDIA L4", 121),
+        ("NVIDIA L40S", None),
+        ("NVIDIA H100 PCIe", None),
+        ("NVIDIA H200 NVL", None),
+    ],
+)
+def test_the_peak_is_of_the_very_device_or_measured(monkeypatch, name, peak):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: name)
+    monkeypatch.setattr(gpu_pieces, "_measured_peak", lambda _: (1.0, "measured"))
+    args = Namespace(peak_tflops=None, device="cuda", tiny=True)
+    assert gpu_pieces._peak(args) == ((1.0, "measured") if peak is None else (peak, "data sheet"))
+    assert gpu_pieces._peak(Namespace(peak_tflops=7.0)) == (7.0, "as given")
+
+
+def test_seconds_leave_interrupted_runs_out_where_there_are_others(tmp_path):
+    for seed, (seconds, accuracy) in enumerate([(10.0, 0.92), (14.0, 0.94), (99.0, 0.96)]):
+        cell = tmp_path / str(seed)
+        cell.mkdir()
+        result = {"contender": "vit", "accuracy": accuracy, "train_seconds": seconds, "images_per_second": 5.0}
+        (cell / "result.json").write_text(json.dumps(result))
+    (tmp_path / "2" / "was_interrupted").touch()
+    accuracy, seconds, _ = gpu_pieces._rows_of("short", tmp_path.glob("*/result.json"), (93, 15))
+    assert (accuracy.value, accuracy.goal, accuracy.at_most) == (pytest.approx(94), 93, False)
+    assert (seconds.value, seconds.low, seconds.high) == pytest.approx((12, 12 - 8**0.5, 12 + 8**0.5))
+    assert (seconds.goal, seconds.at_most, seconds.note) == (15, True, "")
+    for seed in range(2):
+        (tmp_path / str(seed) / "was_interrupted").touch()
+    assert "interrupted runs" in gpu_pieces._rows_of("short", tmp_path.glob("*/result.json"), None)[1].note
