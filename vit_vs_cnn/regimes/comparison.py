@@ -73,7 +73,7 @@ def _comparison(
     one, two = (measured.contenders.index(name) for name in names)
     place = measured.sizes.index(size)
     there, shared = (_shared(measured, names, size, of) for of in (None, design))
-    unfair = obstacle(*(runs[name, size] for name in names))
+    unfair = obstacle(*(runs.get((name, size), []) for name in names))
     terms = terms_of(design, [measured.seeds[i] for i in np.flatnonzero(there)], unfair)
     if measured.correct is not None:
         first, second = (measured.correct[i, place, shared] for i in (one, two))

@@ -69,9 +69,10 @@ class Laws:
     ) -> Float[np.ndarray, "laws places"]:
         if self.floor.any():
             powers += self.floor[:, None]
-        beyond = np.log(np.maximum(sizes / self.largest, 1.0))
+        beyond = sizes > self.largest
         if beyond.any():
-            powers *= np.exp(np.clip(self.drift[:, None] * beyond, -100.0, 100.0))
+            steps = np.log(sizes[beyond] / self.largest)
+            powers[:, beyond] *= np.exp(np.clip(self.drift[:, None] * steps, -100.0, 100.0))
         return powers
 
     def sizes_for(self, errors: Float[np.ndarray, "laws"]) -> Float[np.ndarray, "laws"]:

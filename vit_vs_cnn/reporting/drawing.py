@@ -93,7 +93,7 @@ def save_figure(figure: Figure, folder: Path, name: str, formats: Sequence[str] 
 
 @contextmanager
 def _laid_out(figure: Figure) -> Iterator[None]:
-    """Places are found once, and nothing is drawn for it: matplotlib would find them for each file, and draw it twice."""
+    """Places are found once, without drawing: matplotlib would find them anew for each file."""
     make_readable(figure)
     engine = figure.get_layout_engine()
     if engine is not None:
