@@ -27,6 +27,7 @@ STANDARD = {
     "difflib",
     "fnmatch",
     "functools",
+    "importlib",
     "inspect",
     "itertools",
     "math",

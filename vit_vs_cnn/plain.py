@@ -103,9 +103,13 @@ def refuse_classes(values: Any, *, but_in: Sequence[_Place]) -> None:
         InputError: a ``class_path`` elsewhere, by its place.
     """
 
+    by_length: dict[int, list[_Place]] = {}
+    for place in but_in:
+        by_length.setdefault(len(place), []).append(place)
+
     def may_stand(path: _Place, value: Any) -> bool:
         is_one = not isinstance(value, Mapping) or "class_path" in value
-        return is_one and any(_matches(path, place) for place in but_in)
+        return is_one and any(_matches(path, place) for place in by_length.get(len(path), ()))
 
     for path, value in _walk(values, (), stop=may_stand):
         if isinstance(value, Mapping) and "class_path" in value and not may_stand(path, value):
@@ -127,7 +131,7 @@ def check_class(value: Any, where: str) -> None:
 
 
 def _matches(path: _Place, place: _Place) -> bool:
-    return len(path) == len(place) and all(p in ("*", str(n)) for p, n in zip(place, path, strict=True))
+    return all(p in ("*", str(n)) for p, n in zip(place, path, strict=True))
 
 
 def dotted(path: tuple[Any, ...]) -> str:

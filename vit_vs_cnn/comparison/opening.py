@@ -10,7 +10,7 @@ from vit_vs_cnn.comparison.entries import Entry
 from vit_vs_cnn.config.experiment import hash_of
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.models.registry import TIMM_PREFIX
+from vit_vs_cnn.models.presets import TIMM_PREFIX
 from vit_vs_cnn.runs.cell import Cell, read_result
 from vit_vs_cnn.runs.grid import finished_cells, read_grid
 from vit_vs_cnn.runs.images import Pool

@@ -12,7 +12,7 @@ from torch import nn
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.cost import count_macs, count_parameters
-from vit_vs_cnn.models.registry import ATTENTION_PREFIX
+from vit_vs_cnn.models.presets import ATTENTION_PREFIX
 from vit_vs_cnn.runs.evaluation import hash_weights, predict
 from vit_vs_cnn.runs.networks import build_network, start_from
 from vit_vs_cnn.runs.seen import KEY

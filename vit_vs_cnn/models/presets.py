@@ -1,21 +1,27 @@
 """The table of named sizes: what each is made of, and what it costs."""
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from torch import nn
 
-from vit_vs_cnn.models.resnet import ResNet
-from vit_vs_cnn.models.vit import VisionTransformer
+#: Before the names of networks that come from timm, and of those of which every layer is to be attention.
+TIMM_PREFIX, ATTENTION_PREFIX = "timm/", "attention/"
 
 
 class Preset(NamedTuple):
     """A named size. The costs are those at 32 x 32 x 3 with ten classes, attention products counted."""
 
-    constructor: type[nn.Module]
+    kind: str
     arguments: Mapping[str, Any]
     parameters: int
     macs: int
+
+    @property
+    def constructor(self) -> type[nn.Module]:
+        """Imported where a network is made: who asks for names and costs waits for no library."""
+        return getattr(import_module("vit_vs_cnn.models"), self.kind)
 
 
 def _vit(embed_dim: int, depth: int, num_heads: int, mlp_ratio: float) -> dict[str, Any]:
@@ -32,27 +38,27 @@ def _cct(embed_dim: int, depth: int, num_heads: int, mlp_ratio: float, *, convol
     return {**vit, **how, "pool": "sequence", "norm_before_pool": True}
 
 
-#: Name: constructor, arguments (ViT: width, depth, heads, MLP ratio), parameters, multiply-accumulates.
+#: Name: class, arguments (ViT: width, depth, heads, MLP ratio), parameters, multiply-accumulates.
 PRESETS: Mapping[str, Preset] = {
-    "vit_nano": Preset(VisionTransformer, _vit(64, 4, 4, 2.0), 141_898, 10_683_008),
-    "vit_tiny": Preset(VisionTransformer, _vit(96, 6, 3, 2.0), 460_714, 33_326_016),
-    "vit_tiny_4": Preset(VisionTransformer, _vit(96, 4, 3, 2.0), 311_146, 22_315_968),
-    "vit_small": Preset(VisionTransformer, _vit(128, 6, 4, 2.0), 810_890, 57_017_600),
-    "vit_medium": Preset(VisionTransformer, _vit(192, 9, 12, 2.0), 2_697_226, 184_616_832),
-    "vit_large": Preset(VisionTransformer, _vit(384, 7, 12, 1.0), 6_268_042, 419_565_312),
-    "vit_xl": Preset(VisionTransformer, _vit(384, 6, 6, 4.0), 10_694_794, 699_535_104),
-    "vit_ti4": Preset(VisionTransformer, _vit(192, 12, 3, 4.0), 5_362_378, 359_204_736),
-    "vit_s4": Preset(VisionTransformer, _vit(384, 12, 6, 4.0), 21_341_578, 1_397_886_720),
-    "vit_nine_heads": Preset(VisionTransformer, _vit(144, 6, 9, 2.0), 1_022_842, 71_222_688),
-    "cct_2_3x2": Preset(VisionTransformer, _cct(128, 2, 2, 1.0, convolutions=2), 283_723, 35_341_568),
-    "cct_7_3x1": Preset(VisionTransformer, _cct(256, 7, 4, 2.0, convolutions=1), 3_760_139, 1_181_616_640),
-    "resnet8": Preset(ResNet, {"depth": 8}, 75_290, 12_239_488),
-    "resnet20": Preset(ResNet, {"depth": 20}, 269_722, 40_551_040),
-    "resnet32": Preset(ResNet, {"depth": 32}, 464_154, 68_862_592),
-    "resnet56": Preset(ResNet, {"depth": 56}, 853_018, 125_485_696),
-    "resnet110": Preset(ResNet, {"depth": 110}, 1_727_962, 252_887_680),
-    "resnet18_w16": Preset(ResNet, {"depth": 18, "width": 16}, 701_466, 35_046_656),
-    "resnet18_w32": Preset(ResNet, {"depth": 18, "width": 32}, 2_797_610, 139_299_328),
-    "resnet18_w48": Preset(ResNet, {"depth": 18, "width": 48}, 6_288_442, 312_758_016),
-    "resnet18_w64": Preset(ResNet, {"depth": 18, "width": 64}, 11_173_962, 555_422_720),
+    "vit_nano": Preset("VisionTransformer", _vit(64, 4, 4, 2.0), 141_898, 10_683_008),
+    "vit_tiny": Preset("VisionTransformer", _vit(96, 6, 3, 2.0), 460_714, 33_326_016),
+    "vit_tiny_4": Preset("VisionTransformer", _vit(96, 4, 3, 2.0), 311_146, 22_315_968),
+    "vit_small": Preset("VisionTransformer", _vit(128, 6, 4, 2.0), 810_890, 57_017_600),
+    "vit_medium": Preset("VisionTransformer", _vit(192, 9, 12, 2.0), 2_697_226, 184_616_832),
+    "vit_large": Preset("VisionTransformer", _vit(384, 7, 12, 1.0), 6_268_042, 419_565_312),
+    "vit_xl": Preset("VisionTransformer", _vit(384, 6, 6, 4.0), 10_694_794, 699_535_104),
+    "vit_ti4": Preset("VisionTransformer", _vit(192, 12, 3, 4.0), 5_362_378, 359_204_736),
+    "vit_s4": Preset("VisionTransformer", _vit(384, 12, 6, 4.0), 21_341_578, 1_397_886_720),
+    "vit_nine_heads": Preset("VisionTransformer", _vit(144, 6, 9, 2.0), 1_022_842, 71_222_688),
+    "cct_2_3x2": Preset("VisionTransformer", _cct(128, 2, 2, 1.0, convolutions=2), 283_723, 35_341_568),
+    "cct_7_3x1": Preset("VisionTransformer", _cct(256, 7, 4, 2.0, convolutions=1), 3_760_139, 1_181_616_640),
+    "resnet8": Preset("ResNet", {"depth": 8}, 75_290, 12_239_488),
+    "resnet20": Preset("ResNet", {"depth": 20}, 269_722, 40_551_040),
+    "resnet32": Preset("ResNet", {"depth": 32}, 464_154, 68_862_592),
+    "resnet56": Preset("ResNet", {"depth": 56}, 853_018, 125_485_696),
+    "resnet110": Preset("ResNet", {"depth": 110}, 1_727_962, 252_887_680),
+    "resnet18_w16": Preset("ResNet", {"depth": 18, "width": 16}, 701_466, 35_046_656),
+    "resnet18_w32": Preset("ResNet", {"depth": 18, "width": 32}, 2_797_610, 139_299_328),
+    "resnet18_w48": Preset("ResNet", {"depth": 18, "width": 48}, 6_288_442, 312_758_016),
+    "resnet18_w64": Preset("ResNet", {"depth": 18, "width": 64}, 11_173_962, 555_422_720),
 }

@@ -11,10 +11,8 @@ from torch import nn
 from vit_vs_cnn.attention.shapes import Sizes
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.attention_network import AttentionNetwork
-from vit_vs_cnn.models.presets import PRESETS
+from vit_vs_cnn.models.presets import ATTENTION_PREFIX, PRESETS, TIMM_PREFIX
 
-TIMM_PREFIX = "timm/"
-ATTENTION_PREFIX = "attention/"
 _REGISTERED: dict[str, Callable[..., nn.Module]] = {}
 
 

@@ -54,15 +54,13 @@ def cost_frontier(
     for cost in COSTS:
         if any(result.get(cost) is None for result in results):
             continue
-        means = {key: _mean_cost(results, cost, *key) for key in accuracy}
+        costs: dict[tuple[str, int], list[float]] = {}
+        for result in results:
+            costs.setdefault((result["contender"], result["train_size"]), []).append(float(result[cost]))
+        means = {key: sum(costs[key]) / len(costs[key]) for key in accuracy}
         for (contender, size), value in means.items():
             rivals = [name for name, n in means if n == size and means[name, n] <= value]
             beaten = any((rival, contender, size) in ahead for rival in rivals)
             point = FrontierPoint(contender, size, cost, value, accuracy[contender, size], is_on_frontier=not beaten)
             found.append(point)
     return found
-
-
-def _mean_cost(results: Sequence[Mapping[str, Any]], cost: str, contender: str, size: int) -> float:
-    values = [float(r[cost]) for r in results if r["contender"] == contender and r["train_size"] == size]
-    return sum(values) / len(values)

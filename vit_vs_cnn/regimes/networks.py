@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vit_vs_cnn.models.presets import PRESETS
-from vit_vs_cnn.models.registry import ATTENTION_PREFIX, TIMM_PREFIX
+from vit_vs_cnn.models.presets import ATTENTION_PREFIX, PRESETS, TIMM_PREFIX
 from vit_vs_cnn.runs.design import EQUAL
 
 Result = Mapping[str, Any]

@@ -53,7 +53,7 @@ class Laws:
         return Laws(*chosen, largest=self.largest)
 
     def errors(self, sizes: Float[np.ndarray, "places"]) -> Float[np.ndarray, "laws places"]:
-        """err(n) = (e^a n^-b + c) max(1, n / N)^d, N the largest size."""
+        """err(n) = (e^a n^-b + c) max(1, n / N)^d, N the largest size, at ascending sizes n."""
         return self._with_floor(np.exp(self.log_scale[:, None] - self.exponent[:, None] * np.log(sizes)), sizes)
 
     def errors_along(self, sizes: Float[np.ndarray, "places"]) -> Float[np.ndarray, "laws places"]:
@@ -69,9 +69,10 @@ class Laws:
     ) -> Float[np.ndarray, "laws places"]:
         if self.floor.any():
             powers += self.floor[:, None]
-        beyond = np.log(np.maximum(sizes / self.largest, 1.0))
-        if beyond.any():
-            powers *= np.exp(np.clip(self.drift[:, None] * beyond, -100.0, 100.0))
+        first = int(np.searchsorted(sizes, self.largest, side="right"))
+        if first < len(sizes):
+            steps = np.log(sizes[first:] / self.largest)
+            powers[:, first:] *= np.exp(np.clip(self.drift[:, None] * steps, -100.0, 100.0))
         return powers
 
     def sizes_for(self, errors: Float[np.ndarray, "laws"]) -> Float[np.ndarray, "laws"]:

@@ -118,7 +118,8 @@ class Table(Block):
     def parted(self) -> list[bool]:
         if not self.part_by:
             return [False for _ in self.rows]
-        keys = [row[list(self.columns).index(self.part_by)] for row in self.rows]
+        place = list(self.columns).index(self.part_by)
+        keys = [row[place] for row in self.rows]
         return [number > 0 and key != keys[number - 1] for number, key in enumerate(keys)]
 
     def to_csv(self) -> str:

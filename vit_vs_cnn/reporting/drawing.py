@@ -93,11 +93,11 @@ def save_figure(figure: Figure, folder: Path, name: str, formats: Sequence[str] 
 
 @contextmanager
 def _laid_out(figure: Figure) -> Iterator[None]:
-    """Places are found once: matplotlib would find them twice for each file, which takes longer than to draw it."""
+    """Places are found once, without drawing: matplotlib would find them anew for each file."""
     make_readable(figure)
     engine = figure.get_layout_engine()
     if engine is not None:
-        figure.draw_without_rendering()
+        engine.execute(figure)
     with mpl.rc_context({"figure.autolayout": False, "figure.constrained_layout.use": False}):
         figure.set_layout_engine(None)
     try:

@@ -2,6 +2,7 @@
 
 import base64
 import functools
+import io
 import re
 import struct
 from collections.abc import Mapping
@@ -94,7 +95,7 @@ def _bytes(source: Source) -> bytes:
 
 def _svg_size(data: bytes) -> tuple[int, int]:
     try:
-        root = ElementTree.fromstring(data)
+        _, root = next(ElementTree.iterparse(io.BytesIO(data), events=("start",)))  # what is inside has no size
     except ElementTree.ParseError as error:
         raise ValueError(f"a figure must be PNG or SVG: {error}") from error
     if not root.tag.endswith("svg"):

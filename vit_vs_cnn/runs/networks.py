@@ -16,8 +16,7 @@ from vit_vs_cnn.models import create_model
 from vit_vs_cnn.models.attention_network import AttentionNetwork
 from vit_vs_cnn.models.cost import shadow_pass
 from vit_vs_cnn.models.patch_embedding import rows_and_cols
-from vit_vs_cnn.models.presets import PRESETS
-from vit_vs_cnn.models.registry import ATTENTION_PREFIX
+from vit_vs_cnn.models.presets import ATTENTION_PREFIX, PRESETS
 from vit_vs_cnn.models.resized import ResizedInput, inner
 from vit_vs_cnn.runs.own import make_own
 from vit_vs_cnn.training.checkpoints import FETCHING, About, read_about

@@ -19,7 +19,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import read_mapping
 from vit_vs_cnn.models.features import classifier_of
 from vit_vs_cnn.models.patch_embedding import rows_and_cols
-from vit_vs_cnn.models.registry import TIMM_PREFIX
+from vit_vs_cnn.models.presets import TIMM_PREFIX
 from vit_vs_cnn.models.resized import INTERPOLATIONS, ResizedInput, inner
 from vit_vs_cnn.models.timm.export import vision_transformer_to_timm
 from vit_vs_cnn.models.timm.weights import read_timm

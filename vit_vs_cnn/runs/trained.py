@@ -18,7 +18,7 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.pictures import Picture, decoded_ahead, pictures_of
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.features import classifier_of
-from vit_vs_cnn.models.registry import TIMM_PREFIX
+from vit_vs_cnn.models.presets import TIMM_PREFIX
 from vit_vs_cnn.runs.cell import Cell, cell_from_dict, read_cell
 from vit_vs_cnn.runs.evaluation import predict
 from vit_vs_cnn.runs.external import onnx_network, timm_network

@@ -71,6 +71,8 @@ class Resamples:
         self._seed_normals = rng.standard_normal((2, count, len(measured.seeds)))
         self._normals = rng.standard_normal((count, *measured.accuracy.shape[:2]))
         self._image_deviations = None if measured.correct is None else _image_deviations(measured.correct, count, rng)
+        self._seed_weights: dict[bytes, np.ndarray] = {}
+        self._mean_deviations: dict[tuple[int, int, bytes], np.ndarray] = {}
 
     def of(self, contenders: Sequence[str]) -> Draws:
         """The draws for some of the contenders, at the sizes and seeds that they have in common."""
@@ -106,18 +108,35 @@ class Resamples:
         for size, mask in enumerate(shared):
             k = int(mask.sum())
             if k > 1:
-                g, h = (normals[:, mask] - normals[:, mask].mean(1, keepdims=True) for normals in self._seed_normals)
-                scale = np.sqrt(k * (h**2).sum(1, keepdims=True))  # sqrt(k (k - 1) u)
-                part[:, :, size] = (g / scale) @ accuracy[:, size, mask].T
+                part[:, :, size] = self._weights_of(mask) @ accuracy[:, size, mask].T
         return part
+
+    def _weights_of(self, mask: Bool[np.ndarray, "seeds"]) -> Float[np.ndarray, "resamples k"]:
+        """w of the seeds of a mask, which are the same for most sizes and pairs."""
+        key = mask.tobytes()
+        if key not in self._seed_weights:
+            g, h = (normals[:, mask] - normals[:, mask].mean(1, keepdims=True) for normals in self._seed_normals)
+            self._seed_weights[key] = g / np.sqrt(mask.sum() * (h**2).sum(1, keepdims=True))  # sqrt(k (k - 1) u)
+        return self._seed_weights[key]
 
     def _image_part(
         self, block: tuple[np.ndarray, ...], shared: Bool[np.ndarray, "sizes seeds"]
     ) -> Float[np.ndarray, "resamples contenders sizes"]:
         assert self._image_deviations is not None and self.measured.correct is not None
-        deviations = (self._image_deviations[(slice(None), *block)] * shared).sum(3) / shared.sum(1)
+        contenders, sizes = (places.ravel().tolist() for places in block)
+        means = [self._mean_deviation(i, j, shared[row]) for i in contenders for row, j in enumerate(sizes)]
         shrink = _shrinkage(self.measured.correct[block], shared)
-        return (deviations.reshape(self.count, -1) @ shrink).reshape(deviations.shape)
+        return (np.stack(means, axis=1) @ shrink).reshape(self.count, len(contenders), len(sizes))
+
+    def _mean_deviation(
+        self, contender: int, size: int, mask: Bool[np.ndarray, "seeds"]
+    ) -> Float[np.ndarray, "resamples"]:
+        """What other images would change in a mean over seeds: the same in most pairs of a contender."""
+        assert self._image_deviations is not None
+        key = (contender, size, mask.tobytes())
+        if key not in self._mean_deviations:
+            self._mean_deviations[key] = (self._image_deviations[:, contender, size] * mask).sum(1) / mask.sum()
+        return self._mean_deviations[key]
 
 
 def _image_deviations(
