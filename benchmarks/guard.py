@@ -62,12 +62,12 @@ class Check:
 
 
 def steps(_: Path) -> Ways:
-    args = argparse.Namespace(device="cpu", compile=False, batch_size=64)
+    args = argparse.Namespace(device="cpu", compile=None, batch_size=64)
     return {name: way for name, way in vits(args, "nano", "fp32").items() if name in (OURS, FUSED)}
 
 
 def precisions(_: Path) -> Ways:
-    args = argparse.Namespace(device="cpu", compile=False, batch_size=64)
+    args = argparse.Namespace(device="cpu", compile=None, batch_size=64)
     network = create_model("vit_nano", image_size=32, num_classes=10)
     return {precision: Step(copy.deepcopy(network), args, precision) for precision in ("fp32", "bf16")}
 

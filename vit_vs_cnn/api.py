@@ -82,7 +82,6 @@ def train(
     from rich.console import Console
 
     from vit_vs_cnn.experiments.planner import planned
-    from vit_vs_cnn.experiments.precision import with_precision
     from vit_vs_cnn.experiments.runner import finished_results, run_experiment
     from vit_vs_cnn.regimes.until_decided import run_until_decided
     from vit_vs_cnn.runs.images import Pool
@@ -92,7 +91,6 @@ def train(
         _audit_first(experiment, quiet)
     experiment = _at_hand(experiment, console)
     pool = Pool(experiment.data, experiment.protocol.scored_on, trust=experiment.trusted)
-    experiment = with_precision(experiment, console=console, pool=pool)
     experiment = planned(experiment, fixed=list(overrides), console=console, pool=pool)
     run = run_until_decided if experiment.protocol.until_decided else run_experiment
     try:
@@ -126,13 +124,11 @@ def tune(
     """
     from rich.console import Console
 
-    from vit_vs_cnn.experiments.precision import with_precision
     from vit_vs_cnn.experiments.tuning import tune as choose_recipes
 
     experiment = _with_images(experiment_of(config, overrides), data)
     console = Console(stderr=True, quiet=quiet)
-    experiment = with_precision(_at_hand(experiment, console), console=console)
-    return choose_recipes(experiment, console=console)
+    return choose_recipes(_at_hand(experiment, console), console=console)
 
 
 def _at_hand(experiment: Experiment, console: "Console") -> Experiment:

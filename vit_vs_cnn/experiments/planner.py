@@ -16,6 +16,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments import grids
 from vit_vs_cnn.experiments.grids import SIZES_FOR_A_TREND, Costs, Grid, duration, free_of, steps_of
 from vit_vs_cnn.experiments.matching import matched
+from vit_vs_cnn.experiments.precision import begun_in, with_precision
 from vit_vs_cnn.experiments.step_time import seconds_per_step
 from vit_vs_cnn.runs.cell import Cell, read_result
 from vit_vs_cnn.runs.design import settled_before
@@ -47,10 +48,11 @@ def planned(
     minutes = experiment.minutes
     if minutes is None:
         return experiment
+    experiment = begun_in(experiment)
     if (there := _folders_experiment(experiment)) is not None:
         return _gone_on_with(there, experiment, fixed, console, pool)
     pool = _opened(experiment, pool)
-    experiment = _with_matched_models(experiment, pool, fixed, console)
+    experiment = with_precision(_with_matched_models(experiment, pool, fixed, console), pool, console=console)
     costs = Costs(experiment, pool, _timed(experiment, pool, console))
     rungs = grids.ladder(costs, fixed)
     chosen = grids.first_that_fits(rungs, minutes)

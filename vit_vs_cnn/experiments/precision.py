@@ -11,7 +11,7 @@ from vit_vs_cnn.experiments.step_time import Steps
 from vit_vs_cnn.plain import Plain
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.workers.supervise import threads_set
-from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, quiet_lightning
+from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, world_size
 
 SINGLE = "32-true"
 #: In these the same runs end with accuracies that are no different from those in single precision: results/speed.
@@ -21,19 +21,13 @@ LEAST_GAIN = 1.1
 _WARM_UP, _TIMED = 1, 2
 
 
-def with_precision(experiment: Experiment, *, console: Console, pool: Pool | None = None) -> Experiment:
-    """The experiment in the precision that its cells train in; as it is where the config names one.
+def begun_in(experiment: Experiment) -> Experiment:
+    """The experiment in the precision that it was begun in; as it is where it names one, or has not been begun.
 
-    What was begun goes on as it began. Else each contender makes a few steps in every precision, in turns, and the
-    fastest for all of them together is taken: the contenders of a comparison share it. It is part of a cell's identity,
-    so a machine on which another one is faster goes on with this one in the same folder, and not in another.
-
-    Arguments:
-        console: where the choice is told.
-        pool: the images, where they are at hand already.
+    Precision is part of a cell's identity: a machine on which another one is faster goes on in this one.
 
     Raises:
-        InputError: images or networks that can't be used.
+        InputError: what lies in its folder is no config.
     """
     if experiment.trainer.get("precision") != AUTO:
         return experiment
@@ -41,11 +35,31 @@ def with_precision(experiment: Experiment, *, console: Console, pool: Pool | Non
         if path.exists():
             before = read_config(path).get("trainer")
             return _in(experiment, before.get("precision", SINGLE) if isinstance(before, Mapping) else SINGLE)
+    return experiment
+
+
+def with_precision(experiment: Experiment, pool: Pool, *, console: Console) -> Experiment:
+    """The experiment in the precision that its cells train in: as it was begun, or else in the fastest.
+
+    Each contender makes a few steps in every precision, in turns, and the fastest for all of them together is taken:
+    the contenders of a comparison share it. Where several processes share a run, and where only heads are fitted, it is
+    single precision.
+
+    Arguments:
+        pool: its images.
+        console: where the choice is told.
+
+    Raises:
+        InputError: images or networks that can't be used.
+        OSError: the experiment's folder can't be made.
+    """
+    experiment = begun_in(experiment)
+    if experiment.trainer.get("precision") != AUTO:
+        return experiment
     trained = [name for name, contender in experiment.contenders.items() if not contender.tune.head]
-    if not trained or is_helper_process() or is_launched_from_outside():
+    if not trained or is_helper_process() or is_launched_from_outside() or world_size(experiment) > 1:
         return _in(experiment, SINGLE)
-    quiet_lightning()
-    pool = pool or Pool(experiment.data, experiment.protocol.scored_on, trust=experiment.trusted)
+    experiment.folder.mkdir(parents=True, exist_ok=True)  # a place that can't be written to is told of before
     times = {name: _seconds(experiment, name, pool) for name in trained}
     totals = {one: sum(seconds[one] for seconds in times.values()) for one in (SINGLE, *EQUAL)}
     chosen = min(EQUAL, key=totals.__getitem__)

@@ -9,6 +9,8 @@ import torch
 from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Experiment
+from vit_vs_cnn.config.trainer import AUTO
+from vit_vs_cnn.experiments.precision import begun_in, with_precision
 from vit_vs_cnn.experiments.tuning import tune
 from vit_vs_cnn.runs.cell import Cell, read_result
 from vit_vs_cnn.runs.design import design_of, settle
@@ -45,10 +47,13 @@ def run_experiment(
         Interrupted: the user asked to stop; the same command goes on.
     """
     quiet_lightning()
-    processes = world_size(experiment)
+    experiment, processes = begun_in(experiment), world_size(experiment)
     pool = pool or Pool(experiment.data, experiment.protocol.scored_on, trust=experiment.trusted)
     cells = grid(_with_seeds(experiment, seeds), pool, world_size=processes)
     _check_all(cells, pool)
+    if experiment.trainer.get("precision") == AUTO:
+        experiment = with_precision(experiment, pool, console=console)
+        cells = grid(_with_seeds(experiment, seeds), pool, world_size=processes)
     if experiment.protocol.trials is not None:
         experiment = tune(experiment, console=console)
         cells = grid(_with_seeds(experiment, seeds), pool, world_size=processes)

@@ -12,6 +12,7 @@ from vit_vs_cnn.config.experiment import Experiment, merge
 from vit_vs_cnn.config.recipes import nested
 from vit_vs_cnn.config.schema import MOST_TRIALS
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.precision import with_precision
 from vit_vs_cnn.experiments.trials import Search
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.plain import Plain
@@ -50,6 +51,7 @@ def tune(experiment: Experiment, *, console: Console) -> Experiment:
     quiet_lightning()
     pool, processes = Pool(experiment.data, "validation", trust=experiment.trusted), world_size(experiment)
     fingerprint = pool.fingerprint(with_test=False)
+    experiment = with_precision(experiment, pool, console=console)
     tuned, searches = experiment, []
     sizes = sorted({pool.resolve(size) for size in experiment.tuning.sizes or experiment.protocol.train_sizes})
     for generation in experiment.generations():

@@ -1,6 +1,7 @@
 """The one place that opens the test set, on the record of its ledger."""
 
 import hashlib
+import io
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
@@ -147,8 +148,8 @@ class Predictions(Said):
             for name, array in arrays.items():
                 member = zipfile.ZipInfo(f"{name}.npy")
                 member.compress_type = zipfile.ZIP_DEFLATED if name == "sample_ids" else zipfile.ZIP_STORED
-                with archive.open(member, "w", force_zip64=True) as file:
-                    np.lib.format.write_array(file, array, allow_pickle=False)
+                np.lib.format.write_array(content := io.BytesIO(), array, allow_pickle=False)
+                archive.writestr(member, content.getbuffer())
 
     @staticmethod
     def load_of(path: Path, of: str) -> "Said | None":

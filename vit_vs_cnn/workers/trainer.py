@@ -13,7 +13,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from vit_vs_cnn.config import parsing as typed
 from vit_vs_cnn.config.experiment import Experiment
-from vit_vs_cnn.config.trainer import listed
+from vit_vs_cnn.config.trainer import AUTO, listed
 from vit_vs_cnn.errors import InputError
 
 WHO_TRAINS = ("accelerator", "devices", "num_nodes", "strategy", "precision", "plugins", "accumulate_grad_batches")
@@ -32,6 +32,8 @@ def trainer_arguments(experiment: Experiment, **instead: Any) -> dict[str, Any]:
     if not experiment.trusted:
         raise InputError("trainer: what a file names is not imported unless --trust says so")
     given = {**experiment.trainer, **instead}
+    if given.get("precision") == AUTO:
+        del given["precision"]  # not chosen yet, while all else is being checked
     watchers = experiment.execution.watchers
     if watchers and "callbacks" not in instead:
         given["callbacks"] = [*listed(given.get("callbacks")), *watchers]
