@@ -25,12 +25,12 @@ ROOT = Path(__file__).parents[1]
 #: What is measured, by the name that its files have.
 PARTS = {
     "start": "start",
-    "step": "training_step",
+    "step": "training_step --repeats 6 --batch-size 64",
     "pipeline": "input_pipeline",
     "local_attention": "local_attention",
     "linear_attention": "linear_attention",
-    "rollout": "rollout --images 512 --threads 1",
-    "analysis": "analysis --cases duel grid running",
+    "rollout": "rollout --images 256 --threads 1",
+    "analysis": "analysis --cases duel grid",
 }
 
 

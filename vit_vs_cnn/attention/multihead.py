@@ -164,7 +164,7 @@ class MultiHeadAttention(nn.Module):
         """Queries, keys and values of every head, ``(batch, heads, tokens, head_dim)``.
 
         Three products, not one with the weights side by side: the three results are contiguous and their gradients need
-        no gathering. ``python -m benchmarks.train_throughput`` sets it beside timm's one product.
+        no gathering. ``python -m benchmarks.training_step`` sets it beside timm's one product.
         """
         queries = self._split(self.query_projection(queries))
         keys = self._split(self.key_projection(keys))
