@@ -12,6 +12,7 @@ and written out; the faster one counts. ``SimpleViT`` writes its attention out.
 import argparse
 import contextlib
 import copy
+import importlib
 import importlib.util
 from collections.abc import Callable
 
@@ -74,9 +75,7 @@ def vits(args: argparse.Namespace, size: str, precision: str, *, most_layers: in
         raise SystemExit(f"not the same shape: {count_parameters(ours)} and {count_parameters(timms)} parameters")
     ways = {OURS: ours, FUSED: _attending(timms, fused=True), WRITTEN_OUT: _attending(timms, fused=False)}
     if importlib.util.find_spec("vit_pytorch"):
-        from vit_pytorch.simple_vit import SimpleViT
-
-        ways[SIMPLE] = SimpleViT(
+        ways[SIMPLE] = importlib.import_module("vit_pytorch.simple_vit").SimpleViT(
             image_size=32,
             patch_size=4,
             num_classes=10,

@@ -1,4 +1,4 @@
-"""The GPU's benchmark stops when it is told to, goes on where it was, and tells what failed."""
+"""The GPU's benchmark stops when it is told to, goes on where it was, tells what failed; the guard; the table."""
 
 import json
 import signal
@@ -6,12 +6,14 @@ import subprocess
 import sys
 import tarfile
 from argparse import Namespace
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import torch
 
-from benchmarks import gpu, gpu_pieces
+from benchmarks import gpu, gpu_pieces, guard
+from benchmarks.__main__ import table
 from benchmarks.timing import Row
 from vit_vs_cnn.errors import InputError
 
@@ -139,3 +141,29 @@ def test_seconds_leave_interrupted_runs_out_where_there_are_others(tmp_path):
     for seed in range(2):
         (tmp_path / str(seed) / "was_interrupted").touch()
     assert "interrupted runs" in gpu_pieces._rows_of("short", tmp_path.glob("*/result.json"), None)[1].note
+
+
+CHECK = guard.Check("a ratio", lambda _: {}, "slow", "fast", 0.5, 1)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "found", "least"),
+    [
+        (None, Row("a ratio", 2.0, 1.9, 2.1), 0.5),
+        (Row("a ratio", 4.0, 3.9, 4.1), Row("a ratio", 2.0, 1.9, 2.1), 3.0),
+        (Row("a ratio", 4.0, 3.2, 4.8), Row("a ratio", 2.0, 1.9, 2.1), 1.6),
+        (Row("a ratio", 4.0, 3.9, 4.1), Row("a ratio", 2.0, 1.8, 2.2), 2.4),
+    ],
+    ids=["no record", "quiet", "a record that spread", "a run that spreads"],
+)
+def test_the_guard_allows_what_noise_explains(recorded, found, least):
+    known = {} if recorded is None else {recorded.name: recorded}
+    assert guard.least_allowed(CHECK, found, known) == pytest.approx(least)
+
+
+def test_the_table_of_speed_says_what_missed_its_goal():
+    rows = [asdict(Row("quick", 2.0, goal=1.5)), asdict(Row("slow", 9.0, unit="s", goal=6, at_most=True))]
+    part = {"command": "python -m benchmarks.start", "commit": "abc", "load": "0.1", "rows": rows}
+    quick, slow = table({"a machine": {"start": part}}).splitlines()[-2:]
+    assert "| quick | 2 x |  | at least 1.5 |" in quick
+    assert "| slow | 9 s |  | at most 6, **missed** |" in slow
