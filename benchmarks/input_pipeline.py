@@ -10,8 +10,9 @@ batches, workers already running; nothing is trained meanwhile.
 
 import argparse
 import platform
-import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 from torchvision.transforms import v2
 
-from benchmarks.timing import Row, processor, tell
+from benchmarks.timing import Row, in_turns, processor, quartiles, tell
 from vit_vs_cnn.data.augmentation import Augmentation, Augmenter
 
 MEAN, STD = (0.491, 0.482, 0.447), (0.247, 0.243, 0.262)
@@ -91,22 +92,11 @@ class Timing(NamedTuple):
     high: float
 
 
-def seconds_of_a_pass(loader: Iterable) -> float:
-    start = time.perf_counter()
-    for _ in loader:
-        pass
-    return time.perf_counter() - start
-
-
 def interleaved(loaders: dict[str, Iterable], repeats: int, batches: int) -> dict[str, Timing]:
     """Every way in turn, ``repeats`` times; the first turn starts the workers and is not counted."""
-    passes: dict[str, list[float]] = {way: [] for way in loaders}
-    for turn in range(repeats + 1):
-        for way, loader in loaders.items():
-            seconds = seconds_of_a_pass(loader)
-            if turn:
-                passes[way].append(1000 * seconds / batches)
-    return {way: Timing(*np.percentile(times, [25, 50, 75])) for way, times in passes.items()}
+    passes = {way: partial(deque, loader, maxlen=0) for way, loader in loaders.items()}
+    times = in_turns(passes, repeats, warm_up=1)
+    return {way: Timing(*quartiles(seconds, batches)) for way, seconds in times.items()}
 
 
 def loaders_of(config: Augmentation, batches: int, batch_size: int, workers: int = 2) -> dict[str, Iterable]:

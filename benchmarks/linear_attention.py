@@ -9,17 +9,15 @@ and backward with ``--backward``. One warm-up turn is not counted. Batch 1, floa
 
 import argparse
 import platform
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.timing import Row, processor, tell
+from benchmarks.timing import Row, in_turns, processor, quartiles, tell
 from vit_vs_cnn.attention import RandomFeatures, linear_attention
 
 DENSE, DENSE_CAUSAL = "dense, fused", "dense causal, fused"
@@ -37,25 +35,10 @@ def ways_to_attend(head_dim: int, num_features: int) -> dict[str, Callable[..., 
     }
 
 
-def seconds_of(attend: Callable[..., Tensor], inputs: list[Tensor], backward: bool) -> float:
-    start = time.perf_counter()
+def called(attend: Callable[..., Tensor], inputs: list[Tensor], backward: bool) -> None:
     output = attend(*inputs)
     if backward:
         torch.autograd.grad(output, inputs, torch.ones_like(output))
-    return time.perf_counter() - start
-
-
-def quartiles(
-    ways: dict[str, Callable[..., Tensor]], inputs: list[Tensor], repeats: int, backward: bool
-) -> dict[str, np.ndarray]:
-    """Milliseconds: quartiles of ``repeats`` interleaved calls of each way."""
-    times: dict[str, list[float]] = {way: [] for way in ways}
-    for turn in range(repeats + 1):
-        for way, attend in ways.items():
-            seconds = seconds_of(attend, inputs, backward)
-            if turn:
-                times[way].append(1000 * seconds)
-    return {way: np.percentile(found, [25, 50, 75]) for way, found in times.items()}
 
 
 def main() -> None:
@@ -83,7 +66,9 @@ def main() -> None:
     for tokens in arguments.tokens:
         shape = (3, 1, arguments.heads, tokens, arguments.head_dim)
         inputs = [tensor.requires_grad_(arguments.backward) for tensor in torch.randn(shape).unbind()]
-        found = quartiles(ways, inputs, arguments.repeats, arguments.backward)
+        calls = {way: partial(called, attend, inputs, arguments.backward) for way, attend in ways.items()}
+        times = in_turns(calls, arguments.repeats, warm_up=1)
+        found = {way: quartiles(seconds) for way, seconds in times.items()}
         print(f"\n{tokens} tokens{'ms':>17s}{'quartiles':>20s}{'dense / this':>14s}{'x of first':>12s}")
         for way, (low, median, high) in found.items():
             ratio = f"{found[REFERENCE[way]][1] / median:.2f}" if way in REFERENCE else ""

@@ -33,9 +33,8 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.timing import Row, processor, tell
+from benchmarks.timing import Row, peak_megabytes, processor, tell
 from vit_vs_cnn.attention import block_attention, local_attention
 
 SIDES = (8, 32, 64)
@@ -113,17 +112,7 @@ class Case:
     def peak_megabytes(self, attend: Callable[[], Tensor]) -> float:
         """The most that is allocated at once during a forward and backward pass, above what was before."""
         self.both(attend)
-        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
-            self.both(attend)
-        assert profiled.profiler is not None
-        assert profiled.profiler.kineto_results is not None
-        records: list[Any] = profiled.profiler.kineto_results.events()  # torch declares only some of their methods
-        events = [event for event in records if event.name() == "[memory]"]
-        held = peak = 0
-        for event in sorted(events, key=lambda event: event.start_ns()):
-            held += event.nbytes()
-            peak = max(peak, held)
-        return peak / 1e6
+        return peak_megabytes(lambda: self.both(attend))
 
 
 #: How many times as fast as dense it is to be, forward and with backward, and what share of its memory it may take.

@@ -35,8 +35,8 @@ import timm
 import torch
 from timm.models.vision_transformer import VisionTransformer as TimmVisionTransformer
 from torch import Tensor, nn
-from torch.profiler import ProfilerActivity, profile
 
+from benchmarks import timing
 from benchmarks.timing import Row, processor, tell
 from vit_vs_cnn.devices import wait_for
 from vit_vs_cnn.inspection import attention_maps, rollout_map, stream_maps
@@ -171,17 +171,7 @@ def peak_megabytes(network: Network, count: int) -> float:
         before = torch.cuda.memory_allocated()
         _stream(network, count)
         return (torch.cuda.max_memory_allocated() - before) / 1e6
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
-        _stream(network, count)
-    assert profiled.profiler is not None
-    assert profiled.profiler.kineto_results is not None
-    records: list[Any] = profiled.profiler.kineto_results.events()  # torch declares only some of their methods
-    events = [event for event in records if event.name() == "[memory]"]
-    held = peak = 0
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        held += event.nbytes()
-        peak = max(peak, held)
-    return peak / 1e6
+    return timing.peak_megabytes(lambda: _stream(network, count))
 
 
 def _stream(network: Network, count: int) -> None:

@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import timm
 import torch
 import torchvision
+from torch.profiler import ProfilerActivity, profile
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,27 @@ def in_turns(ways: Mapping[str, Callable[[], object]], repeats: int, *, warm_up:
             if turn >= warm_up:
                 times[name].append(time.perf_counter() - began)
     return {name: np.array(values) for name, values in times.items()}
+
+
+def quartiles(seconds: np.ndarray, calls: int = 1) -> tuple[float, float, float]:
+    """Quartiles in milliseconds, for each of so many calls that were timed together."""
+    low, median, high = (1000 * np.percentile(seconds, [25, 50, 75]) / calls).tolist()
+    return low, median, high
+
+
+def peak_megabytes(work: Callable[[], object]) -> float:
+    """The most that torch's allocator of the processor hands out at once during some work, above what was before."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        work()
+    assert profiled.profiler is not None
+    assert profiled.profiler.kineto_results is not None
+    records: list[Any] = profiled.profiler.kineto_results.events()  # torch declares only some of their methods
+    events = [event for event in records if event.name() == "[memory]"]
+    held = peak = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        held += event.nbytes()
+        peak = max(peak, held)
+    return peak / 1e6
 
 
 def ratio(name: str, slow: np.ndarray, fast: np.ndarray, **about: float | bool | None) -> Row:

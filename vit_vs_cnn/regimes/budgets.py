@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vit_vs_cnn.regimes.measurements import coordinates
+from vit_vs_cnn.regimes.measurements import by_network, coordinates
 from vit_vs_cnn.runs.cell import budget_of
 from vit_vs_cnn.runs.design import EQUAL
 from vit_vs_cnn.statistics.estimate import Estimate
@@ -102,7 +102,9 @@ class Budgets:
         self.groups = {text: found[amount, text] for amount, text in sorted(found)}
         self._correct = correct
         self._by_place = {text: {coordinates(r): r for r in group} for text, group in self.groups.items()}
-        self._runs = {text: _by_network(by_place) for text, by_place in self._by_place.items()}
+        self._runs = {
+            text: by_network(by_place[key] for key in sorted(by_place)) for text, by_place in self._by_place.items()
+        }
 
     @property
     def longest(self) -> list[Result]:
@@ -163,8 +165,8 @@ class Budgets:
     def _points(self, contender: str, size: int) -> list[BudgetPoint]:
         found: list[BudgetPoint] = []
         before: list[Result] = []
-        for text, by_network in self._runs.items():
-            runs = by_network.get((contender, size), [])
+        for text, by_place in self._runs.items():
+            runs = by_place.get((contender, size), [])
             if not runs:
                 continue
             now, shorter = _both(runs, before)
@@ -223,14 +225,6 @@ class _Answers:
 def more_than_once(ratio: float) -> float:
     """How many times as much the one has that has more."""
     return max(ratio, 1 / ratio)
-
-
-def _by_network(by_place: Mapping[tuple[str, int, int], Result]) -> dict[tuple[str, int], list[Result]]:
-    """The runs of each contender and size, by seed."""
-    found: dict[tuple[str, int], list[Result]] = {}
-    for (name, size, _), result in sorted(by_place.items(), key=lambda item: item[0]):
-        found.setdefault((name, size), []).append(result)
-    return found
 
 
 def _both(first: Sequence[Result], second: Sequence[Result]) -> tuple[list[Result], list[Result]]:

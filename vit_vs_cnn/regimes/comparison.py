@@ -8,13 +8,10 @@ from typing import Any
 import numpy as np
 
 from vit_vs_cnn.regimes.fairness import obstacle
-from vit_vs_cnn.regimes.measurements import coordinates
+from vit_vs_cnn.regimes.measurements import by_network
 from vit_vs_cnn.runs.design import Design, judged, terms_of
 from vit_vs_cnn.statistics.measurements import Measurements
 from vit_vs_cnn.statistics.verdict import Comparison, compare_accuracies, compare_scores
-
-#: Results by contender and size.
-Runs = dict[tuple[str, int], list[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,9 +39,7 @@ def comparisons(
         results: of the same cells, for what makes a comparison unfair.
         design: what was settled before they were looked at; None to give all the same share of the error.
     """
-    runs: Runs = {}
-    for result in results:
-        runs.setdefault(coordinates(result)[:2], []).append(result)
+    runs = by_network(results)
     found = [
         _comparison(measured, names, size, runs, design)
         for names in itertools.combinations(measured.contenders, 2)
@@ -67,7 +62,7 @@ def _comparison(
     measured: Measurements,
     names: tuple[str, str],
     size: int,
-    runs: Runs,
+    runs: Mapping[tuple[str, int], Sequence[Mapping[str, Any]]],
     design: Design | None,
 ) -> SizedComparison:
     one, two = (measured.contenders.index(name) for name in names)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vit_vs_cnn.regimes.curves import LearningCurve
+from vit_vs_cnn.regimes.measurements import by_network
 
 #: What may stand in a result, and what it is called. Not seconds of training: they vary with what else runs.
 COSTS = {
@@ -49,15 +50,12 @@ def cost_frontier(
     Arguments:
         ahead: who is ahead of whom at which size, by a verdict: a gap that is none beats nobody.
     """
-    found = []
+    found, runs = [], by_network(results)
     accuracy = {(curve.contender, point.size): point.accuracy.value for curve in curves for point in curve.points}
     for cost in COSTS:
         if any(result.get(cost) is None for result in results):
             continue
-        costs: dict[tuple[str, int], list[float]] = {}
-        for result in results:
-            costs.setdefault((result["contender"], result["train_size"]), []).append(float(result[cost]))
-        means = {key: sum(costs[key]) / len(costs[key]) for key in accuracy}
+        means = {key: sum(float(run[cost]) for run in runs[key]) / len(runs[key]) for key in accuracy}
         for (contender, size), value in means.items():
             rivals = [name for name, n in means if n == size and means[name, n] <= value]
             beaten = any((rival, contender, size) in ahead for rival in rivals)

@@ -1,6 +1,6 @@
 """What an analysis stands on: accuracies by contender, training size and seed, and which images were right."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,14 @@ def in_order(results: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         if not 0 <= result["accuracy"] <= 1:
             raise InputError(f"result {name}: accuracy {result['accuracy']} must be from 0 to 1")
     return sorted(results, key=coordinates)
+
+
+def by_network(results: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], list[Mapping[str, Any]]]:
+    """The results of each contender and size, in the order in which they come."""
+    found: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
+    for result in results:
+        found.setdefault(coordinates(result)[:2], []).append(result)
+    return found
 
 
 def measurements_of(

@@ -10,6 +10,7 @@ from vit_vs_cnn.regimes.budgets import COST_NAMES
 from vit_vs_cnn.regimes.convergence import LITTLE
 from vit_vs_cnn.regimes.crossing import NEAR
 from vit_vs_cnn.regimes.frontier import COSTS
+from vit_vs_cnn.regimes.measurements import by_network
 from vit_vs_cnn.regimes.multiplier import WHY_NONE, Multiplier
 from vit_vs_cnn.reporting.document import Table
 from vit_vs_cnn.reporting.style import in_millions, interval, percent, points, rounded
@@ -241,11 +242,8 @@ def cells_table(cells: Sequence[CellStatus], results: Results) -> Table:
 
 def duplicates_table(contamination: Contamination, results: Results, correct: Mapping[str, np.ndarray]) -> Table:
     """Accuracy with and without the test images that have a near-duplicate in the subset that was used."""
-    groups: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
-    for result in results:
-        groups.setdefault((result["train_size"], result["contender"]), []).append(result)
     rows = []
-    for (size, contender), group in sorted(groups.items()):
+    for (contender, size), group in sorted(by_network(results).items(), key=lambda item: item[0][::-1]):
         clean = [contamination.clean(result["subset"]) for result in group]
         number = float(np.mean([(~kept).sum() for kept in clean]))
         pairs = [(correct[r["cell"]], kept) for r, kept in zip(group, clean, strict=True) if kept.any()]
