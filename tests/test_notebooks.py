@@ -1,28 +1,30 @@
-"""Every notebook runs from top to bottom, and is committed with what it prints."""
-
-from pathlib import Path
+"""Every notebook runs from top to bottom, and is committed with what its source prints."""
 
 import matplotlib.pyplot as plt
 import nbformat
 import pytest
-from nbclient import NotebookClient
 
-NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+from notebooks.make import execute, is_current, made_from, sources
+
 #: For the cell tagged "parameters" of a notebook: as much as its claims need, and no more.
 SMALL = {"01_duel": {"STEPS": 3, "TRAIN_IMAGES": 100, "TEST_IMAGES": 50}}
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.fixture(params=sources(), ids=lambda path: path.stem)
+def source(request):
+    return request.param
+
+
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of matplotlib, of tensors
-def test_a_notebook_runs_on_small_numbers(path, tmp_path, monkeypatch, capfd):
+def test_a_notebook_runs_on_small_numbers(source, tmp_path, monkeypatch, capfd):
     """In this process, where shapes are checked and warnings are errors."""
     monkeypatch.chdir(tmp_path)
-    small = SMALL.get(path.stem, {})
+    small = SMALL.get(source.stem, {})
     names = {"__name__": "__main__"}
-    for cell in nbformat.read(path, as_version=4).cells:
+    for cell in made_from(source).cells:
         if cell.cell_type != "code":
             continue
-        exec(compile(cell.source, path.name, "exec"), names)
+        exec(compile(cell.source, source.name, "exec"), names)
         if "parameters" in cell.metadata.get("tags", []):
             assert small.keys() <= names.keys()
             names |= small
@@ -33,19 +35,29 @@ def test_a_notebook_runs_on_small_numbers(path, tmp_path, monkeypatch, capfd):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of jupyter's own machinery
-def test_a_notebook_runs_in_a_kernel(path, tmp_path):
-    notebook = nbformat.read(path, as_version=4)
-    client = NotebookClient(notebook, timeout=280, resources={"metadata": {"path": str(tmp_path)}})
-    client.execute()
+def test_a_notebook_runs_in_a_kernel(source, tmp_path):
+    notebook = execute(source, tmp_path)
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     assert not any(output.output_type == "error" or output.get("name") == "stderr" for output in outputs)
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_is_committed_executed_and_names_no_machine(path):
-    notebook = nbformat.read(path, as_version=4)
-    assert all(cell.execution_count for cell in notebook.cells if cell.cell_type == "code")
-    assert "/tmp/" not in path.read_text()
-    assert "/home/" not in path.read_text()
+def test_a_notebook_is_committed_as_its_source_says_and_names_no_machine(source):
+    path = source.with_suffix(".ipynb")
+    assert is_current(source), f"python -m notebooks.make {source.stem}"
+    text = path.read_text()
+    assert "/tmp/" not in text
+    assert "/home/" not in text
+
+
+def test_a_notebook_lags_behind_a_source_that_was_changed(tmp_path):
+    source = tmp_path / "01_mean.py"
+    source.write_text("# %% [markdown]\n# # A mean\n\n# %%\nprint(sum([2, 3, 5]) / 3)\n")
+    notebook = made_from(source)
+    nbformat.write(notebook, source.with_suffix(".ipynb"))
+    assert not is_current(source), "nothing was run"
+    notebook.cells[1].execution_count = 1
+    nbformat.write(notebook, source.with_suffix(".ipynb"))
+    assert is_current(source)
+    source.write_text(source.read_text().replace("5", "7"))
+    assert not is_current(source)
