@@ -149,10 +149,10 @@ def report_document(found: Findings, pool: Pool | None = None) -> Document:
     config, status = read_config(found.folder / "experiment.yaml"), read_status(found.folder)
     record, results, duplicates = found.record, found.results, _contamination(found, pool)
     document = _begun(found.analysis, config["name"], _lead(found.analysis, found.recommendation, found.answer))
-    weak = [] if record is None else [*space_warnings(record), *doubts(record, found.longest)]
+    weak = [] if record is None else [*space_warnings(record), *doubts(record, found.results)]
     _tell(document, found.analysis, [*_unfinished(status), *weak, *found.notes], blocks_of_images(found, pool))
     if record is not None:
-        _part(document, "Tuning", _picture("best_of_k", best_of_k(record)), *tuning_blocks(record, found.longest))
+        _part(document, "Tuning", _picture("best_of_k", best_of_k(record)), *tuning_blocks(record, found.results))
     _part(document, "Near-duplicates", *_duplicates(found, duplicates))
     _part(document, "Protocol and budgets", Facts(_protocol(config, found)), tables.budgets_table(results))
     _tell_config(document, config)
