@@ -89,7 +89,7 @@ def _copy_ledger(source: Path, target: Path) -> None:
 
 def main(words: list[str] | None = None) -> int:
     """Exit code 2 where there is nothing to record."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.record", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.record", description="Put a finished grid on record.")
     parser.add_argument("run", type=Path, metavar="RUN")
     parser.add_argument("folder", type=Path, metavar="FOLDER")
     given = parser.parse_args(words)
