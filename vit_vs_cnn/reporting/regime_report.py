@@ -62,6 +62,11 @@ CAPTIONS = {
         "How many times the data the one behind needs, for each n by itself; arrows where that was not reached.",
         "data multiplier over the number of labelled images",
     ),
+    "equivalents": (
+        "How many images the best contender needs to equal each of the others, which have n (dashed); arrows where "
+        "that lies outside of the sizes that were run.",
+        "for each contender the images that the best one needs for its accuracy",
+    ),
     "residuals": ("What the fits leave over: a pattern means that the law is wrong.", "residuals of the fits"),
     "best_of_k": (
         "The best that so many trials are to be expected to reach, by the record of those that were run.",
@@ -231,6 +236,7 @@ def _tell(document: Document, analysis: Analysis, notes: Sequence[str], images: 
     sentence = [] if multiplier is None else [Text(f"{multiplier[0].upper()}{multiplier[1:]}.")]
     more = (*sentence, tables.multipliers_table(analysis), tables.crossings_table(analysis))
     part("What more data would change", "data_multiplier", *more)
+    part("What each is worth in images of the best", "equivalents", tables.equivalents_table(analysis))
     part("Fits", "residuals", tables.laws_table(analysis))
 
 
