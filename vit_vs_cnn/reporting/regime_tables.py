@@ -137,9 +137,9 @@ def multipliers_table(analysis: Analysis) -> Table:
 
 
 def equivalents_table(analysis: Analysis) -> Table:
-    """What each contender is worth in images of the best one."""
+    """What each contender is worth in images of the best one; no line where nothing is known of any."""
     rows = []
-    for m in analysis.equivalents:
+    for m in analysis.equivalents if any(one.state not in WHY_NONE for one in analysis.equivalents) else ():
         told = [""] * 3
         if m.state not in WHY_NONE:
             ends = (m.less_than if m.low is None else m.low, m.more_than if m.high is None else m.high)
