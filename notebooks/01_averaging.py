@@ -227,6 +227,7 @@ def error_left_out(w):
     return (masked_softmax(scores, others) @ heard - heard).square().mean()
 
 
+# %%
 w = torch.tensor([[2.0], [1.0]], requires_grad=True)
 optimizer = torch.optim.Adam([w], lr=0.1)
 for _ in range(200):

@@ -201,6 +201,7 @@ def scores_of(tokens_q, tokens_k, rotate=None):
     return (q @ k.transpose(-2, -1) / d**0.5)[0, 0].detach()
 
 
+# %%
 learned, relative = LearnedPosition((1, n), d), RelativeBias((1, n), num_heads=1)
 torch.nn.init.normal_(learned.encoding)  # as large as after training, for the picture
 torch.nn.init.normal_(relative.table)
@@ -289,6 +290,7 @@ layers = {
 }
 
 
+# %%
 def influence(layer):
     x = torch.randn(1, n, D)
     derivative = torch.autograd.functional.jacobian(layer, x)  # (1, n, D, 1, n, D)

@@ -98,7 +98,7 @@ def start_of(kind, depth):
     torch.manual_seed(0)
     last_norm = nn.LayerNorm(64) if kind == "pre-norm" else nn.Identity()  # nothing else would normalise its sum
     network = nn.Sequential(*[Block(kind) for _ in range(depth)], last_norm, nn.Linear(64, 10))
-    tokens, labels = torch.randn(16, 16, 64), torch.randint(10, (16, 16))
+    tokens, labels = torch.randn(8, 16, 64), torch.randint(10, (8, 16))
     features = network[:-1](tokens)
     F.cross_entropy(network[-1](features).flatten(0, 1), labels.flatten()).backward()
     difference = (features - features.mean(dim=1, keepdim=True)).norm() / features.norm()
@@ -180,6 +180,13 @@ def batch(size, generator, length=8):
     return source, written, target
 
 
+source, written, target = batch(1, torch.Generator().manual_seed(1))
+print("source ", source[0].tolist())
+print("decoder reads  ", written[0].tolist())
+print("decoder writes ", target[0].tolist())
+
+
+# %%
 def train(model, steps, rate, warm_up, size=64):
     generator = torch.Generator().manual_seed(0)
     optimizer = torch.optim.Adam(model.parameters(), lr=rate)
@@ -195,11 +202,6 @@ def train(model, steps, rate, warm_up, size=64):
         losses.append(loss.item())
     return losses
 
-
-source, written, target = batch(1, torch.Generator().manual_seed(1))
-print("source ", source[0].tolist())
-print("decoder reads  ", written[0].tolist())
-print("decoder writes ", target[0].tolist())
 
 # %% [markdown]
 # First the test of warm-up: a post-norm Transformer of three and three blocks, with and without it, all else equal.
@@ -295,6 +297,7 @@ def sets(count, generator):
     return torch.where(is_odd, centres[1], centres[0]) + 0.3 * torch.randn(count, 10, 8, generator=generator), odd
 
 
+# %%
 torch.manual_seed(0)
 finders = {
     "with attention": nn.Sequential(nn.Linear(8, 32), Block("pre-norm", 32), nn.Linear(32, 1)),
@@ -312,13 +315,14 @@ for name, finder in finders.items():
     found = (finder(vectors)[..., 0].argmax(dim=1) == odd).float().mean().item()
     print(f"{name:15} finds {found:.0%} of the odd ones; a guess finds 10%")
 
+# %%
 order = torch.randperm(10, generator=generator)
 finder = finders["with attention"]
 assert torch.allclose(finder(vectors[:, order]), finder(vectors)[:, order], atol=1e-4)
 
 # %% [markdown]
 # Attention compares. The MLP gives each vector a number without a look at the others, and that of the odd one is as often below another's as above it: on
-# average it cannot find more than half. The last line of the cell: in whatever order a set comes, the answer is the same.
+# average it cannot find more than half. And the last line: in whatever order a set comes, the answer is the same.
 #
 # ## Long sequences, 1: linear attention
 #
