@@ -119,6 +119,7 @@ for kind, colour in zip(KINDS, COLOURS, strict=False):
     left.semilogy(range(1, 13), sizes[kind], "o-", color=colour, label=kind)
 for kind, colour in zip(KINDS[:2], COLOURS, strict=False):
     last = [start_of(kind, depth)[0][-1] for depth in (2, 4, 8, 16)]
+    print(f"{kind:9} last block of 2: {last[0]:.2f}, of 16: {last[-1]:.2f}")
     right.plot((2, 4, 8, 16), last, "o-", color=colour, label=kind)
 left.set(title="12 blocks: gradient of each", xlabel="block", ylabel="norm")
 right.set(title="gradient of the last block", xlabel="blocks in the stack", ylim=(0, None), xticks=(2, 4, 8, 16))
