@@ -1,16 +1,23 @@
 """A cell that fails says why and is tried again; the others run all the same."""
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 import yaml
+from rich.console import Console
 
 from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import CellsFailed
-from vit_vs_cnn.runs.failures import Failure
+from vit_vs_cnn.runs.failures import Failure, is_being_run, write_failure
+from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.plan import grid
 from vit_vs_cnn.runs.status import read_status
+from vit_vs_cnn.workers import cell_run
+from vit_vs_cnn.workers.cell_run import attempt
+from vit_vs_cnn.workers.resumed import Turns
 
 FRAGILE = "tests.workers.killer.Fragile"
 
@@ -41,6 +48,26 @@ def test_a_network_that_fails_is_named_with_its_reason_and_tried_again(tmp_path,
     (tmp_path / "mended").touch()
     assert main(words) == 0
     assert not (cell / "failed.json").exists()
+
+
+def test_a_worker_that_looked_before_a_cell_failed_leaves_it_alone(tmp_path, monkeypatch):
+    """Its list of what is left is older than the failure; and until that is written, the cell is locked."""
+    experiment = experiment_from_dict(_values(tmp_path, tmp_path / "mended"))
+    pool, began = Pool(experiment.data), datetime.now(UTC)
+    (cell,) = [one for one in grid(experiment, pool, world_size=1) if one.contender == "own"]
+    locked, write = [], write_failure
+    monkeypatch.setattr(
+        cell_run, "write_failure", lambda *told: (locked.append(is_being_run(cell.folder)), write(*told))
+    )
+    how = {"console": Console(quiet=True), "turns": Turns(began, 0)}
+    attempt(cell, pool, **how)
+    assert locked == [True]
+    failed = cell.failure.read_text()
+    (tmp_path / "mended").touch()
+    attempt(cell, pool, **how)
+    assert (cell.failure.read_text(), cell.is_finished) == (failed, False)
+    attempt(cell, pool, console=how["console"], turns=Turns(datetime.now(UTC), 0))  # the next command tries it again
+    assert cell.is_finished
 
 
 def test_a_diverged_cell_does_not_stop_the_others(tmp_path):

@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import warnings
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -22,7 +23,7 @@ from vit_vs_cnn.files import read_rows, remove_partials
 from vit_vs_cnn.models.resized import inner
 from vit_vs_cnn.runs.cell import Cell, read_result
 from vit_vs_cnn.runs.evaluation import Predictions, Said, evaluate, hash_weights, predict
-from vit_vs_cnn.runs.failures import write_failure
+from vit_vs_cnn.runs.failures import has_failed_since, write_failure
 from vit_vs_cnn.runs.held_out import FILE, called_classifier, examine
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.ledger import Noted, TestLedger, output_of
@@ -51,6 +52,9 @@ from vit_vs_cnn.workers.trainer import (
     trainer_arguments,
 )
 
+#: Errors of a cell's own that have names.
+FORESEEN = (DamagedFile, TrainingDiverged, ProcessLost)
+
 
 def attempt(cell: Cell, pool: Pool, *, console: Console, turns: Turns | None = None) -> None:
     """``run_cell``, but an error of the cell's own ends in ``failed.json`` in its folder instead of being raised.
@@ -66,25 +70,26 @@ def attempt(cell: Cell, pool: Pool, *, console: Console, turns: Turns | None = N
     """
     try:
         run_cell(cell, pool, console=console, turns=turns)
-    except (DamagedFile, TrainingDiverged, ProcessLost) as error:
-        if is_helper_process():
-            raise  # the first process writes down what went wrong
-        write_failure(cell, type(error).__name__, str(error))
-    except (InputError, OSError, Interrupted):  # filelock.Timeout is an OSError
-        raise
     except Exception as error:
-        if is_helper_process():
+        if not _is_its_own(error) or is_helper_process():
             raise
-        write_failure(cell, type(error).__name__, str(error))
-        if is_launched_from_outside():
+        if is_launched_from_outside() and not isinstance(error, FORESEEN):
             raise  # the other processes of this run wait for this one: the launcher has to end them
     gc.collect()  # a failed run's tensors, or the finished one's
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
 
+def _is_its_own(error: Exception) -> bool:
+    """Whether an error is that of one cell: others may do better. filelock.Timeout is an OSError."""
+    return isinstance(error, FORESEEN) or not isinstance(error, InputError | OSError | Interrupted)
+
+
 def run_cell(cell: Cell, pool: Pool, *, console: Console, turns: Turns | None = None) -> None:
     """Bring a cell to its result; a finished cell is left alone, an interrupted one goes on where it stopped.
+
+    An error of its own is written down while nobody else can take it. A worker leaves a cell alone that has failed
+    since the command began, whatever it saw before it had the lock.
 
     Arguments:
         cell: what to run.
@@ -106,8 +111,9 @@ def run_cell(cell: Cell, pool: Pool, *, console: Console, turns: Turns | None = 
         _train(cell, pool, console=console)
         return
     with FileLock(cell.lock, timeout=-1 if turns is None else 0), contextlib.ExitStack() as turn:
-        if cell.is_finished:
+        if cell.is_finished or (turns is not None and has_failed_since(cell, turns.began)):
             return
+        turn.enter_context(_noting_failure(cell))
         if turns is not None:
             turn.enter_context(turns.turn(cell))
         if cell.has_result:
@@ -119,6 +125,16 @@ def run_cell(cell: Cell, pool: Pool, *, console: Console, turns: Turns | None = 
         if isinstance(cell.start, Cell):
             run_cell(cell.start, pool, console=console)
         _run(cell, pool, console=console)
+
+
+@contextlib.contextmanager
+def _noting_failure(cell: Cell) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if _is_its_own(error):
+            write_failure(cell, type(error).__name__, str(error))
+        raise
 
 
 def _run(cell: Cell, pool: Pool, *, console: Console) -> None:
