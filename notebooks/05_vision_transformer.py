@@ -30,7 +30,7 @@ from vit_vs_cnn.models.cost import count_macs, count_parameters
 # one token of $3 P^2$ numbers. With $P = 4$ there are 64 tokens of 48 numbers.
 
 # %%
-drawn = draw_objects(8, split="test").images
+drawn = draw_objects(8, split="test", start=1).images
 images = drawn.images.float() / 255  # (8, 3, 32, 32)
 cut = images.unfold(2, 4, 4).unfold(3, 4, 4)  # (image, channel, row, column, pixel row, pixel column)
 patches = cut.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)  # (image, patch, numbers)

@@ -154,13 +154,13 @@ again.frame().groupby(["contender", "train_size"])["accuracy"].agg(["mean", "min
 
 # %%
 figure, axis = plt.subplots(figsize=(6.5, 3), layout="constrained")
+axis.set(xlabel="labelled images", ylabel="test accuracy", title="dots: single seeds; dotted: chance")
+axis.axhline(1 / len(CLASSES), color="grey", linewidth=0.8, linestyle=":")
 for contender, of in again.frame().groupby("contender"):
     means = of.groupby("train_size")["accuracy"].mean()
     (line,) = axis.plot(means.index, means, "o-", label=contender)
     axis.plot(of["train_size"], of["accuracy"], ".", color=line.get_color(), alpha=0.5)
-axis.axhline(1 / len(CLASSES), color="grey", linewidth=0.8, linestyle=":")
-axis.set(xlabel="labelled images", ylabel="test accuracy", title="dots: single seeds; dotted: chance")
-axis.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    axis.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
 
 # %% [markdown]
 # ## Use it
@@ -183,7 +183,8 @@ answers = vc.predict(again.folder, "new", contender="resnet_probe", quiet=True)
 answers.frame()[["image", "predicted", "probability", "unfamiliar"]].round(3)
 
 # %% [markdown]
-# Did it flag the noise? A probability is no answer to that: the network has to share out 100 % among four classes, whatever it sees.
+# Did it flag the noise? A probability is no answer to that: the network has to share out 100 % among four classes, whatever it sees. And
+# `unfamiliar` is an alarm that may stay silent, the more so with few validation images; look at what comes in, too.
 #
 # And where does the ViT look? Its accuracy is above, and a map of a network that guesses is a map of a guess; notebook 8 has the checks.
 
