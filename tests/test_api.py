@@ -368,3 +368,12 @@ def test_findings_are_told_where_no_report_can_be_written(found, tmp_path):
         again = vc.report(found.folder, tmp_path / "file")
     assert again.page is None
     assert again.frame().equals(found.frame())
+
+
+def test_nothing_live_is_displayed_off_a_terminal(vit, tmp_path, monkeypatch, capfd):
+    """In a notebook it would be a widget in the output, even of a quiet call."""
+    monkeypatch.setattr("rich.console.Console.status", lambda *_: pytest.fail("a live display"))
+    picture = tmp_path / "picture.png"
+    Image.fromarray(np.zeros((32, 32, 3), np.uint8)).save(picture)
+    vc.predict(vit.path, picture, quiet=True)
+    assert capfd.readouterr().err == ""

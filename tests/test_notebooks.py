@@ -4,13 +4,29 @@ import matplotlib.pyplot as plt
 import nbformat
 import pytest
 
-from notebooks.make import execute, is_current, made_from, sources
+from notebooks.make import HERE, execute, is_current, made_from, sources
+from vit_vs_cnn.regimes.findings import recorded_results
 
 #: For the cell tagged "parameters" of a notebook: as much as its claims need, and no more.
 SMALL = {
-    "01_duel": {"STEPS": 3, "TRAIN_IMAGES": 100, "TEST_IMAGES": 50},
     "04_transformer": {"STEPS": 2, "WARM_UP_STEPS": 2, "SET_STEPS": 2, "LENGTHS": (16, 32)},
+    "05_vision_transformer": {"STEPS": 2, "TRAIN_IMAGES": 40, "TEST_IMAGES": 20},
+    "06_attention_is_convolution": {
+        **{"STEPS": 2, "TRAIN_IMAGES": 100, "TEST_IMAGES": 20},
+        **{"MEASURED": 20, "FIT_STEPS": 2},
+    },
+    "07_how_much_data": {"SIZES": [20, 40], "STEPS": [1], "SEEDS": [0], "TEST_IMAGES": 20, "SIMULATIONS": 100},
+    "08_where_does_it_look": {"STEPS": 2, "TRAIN_IMAGES": 40, "TEST_IMAGES": 20, "CHECKED": 8},
+    "09_your_images": {
+        **{"IMAGES": 10, "STEPS": 1, "SIZES": ["all"], "SEEDS": [0]},
+        **{"OTHERS": 60, "PRETRAIN_STEPS": 1},
+    },
 }
+#: What writes pages and figures: tested elsewhere, and more than half of a small notebook's time.
+PAGES = (
+    *("regime_report.write_report", "audit_report.write_audit"),
+    *("inspection_report.write_inspection", "locality_report.write_study"),
+)
 
 
 @pytest.fixture(params=sources(), ids=lambda path: path.stem)
@@ -22,6 +38,8 @@ def source(request):
 def test_a_notebook_runs_on_small_numbers(source, tmp_path, monkeypatch, capfd):
     """In this process, where shapes are checked and warnings are errors."""
     monkeypatch.chdir(tmp_path)
+    for writer in PAGES:
+        monkeypatch.setattr(f"vit_vs_cnn.reporting.{writer}", lambda *_, **__: [])
     small = SMALL.get(source.stem, {})
     names = {"__name__": "__main__"}
     for cell in made_from(source).cells:
@@ -64,3 +82,18 @@ def test_a_notebook_lags_behind_a_source_that_was_changed(tmp_path):
     assert is_current(source)
     source.write_text(source.read_text().replace("5", "7"))
     assert not is_current(source)
+
+
+def test_the_accuracies_written_into_a_notebook_are_those_recorded():
+    cells = [cell.source for cell in made_from(HERE / "07_how_much_data.py").cells if "RECORDED = {" in cell.source]
+    names: dict = {}
+    exec(cells[0].partition("\nsizes = ")[0], names)
+    table = HERE.parent / "results" / "regimes_cpu" / "results.csv"
+    recorded = {(r["contender"], r["train_size"], r["seed"]): r["accuracy"] for r in recorded_results(table)}
+    written = {
+        (contender, size, seed): accuracy
+        for contender, by_size in names["RECORDED"].items()
+        for size, accuracies in by_size.items()
+        for seed, accuracy in enumerate(accuracies)
+    }
+    assert written == recorded

@@ -9,7 +9,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -744,11 +744,12 @@ def _progress(quiet: bool) -> Iterator[Callable[[str], None]]:
     def tell(text: str) -> None:
         nonlocal last
         part = text.partition(":")[0]
-        if console.is_terminal:
+        if status is not None:
             status.update(text)
         elif part != last:
             console.print(f"{part} ...", soft_wrap=True, markup=False, highlight=False)
         last = part
 
-    with console.status("") as status:
+    # In a notebook a live display is a widget, which stays in the output whatever is shown.
+    with console.status("") if console.is_terminal else nullcontext() as status:
         yield tell

@@ -1,0 +1,307 @@
+# %% [markdown]
+# # 5. The Vision Transformer
+#
+# **At its end you know** how an image becomes a sequence of tokens, how a whole ViT is put together from the attention of
+# notebooks 3 and 4, what it costs, how to train it beside a ResNet, and how little one seed may say.
+#
+# **You need** multi-head attention and positions (notebook 3), the transformer block (notebook 4).
+#
+# **Of the package:** `MultiHeadAttention`, `VisionTransformer`, `create_model`, `models`, `train`, `load`, and the drawn
+# images of `vit_vs_cnn.data.objects`, so that nothing is downloaded.
+
+# %%
+import csv
+
+import matplotlib.pyplot as plt
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import vit_vs_cnn as vc
+from vit_vs_cnn.attention import scaled_dot_product_attention
+from vit_vs_cnn.data.objects import draw_objects
+from vit_vs_cnn.models.cost import count_macs, count_parameters
+
+# %% [markdown]
+# ## What is the token of an image?
+#
+# Attention reads a sequence of vectors. Pixels would be 1,024 tokens for an image of 32 x 32, and attention compares all of
+# them with all: a million scores for each head. So the image is cut into squares of $P \times P$ pixels, and each square is
+# one token of $3 P^2$ numbers. With $P = 4$ there are 64 tokens of 48 numbers.
+
+# %%
+drawn = draw_objects(8, split="test", start=1).images
+images = drawn.images.float() / 255  # (8, 3, 32, 32)
+cut = images.unfold(2, 4, 4).unfold(3, 4, 4)  # (image, channel, row, column, pixel row, pixel column)
+patches = cut.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)  # (image, patch, numbers)
+print(tuple(cut.shape), "->", tuple(patches.shape))
+
+# %%
+figure = plt.figure(figsize=(7, 3.3), layout="constrained")
+whole, pieces = figure.subfigures(1, 2)
+pieces.suptitle("64 tokens")
+axis = whole.subplots()
+axis.imshow(images[0].permute(1, 2, 0))
+axis.set_title(f"one image: {drawn.class_names[drawn.labels[0]]}")
+axis.axis("off")
+for axis, patch in zip(pieces.subplots(8, 8).flat, patches[0], strict=True):
+    axis.imshow(patch.view(3, 4, 4).permute(1, 2, 0), vmin=0, vmax=1)
+    axis.axis("off")
+
+# %% [markdown]
+# A linear map $E$ makes a vector of width $D$ of each: $z_i = E x_i + b$. The same map for every patch, moved by $P$ pixels
+# each time: that is a **convolution with kernel $P$ and stride $P$**. The first layer of a ViT is a convolution.
+
+# %%
+torch.manual_seed(0)
+embed = nn.Linear(48, 64)
+tokens = embed(patches)
+by_convolution = F.conv2d(images, embed.weight.view(64, 3, 4, 4), embed.bias, stride=4)
+print("largest difference:", f"{(tokens - by_convolution.flatten(2).mT).abs().max():.0e}")
+
+# %% [markdown]
+# ## Where was it?
+#
+# Attention does not know the order of its tokens (notebook 3). For an image this is drastic: without a position a ViT sees a
+# **bag of patches**. Here is the same image with its patches shuffled; a ViT without positions gives the same logits.
+
+# %%
+shuffled = patches[0][torch.randperm(64)].view(8, 8, 3, 4, 4).permute(2, 0, 3, 1, 4).reshape(1, 3, 32, 32)
+for position in ("none", "sincos"):
+    torch.manual_seed(0)
+    vit = vc.VisionTransformer(embed_dim=64, depth=4, num_heads=4, position=position).eval()
+    with torch.no_grad():
+        difference = (vit(images[:1]) - vit(shuffled)).abs().max()
+    print(f"position {position}: the logits differ by {difference:.1g}")
+
+figure, axes = plt.subplots(1, 2, figsize=(4, 2.2))
+for axis, image, title in zip(axes, (images[0], shuffled[0]), ("image", "the same bag of patches"), strict=True):
+    axis.imshow(image.permute(1, 2, 0))
+    axis.set_title(title, fontsize=9)
+    axis.axis("off")
+
+# %% [markdown]
+# ## From 64 vectors to one
+#
+# The classifier wants one vector. There are two classic ways:
+#
+# - a **class token**: one more, learned token in front, that gathers from the patches through the layers;
+# - the **mean** of the patch tokens after the last layer.
+#
+# A mean is attention as well: that of a query to which all keys are alike. The package's ViT takes the mean unless it is told
+# `pool="class"`.
+
+# %%
+query = torch.zeros(8, 1, 1, 64)  # (image, head, query, width): all scores are 0
+gathered = scaled_dot_product_attention(query, tokens[:, None], tokens[:, None])
+print("mean = attention of a zero query:", torch.allclose(gathered[:, 0, 0], tokens.mean(1), atol=1e-6))
+
+# %% [markdown]
+# ## A ViT in 25 lines
+#
+# $Z_0 = XE + E_{pos}$, then $L$ blocks $Z' = Z + \mathrm{MHA}(\mathrm{LN}(Z))$, $Z'' = Z' + \mathrm{MLP}(\mathrm{LN}(Z'))$, and
+# a linear head on the normed mean (Dosovitskiy et al. 2021, equations 1 to 4).
+
+
+# %%
+class Block(nn.Module):
+    def __init__(self, width, heads, hidden):
+        super().__init__()
+        self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
+        self.attention = vc.MultiHeadAttention(width, heads)
+        self.mlp = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
+
+    def forward(self, tokens):
+        tokens = tokens + self.attention(self.norms[0](tokens))
+        return tokens + self.mlp(self.norms[1](tokens))
+
+
+# %%
+class TinyViT(nn.Module):
+    def __init__(self, patch=4, width=64, depth=4, heads=4, classes=10):
+        super().__init__()
+        self.embed = nn.Conv2d(3, width, patch, stride=patch)
+        self.position = nn.Parameter(0.5 * torch.randn((32 // patch) ** 2, width))
+        self.blocks = nn.Sequential(*[Block(width, heads, 2 * width) for _ in range(depth)])
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, classes)
+
+    def forward(self, images):
+        tokens = self.embed(images).flatten(2).mT + self.position
+        return self.head(self.norm(self.blocks(tokens).mean(dim=1)))
+
+
+# %% [markdown]
+# It is `vit_nano` of the package: as many parameters, as many multiply-accumulates.
+
+# %%
+ours, theirs = TinyViT(), vc.create_model("vit_nano", num_classes=10, image_size=32)
+for model in (ours, theirs):
+    print(
+        tuple(model(images).shape),
+        f"{count_parameters(model):,} parameters",
+        f"{count_macs(model, (3, 32, 32)):,} MACs",
+    )
+
+# %% [markdown]
+# The cost can be counted by hand. With $N$ tokens of width $D$, a block multiplies $4ND^2$ times for queries, keys, values and
+# output, $2N^2D$ times for scores and sums, and $4ND^2$ times for an MLP of width $2D$. Counters that pass over the products of
+# attention itself miss the $2N^2D$.
+
+# %%
+N, D, depth = 64, 64, 4
+by_part = {"projections": 4 * N * D * D, "attention": 2 * N * N * D, "MLP": 4 * N * D * D}
+total = N * 48 * D + depth * sum(by_part.values()) + 10 * D  # patches, blocks, head
+print(f"{total:,} MACs; {by_part['attention'] * depth / total:.0%} of it are the products of attention")
+
+# %% [markdown]
+# ## Beside a ResNet
+#
+# `vc.train` trains both under one protocol: the same images, batches, steps and seed. What they share stands once in the
+# config, what differs stands under the contender's name. Here we take the quickstart's config with fewer steps; a full run is
+# `python train.py`. A finished cell is kept: run the cell again, and nothing trains.
+
+# %% tags=["parameters"]
+STEPS = 150
+TRAIN_IMAGES, TEST_IMAGES = 1000, 500
+
+# %%
+protocol = {
+    "name": "duel",
+    "protocol.budget": {"steps": STEPS},
+    "protocol.batch_size": 64,
+    "protocol.train_sizes": ["all"],
+    "data.objects": {"train_images": TRAIN_IMAGES, "test_images": TEST_IMAGES},
+    "trainer": {"accelerator": "cpu", "logger": False},
+}
+found = vc.train("quickstart", protocol, quiet=True)
+found.frame()[["contender", "train_size", "seed", "accuracy", "parameters", "macs", "steps", "epochs"]]
+
+
+# %% [markdown]
+# ## Reading the curves
+#
+# Every cell keeps a `metrics.csv`: step, metric, value. Three things to look at: does the training loss still fall where the
+# learning rate ends (then more steps help)? Does the validation accuracy follow it, or stand still (then more data help)? And
+# which network learns *sooner*, which one *further*?
+
+
+# %%
+def curve(cell, metric):
+    with open(found.folder / "cells" / cell / "metrics.csv") as file:
+        rows = [row for row in csv.DictReader(file) if row["metric"] == metric]
+    return [int(row["step"]) for row in rows], [float(row["value"]) for row in rows]
+
+
+figure, axes = plt.subplots(1, 2, figsize=(8, 2.8), layout="constrained")
+for row in found.frame().itertuples():
+    for axis, metric in zip(axes, ("train/loss", "val/accuracy"), strict=True):
+        axis.plot(*curve(row.cell, metric), marker="." if metric == "val/accuracy" else "", label=row.contender)
+        axis.set(xlabel="step", title=metric)
+        axis.legend()
+
+# %% [markdown]
+# ## What one seed may say
+#
+# The answer comes with its own doubts:
+
+# %%
+print(found.answer)
+
+# %% [markdown]
+# The interval is of these two networks on these test images. Train both again from another seed and each moves by itself, often
+# by more than that interval. So the package gives no verdict on one seed; three seeds on the same subsets allow one
+# (`"protocol.seeds": [0, 1, 2]`), and notebook 7 is about how far even these may lie.
+#
+# And the sentence is about *this budget*. A ViT of this size starts slowly: in the quickstart, with 400 steps of 128 images, the
+# two end close to one another (the table in the README).
+#
+# ## What did it look at?
+#
+# Attention comes out of the forward pass on request, `(batch, heads, tokens, tokens)` for each layer. Rows are queries: row $i$ is
+# what patch $i$ reads. An image of 64 x 64 numbers says little; **one row, laid out as the grid of patches, is a picture.**
+# Here is that of one patch of a test image, mean over the heads; with so little training it is no more than an example.
+
+# %%
+vit = vc.load(found.folder, "vit")
+with torch.no_grad():
+    _, weights = vit.network(vit.normalise(drawn.images[:1]), return_attention=True)
+
+figure, axes = plt.subplots(1, 1 + len(weights), figsize=(9, 2.2), layout="constrained")
+axes[0].imshow(images[0].permute(1, 2, 0))
+axes[0].plot(17.5, 17.5, "s", markersize=11, markerfacecolor="none", color="red")
+axes[0].set_title("the query: row 4, column 4", fontsize=9)
+for layer, axis in enumerate(axes[1:]):
+    axis.imshow(weights[layer][0, :, 4 * 8 + 4].mean(0).view(8, 8), cmap="cividis")
+    axis.set_title(f"it reads, layer {layer + 1}", fontsize=9)
+for axis in axes:
+    axis.axis("off")
+
+# %% [markdown]
+# ## Exercises
+#
+# **1. Smaller patches.** How many tokens and MACs has `vit_nano` with patches of 2, 4 and 8 pixels? Which part grows fastest?
+
+# %% tags=["solution", "hide-cell"]
+for patch in (8, 4, 2):
+    model = vc.create_model("vit_nano", num_classes=10, image_size=32, patch_size=patch)
+    n = (32 // patch) ** 2
+    macs = count_macs(model, (3, 32, 32))
+    print(
+        f"patch {patch}: {n} tokens, {macs / 1e6:.1f}M MACs, {4 * 2 * n * n * 64 / macs:.0%} of it products of attention"
+    )
+
+# %% [markdown]
+# **2. A class token.** Give `TinyViT` one. How many parameters are added? Check with `vc.create_model("vit_nano", pool="class")`,
+# which gives the token a place of its own, too.
+
+
+# %% tags=["solution", "hide-cell"]
+class WithClassToken(TinyViT):
+    def __init__(self):
+        super().__init__()
+        self.class_token = nn.Parameter(torch.zeros(64))
+
+    def forward(self, images):
+        tokens = self.embed(images).flatten(2).mT + self.position
+        first = self.class_token.expand(len(images), 1, -1)
+        return self.head(self.norm(self.blocks(torch.cat([first, tokens], dim=1))[:, 0]))
+
+
+theirs = vc.create_model("vit_nano", num_classes=10, image_size=32, pool="class")
+print(tuple(WithClassToken()(images).shape), count_parameters(WithClassToken()) - count_parameters(TinyViT()))
+print(count_parameters(theirs) - count_parameters(TinyViT()), "in the package")
+
+# %% [markdown]
+# **3. Scrambled for good.** Shuffle the patches of *all* images by one permutation. Show that a ViT with learned positions has
+# lost nothing: there is a setting of its weights that gives the old logits. Why is that not so for a ResNet?
+
+# %% tags=["solution", "hide-cell"]
+order = torch.randperm(64)
+scrambled = patches[:, order].view(8, 8, 8, 3, 4, 4).permute(0, 3, 1, 4, 2, 5).reshape(8, 3, 32, 32)
+model = TinyViT().eval()
+with torch.no_grad():
+    before = model(images)
+    model.position.copy_(model.position[order].clone())  # each place's vector goes with its patch
+    print("the logits differ by", f"{(before - model(scrambled)).abs().max():.0e}")
+# A convolution reads neighbours together, and these are torn apart: no kernel brings them back.
+
+# %% [markdown]
+# **4. Patches that overlap.** A ViT with a convolutional stem (`stem="conv"`) has as many tokens. Compare parameters, MACs and
+# what one token sees of the image.
+
+# %% tags=["solution", "hide-cell"]
+for stem in ("patch", "conv"):
+    model = vc.create_model("vit_nano", num_classes=10, image_size=32, stem=stem).eval()
+    pixels = images[:1].clone().requires_grad_()
+    model.patch_embedding(pixels)[0, 8 * 4 + 4].sum().backward()
+    seen = (pixels.grad.abs().sum(1)[0] > 0).sum().item()
+    print(
+        stem,
+        f"{count_parameters(model):,} parameters, {count_macs(model, (3, 32, 32)):,} MACs; a token sees {seen} pixels",
+    )
+
+# %% [markdown]
+# ## Next
+#
+# The first layer was a convolution in disguise. [Notebook 6](06_attention_is_convolution.ipynb) shows that attention can be one
+# altogether, and measures how near to it trained networks come.
