@@ -22,8 +22,8 @@ def test_the_blocks_of_the_page_on_own_data_run_one_after_the_other(tmp_path, mo
     for language, block in blocks:
         try:
             if language == "python":
-                exec(compile(block, "docs/own_data.md", "exec"), names)
+                exec(compile(block, "docs/howto/own_data.md", "exec"), names)
             else:
                 subprocess.run(["bash", "-e", "-c", block], check=True)
         except Exception as error:
-            pytest.fail(f"{error}\nin this block of docs/own_data.md:\n{block}")
+            pytest.fail(f"{error}\nin this block of docs/howto/own_data.md:\n{block}")
