@@ -23,6 +23,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "docs.generated",
+    "docs.mathml",
 ]
 
 myst_enable_extensions = ["amsmath", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
@@ -36,7 +37,7 @@ autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 autodoc_inherit_docstrings = False  # of Lightning
 autodoc_member_order = "bysource"
-autodoc_default_options = {"members": True, "show-inheritance": False}
+autodoc_default_options = {"members": True}
 python_maximum_signature_line_length = 88
 toc_object_entries_show_parents = "hide"
 
@@ -54,6 +55,7 @@ nitpick_ignore = [("py:class", f"vit_vs_cnn.{name}") for name in ONLY_NAMES]
 copybutton_prompt_text = "$ "
 copybutton_line_continuation_character = "\\"
 
+html_math_renderer = "mathml"
 html_theme = "furo"
 html_title = "vit_vs_cnn"
 html_static_path = ["static"]

@@ -26,6 +26,10 @@ TRAINED = "transformer_heads"
 #: What a docstring says in fields, beside those that napoleon knows.
 HEADS = re.compile(r"(References?|Differs): ")
 
+#: Arguments of a signature that takes several lines, as Sphinx writes them, and one of them.
+ARGUMENTS = re.compile(r'<dl>\s*(<dd><em class="sig-param">.*?)</dl>', re.DOTALL)
+LINE = re.compile(r"<dd>(.*?)</dd>", re.DOTALL)
+
 
 def every_setting() -> dict[str, Setting]:
     """The settings of a config by their dotted names; ``contenders.NAME`` stands for each contender."""
@@ -101,6 +105,12 @@ def name_fields(*given: Any) -> None:
             lines[number] = HEADS.sub(r":\1: ", line) if HEADS.match(line) else f"    {line.strip()}"
 
 
+def make_reachable(app: Sphinx, page: str, template: str, context: dict[str, Any], *_: Any) -> None:
+    """Blocks that scroll take the focus of a keyboard; arguments one a line are lines and no list of definitions."""
+    body = context.get("body", "").replace("<pre>", '<pre tabindex="0">')
+    context["body"] = ARGUMENTS.sub(lambda found: LINE.sub(r'<span class="sig-line">\1</span>', found[1]), body)
+
+
 class _Markdown(SphinxDirective):
     """What a function says, read as if it stood on the page."""
 
@@ -156,4 +166,5 @@ def setup(app: Sphinx) -> dict[str, bool]:
     for name, directive in (made | {"lesson-figures": LessonFigures}).items():
         app.add_directive(name, directive)
     app.connect("autodoc-process-docstring", name_fields, priority=400)  # before napoleon
+    app.connect("html-page-context", make_reachable)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

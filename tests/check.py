@@ -1,5 +1,4 @@
-"""The one check command: ``python -m tests.check``. Format, lint, types, tests, the site, ratios
-of speed.
+"""The one check command: ``python -m tests.check``. Format, lint, types, tests, the site, ratios of speed.
 
 Warnings are errors of tests.
 
