@@ -5,6 +5,7 @@ configs that come with the package, and ``lesson-figures`` draws those of the no
 and ``Differs:``, which become fields.
 """
 
+import importlib
 import re
 from collections.abc import Iterable, Iterator
 from os.path import relpath
@@ -14,6 +15,8 @@ from typing import Any, ClassVar
 from docutils import nodes
 from docutils.parsers.rst import Directive
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
 from vit_vs_cnn.commands.command import COMMANDS, Command, spelt, takes_several, word_of
@@ -26,6 +29,8 @@ TRAINED = "transformer_heads"
 #: What a docstring says in fields, beside those that napoleon knows.
 HEADS = re.compile(r"(References?|Differs): ")
 
+#: Where public names are: each of them is in the reference.
+PUBLIC = ("vit_vs_cnn", "vit_vs_cnn.attention", "vit_vs_cnn.models", "vit_vs_cnn.inspection")
 #: Arguments of a signature that takes several lines, as Sphinx writes them, and one of them.
 ARGUMENTS = re.compile(r'<dl>\s*(<dd><em class="sig-param">.*?)</dl>', re.DOTALL)
 LINE = re.compile(r"<dd>(.*?)</dd>", re.DOTALL)
@@ -105,6 +110,18 @@ def name_fields(*given: Any) -> None:
             lines[number] = HEADS.sub(r":\1: ", line) if HEADS.match(line) else f"    {line.strip()}"
 
 
+def find_undocumented(app: Sphinx, env: BuildEnvironment) -> None:
+    """Warn of each public name that no page of the reference has."""
+    told = env.domains["py"].data["objects"]
+    for room in PUBLIC:
+        module = importlib.import_module(room)
+        for name in module.__all__:
+            thing = getattr(module, name)
+            home = f"{getattr(thing, '__module__', room)}.{getattr(thing, '__qualname__', name)}"
+            if not name.startswith("__") and not {home, *(f"{one}.{name}" for one in PUBLIC)} & {*told}:
+                logging.getLogger(__name__).warning("%s.%s stands on no page of the reference", room, name)
+
+
 def make_reachable(app: Sphinx, page: str, template: str, context: dict[str, Any], *_: Any) -> None:
     """Blocks that scroll take the focus of a keyboard; arguments one a line are lines and no list of definitions."""
     body = context.get("body", "").replace("<pre>", '<pre tabindex="0">')
@@ -166,5 +183,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     for name, directive in (made | {"lesson-figures": LessonFigures}).items():
         app.add_directive(name, directive)
     app.connect("autodoc-process-docstring", name_fields, priority=400)  # before napoleon
+    app.connect("env-check-consistency", find_undocumented)
     app.connect("html-page-context", make_reachable)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
