@@ -1,4 +1,4 @@
-"""The one check command: ``python -m tests.check``. Format, lint, types, tests, ratios of speed.
+"""The one check command: ``python -m tests.check``. Format, lint, types, tests, the site, ratios of speed.
 
 Warnings are errors of tests.
 
@@ -37,6 +37,7 @@ def checks(everything: bool) -> dict[str, list[str]]:
         "lint": ["ruff", "check", "."],
         "types": ["pyright", "--pythonpath", sys.executable],
         "tests": [*tests, "-m", "slow or not slow"] if everything else tests,
+        "docs": ["docs.build"],
         "speed": ["benchmarks.guard"],
     }
 

@@ -1,29 +1,208 @@
-"""What the documentation tells to run does run."""
+"""What the documentation says is there, and what it tells to run does run."""
 
+import ast
+import functools
+import importlib.util
+import json
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
+
+from vit_vs_cnn.commands.command import COMMANDS, INTERNAL
+from vit_vs_cnn.commands.help import all_options
+from vit_vs_cnn.config.experiment import find_config
+from vit_vs_cnn.config.parsing import Setting
 
 ROOT = Path(__file__).parents[1]
-BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), ROOT / "results/README.md"])
+NOTEBOOKS = sorted(ROOT.glob("notebooks/[0-9]*.ipynb"))
+#: A page without a block that a test can run: it needs files, weights, a cluster or an hour.
+ONLY_SHOWN = {"cluster", "fine_tune", "index", "reproduce", "your_images"}
+RUN = [
+    path
+    for path in (*sorted(ROOT.glob("docs/howto/*.md")), *sorted(ROOT.glob("docs/extend/*.md")), ROOT / "docs/start.md")
+    if path.stem not in ONLY_SHOWN
+]
+FENCE = re.compile(r"^```+(\w+)\n(.*?)^```+$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+#: What a page writes for something of the reader's.
+PLACEHOLDER = re.compile(r"^[A-Z_.:/]+$|^\[?[A-Z]|\.\.\.|^photos|^mine\.yaml$|^runs/|^model\.|NAME|X\.")
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def blocks(path: Path, *languages: str) -> list[str]:
+    return [body for language, body in FENCE.findall(path.read_text(encoding="utf-8")) if language in languages]
+
+
+def texts(path: Path) -> str:
+    """A page, or what a notebook says between its code, without blocks of code."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".ipynb":
+        cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown"]
+        text = "\n\n".join("".join(cell["source"]) for cell in cells)
+    return re.sub(r"`[^`\n]*`", "", FENCE.sub("", text))
+
+
+def anchors(path: Path) -> set[str]:
+    """Of the headings, as GitHub and MyST name them."""
+    heads = re.findall(r"^#+ (.*)$", FENCE.sub("", path.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("path", [*PAGES, *sorted(ROOT.glob("results/*/README.md")), *NOTEBOOKS], ids=_name)
+def test_every_link_and_picture_is_there(path):
+    lost = []
+    for link in LINK.findall(texts(path)):
+        if re.match(r"\w+:", link):
+            continue
+        file, _, anchor = link.partition("#")
+        target = (path.parent / file).resolve() if file else path
+        if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
+            lost.append(link)
+    assert lost == []
+
+
+def commands(path: Path) -> list[list[str]]:
+    """The words of every command of a page's shell blocks; of ``console`` blocks only lines behind ``$``."""
+    found = []
+    for block in blocks(path, "bash", "console"):
+        text = block.replace("\\\n", " ")
+        if block.lstrip().startswith("$ "):
+            text = "\n".join(line[2:] for line in text.splitlines() if line.startswith("$ "))
+        for line in text.splitlines():
+            words = shlex.split(line.replace("`", ""), comments=True)
+            while words:
+                end = next((place for place, word in enumerate(words) if word in ("&&", "|", ">", "||")), len(words))
+                found.append([word for word in words[:end]])
+                words = words[end + 1 :]
+    return [command for command in found if command]
+
+
+@functools.cache
+def settings_of_command(name: str) -> dict[str, Setting]:
+    return dict(all_options(COMMANDS[name]))
+
+
+def check_words(name: str, words: list[str]) -> None:
+    """See that a command has every option that is named, and that each can have its value."""
+    command = COMMANDS[name]
+    given = command.read(
+        [re.sub(r"^\[(--.*?)\]?$", r"\1", word).rstrip("]") if "[--" in word else word for word in words]
+    )
+    known = settings_of_command(name)
+    for key, value in given.overrides.items():
+        general = re.sub(r"^contenders\.\w+", "contenders.NAME", key)
+        setting = known.get(general)
+        inside = any(general.startswith(f"{one}.") for one in known) or any(
+            one.startswith(f"{general}.") for one in known
+        )
+        assert setting is not None or inside or general == "contenders.NAME", f"there is no setting {key}"
+        if setting is not None and not (isinstance(value, str) and PLACEHOLDER.search(value)):
+            setting.read(value, key)
+    config = given.options.get("config")
+    for one in [config] if isinstance(config, str) else config or ():
+        assert PLACEHOLDER.search(one) or one == "folder" or find_config(one).is_file() or (ROOT / one).is_file(), one
+
+
+def check_module(words: list[str]) -> None:
+    """See that a module or a script of the repository knows every option that is named."""
+    if words[0] == "-m":
+        found = importlib.util.find_spec(words[1])
+        assert found is not None and found.origin, words[1]
+        path = Path(found.origin)
+        if path.name == "__init__.py":
+            path = path.with_name("__main__.py")
+    else:
+        path = ROOT / words[0]
+    source = path.read_text(encoding="utf-8")
+    named = [word.partition("=")[0] for word in words[2:] if word.startswith("--")]
+    assert [word for word in named if f'"{word}"' not in source and word != "--help"] == []
+
+
+OURS = {"vit-vs-cnn", "python"}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=_name)
+def test_every_command_of_a_page_is_one_and_takes_its_options(path):
+    for words in commands(path):
+        if words[0] not in OURS:
+            continue
+        program, *rest = words
+        if program == "vit-vs-cnn" and rest[0].startswith("--"):
+            assert rest[0] in ("--version", "--print-completion", "--help")
+        elif program == "vit-vs-cnn" or rest[:2] == ["-m", "vit_vs_cnn"]:
+            name, *more = rest if program == "vit-vs-cnn" else rest[2:]
+            assert name in COMMANDS and name not in INTERNAL, f"{name} is no command"
+            check_words(name, more)
+        elif rest[0] == "train.py":
+            check_words("train", rest[1:])
+        elif rest[:2] not in (["-m", "venv"], ["-m", "pip"]):
+            check_module(rest)
+
+
+def test_commands_are_read_off_a_page_and_a_wrong_option_is_seen(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```console\n$ vit-vs-cnn train --protocol.sedes '[0]' | tail   # why\nsaid\n$ ls && vit-vs-cnn models\n```\n"
+    )
+    assert commands(page) == [
+        ["vit-vs-cnn", "train", "--protocol.sedes", "[0]"],
+        ["tail"],
+        ["ls"],
+        ["vit-vs-cnn", "models"],
+    ]
+    with pytest.raises(AssertionError, match="no setting"):
+        check_words("train", ["--protocol.sedes", "[0]"])
+    with pytest.raises(Exception, match="no option"):
+        check_words("compare", ["runs/duel", "--part", "accuracy"])
+
+
+@pytest.mark.parametrize("path", [path for path in PAGES if blocks(path, "yaml", "python")], ids=_name)
+def test_blocks_of_yaml_and_python_can_be_read(path):
+    for block in blocks(path, "yaml"):
+        values = yaml.safe_load(block)
+        unknown = [
+            name for name in values if name not in {key.partition(".")[0] for key in settings_of_command("train")}
+        ]
+        assert unknown == []
+    for block in blocks(path, "python"):
+        ast.parse(block)
+
+
+def test_a_page_is_run_or_says_by_its_dollars_that_it_is_only_shown():
+    howto = {path.stem: path for path in ROOT.glob("docs/howto/*.md")}
+    assert howto.keys() >= ONLY_SHOWN
+    assert all(blocks(path, "bash", "python") for path in RUN if path.stem != "index")
+    for path in RUN:
+        assert all(block.startswith("$ ") for block in blocks(path, "console")), path
+    shown_and_run = [name for name in ONLY_SHOWN if blocks(howto[name], "bash")]
+    assert shown_and_run == []
 
 
 @pytest.mark.slow
-def test_the_blocks_of_the_page_on_own_data_run_one_after_the_other(tmp_path, monkeypatch):
-    pytest.importorskip("captum")
+@pytest.mark.parametrize("page", [path for path in RUN if blocks(path, "bash", "python")], ids=_name)
+def test_the_blocks_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
+    for library in ("captum", "onnxruntime", "onnxscript"):
+        if library == "captum" or page.stem == "export":
+            pytest.importorskip(library)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    blocks, names = BLOCK.findall((ROOT / "docs" / "own_data.md").read_text()), {}
-    assert {"python", "bash"} == {language for language, _ in blocks}
-    for language, block in blocks:
+    names = {"__name__": "__main__"}
+    for language, block in FENCE.findall(page.read_text(encoding="utf-8")):
         try:
             if language == "python":
-                exec(compile(block, "docs/own_data.md", "exec"), names)
-            else:
-                subprocess.run(["bash", "-e", "-c", block], check=True)
+                exec(compile(block, _name(page), "exec"), names)
+            elif language == "bash":
+                ours = 'vit-vs-cnn() { python -m vit_vs_cnn "$@"; }\n'
+                subprocess.run(["bash", "-e", "-c", ours + block], check=True)
         except Exception as error:
-            pytest.fail(f"{error}\nin this block of docs/own_data.md:\n{block}")
+            pytest.fail(f"{error}\nin this block of {_name(page)}:\n{block}")

@@ -26,7 +26,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 TABLES = sorted(RESULTS.rglob("results.csv"))
 ANALYSES = sorted(RESULTS.rglob("analysis.json"))
 CONFIGS = sorted({*RESULTS.rglob("experiment.yaml"), *RESULTS.glob("*/tuning/*.yaml")})
-TEXTS = sorted([*RESULTS.rglob("README.md"), *(RESULTS.parent / n for n in ("README.md", "docs/decide.md"))])
+TEXTS = sorted([*RESULTS.rglob("README.md"), *(RESULTS.parent / n for n in ("README.md", "docs/howto/your_images.md"))])
 #: A README holds what ``report results.csv`` says between these lines.
 BLOCK = re.compile(r"<!-- vit-vs-cnn report (\S+) -->\n(.*?)\n<!-- end -->", re.DOTALL)
 

@@ -122,7 +122,7 @@ def test_too_few_images_for_a_trend_are_told_of_with_their_number(monkeypatch, t
 def test_the_guide_names_the_images_that_the_planner_asks_for():
     """A fifth of the folder is set apart for the test."""
     least = images_per_class(4)
-    guide = (CONFIGS.parent / "docs" / "decide.md").read_text()
+    guide = (CONFIGS.parent / "docs" / "howto" / "your_images.md").read_text()
     assert f"has {images_per_class(1)} images of each class" in guide
     assert f"four sizes takes {least} (so {math.ceil(least / 0.8)} in the folder" in guide
 

@@ -44,13 +44,15 @@ def log_kernel(
 ) -> Float[Tensor, "*batch queries keys"]:
     """The logarithm of a kernel, which is an attention score; minus infinity where the kernel is zero.
 
-    | kernel         | K(q, k), with u = abs((q - k) / bandwidth)        |
-    |----------------|---------------------------------------------------|
-    | "gaussian"     | exp(-u^2 / 2)                                     |
-    | "box"          | 1 if u <= 1, else 0                               |
-    | "triangle"     | max(0, 1 - u)                                     |
-    | "epanechnikov" | max(0, 1 - u^2)                                   |
-    | "exponential"  | exp(q . k / bandwidth^2), no function of u        |
+    ==============  ==========================================
+    kernel          K(q, k), with u = abs((q - k) / bandwidth)
+    ==============  ==========================================
+    "gaussian"      exp(-u^2 / 2)
+    "box"           1 if u <= 1, else 0
+    "triangle"      max(0, 1 - u)
+    "epanechnikov"  max(0, 1 - u^2)
+    "exponential"   exp(q . k / bandwidth^2), no function of u
+    ==============  ==========================================
 
     Reference: Nadaraya 1964; Watson 1964; Epanechnikov 1969; the exponential kernel: Tsai et al. 2019, equation 4.
     Differs: kernels are not normalised to integral one (K(0) = 1); the constant cancels.

@@ -39,10 +39,10 @@ def help_page(command: Command, *, everything: bool = False) -> str:
     places = [word_of(one) if one.default is one.empty else f"[{word_of(one)}]" for one in command.places]
     several = [f"[{word_of(one)} ...]" for one in command.places if takes_several(one)]
     lines = [f"usage: {' '.join([f'vit-vs-cnn {command.name}', *places, *several, '[--option value ...]'])}", ""]
-    for paragraph in _about(command):
+    for paragraph in about(command):
         lines += [*textwrap.wrap(paragraph, WIDTH), ""]
     options = all_options(command) if everything or not command.daily else _daily(command)
-    entries = [(f"{spelt(name)} {_kind(name, one)}", _help(one)) for name, one in options]
+    entries = [(f"{spelt(name)} {kind_of(name, one)}", meaning_of(one)) for name, one in options]
     known = settings_of(command.function)
     lines += _entries([*((word_of(one), known[one.name].help) for one in command.places), *entries])
     lines += ["", *(f"  vit-vs-cnn {example}" for example in command.example)]
@@ -52,27 +52,29 @@ def help_page(command: Command, *, everything: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _about(command: Command) -> list[str]:
+def about(command: Command) -> list[str]:
+    """What a command does, in paragraphs."""
     text = (inspect.getdoc(command.function) or "").partition("\n\nArguments:")[0].replace("``", "")
     return text.split("\n\n")
 
 
 def _summary(command: Command) -> str:
-    return " ".join(_about(command)[0].split())
+    return " ".join(about(command)[0].split())
 
 
 def _daily(command: Command) -> Iterator[tuple[str, Setting]]:
-    known = command.settings | dict(_of_config(command, with_trainer=False))
+    known = command.settings | dict(settings_within(command, with_trainer=False))
     return ((name, known[name]) for name in command.daily)
 
 
 def all_options(command: Command) -> Iterator[tuple[str, Setting]]:
     """Every option by its name; ``contenders.NAME`` stands for each of the contenders."""
     yield from command.settings.items()
-    yield from _of_config(command, with_trainer=True)
+    yield from settings_within(command, with_trainer=True)
 
 
-def _of_config(command: Command, *, with_trainer: bool) -> Iterator[tuple[str, Setting]]:
+def settings_within(command: Command, *, with_trainer: bool) -> Iterator[tuple[str, Setting]]:
+    """The settings of a config that a command takes, by their dotted names."""
     for name, setting in walk({name: one for name, one in command.configured.items() if name not in command.settings}):
         if name == "contenders":
             yield from walk(settings_of(Contender), "contenders.NAME.")
@@ -82,7 +84,8 @@ def _of_config(command: Command, *, with_trainer: bool) -> Iterator[tuple[str, S
             yield from walk(trainer_settings(), "trainer.")
 
 
-def _kind(name: str, setting: Setting) -> str:
+def kind_of(name: str, setting: Setting) -> str:
+    """What stands behind an option for its value."""
     if setting.hint is bool and setting.default is False and "." not in name:
         return ""
     kinds = [kind for kind in kinds_of(setting.hint) if kind is not type(None)]
@@ -95,7 +98,8 @@ def _kind(name: str, setting: Setting) -> str:
     return next((KINDS[kind] for kind in kinds if kind in KINDS), "VALUE")
 
 
-def _help(setting: Setting) -> str:
+def meaning_of(setting: Setting) -> str:
+    """What an option means, and its default."""
     text, default = setting.help[:1].upper() + setting.help[1:], setting.default
     if isinstance(default, list | tuple) and default:
         return f"{text} (default {', '.join(map(str, default))})"

@@ -204,13 +204,15 @@ class VisionTransformer(nn.Module):
     def init_weights(self) -> None:
         """Draw every weight anew; what is not named keeps its layer's own (norms, conv stem, layer scale, positions).
 
-        | weight                      | drawn from                                                |
-        |-----------------------------|-----------------------------------------------------------|
-        | linear maps of the encoder  | Xavier uniform, each projection by itself; biases zero    |
-        | patch projection            | normal of std 1 / sqrt(fan in); bias zero                 |
-        | learned position            | normal of std 0.5                                         |
-        | class token, registers      | normal of std 0.02                                        |
-        | head                        | normal of std 0.02; bias zero                             |
+        ==========================  ======================================================
+        weight                      drawn from
+        ==========================  ======================================================
+        linear maps of the encoder  Xavier uniform, each projection by itself; biases zero
+        patch projection            normal of std 1 / sqrt(fan in); bias zero
+        learned position            normal of std 0.5
+        class token, registers      normal of std 0.02
+        head                        normal of std 0.02; bias zero
+        ==========================  ======================================================
 
         ``initialisation`` and ``score="gated"`` then set the maps of attention; all else is as without them.
 

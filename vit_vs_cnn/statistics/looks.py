@@ -28,10 +28,10 @@ class Plan:
     The p_k are those of Student's test on the first k of the same values x, which have one recursion: the direction of
     (x_1 ... x_k) is independent of its length, so that R_k = sum x / sqrt(sum x^2) is a Markov chain,
 
-        R_(k + 1) = (R_k + w) / sqrt(1 + w^2),    w = T_k / sqrt k,    T_k of Student's distribution with k degrees,
+        ``R_(k + 1) = (R_k + w) / sqrt(1 + w^2)``, ``w = T_k / sqrt k``, T_k of Student's distribution with k degrees,
 
-    and t_k = R_k sqrt((k - 1) / (k - R_k^2)). It is followed over cells of z_k, p_k = 2 Phi(-|z_k|). Without looks on
-    the way there is one, at the end, with all of alpha.
+    and t_k = R_k sqrt((k - 1) / (k - R_k^2)). It is followed over cells of z_k, ``p_k = 2 Phi(-|z_k|)``. Without looks
+    on the way there is one, at the end, with all of alpha.
 
     References: Lan & DeMets, Biometrika 1983 (its spending function of Pocock's type); Armitage, McPherson & Rowe,
     JRSS A 1969 (the recursion); Jennison & Turnbull, "Group sequential methods", 2000, chapter 9 (repeated intervals).

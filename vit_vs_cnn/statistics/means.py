@@ -24,7 +24,7 @@ class Uncertain:
     T_j is Student's with df_j degrees of freedom (seeds: s / sqrt k), Z is normal (images), all independent. Given the
     chi-distributed r_j behind each T_j the sum is normal, so that
 
-        P[|x - mean| > h] = E_r[2 Phi(-h / sqrt(sigma^2 + sum_j a_j^2 df_j / r_j^2))],
+        ``P[|x - mean| > h] = E_r[2 Phi(-h / sqrt(sigma^2 + sum_j a_j^2 df_j / r_j^2))]``,
 
     which is summed over Gauss-Legendre nodes: no random number is drawn, and equal data have equal intervals in any
     order. The interval leaves zero out exactly where the p-value is below its error rate.
@@ -40,7 +40,7 @@ class Uncertain:
     sigma: float
 
     def beyond(self, distance: float) -> float:
-        """P[|x - mean| > distance], from 1 at distance 0."""
+        """``P[|x - mean| > distance]``, from 1 at distance 0."""
         if distance <= 0:
             return 1.0
         variance, weight = np.array([self.sigma**2]), np.ones(1)
@@ -71,8 +71,8 @@ class Uncertain:
     def detectable(self, level: float, power: float = 0.8) -> float:
         """The mean that would be told from zero at a two-sided level with this power, were the spread the true one.
 
-        With s the standard error and h half the interval at that level it is the d with P[|T| > h / s] = power, where
-        T is of the noncentral t distribution around d / s, its degrees of freedom Satterthwaite's.
+        With s the standard error and h half the interval at that level it is the d with ``P[|T| > h / s] = power``,
+        where T is of the noncentral t distribution around d / s, its degrees of freedom Satterthwaite's.
 
         Reference: Cohen, "Statistical power analysis for the behavioral sciences", 1988, section 2.5.
         """

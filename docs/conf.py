@@ -1,0 +1,66 @@
+"""The documentation site: Sphinx reads docs/, the course in notebooks/ and the reports in results/, where they lie."""
+
+import sys
+import typing
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+typing.GENERATING_DOCUMENTATION = "vit_vs_cnn"  # jaxtyping: Float[Tensor, "batch tokens"], as the source says it
+
+from vit_vs_cnn import __version__ as release  # noqa: E402
+
+project, author, copyright = "vit_vs_cnn", "the authors of vit_vs_cnn", "the authors of vit_vs_cnn, MIT license"
+version = release
+root_doc = "docs/index"
+include_patterns = ["docs/**", "notebooks/*.ipynb", "results/README.md", "results/*/README.md", "CHANGELOG.md"]
+include_patterns += ["results/speed/speed.md"]
+exclude_patterns = ["**.ipynb_checkpoints", "docs/templates", "docs/static"]
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "myst_nb",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "docs.generated",
+    "docs.mathml",
+]
+
+myst_enable_extensions = ["amsmath", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+nb_execution_mode = "off"  # notebooks are committed with what running them printed
+nb_render_markdown_format = "myst"
+
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+autodoc_inherit_docstrings = False  # of Lightning
+autodoc_member_order = "bysource"
+autodoc_default_options = {"members": True}
+python_maximum_signature_line_length = 88
+toc_object_entries_show_parents = "hide"
+
+nitpicky = True
+nitpick_ignore_regex = [(r"py:.*", r"(?!vit_vs_cnn\b).*")]  # of other libraries: their documentation is elsewhere
+#: Names of types alone: unions, variables, dictionaries of options, the base of a class that is documented.
+ONLY_NAMES = (
+    *("attention.functional.Options", "attention.windows.sliding.Options"),
+    *("attention.windows.sliding.Window", "data.pictures.Picture", "data.transforms.OwnTransform", "plain.Plain"),
+    *("inspection.saliency.Question", "inspection.scores.Measure", "regimes.findings.Findings", "runs.images.Pool"),
+    "statistics.verdict.Compared",
+)
+nitpick_ignore = [("py:class", f"vit_vs_cnn.{name}") for name in ONLY_NAMES]
+
+copybutton_prompt_text = "$ "
+copybutton_line_continuation_character = "\\"
+
+html_math_renderer = "mathml"
+html_theme = "furo"
+html_title = "vit_vs_cnn"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_extra_path = ["front"]
+html_copy_source = False
+html_show_sourcelink = False
+html_show_sphinx = False
