@@ -13,7 +13,14 @@ from vit_vs_cnn import __version__ as release  # noqa: E402
 project, author, copyright = "vit_vs_cnn", "the authors of vit_vs_cnn", "the authors of vit_vs_cnn, MIT license"
 version = release
 root_doc = "docs/index"
-include_patterns = ["docs/**", "notebooks/*.ipynb", "results/README.md", "results/*/README.md", "CHANGELOG.md"]
+include_patterns = [
+    "docs/**",
+    "notebooks/*.ipynb",
+    "notebooks/README.md",
+    "results/README.md",
+    "results/*/README.md",
+    "CHANGELOG.md",
+]
 include_patterns += ["results/speed/speed.md"]
 exclude_patterns = ["**.ipynb_checkpoints", "docs/templates", "docs/static"]
 extensions = [

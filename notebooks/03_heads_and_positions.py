@@ -43,7 +43,7 @@ print("one head", one_head.tolist(), " two heads", two_heads.tolist())
 # Project the tokens to queries, keys and values; cut each into $H$ pieces; attend in every piece; put the pieces side by side; project
 # once more:
 #
-# $$\operatorname{MHA}(X) = [\,\text{head}_1; \dots; \text{head}_H\,]\, W_O, \qquad
+# $$\operatorname{MHA}(X) = [\,\text{head}_1; \ldots; \text{head}_H\,]\, W_O, \qquad
 # \text{head}_h = \operatorname{Attention}(X W_Q^h,\; X W_K^h,\; X W_V^h)$$
 
 # %%
