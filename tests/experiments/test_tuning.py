@@ -13,6 +13,7 @@ from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict, read_config
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.pruning import import_optuna, open_study, reached, report
 from vit_vs_cnn.experiments.runner import run_experiment
 from vit_vs_cnn.experiments.spaces import space_of
 from vit_vs_cnn.experiments.trials import Search, splits_at
@@ -156,6 +157,21 @@ def test_asha_ends_what_falls_behind_and_judges_by_the_mean_over_seeds(tmp_path)
     stamps = {path: path.stat().st_mtime_ns for path in tmp_path.glob("tiny/tuning/cells/*/*")}
     run_quietly(experiment_from_dict(values))  # a pruned trial stays pruned
     assert stamps == {path: path.stat().st_mtime_ns for path in tmp_path.glob("tiny/tuning/cells/*/*")}
+
+
+def test_a_run_that_was_begun_elsewhere_is_compared_by_the_validations_that_it_had_there(tmp_path):
+    """It goes on behind its second validation: held against first ones of others, it would end all of them."""
+    metrics = tmp_path / "metrics.csv"
+    metrics.write_text("step,metric,value\n319,val/accuracy,0.43\n639,val/accuracy,0.54\n639,val/loss,1.0\n")
+    optuna = import_optuna()
+    study = open_study(tmp_path / "journal", "s", pruner="asha")
+    for _ in range(3):
+        study.add_trial(optuna.trial.create_trial(state=optuna.trial.TrialState.RUNNING))
+    assert reached(metrics, before=640) == {1: 0.43}
+    assert not report(study, 0, {**reached(metrics, before=640), 2: 0.54})
+    assert not report(study, 1, {1: 0.51}), "better than the other was at its first"
+    assert report(study, 2, {1: 0.42})
+    assert study.trials[0].intermediate_values == {1: 0.43, 2: 0.54}
 
 
 def test_trials_need_validation_images(tmp_path):

@@ -1,5 +1,6 @@
 """The books of a search, kept by Optuna in one file that several processes may share, and the end of a bad trial."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -7,6 +8,7 @@ import lightning
 from lightning.pytorch.callbacks import Callback
 
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.training.metrics_csv import MetricsCsv, validation_curve
 
 if TYPE_CHECKING:
     import optuna
@@ -66,20 +68,52 @@ class PruneTrial(Callback):
         self.study = study
         self.trial = trial
 
+    def on_train_start(self, trainer: lightning.Trainer, *_: Any) -> None:
+        """A run that goes on is judged by the validations that it had, before it takes another step."""
+        self._judge(trainer, {})
+
     def on_validation_end(self, trainer: lightning.Trainer, *_: Any) -> None:
+        if not trainer.sanity_checking:
+            batches = trainer.global_step * trainer.accumulate_grad_batches
+            place = round(batches / float(trainer.val_check_interval))
+            self._judge(trainer, {place: float(trainer.callback_metrics["val/accuracy"])})
+
+    def _judge(self, trainer: lightning.Trainer, latest: Mapping[int, float]) -> None:
         if trainer.global_step >= trainer.max_steps:
             return
-        ends = trainer.is_global_zero and self._is_behind(trainer)
+        ends = trainer.is_global_zero and self._is_behind(trainer, latest)
         if trainer.strategy.reduce_boolean_decision(ends, all=False):
             raise TrialPruned(f"others were better after {trainer.global_step} of {trainer.max_steps} steps")
 
-    def _is_behind(self, trainer: lightning.Trainer) -> bool:
-        from optuna.trial import Trial
-
+    def _is_behind(self, trainer: lightning.Trainer, latest: Mapping[int, float]) -> bool:
         study = open_study(Path(self.journal), self.study, pruner="asha")
-        trial = Trial(study, study.trials[self.trial]._trial_id)
-        batches = trainer.global_step * trainer.accumulate_grad_batches
-        place = round(batches / float(trainer.val_check_interval))  # counted in validations, also of a resumed run
-        if place not in study.trials[self.trial].intermediate_values:
-            trial.report(float(trainer.callback_metrics["val/accuracy"]), place)
-        return trial.should_prune()
+        logs = (logger.path for logger in trainer.loggers if isinstance(logger, MetricsCsv))
+        before = reached(next(logs, None), before=trainer.global_step)
+        return report(study, self.trial, {**before, **latest})
+
+
+def reached(metrics: Path | None, *, before: int) -> dict[int, float]:
+    """The accuracies of a run's validations before a step, by their number, 1 for the first."""
+    curve = {} if metrics is None else validation_curve(metrics)
+    return dict(enumerate((curve[step] for step in curve if step < before), start=1))
+
+
+def report(study: "optuna.Study", number: int, accuracies: Mapping[int, float]) -> bool:
+    """Tell a study of a trial's validations as far as it does not know of them; whether others that came as far did
+    better.
+
+    A rung compares what trials had at one validation: where one is left out, a later one would be compared with the
+    earlier ones of others. What is missing is of a run that was begun in another search, or killed.
+
+    Arguments:
+        accuracies: by the number of the validation.
+    """
+    from optuna.trial import Trial
+
+    trial = Trial(study, study.trials[number]._trial_id)
+    is_behind = False
+    for place, accuracy in sorted(accuracies.items()):
+        if place not in study.trials[number].intermediate_values:
+            trial.report(accuracy, place)
+            is_behind = trial.should_prune()  # notes the rung, too
+    return is_behind

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from vit_vs_cnn.config.experiment import Budget, Experiment, hash_of
 from vit_vs_cnn.config.recipes import Space, read_spaces, with_values
-from vit_vs_cnn.experiments.pruning import PruneTrial, import_optuna, open_study
+from vit_vs_cnn.experiments.pruning import PruneTrial, import_optuna, open_study, reached, report
 from vit_vs_cnn.experiments.spaces import SearchSpace, space_of
 from vit_vs_cnn.plain import Plain
 from vit_vs_cnn.runs.cell import Cell, read_result
@@ -195,6 +195,8 @@ class Search:
                 return
         if all(cell.is_finished for cell in cells):
             results = [read_result(cell.folder / "result.json") for cell in cells]
+            if self.experiment.tuning.pruner == "asha":
+                report(self.study, number, reached(cells[0].folder / "metrics.csv", before=results[0]["steps"]))
             self.study.tell(number, sum(result["accuracy"] for result in results) / len(results))
 
     def flops(self) -> float:

@@ -1,5 +1,6 @@
 """A logger that goes on where an interrupted run stopped."""
 
+import contextlib
 import csv
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,17 @@ from lightning.pytorch.loggers.logger import Logger
 from vit_vs_cnn.files import naming, read_rows, written_whole
 
 HEADER = ("step", "metric", "value")
+
+
+def validation_curve(path: Path) -> dict[int, float]:
+    """Accuracies of a run's validations by its ``metrics.csv``, those before an interruption among them, by the
+    optimizer steps that were done, ascending. What is damaged in the file is left out.
+    """
+    curve: dict[int, float] = {}
+    for step, metric, value in read_rows(path, columns=len(HEADER)):
+        with contextlib.suppress(ValueError):  # a run does not depend on what befell its log
+            curve |= {int(step) + 1: float(value)} if metric == "val/accuracy" else {}
+    return dict(sorted(curve.items()))
 
 
 class MetricsCsv(Logger):

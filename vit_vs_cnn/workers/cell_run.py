@@ -19,7 +19,7 @@ from vit_vs_cnn.config.schema import Contender, Tune
 from vit_vs_cnn.config.trainer import listed
 from vit_vs_cnn.data.datamodule import TrainingData
 from vit_vs_cnn.errors import DamagedFile, InputError, Interrupted, ProcessLost, TrainingDiverged
-from vit_vs_cnn.files import read_rows, remove_partials
+from vit_vs_cnn.files import remove_partials
 from vit_vs_cnn.models.resized import inner
 from vit_vs_cnn.runs.cell import Cell, read_result
 from vit_vs_cnn.runs.evaluation import Predictions, Said, evaluate, hash_weights, predict
@@ -35,7 +35,7 @@ from vit_vs_cnn.statistics.estimate import wilson_interval
 from vit_vs_cnn.training.callbacks import ImagesSeen, LastCheckpoint, LostValidation, StopOnSignal, Stopwatch
 from vit_vs_cnn.training.classifier import Classifier
 from vit_vs_cnn.training.heartbeat import Heartbeat
-from vit_vs_cnn.training.metrics_csv import MetricsCsv
+from vit_vs_cnn.training.metrics_csv import MetricsCsv, validation_curve
 from vit_vs_cnn.training.progress import RunProgress
 from vit_vs_cnn.training.tuning import Thawing
 from vit_vs_cnn.workers import provenance
@@ -185,12 +185,9 @@ def _metrics(fitted: Fitted, predictions: Said, pool: Pool) -> dict[str, Any]:
 
 
 def _validation_curve(cell: Cell) -> dict[str, list[Any]]:
-    """Optimizer steps and accuracies of the run's validations, those before an interruption among them."""
-    curve: dict[int, float] = {}
-    for step, metric, value in read_rows(cell.folder / "metrics.csv"):
-        with contextlib.suppress(ValueError):  # a run does not depend on what befell its log
-            curve |= {int(step) + 1: float(value)} if metric == "val/accuracy" else {}
-    return {"steps": sorted(curve), "accuracies": [curve[step] for step in sorted(curve)]}
+    """Optimizer steps and accuracies of the run's validations."""
+    curve = validation_curve(cell.folder / "metrics.csv")
+    return {"steps": [*curve], "accuracies": [*curve.values()]}
 
 
 def _train(cell: Cell, pool: Pool, *, console: Console) -> Fitted:
