@@ -229,6 +229,18 @@ def test_a_step_of_the_larger_network_takes_longer(tmp_path):
     assert 0 < seconds_per_step(experiment, "resnet", there) < seconds_per_step(experiment, "large", there)
 
 
+@pytest.mark.parametrize(
+    ("recipe", "fixed", "what"),
+    [("by_size", "protocol.budget.steps", "train_sizes"), ("by_budget", "protocol.train_sizes", "budget")],
+)
+def test_a_recipe_of_one_place_is_not_lost_where_places_are_chosen(tmp_path, recipe, fixed, what):
+    values = tiny_config(tmp_path) | {"minutes": 1.0}
+    values["protocol"] |= {"train_sizes": [60], "budget": {"steps": [2, 4]}}
+    values["contenders"]["vit"][recipe] = {60 if recipe == "by_size" else 4: {"label_smoothing": 0.2}}
+    with pytest.raises(InputError, match=rf"contenders.vit.{recipe}: minutes chooses protocol.{what}"):
+        planned(experiment_from_dict(values), fixed=[fixed], console=Console(quiet=True))
+
+
 def test_without_minutes_nothing_is_planned(tmp_path):
     experiment = tiny_experiment(tmp_path)
     assert planned(experiment, console=Console(quiet=True)) is experiment

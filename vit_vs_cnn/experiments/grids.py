@@ -174,7 +174,7 @@ def ladder(costs: Costs, fixed: Collection[str] = ()) -> list[Grid]:
             sizes = spread_sizes(pool, size_count)
         else:
             sizes = sorted({pool.resolve(size) for size in protocol.train_sizes})
-        steps = tuple(max(1, round(one * share)) for one in base) if "budget" in free else base
+        steps = tuple(sorted({max(1, round(one * share)) for one in base})) if "budget" in free else base
         grids.append(costs.of(Grid(tuple(sizes), tuple(seeds), steps)))
     return grids
 

@@ -43,11 +43,13 @@ def planned(
         pool: its images, where they are at hand already.
 
     Raises:
-        InputError: not even the smallest grid fits, the folder is of other images, or there are several processes.
+        InputError: not even the smallest grid fits, the folder is of other images, there are several processes, or a
+            recipe is for a size or a budget that may not be chosen.
     """
     minutes = experiment.minutes
     if minutes is None:
         return experiment
+    _check_recipes(experiment, free_of(fixed))
     experiment = begun_in(experiment)
     if (there := _folders_experiment(experiment)) is not None:
         return _gone_on_with(there, experiment, fixed, console, pool)
@@ -295,6 +297,19 @@ def _with_grid(
     values: dict[str, Any] = {"train_sizes": sizes, "seeds": list(chosen.seeds), "budget": budget}
     protocol = replace(experiment.protocol, **{name: values[name] for name in free_of(fixed)})
     return replace(experiment, protocol=protocol)
+
+
+def _check_recipes(experiment: Experiment, free: Collection[str]) -> None:
+    for name, contender in experiment.contenders.items():
+        for place, over, what in (
+            ("by_size", contender.by_size, "train_sizes"),
+            ("by_budget", contender.by_budget, "budget"),
+        ):
+            if over and what in free:
+                raise InputError(
+                    f"contenders.{name}.{place}: minutes chooses protocol.{what}, maybe others than these; name them "
+                    "on the command line too, or leave minutes out"
+                )
 
 
 def _how(chosen: Grid, experiment: Experiment) -> str:
