@@ -56,7 +56,8 @@ def _said(cell: nbformat.NotebookNode) -> tuple[str, str, list[str]]:
 def execute(source: Path, folder: Path) -> nbformat.NotebookNode:
     """Run a script as a notebook, in a kernel that starts in a folder; what it prints and draws is in it."""
     notebook = made_from(source)
-    NotebookClient(notebook, timeout=LIMIT, resources={"metadata": {"path": str(folder)}}).execute()
+    place = {"metadata": {"path": str(folder)}}
+    NotebookClient(notebook, timeout=LIMIT, resources=place, coalesce_streams=True).execute()
     notebook.metadata = made_from(source).metadata  # and not the version of the Python that ran it
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # times of day

@@ -7,7 +7,10 @@ import pytest
 from notebooks.make import execute, is_current, made_from, sources
 
 #: For the cell tagged "parameters" of a notebook: as much as its claims need, and no more.
-SMALL = {"01_duel": {"STEPS": 3, "TRAIN_IMAGES": 100, "TEST_IMAGES": 50}}
+SMALL = {
+    "01_duel": {"STEPS": 3, "TRAIN_IMAGES": 100, "TEST_IMAGES": 50},
+    "04_transformer": {"STEPS": 2, "WARM_UP_STEPS": 2, "SET_STEPS": 2, "LENGTHS": (16, 32)},
+}
 
 
 @pytest.fixture(params=sources(), ids=lambda path: path.stem)

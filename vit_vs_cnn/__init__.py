@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from vit_vs_cnn.models import ResNet, VisionTransformer, create_model, list_models, register_model
     from vit_vs_cnn.training.classifier import Classifier
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Classifier",
     "Experiment",

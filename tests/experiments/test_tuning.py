@@ -109,7 +109,7 @@ def _search(output, **tuning) -> Search:
 
 
 def _searched(experiment) -> Search:
-    return Search(experiment, "linear", 60, 3, Pool(experiment.data), "f", 1)
+    return Search(experiment, "linear", 60, experiment.protocol.budget, 3, Pool(experiment.data), "f", 1)
 
 
 def test_a_trial_is_drawn_by_its_number_and_the_seed(tmp_path):
@@ -208,7 +208,8 @@ def test_equal_flops_give_the_cheaper_network_more_trials(tmp_path):
     values = tiny_config(tmp_path) | {"tuning": {"equal": "flops"}}
     experiment = experiment_from_dict(values)
     pool = Pool(experiment.data)
-    searches = [Search(experiment, name, 60, 4, pool, "f", 1) for name in ("vit", "resnet")]
+    budget = experiment.protocol.budget
+    searches = [Search(experiment, name, 60, budget, 4, pool, "f", 1) for name in ("vit", "resnet")]
     granted = [one.count * one.flops() for one in equal_trials(searches)]
     assert min(one.count for one in equal_trials(searches)) == 4
     assert max(one.count for one in equal_trials(searches)) > 4
@@ -225,6 +226,33 @@ def test_a_size_at_which_nothing_was_tuned_takes_the_recipe_of_the_nearest(tmp_p
         (120, 2, 1, 60),
     }
     assert {trial["train_size"] for trial in _trials(tmp_path)} == {"60"}
+
+
+def test_every_budget_has_trials_of_its_own_and_the_others_take_those_of_the_nearest(tmp_path):
+    values = _values(tmp_path, budgets=[2, 4], sizes=["all"])
+    values["protocol"] |= {"train_sizes": ["all"], "budget": {"steps": [2, 3, 4]}}
+    values["contenders"].pop("other")
+    run_quietly(experiment_from_dict(values))
+    assert [trial["budget"] for trial in _trials(tmp_path)] == ["2 steps"] * 2 + ["4 steps"] * 2
+    found = findings_of(tmp_path / "tiny")
+    assert {(r["budget"], r["trials"], r["trial_rank"]) for r in found.results} == {
+        ("2 steps", 2, 1),
+        ("3 steps", 2, 1),
+        ("4 steps", 2, 1),
+    }
+    tuned = experiment_from_dict(read_config(tmp_path / "tiny" / "tuned.yaml"))
+    two, three, four = (tuned.recipe("linear", 120, budget).optimizer.lr for budget in tuned.protocol.budget.each())
+    best = {steps: max(_trials_with(tmp_path, steps), key=_judged) for steps in ("2", "4")}
+    assert [two, four] == [json.loads(best[steps]["values"])["optimizer.lr"] for steps in ("2", "4")]
+    assert three == four
+
+
+def _trials_with(output, steps) -> list[dict[str, str]]:
+    return [trial for trial in _trials(output) if trial["steps"] == steps]
+
+
+def _judged(trial) -> tuple[float, float]:
+    return float(trial["validation_accuracy"]), -float(trial["validation_loss"])
 
 
 def test_the_second_best_recipe_is_told_and_allows_no_verdict(tuned, tmp_path):

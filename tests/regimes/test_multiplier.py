@@ -71,7 +71,7 @@ def test_who_is_ahead_with_all_the_data_may_need_more_where_there_is_little():
     by_size = {m.size: m for m in found if m.method == "interpolation"}
     assert by_size[2500].ahead == "vit"
     assert by_size[2500].value is not None and by_size[2500].value < 1
-    assert (by_size[500].state, by_size[500].high) == ("censored below", None)
+    assert (by_size[500].state, by_size[500].high) == ("censored below", 1.0), "surely below the smallest size"
     assert by_size[5000].value is not None and by_size[5000].value > 1
 
 
@@ -80,6 +80,23 @@ def test_equal_contenders_need_equal_data():
     for m in found:
         if m.value is not None:
             assert m.value == pytest.approx(1.0, rel=1e-6)
+
+
+def test_equivalents_ask_how_many_images_the_best_needs_for_what_each_other_does():
+    """With one exponent they are the inverse of the multiplier: n e^((a - a') / b)."""
+    laws = {"cnn": (0.5, 0.2, 0.0), "vit": (0.7, 0.2, 0.0), "windows": (0.6, 0.2, 0.0)}
+    found = analyse(validated(exact(**laws)), resamples=400).equivalents
+    assert {m.behind for m in found} == {"cnn"}
+    told = {(m.ahead, m.size): m for m in found}
+    assert told["windows", 10000].value == pytest.approx(0.606531, rel=1e-3)
+    assert told["vit", 10000].value == pytest.approx(0.367879, rel=1e-3)
+    assert (told["vit", 1000].state, told["vit", 1000].high) == ("censored below", 0.5)
+    assert analyse(validated(exact(cnn=laws["cnn"], vit=laws["vit"])), resamples=50).equivalents == ()
+
+
+def test_equivalents_of_runs_that_were_cut_short_have_no_number():
+    laws = {"cnn": (0.5, 0.2, 0.0), "vit": (0.7, 0.2, 0.0), "windows": (0.6, 0.2, 0.0)}
+    assert {m.state for m in analyse(exact(**laws), resamples=50).equivalents} == {"budget not known"}
 
 
 def test_one_size_has_no_multiplier():

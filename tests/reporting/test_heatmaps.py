@@ -52,6 +52,10 @@ def test_matrices_may_differ_in_size_and_carry_gradients():
     assert matrices(figure)[0].get_clim() == (0.0, 0.5)
 
 
+def test_a_notebook_shows_them_as_the_result_of_a_cell():
+    assert attention_heatmaps(weights())._repr_png_().startswith(b"\x89PNG")
+
+
 def test_weights_that_are_all_zero_still_draw(tmp_path):
     assert save_figure(attention_heatmaps(torch.zeros(1, 1, 3, 5)), tmp_path, "zero", ["png"])
 

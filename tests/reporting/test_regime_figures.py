@@ -11,6 +11,7 @@ from vit_vs_cnn.reporting.regime_figures import (
     cost_frontier,
     data_multiplier,
     difference,
+    equivalents,
     learning_curves,
     regime_figures,
     residuals,
@@ -108,6 +109,20 @@ def test_multipliers_beyond_the_range_are_arrows_and_far_extrapolations_are_holl
     faces = [line.get_markerfacecolor() for _, line in sorted(by_law.items())]
     assert faces[0] != "white" and set(faces[1:]) == {"white"}
     assert markers(axis, "*") == []  # none for the end of the grid
+
+
+def test_equivalents_have_a_panel_for_each_size_and_a_row_for_each_other_contender():
+    laws = {"cnn": (0.5, 0.2, 0.0), "vit": (0.7, 0.2, 0.0), "windows": (0.6, 0.2, 0.0)}
+    analysis = analyse(validated(seeded(law_table((500, 1000, 5000), **laws), images=10**12)), resamples=50)
+    figure = equivalents(analysis)
+    assert [axis.get_title("left") for axis in figure.axes] == [
+        f"what n = {size} images are worth" for size in ("500", "1,000", "5,000")
+    ]
+    last = figure.axes[-1]
+    assert [label.get_text() for label in last.get_yticklabels()] == ["windows", "ViT"], "the best one first"
+    marks = sorted(float(line.get_xdata()[0]) for line in last.lines if len(line.get_xdata()) == 1)
+    assert np.allclose(marks, [5000 * 0.367879, 5000 * 0.606531], rtol=0.05)
+    assert "cnn" in last.get_xlabel()
 
 
 def test_a_multiplier_that_the_budget_makes_is_not_drawn():

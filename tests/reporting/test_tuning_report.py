@@ -1,6 +1,6 @@
 """What a report says of trials: the gap with fewer of them, and where search spaces differ."""
 
-from tests.runs.test_tuning_record import a_record, a_trial
+from tests.runs.test_tuning_record import BUDGET, a_record, a_trial
 from vit_vs_cnn.reporting.tuning_report import best_of_k, best_of_k_table, gap_lines, granted_table, space_warnings
 from vit_vs_cnn.runs.tuning_record import with_chances
 
@@ -27,13 +27,37 @@ def test_the_table_ends_with_the_best_of_all(tmp_path):
 
 
 def test_trials_are_told_in_numbers_and_in_flops(tmp_path):
-    told = {"train_size": 500, "identity": {"contender": {"n": 3}}}
+    told = {"train_size": 500, "budget": "40 steps", "identity": {"contender": {"n": 3}, **BUDGET}}
     results = [{**told, "contender": name} for name in ("vit", "resnet", "other")]
     record = _record(tmp_path)
     rows = {row[1]: row for row in granted_table(record, with_chances(results, record)).rows}
     assert rows["ViT"][2:] == ["4", "4e+09", "40", "2", "4", "60.0", "500", "runs the best of them"]
     assert rows["ResNet"][-1] == "runs number 2 of its 4 trials, not the best"
     assert rows["other"][2] == "no record"
+
+
+def test_several_budgets_are_told_apart(tmp_path):
+    trials = [
+        a_trial(0, accuracy=accuracy, contender=name, budget=f"{steps} steps", steps=steps)
+        for steps, accuracies in {40: (0.3, 0.4), 160: (0.7, 0.6)}.items()
+        for name, accuracy in zip(("vit", "resnet"), accuracies, strict=True)
+    ]
+    record = a_record(tmp_path / "tuning.csv", *trials)
+    assert [line.partition(":")[0] for line in gap_lines(record)] == ["n = 500, 40 steps", "n = 500, 160 steps"]
+    assert best_of_k_table(record).rows == [
+        ["500", "40 steps", "1", "40.0", "30.0"],
+        ["500", "160 steps", "1", "60.0", "70.0"],
+    ]
+    told = {"train_size": 500, "contender": "vit"}
+    results = [
+        {**told, "budget": f"{steps} steps", "identity": {"contender": {"lr": 0.1}, "budget": {"steps": steps}}}
+        for steps in (40, 160)
+    ]
+    rows = granted_table(record, with_chances(results, record)).rows
+    assert [(row[1], row[5], row[-1]) for row in rows] == [
+        ("40 steps", "40", "runs the best of them"),
+        ("160 steps", "160", "runs the best of them"),
+    ]
 
 
 def test_spaces_that_differ_are_named(tmp_path):

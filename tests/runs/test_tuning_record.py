@@ -1,5 +1,6 @@
 """The record of trials: what it says of a recipe, and which recipes may be compared."""
 
+import csv
 import json
 
 import pytest
@@ -16,7 +17,8 @@ from vit_vs_cnn.runs.tuning_record import (
     write_record,
 )
 
-BEST, SECOND = {"contender": {"lr": 0.1}}, {"contender": {"lr": 0.2}}
+BUDGET = {"budget": {"steps": 40}}
+BEST, SECOND = {"contender": {"lr": 0.1}, **BUDGET}, {"contender": {"lr": 0.2}, **BUDGET}
 
 
 def a_trial(number=0, recipe=BEST, accuracy=0.5, **changes):
@@ -26,6 +28,7 @@ def a_trial(number=0, recipe=BEST, accuracy=0.5, **changes):
             "train_size": 500,
             "trial": number,
             "state": "complete",
+            "budget": "40 steps",
             "steps": 40,
             "flops": 1e9,
             "images": "f",
@@ -52,11 +55,30 @@ def test_a_recipe_is_found_by_all_that_it_decides(tmp_path):
     record = a_record(tmp_path / "tuning.csv", *trials, a_trial(0, {"contender": 2}, train_size=9000))
     assert record.chance("vit", 500, BEST) == Chance(3, 3e9, 1, 500)
     assert record.chance("vit", 500, SECOND) == Chance(3, 3e9, 2, 500)
-    assert record.chance("vit", 500, {"contender": 1}) == Chance(3, 3e9, None, 500)  # it never came to an end
+    assert record.chance("vit", 500, {"contender": 1, **BUDGET}) == Chance(3, 3e9, None, 500)  # it never came to an end
     assert record.chance("vit", 2100, BEST) == Chance(3, 3e9, 1, 500)  # nearer to 500 than to 9,000 by ratio
     assert record.chance("vit", 2200, BEST) == Chance(1, 1e9, None, 9000)
     assert record.chance("vit", 500, BEST | {"batch_size": 8}).trial_rank is None
     assert record.chance("resnet", 500, BEST) == Chance()
+
+
+def test_a_recipe_is_found_with_the_nearest_budget(tmp_path):
+    short, long = a_trial(), [a_trial(n, SECOND, 0.4 + n, budget="640 steps", steps=640) for n in (0, 1)]
+    record = a_record(tmp_path / "tuning.csv", short, *long)
+    assert record.chance("vit", 500, BEST | {"budget": {"steps": 159}}) == Chance(1, 1e9, 1, 500)
+    assert record.chance("vit", 500, BEST | {"budget": {"steps": 161}}) == Chance(2, 2e9, None, 500)
+    assert record.chance("vit", 500, SECOND | {"budget": {"steps": 6400}}) == Chance(2, 2e9, 1, 500)
+
+
+def test_a_record_without_budgets_was_made_in_steps(tmp_path):
+    a_record(tmp_path / "tuning.csv", a_trial())
+    with (tmp_path / "tuning.csv").open(newline="") as file:
+        lines = [{k: v for k, v in line.items() if k != "budget"} for line in csv.DictReader(file)]
+    with (tmp_path / "old.csv").open("w", newline="") as file:
+        old = csv.DictWriter(file, lines[0])
+        old.writeheader()
+        old.writerows(lines)
+    assert read_record(tmp_path / "old.csv").trials == (a_trial(),)
 
 
 BY_HAND, BEST_OF_12 = Chance(), Chance(12, 12e9, 1, 500)

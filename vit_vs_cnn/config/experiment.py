@@ -43,13 +43,12 @@ __all__ = [
 CLASSES_STAND = (
     ("data", "source"),
     ("data", "augmentation", "transform"),
-    ("contenders", "*", "augmentation", "transform"),
-    ("contenders", "*", "by_size", "*", "augmentation", "transform"),
-    ("contenders", "*", "model"),
-    ("contenders", "*", "by_size", "*", "model"),
+    *(
+        ("contenders", "*", *over, *setting)
+        for over in ((), ("by_size", "*"), ("by_budget", "*"), ("by_budget", "*", "by_size", "*"))
+        for setting in (("augmentation", "transform"), ("model",), ("loss",))
+    ),
     ("contenders", "*", "search", "model", "*"),
-    ("contenders", "*", "loss"),
-    ("contenders", "*", "by_size", "*", "loss"),
     ("trainer", "*"),
     ("execution", "watchers"),
     ("execution", "metrics", "*"),
@@ -91,22 +90,45 @@ class Experiment:
     def folder(self) -> Path:
         return Path(self.output) / self.name
 
-    def recipe(self, contender: str, train_size: int) -> Contender:
-        """A contender as it is trained at a size: with what is different there laid over the rest."""
-        key = (contender, train_size)
+    def recipe(self, contender: str, train_size: int, budget: Budget | None = None) -> Contender:
+        """A contender as it is trained at a size with a budget: what is different there laid over the rest.
+
+        Arguments:
+            budget: one, of those of the protocol; None for the longest.
+        """
+        key = (contender, train_size, (budget or self.protocol.budget.largest).short)
         if key not in self._recipes:
             self._recipes[key] = self._recipe(*key)
         return self._recipes[key]
 
     @cached_property
-    def _recipes(self) -> dict[tuple[str, int], Contender]:
+    def _recipes(self) -> dict[tuple[str, int, str], Contender]:
         return {}
 
-    def _recipe(self, contender: str, train_size: int) -> Contender:
-        plain = self.contenders[contender]
-        sizes = self.protocol.train_sizes
-        over = plain.by_size.get(str(train_size), plain.by_size.get("all") if train_size not in sizes else None)
-        return plain if over is None else recipes.at_size(plain, over, where=f"contenders.{contender}.by_size")
+    def _recipe(self, contender: str, train_size: int, budget: str) -> Contender:
+        recipe = self.contenders[contender]
+        there = dict(recipe.by_budget.get(budget.partition(" ")[0], {}))
+        of_its_sizes = there.pop("by_size", {})
+        for over in (self._of_size(recipe.by_size, train_size), there, self._of_size(of_its_sizes, train_size)):
+            if over:
+                recipe = recipes.laid_over(recipe, over, where=f"contenders.{contender}")
+        return recipe
+
+    def _of_size(self, by_size: Mapping[str, Any], train_size: int) -> Mapping[str, Any]:
+        unnamed = {} if train_size in self.protocol.train_sizes else by_size.get("all", {})
+        return by_size.get(str(train_size), unnamed)
+
+    def with_budget(self, budget: Budget) -> "Experiment":
+        """The experiment with one of its budgets alone."""
+        contenders = {
+            name: dataclasses.replace(
+                contender,
+                by_budget=Plain({k: v for k, v in contender.by_budget.items() if k == str(budget.amounts[0])}),
+            )
+            for name, contender in self.contenders.items()
+        }
+        protocol = dataclasses.replace(self.protocol, budget=budget)
+        return dataclasses.replace(self, protocol=protocol, contenders=contenders)
 
     def augmentation(self, recipe: Contender) -> Augmentation:
         """The recipe's own augmentation, or the shared one."""
@@ -137,13 +159,14 @@ class Experiment:
             starts_from: stands for the weights that the run begins with; None for drawn ones.
             weights: stands for the pretrained weights that it begins with, and for how these take images.
         """
-        values, recipe = self.to_dict(), self.recipe(contender, train_size)
+        budget = budget or self.protocol.budget.largest
+        values, recipe = self.to_dict(), self.recipe(contender, train_size, budget)
         mine = _plain(recipe)
         mine["augmentation"] = decisive_augmentation(mine["augmentation"] or values["data"]["augmentation"])
         del mine["search"]  # how a recipe was found does not change what it gives
         del mine["starts_from"], mine["weights"]  # what matters is which weights those are
         _forget_defaults(mine)
-        del mine["by_size"]  # laid over the rest by now
+        del mine["by_size"], mine["by_budget"]  # laid over the rest by now
         return {
             "data": {
                 "fingerprint": fingerprint,
@@ -152,7 +175,7 @@ class Experiment:
             },
             "train_size": train_size,
             "seed": seed,
-            "budget": _plain(budget or self.protocol.budget.largest),
+            "budget": _plain(budget),
             "batch_size": self.protocol.batch_size,
             **({} if self.protocol.threads == 1 else {"threads": self.protocol.threads}),
             "scored_on": self.protocol.scored_on,
@@ -248,6 +271,8 @@ def _tuning(tuning: Tuning, protocol: Protocol, contenders: Mapping[str, Contend
     if wrong := [size for size in tuning.sizes or [] if size not in protocol.train_sizes]:
         known = ", ".join(map(str, protocol.train_sizes))
         raise InputError(f"tuning.sizes: {wrong[0]} is not one of protocol.train_sizes ({known})")
+    if others := [amount for amount in tuning.budgets or [] if amount not in protocol.budget.amounts]:
+        raise InputError(f"tuning.budgets: {others[0]:g} is not one of protocol.budget ({protocol.budget.text})")
     theirs = [contender for contender in contenders.values() if not contender.search]
     return dataclasses.replace(tuning, space=recipes.read_search(tuning.space, theirs, where="tuning.space"))
 

@@ -12,8 +12,10 @@ from vit_vs_cnn.config.schema import Contender, Protocol, Tune
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.plain import Plain
 
-#: What a contender is at every size.
-OF_ALL_SIZES = ("by_size", "search", "starts_from", "weights")
+#: What a contender is at every size and with every budget.
+OF_ALL_SIZES = ("by_size", "by_budget", "search", "starts_from", "weights")
+#: What is kept as it is written, and read apart.
+_KEPT = ("by_size", "by_budget", "search")
 
 
 def read_contender(values: Any, protocol: Protocol, *, where: str) -> Contender:
@@ -25,14 +27,13 @@ def read_contender(values: Any, protocol: Protocol, *, where: str) -> Contender:
     if not isinstance(values, Mapping):
         return typed.build(Contender, values, where=where)
     _refuse_trials(values, where)
-    plain = {key: value for key, value in values.items() if key not in ("by_size", "search")}
+    plain = {key: value for key, value in values.items() if key not in _KEPT}
     contender = typed.build(Contender, _with_tune_in_full(plain, where), where=where)
-    over_all, searched = ({} if values.get(name) is None else values[name] for name in ("by_size", "search"))
-    by_size = _by_size(over_all, protocol, where=f"{where}.by_size")
-    for size, over in by_size.items():
-        at_size(contender, over, where=f"{where}.by_size.{size}")
+    over_sizes, over_budgets, searched = ({} if values.get(name) is None else values[name] for name in _KEPT)
+    by_size = _by_size(over_sizes, contender, protocol, where=f"{where}.by_size")
+    by_budget = _by_budget(over_budgets, contender, protocol, where=f"{where}.by_budget")
     search = read_search(searched, [contender], where=f"{where}.search")
-    return dataclasses.replace(contender, by_size=Plain(by_size), search=search)
+    return dataclasses.replace(contender, by_size=Plain(by_size), by_budget=Plain(by_budget), search=search)
 
 
 def read_search(given: Any, contenders: Iterable[Contender], *, where: str) -> Plain:
@@ -69,20 +70,20 @@ def _with_tune_in_full(values: Mapping[str, Any], where: str) -> dict[str, Any]:
     return {**values, "tune": dataclasses.asdict(Tune(head=short == "head"))}
 
 
-def at_size(contender: Contender, over: Any, *, where: str) -> Contender:
+def laid_over(contender: Contender, over: Any, *, where: str) -> Contender:
     """The contender with some values laid over its own, level by level.
 
     Raises:
-        InputError: a value that a contender cannot have, or not at one size alone.
+        InputError: a value that a contender cannot have, or not at one size or with one budget alone.
     """
     if not isinstance(over, Mapping):
         raise InputError(f"{where}: expected settings of the contender as `name: value`, got {over!r}")
     _refuse_trials(over, where)
     if wrong := [key for key in over if key in OF_ALL_SIZES]:
-        raise InputError(f"{where}.{wrong[0]}: a contender has this for all sizes alike")
+        raise InputError(f"{where}.{wrong[0]}: a contender has this for all sizes and budgets alike")
     values = dataclasses.asdict(contender)
     merge(values, _with_tune_in_full(over, where))
-    kept = {name: getattr(contender, name) for name in ("by_size", "search")}
+    kept = {name: getattr(contender, name) for name in _KEPT}
     built = typed.build(Contender, {k: v for k, v in values.items() if k not in kept}, where=where)
     return dataclasses.replace(built, **kept)
 
@@ -93,7 +94,7 @@ def with_values(contender: Contender, chosen: Mapping[str, Any], *, where: str) 
     Raises:
         InputError: a value that it cannot have.
     """
-    return at_size(contender, nested(chosen), where=where)
+    return laid_over(contender, nested(chosen), where=where)
 
 
 def nested(chosen: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,7 +105,7 @@ def nested(chosen: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _by_size(given: Any, protocol: Protocol, *, where: str) -> dict[str, Any]:
+def _by_size(given: Any, contender: Contender, protocol: Protocol, *, where: str) -> dict[str, Any]:
     """Keys as texts, as JSON has them; a size that is named in two ways has the later values over the earlier."""
     if not isinstance(given, Mapping):
         raise InputError(f"{where}: expected training sizes with settings, got {given!r}")
@@ -117,7 +118,27 @@ def _by_size(given: Any, protocol: Protocol, *, where: str) -> dict[str, Any]:
             merge(sizes[str(size)], over)
         else:
             sizes[str(size)] = copy.deepcopy(over)
+    for size, over in sizes.items():
+        laid_over(contender, over, where=f"{where}.{size}")
     return sizes
+
+
+def _by_budget(given: Any, contender: Contender, protocol: Protocol, *, where: str) -> dict[str, Any]:
+    """Keys as texts of the amounts of the protocol's budget."""
+    if not isinstance(given, Mapping):
+        raise InputError(f"{where}: expected amounts of protocol.budget with settings, got {given!r}")
+    budgets: dict[str, Any] = {}
+    for named, over in given.items():
+        amount = next((one for one in protocol.budget.amounts if str(named) == str(one) or named == one), None)
+        if amount is None:
+            raise InputError(f"{where}: {named} is not one of protocol.budget ({protocol.budget.text})")
+        place = f"{where}.{named}"
+        rest = {k: v for k, v in over.items() if k != "by_size"} if isinstance(over, Mapping) else over
+        changed = laid_over(contender, rest, where=place)
+        sizes = over.get("by_size") or {}
+        read = _by_size(sizes, changed, protocol, where=f"{place}.by_size")
+        budgets[str(amount)] = {**copy.deepcopy(rest), **({"by_size": read} if read else {})}
+    return budgets
 
 
 @dataclass(frozen=True)

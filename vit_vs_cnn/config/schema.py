@@ -116,6 +116,10 @@ class Budget:
         except (TypeError, ValueError) as error:
             raise InputError(f"{text!r} is no budget; expected one such as 400 steps") from error
 
+    def nearest(self, amount: int | float) -> "Budget":
+        """Of its amounts the nearest by ratio, of two the smaller."""
+        return min(self.each(), key=lambda one: abs(math.log(one.amounts[0] / amount)))
+
     @property
     def short(self) -> str:
         """``400 steps``, ``2.5 epochs``, ``1e+15 flops``: one budget, as it stands in a table."""
@@ -346,6 +350,8 @@ class Contender:
         weights: Begin with pretrained weights, for a task of its own: the head is drawn anew.
         tune: What of it is trained: full, head (a linear probe), {last: k}.
         by_size: What is different at a training size, laid over the rest: {500: {optimizer: {lr: 0.02}}, all: {...}}.
+        by_budget: What is different with one of several budgets, laid over that: {1600: {optimizer: {lr: 0.01}}}; a
+            by_size may stand in it.
         search: What protocol.trials may vary of this contender instead of tuning.space, by dotted name, as a list of
             values or as a range: {optimizer.lr: {low: 1e-3, high: 3e-2, log: true}, model.depth: [4, 6]}. The report
             says where contenders' spaces differ.
@@ -363,6 +369,7 @@ class Contender:
     weights: Weights | None = None
     tune: Tune = field(default_factory=Tune)
     by_size: Plain = field(default_factory=Plain)
+    by_budget: Plain = field(default_factory=Plain)
     search: Plain = field(default_factory=Plain)
 
     def __post_init__(self) -> None:
@@ -472,6 +479,7 @@ class Tuning:
             has protocol.trials, the others as many more as fit into its FLOPs.
         sizes: At which of protocol.train_sizes to tune; the others take the recipe of the nearest, by ratio. null for
             all of them.
+        budgets: With which of the amounts of protocol.budget to tune, likewise; null for all of them.
         splits: On how many subsets and validation splits each trial is run, with the first of protocol.seeds and others
             behind them; it is judged by the mean. null for as many as have 1,000 validation answers, at most 5.
         pruner: none; or asha, which ends a trial whose validation accuracy is not in the better half of those that came
@@ -484,14 +492,16 @@ class Tuning:
     space: Plain = field(default_factory=Plain)
     equal: Literal["trials", "flops"] = "trials"
     sizes: list[int | Literal["all"]] | None = None
+    budgets: list[float] | None = None
     splits: int | None = None
     pruner: Literal["none", "asha"] = "none"
     draw_seed: int = 0
     record: str | None = None
 
     def __post_init__(self) -> None:
-        if self.sizes is not None and len(set(self.sizes)) != max(1, len(self.sizes)):
-            raise InputError("sizes must name at least one value, and none twice")
+        for name in ("sizes", "budgets"):
+            if (named := getattr(self, name)) is not None and len(set(named)) != max(1, len(named)):
+                raise InputError(f"{name} must name at least one value, and none twice")
         if self.splits is not None and not 1 <= self.splits <= MOST_SPLITS:
             raise InputError(f"splits {self.splits} must be from 1 to {MOST_SPLITS}")
         if self.equal == "flops" and self.pruner != "none":

@@ -80,11 +80,12 @@ def _with_seeds(experiment: Experiment, seeds: Sequence[int] | None) -> Experime
 
 def _check_recipes(cells: list[Cell], record: Record, console: Console) -> None:
     """Tell which recipes are not the best of the trials on record, before their cells run."""
-    for name, size in dict.fromkeys((cell.contender, cell.train_size) for cell in cells):
-        cell = next(cell for cell in cells if (cell.contender, cell.train_size) == (name, size))
-        chance = record.chance(name, size, cell.identity)
+    several = len({cell.budget.short for cell in cells}) > 1
+    for cell in {(cell.contender, cell.train_size, cell.budget.short): cell for cell in reversed(cells)}.values():
+        chance = record.chance(cell.contender, cell.train_size, cell.identity)
         if why := "has no trial there" if chance.trials is None else chance.obstacle:
-            console.print(f"{record.path}: {name} at {size} images {why}: no verdict", soft_wrap=True)
+            place = f"{cell.train_size} images" + f" and {cell.budget.text}" * several
+            console.print(f"{record.path}: {cell.contender} at {place} {why}: no verdict", soft_wrap=True)
 
 
 def _check_all(cells: list[Cell], pool: Pool) -> None:

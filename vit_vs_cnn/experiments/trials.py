@@ -1,4 +1,4 @@
-"""The trials of one contender at one training size: recipes drawn at random, each a cell scored on validation."""
+"""The trials of a contender at a size with a budget: recipes drawn at random, each a cell scored on validation."""
 
 import json
 import math
@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vit_vs_cnn.config.experiment import Experiment, hash_of
+from vit_vs_cnn.config.experiment import Budget, Experiment, hash_of
 from vit_vs_cnn.config.recipes import Space, read_spaces, with_values
 from vit_vs_cnn.experiments.pruning import PruneTrial, import_optuna, open_study
 from vit_vs_cnn.experiments.spaces import SearchSpace, space_of
@@ -41,12 +41,13 @@ def splits_at(experiment: Experiment, train_size: int) -> int:
 
 @dataclass(frozen=True)
 class Search:
-    """The trials of a contender at a size.
+    """The trials of a contender at a size, with a budget.
 
     Arguments:
         experiment: the grid that the recipe is for.
         contender: whose recipe.
         train_size: at which size.
+        budget: with which of the budgets.
         count: how many.
         pool: the images.
         fingerprint: of those that may be trained on.
@@ -56,6 +57,7 @@ class Search:
     experiment: Experiment
     contender: str
     train_size: int
+    budget: Budget
     count: int
     pool: Pool
     fingerprint: str
@@ -102,13 +104,13 @@ class Search:
 
     @cached_property
     def base(self) -> Experiment:
-        """The experiment that trials vary: with its longest budget, scored on validation, in a folder of its own."""
-        budget = self.experiment.protocol.budget.largest
-        protocol = replace(self.experiment.protocol, budget=budget, scored_on="validation", trials=None)
-        plain = {name: replace(contender, search=Plain()) for name, contender in self.experiment.contenders.items()}
-        return replace(
-            self.experiment, name="tuning", output=str(self.experiment.folder), protocol=protocol, contenders=plain
-        )
+        """The experiment that trials vary: with its budget, scored on validation, in a folder of its own."""
+        here = self.experiment.with_budget(self.budget)
+        protocol = replace(here.protocol, scored_on="validation", trials=None)
+        plain = {name: replace(contender, search=Plain()) for name, contender in here.contenders.items()}
+        tuning = replace(here.tuning, budgets=None)
+        output = str(self.experiment.folder)
+        return replace(here, name="tuning", output=output, protocol=protocol, contenders=plain, tuning=tuning)
 
     def draw(self, number: int) -> dict[str, Any]:
         """The values of a trial: those of its number, whatever other trials were drawn."""
@@ -161,7 +163,7 @@ class Search:
     def _make_cells(self, number: int) -> list[Cell]:
         where = f"contenders.{self.contender}.search"
         recipe = with_values(self.base.recipe(self.contender, self.train_size), self.values(number), where=where)
-        recipe = replace(recipe, by_size=Plain())
+        recipe = replace(recipe, by_size=Plain(), by_budget=Plain())
         trial = replace(self.base, contenders={**self.base.contenders, self.contender: recipe})
         if self.experiment.tuning.pruner == "asha":
             watchers = [*trial.execution.watchers, self._pruning(number)]
@@ -175,8 +177,7 @@ class Search:
         return Plain({"class_path": class_path, "init_args": arguments})
 
     def _cell(self, experiment: Experiment, seed: int) -> Cell:
-        budget = self.base.protocol.budget
-        place = (self.contender, self.train_size, budget, seed, self.fingerprint, self.world_size)
+        place = (self.contender, self.train_size, self.budget, seed, self.fingerprint, self.world_size)
         return Cell(experiment, *place, identities_of(experiment))
 
     def is_open(self, number: int) -> bool:
@@ -223,6 +224,7 @@ class Search:
             validation_accuracy=noted.value,
             validation_loss=sum(result["loss"] for result in results) / len(cells) if is_whole else None,
             images=self.fingerprint,
+            budget=self.budget.short,
             steps=steps,
             flops=flops,
             draw_seed=self.experiment.tuning.draw_seed,

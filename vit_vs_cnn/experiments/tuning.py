@@ -1,5 +1,6 @@
 """Recipes chosen before the grid runs: equal trials for every contender and size, on validation images alone."""
 
+import itertools
 import json
 from collections.abc import Iterable
 from dataclasses import replace
@@ -8,7 +9,7 @@ from pathlib import Path
 import yaml
 from rich.console import Console
 
-from vit_vs_cnn.config.experiment import Experiment, merge
+from vit_vs_cnn.config.experiment import Budget, Experiment, merge
 from vit_vs_cnn.config.recipes import nested
 from vit_vs_cnn.config.schema import MOST_TRIALS
 from vit_vs_cnn.errors import InputError
@@ -28,12 +29,12 @@ from vit_vs_cnn.workers.trainer import is_launched_from_outside, quiet_lightning
 def tune(experiment: Experiment, *, console: Console) -> Experiment:
     """Choose every contender's recipe at every size; the experiment with those recipes, ready to run.
 
-    Every contender gets ``protocol.trials`` recipes at each of ``tuning.sizes``, drawn at random from its space; with
-    ``tuning.equal`` flops the dearest has so many, and the others as many as its FLOPs allow. Each is run as a cell, on
-    several splits where images are few, that is scored on validation images (the test set stays shut), by the
-    experiment's executor. Trials that are done are not run again, so the same call goes on where it was stopped. A
-    contender that starts from another one is tuned behind it, on what was chosen there. A size at which nothing was
-    tuned takes the recipe of the nearest one that was.
+    Every contender gets ``protocol.trials`` recipes at each of ``tuning.sizes`` with each of ``tuning.budgets``, drawn
+    at random from its space; with ``tuning.equal`` flops the dearest has so many, and the others as many as its FLOPs
+    allow. Each is run as a cell, on several splits where images are few, that is scored on validation images (the test
+    set stays shut), by the experiment's executor. Trials that are done are not run again, so the same call goes on
+    where it was stopped. A contender that starts from another one is tuned behind it, on what was chosen there. A size
+    at which nothing was tuned takes the recipe of the nearest one that was, a budget likewise.
 
     Written to the experiment's folder: ``tuning/`` with the cells and Optuna's books, ``tuning.csv`` with every trial,
     ``tuned.yaml`` with the recipes chosen, which names ``tuning.csv`` as their record.
@@ -53,14 +54,14 @@ def tune(experiment: Experiment, *, console: Console) -> Experiment:
     fingerprint = pool.fingerprint(with_test=False)
     experiment = with_precision(experiment, pool, console=console)
     tuned, searches = experiment, []
-    sizes = sorted({pool.resolve(size) for size in experiment.tuning.sizes or experiment.protocol.train_sizes})
+    sizes, budgets = _tuned_sizes(experiment, pool), _tuned_budgets(experiment)
     for generation in experiment.generations():
         tried = [name for name in generation if not experiment.contenders[name].tune.head]  # a probe has no recipe
         ours = [
             search
-            for size in (sizes if tried else ())
+            for size, budget in (itertools.product(sizes, budgets.each()) if tried else ())
             for search in equal_trials(
-                [Search(tuned, contender, size, count, pool, fingerprint, processes) for contender in tried]
+                [Search(tuned, contender, size, budget, count, pool, fingerprint, processes) for contender in tried]
             )
         ]
         if ours:
@@ -68,7 +69,7 @@ def tune(experiment: Experiment, *, console: Console) -> Experiment:
         searches += ours
         write_record(experiment.folder / RECORD, [trial for search in searches for trial in search.trials()])
         for search in ours:
-            tuned = _with_choice(tuned, search, pool, sizes, console)
+            tuned = _with_choice(tuned, search, pool, console)
     plain = {name: replace(contender, search=Plain()) for name, contender in tuned.contenders.items()}
     tuned = replace(
         tuned,
@@ -80,8 +81,18 @@ def tune(experiment: Experiment, *, console: Console) -> Experiment:
     return tuned
 
 
+def _tuned_sizes(experiment: Experiment, pool: Pool) -> list[int]:
+    return sorted({pool.resolve(size) for size in experiment.tuning.sizes or experiment.protocol.train_sizes})
+
+
+def _tuned_budgets(experiment: Experiment) -> Budget:
+    budget = experiment.protocol.budget
+    named = experiment.tuning.budgets or budget.amounts
+    return replace(budget, **{budget.unit: [amount for amount in budget.amounts if amount in named]})
+
+
 def equal_trials(searches: list[Search]) -> list[Search]:
-    """Searches at one size with equally many trials, or with as many as cost what those of the dearest cost."""
+    """Searches at one size and budget with equally many trials, or with as many as cost what the dearest's do."""
     if searches[0].experiment.tuning.equal == "trials":
         return searches
     flops = [search.flops() for search in searches]
@@ -136,31 +147,35 @@ def _with_starts(cells: Iterable[Cell]) -> Iterable[Cell]:
         yield from behind_its_start(cell)
 
 
-def _with_choice(
-    experiment: Experiment, search: Search, pool: Pool, tuned_sizes: list[int], console: Console
-) -> Experiment:
-    """The experiment with the best recipe of a search at its size, and at those that are nearest to it."""
+def _with_choice(experiment: Experiment, search: Search, pool: Pool, console: Console) -> Experiment:
+    """The experiment with the best recipe of a search at its size and budget, and at those that are nearest to them."""
     name, best = search.contender, search.trials()[0]
     if not best.is_complete:
         raise InputError(
             f"contenders.{name}: none of {search.count} trials at {search.train_size} images came to an end"
         )
-    console.print(_choice_text(best), soft_wrap=True)
+    protocol, contender = experiment.protocol, experiment.contenders[name]
+    sizes, budgets = _tuned_sizes(experiment, pool), _tuned_budgets(experiment)
+    several = len(protocol.budget.amounts) > 1
+    console.print(_choice_text(best, several), soft_wrap=True)
     over = nested({f"at.{setting}": value for setting, value in best.values.items()})["at"]
-    contender = experiment.contenders[name]
-    by_size = json.loads(json.dumps(contender.by_size))
-    for size in {pool.resolve(one) for one in experiment.protocol.train_sizes}:
-        if nearest_size(size, tuned_sizes) == search.train_size:
-            merge(by_size.setdefault(str(size) if size in experiment.protocol.train_sizes else "all", {}), over)
-    changed = replace(contender, by_size=Plain(by_size))
+    by_size, by_budget = (json.loads(json.dumps(one)) for one in (contender.by_size, contender.by_budget))
+    theirs = [one.amounts[0] for one in protocol.budget.each() if budgets.nearest(one.amounts[0]) == search.budget]
+    places = [by_budget.setdefault(str(one), {}).setdefault("by_size", {}) for one in theirs] if several else [by_size]
+    for size in {pool.resolve(one) for one in protocol.train_sizes}:
+        if nearest_size(size, sizes) == search.train_size:
+            for place in places:
+                merge(place.setdefault(str(size) if size in protocol.train_sizes else "all", {}), over)
+    changed = replace(contender, by_size=Plain(by_size), by_budget=Plain(by_budget))
     return replace(experiment, contenders={**experiment.contenders, name: changed})
 
 
-def _choice_text(best: Trial) -> str:
+def _choice_text(best: Trial, several: bool) -> str:
     told = {key: f"{value:.4g}" if isinstance(value, float) else value for key, value in best.values.items()}
     listed = ", ".join(f"{key} {value}" for key, value in told.items())
     accuracy = 100 * (best.validation_accuracy or 0.0)
-    return f"{best.contender} at {best.train_size} images: {listed} (validation {accuracy:.1f} %)"
+    place = f"{best.train_size} images" + f", {best.budget}" * several
+    return f"{best.contender} at {place}: {listed} (validation {accuracy:.1f} %)"
 
 
 def _write_config(path: Path, tuned: Experiment) -> None:

@@ -18,7 +18,7 @@ from vit_vs_cnn.regimes.frontier import FrontierPoint, cost_frontier
 from vit_vs_cnn.regimes.interpolation import Curves
 from vit_vs_cnn.regimes.lottery import lottery_warnings
 from vit_vs_cnn.regimes.measurements import in_order, measurements_of
-from vit_vs_cnn.regimes.multiplier import Multiplier, leader, multipliers, where_they_stand
+from vit_vs_cnn.regimes.multiplier import Multiplier, equivalents, leader, multipliers, where_they_stand
 from vit_vs_cnn.regimes.networks import Network, networks_of, same_steps
 from vit_vs_cnn.regimes.power_laws import PowerLaw, fit_draws, models_for, power_laws
 from vit_vs_cnn.regimes.pretraining import Worth, worth_of
@@ -88,6 +88,8 @@ class Analysis:
         curves: one for each contender.
         laws: both models for each contender, as far as it has more sizes than they have parameters.
         pairs: of all contenders that have a size and a seed in common.
+        equivalents: with more than two contenders, how many images the one that is best at the largest size needs for
+            what each other does with n, as a multiple of n. Without numbers as in ``Pair.multipliers``.
         worth: pretrained networks beside the same ones from scratch.
         frontier: accuracy against each cost that is known for all.
         warnings: what a reader must know first, a sentence each.
@@ -109,6 +111,7 @@ class Analysis:
     curves: tuple[LearningCurve, ...]
     laws: tuple[PowerLaw, ...]
     pairs: tuple[Pair, ...]
+    equivalents: tuple[Multiplier, ...]
     worth: tuple[Worth, ...]
     frontier: tuple[FrontierPoint, ...]
     warnings: tuple[str, ...]
@@ -185,6 +188,7 @@ def analyse(
         curves=tuple(curves),
         laws=tuple(laws),
         pairs=tuple(_pairs(drawn, judged, budgets, convergence)),
+        equivalents=tuple(_equivalents(drawn, convergence)),
         worth=tuple(worth_of(ordered, measured)),
         frontier=tuple(cost_frontier(ordered, curves, ahead)),
         warnings=(
@@ -223,6 +227,20 @@ def _pair(
         gaps=tuple(budgets.gaps(ahead, behind)),
         at_equal=tuple(one for cost in LASTING for one in budgets.at_equal(ahead, behind, cost)),
     )
+
+
+def _equivalents(drawn: Resamples, convergence: Sequence[Convergence]) -> list[Multiplier]:
+    """What each contender is worth in images of the one that has the highest accuracy at the largest size."""
+    measured = drawn.measured
+    if len(measured.contenders) < 3:
+        return []
+    at_largest = np.where(measured.present[:, -1].any(1), np.nanmean(measured.accuracy[:, -1], axis=1), -np.inf)
+    best, found = measured.contenders[int(np.argmax(at_largest))], []
+    for name in measured.contenders:
+        if name != best and (measured.present[[measured.contenders.index(one) for one in (name, best)]].all(0)).any():
+            draws = drawn.of([name, best])
+            found += where_they_stand(equivalents(draws, of=0), draws, convergence)
+    return found
 
 
 def _limits(measured: Measurements, laws: Sequence[PowerLaw]) -> list[str]:

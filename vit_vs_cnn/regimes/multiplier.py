@@ -31,7 +31,7 @@ class Multiplier:
     """M(n) = n_behind(err_ahead(n)) / n: so many times the data ``behind`` needs for what ``ahead`` does with n.
 
     Arguments:
-        ahead: who is ahead at the largest size.
+        ahead: who is ahead at the largest size; among equivalents the one that is not.
         behind: the other.
         size: n.
         method: curves interpolated between the sizes, or one of the fitted laws.
@@ -71,13 +71,25 @@ def multipliers(draws: Draws, laws: PairLaws, curves: Curves | None = None) -> l
     """
     if len(draws.sizes) < 2:
         return []
-    curves, found = curves or Curves.of(draws), []
+    curves, ahead, found = curves or Curves.of(draws), leader(draws), []
     for place in range(len(draws.sizes)):
-        measured = _by_interpolation(draws, curves, place)
+        measured = _by_interpolation(draws, curves, place, ahead)
         found.append(measured)
         if measured.value is None:
             found += [_by_law(draws, place, model, laws[model]) for model in laws]
     return found
+
+
+def equivalents(draws: Draws, of: int) -> list[Multiplier]:
+    """What a contender's accuracy is worth in images of the other: n_other(err(n)) / n, interpolated, at every size.
+
+    Arguments:
+        of: the contender's place in ``draws``.
+    """
+    if len(draws.sizes) < 2:
+        return []
+    curves = Curves.of(draws)
+    return [_by_interpolation(draws, curves, place, of) for place in range(len(draws.sizes))]
 
 
 def where_they_stand(found: Sequence[Multiplier], draws: Draws, convergence: Sequence[Convergence]) -> list[Multiplier]:
@@ -133,11 +145,11 @@ def _needed(draws: Draws, curves: Curves, contender: int, *, level_of: int, at: 
     return root_with_interval(curves.places, gaps[0], gaps[1], error)
 
 
-def _by_interpolation(draws: Draws, curves: Curves, place: int) -> Multiplier:
-    ahead, size = leader(draws), float(draws.sizes[place])
+def _by_interpolation(draws: Draws, curves: Curves, place: int, ahead: int) -> Multiplier:
+    size = float(draws.sizes[place])
     needed = _needed(draws, curves, 1 - ahead, level_of=ahead, at=place)
     ratio = Estimate(needed.value / size, needed.low / size, needed.high / size)
-    return _multiplier(draws, size, "interpolation", ratio)
+    return _multiplier(draws, size, "interpolation", ratio, ahead)
 
 
 def _by_law(draws: Draws, place: int, model: Model, laws: Sequence[tuple[Laws, Laws]]) -> Multiplier:
@@ -147,13 +159,15 @@ def _by_law(draws: Draws, place: int, model: Model, laws: Sequence[tuple[Laws, L
     for our, their in zip(laws[1 - ahead], laws[ahead], strict=True):
         needed = our.sizes_for(their.errors(at)[:, 0])
         ratios.append(np.where(needed > REACH * draws.sizes[-1], np.inf, needed) / size)
-    return _multiplier(draws, size, model, estimate_from(ratios[0][0], ratios[1]))
+    return _multiplier(draws, size, model, estimate_from(ratios[0][0], ratios[1]), ahead)
 
 
-def _multiplier(draws: Draws, size: float, method: Method, ratio: Estimate) -> Multiplier:
-    smallest, largest, ahead = draws.sizes[0], draws.sizes[-1], leader(draws)
+def _multiplier(draws: Draws, size: float, method: Method, ratio: Estimate, ahead: int) -> Multiplier:
+    smallest, largest = draws.sizes[0], draws.sizes[-1]
     more_than = largest / size * (1 if method == "interpolation" else REACH)
+    less_than = smallest / size if method == "interpolation" else 0.0
     low = more_than if np.isposinf(ratio.low) else ratio.low
+    high = less_than if np.isneginf(ratio.high) else ratio.high
     return Multiplier(
         ahead=draws.contenders[ahead],
         behind=draws.contenders[1 - ahead],
@@ -162,7 +176,7 @@ def _multiplier(draws: Draws, size: float, method: Method, ratio: Estimate) -> M
         state=state_of(ratio.value * size, smallest, largest, method),
         value=ratio.value if np.isfinite(ratio.value) else None,
         low=low if np.isfinite(low) else None,
-        high=ratio.high if np.isfinite(ratio.high) else None,
+        high=high if np.isfinite(high) else None,
         more_than=more_than,
-        less_than=smallest / size if method == "interpolation" else 0.0,
+        less_than=less_than,
     )

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from torch import Tensor
 
+from vit_vs_cnn.reporting.drawing import Drawing
 from vit_vs_cnn.reporting.style import COLOUR_MAP
 
 
@@ -23,7 +23,7 @@ def attention_heatmaps(
     bar_label: str = "attention weight",
     limits: tuple[float, float] | None = None,
     cell_size: float = 1.9,
-) -> Figure:
+) -> Drawing:
     """A grid of matrices, queries downwards and keys to the right, under one colour scale with one colour bar.
 
     Arguments:
@@ -40,7 +40,7 @@ def attention_heatmaps(
     rows, columns = _grid_size(grid)
     _check_labels(titles, row_labels, column_labels, rows, columns)
     low, high = _limits(grid) if limits is None else limits
-    figure = Figure(figsize=(cell_size * columns + 1.5, cell_size * rows + 0.9), layout="compressed")
+    figure = Drawing(figsize=(cell_size * columns + 1.5, cell_size * rows + 0.9), layout="compressed")
     axes: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).flat)
     image = None
     for row, column in np.ndindex(rows, columns):

@@ -42,6 +42,8 @@ def regime_figures(analysis: Analysis, names: Names = None) -> dict[str, Figure]
         figures["difference"] = difference(pair, names)
         if any(m.state not in WHY_NONE for m in pair.multipliers if m.method == "interpolation"):
             figures["data_multiplier"] = data_multiplier(pair, names)
+    if any(m.state not in WHY_NONE for m in analysis.equivalents):
+        figures["equivalents"] = equivalents(analysis, names)
     if analysis.laws:
         figures["residuals"] = residuals(analysis, names)
     if analysis.frontier:
@@ -257,6 +259,51 @@ def _draw_multipliers(axis: Axes, multipliers: Sequence[Multiplier], label: str,
         face = "white" if m.state == "far extrapolated" else colour
         axis.plot(at, m.value, look.marker, mfc=face, mec=colour, ms=7, label=label)
         label = "_"
+
+
+def equivalents(analysis: Analysis, names: Names = None) -> Figure:
+    """How many images the best contender needs for what each other does with n: a panel for each n, a line for each."""
+    sizes = sorted({m.size for m in analysis.equivalents})
+    others = [name for name in analysis.contenders if any(m.ahead == name for m in analysis.equivalents)]
+    rows = {name: -place for place, name in enumerate(sorted(others, key=lambda name: -_worth(analysis, name)))}
+    figure, axes = plain_axes(SIZE[0], 1.0 + len(sizes) * (0.7 + 0.3 * len(rows)), rows=len(sizes))
+    by_name = looks(analysis.contenders)
+    for axis, size in zip(axes, sizes, strict=True):
+        for m in (m for m in analysis.equivalents if m.size == size):
+            _draw_equivalent(axis, m, rows[m.ahead], by_name[m.ahead])
+        axis.axvline(size, color=GREY, lw=1, ls="--")
+        axis.set_yticks([*rows.values()], [display_name(name, names) for name in rows])
+        axis.set_ylim(min(rows.values()) - 0.7, 0.7)
+        axis.set_title(f"what n = {size:,.0f} images are worth", fontsize=11, loc="left")
+        axis.set_xscale("log")
+        axis.set_xlim(0.8 * analysis.sizes[0], 1.25 * analysis.sizes[-1])
+        _log_axis(axis, analysis.sizes)
+    best = display_name(analysis.equivalents[0].behind, names)
+    axes[-1].set_xlabel(f"images that {best} needs for the same accuracy", fontsize=11)
+    return figure
+
+
+def _worth(analysis: Analysis, name: str) -> float:
+    """By which contenders are put in order: the accuracy at the largest size."""
+    return next(c.points[-1].accuracy.value for c in analysis.curves if c.contender == name)
+
+
+def _draw_equivalent(axis: Axes, m: Multiplier, row: int, look: Look) -> None:
+    if m.state in WHY_NONE:
+        axis.annotate(m.state, (0.01, row), xycoords=("axes fraction", "data"), va="center", fontsize=8, color=GREY)
+        return
+    low, high = (m.low or m.less_than) * m.size, (m.high or m.more_than) * m.size
+    axis.plot([low, high], [row, row], color=look.colour, lw=1.5)
+    if m.value is not None:
+        axis.plot(m.value * m.size, row, **{**look.line, "ls": ""}, ms=7)
+    else:
+        axis.plot(
+            low if m.state == "censored below" else high,
+            row,
+            "<" if m.state == "censored below" else ">",
+            color=look.colour,
+            ms=7,
+        )
 
 
 def residuals(analysis: Analysis, names: Names = None) -> Figure:

@@ -62,6 +62,11 @@ CAPTIONS = {
         "How many times the data the one behind needs, for each n by itself; arrows where that was not reached.",
         "data multiplier over the number of labelled images",
     ),
+    "equivalents": (
+        "How many images the best contender needs to equal each of the others, which have n (dashed); arrows where "
+        "that lies outside of the sizes that were run.",
+        "for each contender the images that the best one needs for its accuracy",
+    ),
     "residuals": ("What the fits leave over: a pattern means that the law is wrong.", "residuals of the fits"),
     "best_of_k": (
         "The best that so many trials are to be expected to reach, by the record of those that were run.",
@@ -149,10 +154,10 @@ def report_document(found: Findings, pool: Pool | None = None) -> Document:
     config, status = read_config(found.folder / "experiment.yaml"), read_status(found.folder)
     record, results, duplicates = found.record, found.results, _contamination(found, pool)
     document = _begun(found.analysis, config["name"], _lead(found.analysis, found.recommendation, found.answer))
-    weak = [] if record is None else [*space_warnings(record), *doubts(record, found.longest)]
+    weak = [] if record is None else [*space_warnings(record), *doubts(record, found.results)]
     _tell(document, found.analysis, [*_unfinished(status), *weak, *found.notes], blocks_of_images(found, pool))
     if record is not None:
-        _part(document, "Tuning", _picture("best_of_k", best_of_k(record)), *tuning_blocks(record, found.longest))
+        _part(document, "Tuning", _picture("best_of_k", best_of_k(record)), *tuning_blocks(record, found.results))
     _part(document, "Near-duplicates", *_duplicates(found, duplicates))
     _part(document, "Protocol and budgets", Facts(_protocol(config, found)), tables.budgets_table(results))
     _tell_config(document, config)
@@ -231,6 +236,7 @@ def _tell(document: Document, analysis: Analysis, notes: Sequence[str], images: 
     sentence = [] if multiplier is None else [Text(f"{multiplier[0].upper()}{multiplier[1:]}.")]
     more = (*sentence, tables.multipliers_table(analysis), tables.crossings_table(analysis))
     part("What more data would change", "data_multiplier", *more)
+    part("What each is worth in images of the best", "equivalents", tables.equivalents_table(analysis))
     part("Fits", "residuals", tables.laws_table(analysis))
 
 

@@ -136,6 +136,29 @@ def multipliers_table(analysis: Analysis) -> Table:
     return Table(title, columns, rows, "data_multiplier")
 
 
+def equivalents_table(analysis: Analysis) -> Table:
+    """What each contender is worth in images of the best one; no line where nothing is known of any."""
+    rows = []
+    for m in analysis.equivalents if any(one.state not in WHY_NONE for one in analysis.equivalents) else ():
+        told = [""] * 3
+        if m.state not in WHY_NONE:
+            ends = (m.less_than if m.low is None else m.low, m.more_than if m.high is None else m.high)
+            found = {
+                "censored below": f"< {m.less_than * m.size:,.0f}",
+                "censored above": f"> {m.more_than * m.size:,.0f}",
+            }
+            value = found.get(m.state, "") if m.value is None else _three(m.value * m.size)
+            told = [value, *(_three(end * m.size) for end in ends)]
+        rows.append([f"{m.size:,.0f}", display_name(m.ahead), *told, m.state])
+    best = display_name(analysis.equivalents[0].behind) if analysis.equivalents else ""
+    title = (
+        f"How many images {best}, the best at the largest size, needs for what each other contender does with n; left "
+        "out where the runs that it stands on were still improving, or may have been"
+    )
+    columns = ["n", "contender", f"images of {best}", "from", "to", "state"]
+    return Table(title, columns, rows, "equivalents", part_by="n")
+
+
 def crossings_table(analysis: Analysis) -> Table:
     """At what size one contender overtakes another."""
     rows = []

@@ -11,7 +11,7 @@ from vit_vs_cnn.regimes import display_name
 from vit_vs_cnn.reporting.document import Block, Bullets, Table, Text
 from vit_vs_cnn.reporting.drawing import plain_axes
 from vit_vs_cnn.reporting.style import looks, percent, points
-from vit_vs_cnn.runs.tuning_record import Chance, Record, Trial
+from vit_vs_cnn.runs.tuning_record import Chance, Place, Record, Trial
 from vit_vs_cnn.statistics.best_of import expected_best
 
 #: Numbers of trials that a table names, as far as there are so many; and all of them.
@@ -26,7 +26,7 @@ def tuning_blocks(record: Record, results: Sequence[Mapping[str, Any]]) -> list[
     """What there is to say of the trials, the picture apart.
 
     Arguments:
-        results: of the longest budget, with what the record says of them.
+        results: with what the record says of them.
     """
     told = f"The record is {record.path.name}, whose SHA-256 begins with {record.hash}."
     return [Bullets(gap_lines(record)), granted_table(record, results), best_of_k_table(record), Text(told, note=True)]
@@ -35,12 +35,11 @@ def tuning_blocks(record: Record, results: Sequence[Mapping[str, Any]]) -> list[
 def gap_lines(record: Record) -> list[str]:
     """For each size and pair: the gap with all trials, and with a quarter of them."""
     lines = []
-    for size in _sizes(record):
-        there = {name: trials for (name, n), trials in record.by_place.items() if n == size}
+    for place, there in _places(record).items():
         for pair in itertools.combinations(there, 2):
             most = min(len(there[name]) for name in pair)
             fewer = max(1, most // 4)
-            told = f"n = {size:,}: with {_trials(most)} each {_gap(there, pair, most)}"
+            told = f"{_title(record, *place)}: with {_trials(most)} each {_gap(there, pair, most)}"
             if fewer < most:
                 told += f", with {fewer} {_gap(there, pair, fewer)}"
             lines.append(f"{told} (expected best, on validation images)")
@@ -58,51 +57,63 @@ def _gap(trials: Mapping[str, Sequence[Trial]], pair: tuple[str, str], count: in
 
 
 def granted_table(record: Record, results: Sequence[Mapping[str, Any]]) -> Table:
-    """Trials and FLOPs of every contender at every size, and which of its recipes it runs."""
-    rows = []
-    for size, contender in sorted({(r["train_size"], r["contender"]) for r in results}):
-        runs = [r for r in results if (r["train_size"], r["contender"]) == (size, contender)]
-        chance = Chance.of(runs[0])
-        if chance.trials is None or chance.tuned_at is None:
-            rows.append([f"{size:,}", display_name(contender), "no record", *[""] * 6, "by hand"])
+    """Trials and FLOPs of every contender at every size and budget, and which of its recipes it runs."""
+    rows, runs = [], {Place(r["contender"], r["train_size"], r["budget"]): r for r in reversed(results)}
+    several = len({run.budget for run in runs}) > 1
+    for run in sorted(runs, key=lambda run: (run.train_size, run.amount, run.contender)):
+        chance, place = Chance.of(runs[run]), record.place_of(*run)
+        names = [f"{run.train_size:,}", *([run.budget] if several else []), display_name(run.contender)]
+        if chance.trials is None or place is None:
+            rows.append([*names, "no record", *[""] * 6, "by hand"])
             continue
-        trials = record.by_place[contender, chance.tuned_at]
+        trials = record.by_place[place]
         ended = sum(one.is_complete for one in trials)
         granted = [str(chance.trials), f"{chance.tuning_flops:.3g}", f"{trials[0].steps:,}", str(len(trials[0].seeds))]
         best = "" if not ended else percent(trials[0].validation_accuracy or 0.0)
         runs_which = chance.obstacle or "runs the best of them"
-        names = [f"{size:,}", display_name(contender)]
-        rows.append([*names, *granted, str(ended), best, f"{chance.tuned_at:,}", runs_which])
-    columns = ["n", "contender", "trials", "FLOPs", "steps", "splits", "came to an end", "best, %", "tuned at n"]
+        rows.append([*names, *granted, str(ended), best, f"{place.train_size:,}", runs_which])
+    columns = [
+        "n",
+        *(["budget"] if several else []),
+        "contender",
+        "trials",
+        "FLOPs",
+        "steps",
+        "splits",
+        "came to an end",
+        "best, %",
+        "tuned at n",
+    ]
     title = "What each contender's recipe was chosen from; FLOPs are of all its trials, run to their end"
     return Table(title, [*columns, "recipe"], rows, "tuning", part_by="n")
 
 
 def best_of_k_table(record: Record) -> Table:
     """Expected best validation accuracy for some numbers of trials."""
-    names, rows = sorted({name for name, _ in record.by_place}), []
-    for size in _sizes(record):
-        reached = {name: _reached(record.by_place.get((name, size), ())) for name in names}
+    names, rows = _contenders(record), []
+    several = len(_budgets(record)) > 1
+    for (size, budget), there in _places(record).items():
+        reached = {name: _reached(there.get(name, ())) for name in names}
         counts = {len(values) for values in reached.values()} - {0}
         for count in sorted(counts | {one for one in COUNTS if one < max(counts)}):
             told = [percent(expected_best(v, count)) if count <= len(v) else "" for v in reached.values()]
-            rows.append([f"{size:,}", str(count), *told])
-    columns = ["n", "trials", *(f"{display_name(name)}, %" for name in names)]
+            rows.append([f"{size:,}", *([budget] if several else []), str(count), *told])
+    columns = ["n", *(["budget"] if several else []), "trials", *(f"{display_name(name)}, %" for name in names)]
     return Table(BEST_OF_K, columns, rows, "best_of_k", part_by="n")
 
 
 def best_of_k(record: Record) -> Figure:
-    """Expected best validation accuracy over the number of trials, a panel for each size."""
-    sizes = _sizes(record)
-    figure, axes = plain_axes(6.0, 1.0 + 2.2 * len(sizes), rows=len(sizes))
-    by_name = looks(sorted({name for name, _ in record.by_place}))
-    for axis, size in zip(axes, sizes, strict=True):
+    """Expected best validation accuracy over the number of trials, a panel for each size and budget."""
+    places = _places(record)
+    figure, axes = plain_axes(6.0, 1.0 + 2.2 * len(places), rows=len(places))
+    by_name = looks(_contenders(record))
+    for axis, (place, there) in zip(axes, places.items(), strict=True):
         for name, look in by_name.items():
-            if values := _reached(record.by_place.get((name, size), ())):
+            if values := _reached(there.get(name, ())):
                 counts = range(1, len(values) + 1)
                 heights = [100 * expected_best(values, count) for count in counts]
                 axis.plot(counts, heights, ms=5, lw=1, label=display_name(name), **look.line)
-        axis.set_title(f"n = {size:,}", fontsize=11)
+        axis.set_title(_title(record, *place), fontsize=11)
         axis.set_ylabel("validation accuracy, %", fontsize=11)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes[-1].set_xlabel("trials", fontsize=11)
@@ -113,7 +124,7 @@ def best_of_k(record: Record) -> Figure:
 
 def space_warnings(record: Record) -> list[str]:
     """In what the search spaces of contenders differ, a sentence for each kind of difference."""
-    first = {name: trials[0] for (name, _), trials in record.by_place.items()}
+    first = {place.contender: trials[0] for place, trials in record.by_place.items()}
     spaces = {name: trial.space for name, trial in first.items()}
     keys = list(dict.fromkeys(key for space in spaces.values() for key in space))
     found = []
@@ -139,8 +150,24 @@ def _range(given: Any) -> str:
     return ", ".join(map(str, given)) if scalars else f"{len(given)} choices of its own"
 
 
-def _sizes(record: Record) -> list[int]:
-    return sorted({size for _, size in record.by_place})
+def _places(record: Record) -> dict[tuple[int, str], dict[str, list[Trial]]]:
+    """By size and budget, ascending: the trials of each contender."""
+    places: dict[tuple[int, str], dict[str, list[Trial]]] = {}
+    for place in sorted(record.by_place, key=lambda one: (one.train_size, one.amount, one.contender)):
+        places.setdefault((place.train_size, place.budget), {})[place.contender] = record.by_place[place]
+    return places
+
+
+def _contenders(record: Record) -> list[str]:
+    return sorted({place.contender for place in record.by_place})
+
+
+def _budgets(record: Record) -> set[str]:
+    return {place.budget for place in record.by_place}
+
+
+def _title(record: Record, size: int, budget: str) -> str:
+    return f"n = {size:,}" + f", {budget}" * (len(_budgets(record)) > 1)
 
 
 def _reached(trials: Iterable[Trial]) -> list[float]:

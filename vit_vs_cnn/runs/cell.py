@@ -58,8 +58,8 @@ class Cell:
 
     @cached_property
     def recipe(self) -> Contender:
-        """The contender as it is trained at this size."""
-        return self.experiment.recipe(self.contender, self.train_size)
+        """The contender as it is trained at this size, with this budget."""
+        return self.experiment.recipe(self.contender, self.train_size, self.budget)
 
     @cached_property
     def start(self) -> "Cell | Path | None":

@@ -48,9 +48,11 @@ def _check_all_has_one_name(experiment: Experiment, sizes: list[int]) -> None:
     if len(set(sizes)) == len(sizes):
         return
     for name, contender in experiment.contenders.items():
-        if "all" in contender.by_size:
+        places = {"by_size": contender.by_size}
+        places |= {f"by_budget.{key}.by_size": over.get("by_size", {}) for key, over in contender.by_budget.items()}
+        if wrong := [place for place, by_size in places.items() if "all" in by_size]:
             raise InputError(
-                f"contenders.{name}.by_size: all is {max(sizes)} here, which protocol.train_sizes names already; "
+                f"contenders.{name}.{wrong[0]}: all is {max(sizes)} here, which protocol.train_sizes names already; "
                 "write the number, and name the size once"
             )
 

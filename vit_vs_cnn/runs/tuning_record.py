@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from vit_vs_cnn.config.experiment import hash_of, read_config
+from vit_vs_cnn.config.experiment import Budget, hash_of, read_config
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
 
@@ -22,12 +22,13 @@ BY_HAND = "Recipes by hand, no record of trials"
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A line of the record: one recipe that was tried for a contender at a size.
+    """A line of the record: one recipe that was tried for a contender at a size, with a budget.
 
     Arguments:
         state: complete; pruned or fail where it was ended; running or waiting where it is not through.
         validation_accuracy: the mean over its splits; of a pruned trial the last; None if there is none.
         images: fingerprint of those that may be trained on.
+        budget: of one run, such as ``400 steps``; of records of earlier versions in steps.
         steps: of one run.
         flops: of the training of all its runs, to their end.
         recipe: its ``recipe_hash``, by which a run is found to have it.
@@ -44,6 +45,7 @@ class Trial:
     validation_accuracy: float | None
     validation_loss: float | None
     images: str
+    budget: str
     steps: int
     flops: float
     draw_seed: int
@@ -132,6 +134,23 @@ def _equal_flops(found: Sequence[Chance]) -> bool:
     return max(flops) - min(flops) <= max((one.tuning_flops or 0.0) / (one.trials or 1) for one in found)
 
 
+class Place(NamedTuple):
+    """Where recipes of a contender were tried: at a size, with a budget, such as ``400 steps``."""
+
+    contender: str
+    train_size: int
+    budget: str
+
+    @property
+    def amount(self) -> float:
+        """That of the budget."""
+        return float(self.budget.split()[0])
+
+    @property
+    def order(self) -> tuple[str, int, float]:
+        return self.contender, self.train_size, self.amount
+
+
 @dataclass(frozen=True)
 class Record:
     """All trials of an experiment.
@@ -146,16 +165,21 @@ class Record:
     trials: tuple[Trial, ...]
 
     @cached_property
-    def by_place(self) -> dict[tuple[str, int], list[Trial]]:
-        """The trials of each contender at each size, the best first."""
-        places: dict[tuple[str, int], list[Trial]] = {}
+    def by_place(self) -> dict[Place, list[Trial]]:
+        """The trials of each contender at each size and budget, the best first."""
+        places: dict[Place, list[Trial]] = {}
         for trial in self.trials:
-            places.setdefault((trial.contender, trial.train_size), []).append(trial)
-        return {place: ranked(places[place]) for place in sorted(places)}
+            places.setdefault(Place(trial.contender, trial.train_size, trial.budget), []).append(trial)
+        return {place: ranked(places[place]) for place in sorted(places, key=lambda one: one.order)}
 
-    def tuned_at(self, contender: str, train_size: int) -> int | None:
-        """The size whose trials the recipe at a size is from; None without any of this contender."""
-        return nearest_size(train_size, [size for name, size in self.by_place if name == contender])
+    def place_of(self, contender: str, train_size: int, budget: str) -> Place | None:
+        """Where the recipe of a run was tried: at the nearest size, with the nearest budget; None if it nowhere was."""
+        theirs = [place for place in self.by_place if place.contender == contender]
+        size = nearest_size(train_size, {place.train_size for place in theirs})
+        there = [place for place in theirs if place.train_size == size]
+        amount, _, unit = budget.partition(" ")
+        alike = [place for place in there if place.budget.endswith(f" {unit}")] or there
+        return min(alike, key=lambda place: abs(math.log(place.amount / float(amount))), default=None)
 
     def chance(self, contender: str, train_size: int, identity: Mapping[str, Any]) -> Chance:
         """How the recipe of a run was found.
@@ -163,12 +187,12 @@ class Record:
         Arguments:
             identity: of its cell.
         """
-        size = self.tuned_at(contender, train_size)
-        if size is None:
+        place = self.place_of(contender, train_size, Budget(**identity["budget"]).short)
+        if place is None:
             return Chance()
-        trials, mine = self.by_place[contender, size], recipe_hash(identity)
+        trials, mine = self.by_place[place], recipe_hash(identity)
         ranks = (rank for rank, one in enumerate(trials, start=1) if one.is_complete and one.recipe == mine)
-        return Chance(len(trials), sum(one.flops for one in trials), next(ranks, None), size)
+        return Chance(len(trials), sum(one.flops for one in trials), next(ranks, None), place.train_size)
 
 
 def nearest_size(size: int, sizes: Iterable[int]) -> int | None:
@@ -206,7 +230,7 @@ def read_record(path: Path) -> Record:
         lines = list(csv.DictReader(io.StringIO(content.decode("utf-8"), newline="")))
     except (OSError, ValueError, csv.Error) as error:
         raise InputError(f"tuning.record {path}: {getattr(error, 'strerror', None) or error}") from error
-    if not lines or (missing := [name for name in COLUMNS if lines[0].get(name) is None]):
+    if not lines or (missing := [name for name in COLUMNS if lines[0].get(name) is None and name != "budget"]):
         lacks = f"has no column {missing[0]}" if lines else "has no trial"
         raise InputError(f"tuning.record {path} {lacks}; expected a {RECORD} as tune writes it")
     trials = tuple(_trial(line, f"tuning.record {path} line {number}") for number, line in enumerate(lines, start=2))
@@ -222,9 +246,11 @@ def _trial(line: Mapping[str, str], where: str) -> Trial:
             values[name] = kind(line[name])
         for name in ("validation_accuracy", "validation_loss"):
             values[name] = float(line[name]) if line[name] else None
+        name = "budget"
+        values[name] = Budget.of_text(line.get(name) or f"{values['steps']} steps").short  # earlier versions had none
         for name in _IN_JSON:
             values[name] = _plain(line[name], dict if name in ("values", "space") else list)
-    except (TypeError, ValueError, RecursionError) as error:
+    except (TypeError, ValueError, RecursionError, InputError) as error:
         raise InputError(f"{where}: {name} {str(line[name])[:80]!r}: {error}") from error
     if values["train_size"] < 1 or not 0 <= values["flops"] < math.inf:
         raise InputError(f"{where}: train_size must be at least 1, and flops a number of at least 0")

@@ -1,0 +1,344 @@
+# %% [markdown]
+# # 2. Scores and softmax
+#
+# **At the end you know** what queries, keys and values are and can compute attention with a pencil; two ways of scoring a key
+# (additive, scaled dot product); why the scores are divided by $\sqrt d$; what a mask does, and what becomes of a query that may
+# look at nothing.
+#
+# **You need** [notebook 1](01_averaging.ipynb), or to believe that attention is a weighted mean.
+#
+# **From the package:** `scaled_dot_product_attention`, `masked_softmax`, `AdditiveScore`, `ScoredAttention`, `score_statistics`,
+# `softmax_jacobian_norm` and the masks `valid_length_mask`, `causal_mask`, `combine_masks`, all in `vit_vs_cnn.attention`.
+
+# %%
+import matplotlib.pyplot as plt
+import torch
+
+from vit_vs_cnn.attention import (
+    AdditiveScore,
+    ScoredAttention,
+    attention_from_scores,
+    causal_mask,
+    combine_masks,
+    masked_softmax,
+    scaled_dot_product_attention,
+    score_statistics,
+    softmax_jacobian_norm,
+    valid_length_mask,
+)
+from vit_vs_cnn.reporting.heatmaps import attention_heatmaps
+from vit_vs_cnn.reporting.style import COLOURS
+
+# %% [markdown]
+# ## A dictionary that answers softly
+#
+# A Python dictionary compares a query with its keys and returns the value of the one that is equal; if none is, it fails. Attention
+# compares the query with *all* keys, gives each a **score**, turns the scores into weights by the softmax, and returns the weighted
+# mean of all values. Nothing is missed, and everything has a gradient.
+#
+# In a Transformer all three are made from the tokens themselves, by three learned matrices:
+#
+# $$Q = X W_Q, \quad K = X W_K, \quad V = X W_V, \qquad \operatorname{Attention}(Q, K, V) = \operatorname{softmax}\!\left(\frac{Q K^\top}{\sqrt d}\right) V$$
+#
+# A token's query says what it looks for, its key what it can be found by, and its value what it hands over.
+#
+# ## Three tokens by hand
+#
+# Three tokens of width two, and matrices small enough to follow with a pencil.
+
+# %%
+X = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+W_Q = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
+W_K = torch.tensor([[1.0, 1.0], [0.0, 1.0]])
+W_V = torch.tensor([[10.0, 0.0], [0.0, 10.0]])
+
+Q, K, V = X @ W_Q, X @ W_K, X @ W_V
+for name, matrix in {"queries": Q, "keys": K, "values": V}.items():
+    print(name, matrix.tolist())
+
+# %% [markdown]
+# **Step 1: scores.** Row $i$, column $j$: how well key $j$ answers query $i$. Then the division by $\sqrt 2$, as $d = 2$.
+
+# %%
+scores = Q @ K.T
+print(scores.numpy())
+scaled = scores / 2**0.5
+print(scaled.numpy().round(3))
+
+# %% [markdown]
+# **Step 2: softmax along each row.** Exponentials are positive; divided by their sum they are weights.
+
+# %%
+exponentials = scaled.exp()
+print(exponentials.numpy().round(3), "  rows sum to", exponentials.sum(dim=1).numpy().round(3))
+weights = exponentials / exponentials.sum(dim=1, keepdim=True)
+print(weights.numpy().round(3), "  rows sum to", weights.sum(dim=1).numpy().round(3))
+
+# %% [markdown]
+# **Step 3: the weighted mean of the values.** For the first token, written out, and then for all three.
+
+# %%
+first = sum(weights[0, j] * V[j] for j in range(3))
+print(first.numpy().round(2))
+output = weights @ V
+print(output.numpy().round(2))
+assert torch.allclose(output[0], first)
+
+# %% [markdown]
+# The first query is $(1, 0)$. The first and the third key begin with 1, the second with 0: so the first and the third token get more weight, and equally
+# much of it.
+#
+# ## With the package
+#
+# The function takes a batch of several heads, `(batch, heads, tokens, head_dim)`; here there is one of each. `@` multiplies the last two
+# axes as matrices, for all that stands before them at once: a *batch matrix multiplication*.
+
+# %%
+q, k, v = (matrix[None, None] for matrix in (Q, K, V))
+by_package, package_weights = scaled_dot_product_attention(q, k, v, return_weights=True)
+print(tuple(by_package.shape), tuple(package_weights.shape))
+assert torch.allclose(by_package[0, 0], output)
+assert torch.allclose(package_weights[0, 0], weights)
+
+# %%
+generator = torch.Generator().manual_seed(0)
+many_q, many_k = torch.randn(
+    2, 7, 4, 5, 16, generator=generator
+).unbind()  # 7 sequences, 4 heads, 5 tokens, 16 channels
+products = many_q @ many_k.transpose(-2, -1)
+assert torch.allclose(products[3, 2], many_q[3, 2] @ many_k[3, 2].T, atol=1e-5)
+print(tuple(products.shape), "scores: for each sequence and head, queries by keys")
+
+# %%
+attention_heatmaps([[weights]], cell_size=2.2)
+
+# %% [markdown]
+# Rows are queries, columns are keys, here and in every heat map of this course.
+#
+# ## Another score: additive
+#
+# Before dot products there was a small network with one hidden layer (Bahdanau et al., 2015):
+#
+# $$s(q, k) = w^\top \tanh(W_q\, q + W_k\, k)$$
+#
+# Queries and keys may differ in width. Every query meets every key, by broadcasting: `(queries, 1, hidden) + (1, keys, hidden)`.
+
+# %%
+queries, keys = torch.randn(4, 3, generator=generator), torch.randn(6, 5, generator=generator)
+score = AdditiveScore(query_dim=3, key_dim=5, hidden_dim=8)
+
+hidden = queries[:, None, :] @ score.query_projection.weight.T + keys[None, :, :] @ score.key_projection.weight.T
+by_hand = (hidden.tanh() @ score.score_projection.weight.T)[..., 0]
+print("hidden", tuple(hidden.shape), "scores", tuple(by_hand.shape))
+assert torch.allclose(by_hand, score(queries, keys), atol=1e-6)
+
+# %% [markdown]
+# Whatever the score, what follows is the same: softmax, weighted mean. `ScoredAttention` takes any score.
+
+# %%
+values = torch.randn(6, 2, generator=generator)
+assert torch.allclose(ScoredAttention(score)(queries, keys, values), by_hand.softmax(dim=-1) @ values, atol=1e-6)
+print(tuple(ScoredAttention(score)(queries, keys, values).shape))
+
+# %% [markdown]
+# The additive score keeps a hidden vector for each *pair* of query and key; the dot product is one multiplication of matrices, faster and
+# smaller. For that Transformers use it (Vaswani et al., 2017, section 3.2.1), and the same section says what must be mended then:
+#
+# ## Why $1/\sqrt d$
+#
+# Take queries and keys whose entries are independent, with mean 0 and variance 1. Then $q \cdot k$ is a sum of $d$ products, each with
+# mean 0 and variance 1: its variance is $d$, its standard deviation $\sqrt d$.
+
+# %%
+for d in (4, 64, 1024):
+    q, k = torch.randn(2, 2000, d, generator=generator).unbind()
+    dots = (q * k).sum(dim=1)
+    print(f"d = {d:4}: variance {dots.var().item():7.1f}, divided by sqrt(d) {(dots / d**0.5).var().item():.2f}")
+
+# %% [markdown]
+# Why does it matter? With large scores the softmax picks one key and forgets the others.
+
+# %%
+q, keys = torch.randn(1024, generator=generator), torch.randn(16, 1024, generator=generator)
+dots = keys @ q
+figure, axes = plt.subplots(1, 2, figsize=(7, 2.4), sharey=True)
+for axis, scores, name in zip(axes, (dots, dots / 32), ("softmax(q . k)", "softmax(q . k / sqrt(d))"), strict=True):
+    axis.bar(range(16), scores.softmax(dim=0).numpy(), color=COLOURS[0])
+    axis.set(title=f"{name}, d = 1024", xlabel="key", xticks=(0, 5, 10, 15))
+axes[0].set_ylabel("weight")
+plt.tight_layout()
+
+# %% [markdown]
+# And then it does not learn. The derivative of the softmax $p$ with respect to the scores is the matrix
+#
+# $$J = \operatorname{diag}(p) - p\, p^\top$$
+#
+# If one weight is 1 and the others 0, then $J = 0$: whatever the loss wants, queries and keys hear nothing of it. First, that the
+# formula is right:
+
+# %%
+scores = torch.tensor([1.0, 2.0, 3.0])
+p = scores.softmax(dim=0)
+by_formula = p.diag() - p[:, None] * p[None, :]
+by_autograd = torch.autograd.functional.jacobian(lambda s: s.softmax(dim=0), scores)
+print(by_formula.numpy().round(3))
+assert torch.allclose(by_formula, by_autograd, atol=1e-6)
+assert torch.allclose(by_formula.norm(), softmax_jacobian_norm(scores), atol=1e-6)
+
+# %% [markdown]
+# Second, how large it is, for 64 keys and more and more channels:
+
+# %%
+table = [score_statistics(2**power, samples=200) for power in range(1, 11)]
+dims = [row.head_dim for row in table]
+figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3))
+left.loglog(dims, [row.variance for row in table], "o-", color=COLOURS[1], label="q . k")
+left.loglog(dims, [row.scaled_variance for row in table], "s-", color=COLOURS[0], label="q . k / sqrt(d)")
+left.set(title="variance of the scores", xlabel="d")
+right.semilogx(dims, [row.jacobian_norm for row in table], "o-", color=COLOURS[1], label="q . k")
+right.semilogx(dims, [row.scaled_jacobian_norm for row in table], "s-", color=COLOURS[0], label="q . k / sqrt(d)")
+right.set(title="norm of the softmax's Jacobian", xlabel="d", ylim=(0, None))
+left.legend(fontsize=8)
+plt.tight_layout()
+assert table[-1].jacobian_norm < table[-1].scaled_jacobian_norm / 2
+
+# %% [markdown]
+# Divided by $\sqrt d$, both stay where they are. Without it the derivative first grows, as scores begin to tell keys apart, and then falls: more and more
+# queries have made up their minds. The figure shows the mean over queries; with 1024 channels, the *median* query has far less:
+
+# %%
+q = torch.randn(200, 1, 1024, dtype=torch.float64, generator=generator)
+keys = torch.randn(200, 64, 1024, dtype=torch.float64, generator=generator)
+for name, scale in {"q . k": 1.0, "q . k / sqrt(d)": 1 / 32}.items():
+    norms = softmax_jacobian_norm((q * keys).sum(dim=-1) * scale)
+    print(f"{name:16} median norm of the Jacobian {norms.median().item():.1e}")
+
+# %% [markdown]
+# ## Masks
+#
+# Sequences of a batch differ in length; the short ones are padded, and nobody should look at padding. A **mask** says who may attend to
+# whom: True where a query may look. The softmax then runs over the True places only.
+
+# %%
+mask = torch.tensor([True, True, False])
+scores = torch.tensor([1.0, 2.0, 3.0])
+by_hand = scores.exp() * mask / (scores.exp() * mask).sum()
+print(by_hand.numpy().round(3))
+assert torch.allclose(masked_softmax(scores, mask), by_hand)
+
+# %% [markdown]
+# Three masks that are met everywhere: valid lengths (one for each sequence, or for each query), the causal mask (no look at what comes
+# later), and both at once.
+
+# %%
+lengths = valid_length_mask(torch.tensor([7]), 10)
+each_query = valid_length_mask(torch.tensor([[3, 5, 10, 0, 7, 9, 1, 10, 6, 2]]), 10)
+causal = causal_mask(10)
+both = combine_masks(lengths, causal)
+print("for (batch, heads, queries, keys):", tuple(lengths.shape), tuple(each_query.shape), tuple(causal.shape))
+
+shown = [mask.expand(1, 1, 10, 10)[0, 0] for mask in (lengths, each_query, causal, both)]
+names = ["valid length 7", "a length per query", "causal", "causal and length 7"]
+attention_heatmaps([shown], column_labels=names, bar_label="may attend")
+
+# %% [markdown]
+# ## A query that may look at nothing
+#
+# In the second mask, the query in row 3 has length 0. What should its softmax be? A common trick adds $-10^6$ to masked scores: then all its
+# scores are equally bad, and it attends *to the padding*, evenly. With minus infinity it is 0/0, and the NaN spreads through the whole
+# network. Here such a row gets zero weights, a zero output and zero gradients.
+
+# %%
+scores, nothing = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([False, False, False])
+print("-1e6      ", scores.masked_fill(~nothing, -1e6).softmax(dim=0).numpy().round(3))
+print("-infinity ", scores.masked_fill(~nothing, -torch.inf).softmax(dim=0).numpy())
+print("here      ", masked_softmax(scores, nothing).numpy())
+
+# %% [markdown]
+# ## Dropout on weights
+#
+# In training, weights may be dropped, and the others are scaled up by $1/(1-p)$. On the average nothing changes; a single row does not sum
+# to one any more.
+
+# %%
+torch.manual_seed(0)
+even = torch.zeros(1, 1, 4, 8)
+ones = torch.ones(1, 1, 8, 1)
+dropped = scaled_dot_product_attention(even, torch.zeros(1, 1, 8, 8), ones, dropout=0.5)
+print("row sums under dropout 0.5:", dropped.flatten().numpy().round(2))
+rows = torch.zeros(20_000, 8)
+mean = attention_from_scores(rows, torch.ones(8, 1), dropout=0.5)[0].mean().item()
+print(f"mean of 20,000 of them: {mean:.2f}")
+assert abs(mean - 1) < 0.02
+
+# %% [markdown]
+# ## Is the gradient right?
+#
+# `gradcheck` sets the derivative of autograd beside finite differences, in double precision. We try a mask that has an empty row, which is
+# where implementations go wrong.
+
+# %%
+q, k, v = torch.randn(3, 1, 2, 4, 3, dtype=torch.float64, generator=generator).unbind()
+inputs = tuple(tensor.requires_grad_() for tensor in (q, k, v))
+mask = causal_mask(4).clone()
+mask[2] = False
+print(torch.autograd.gradcheck(lambda q, k, v: scaled_dot_product_attention(q, k, v, mask=mask), inputs))
+scaled_dot_product_attention(q, k, v, mask=mask).sum().backward()
+assert (q.grad[:, :, 2] == 0).all(), "a query that looks at nothing learns nothing"
+
+# %% [markdown]
+# ## Exercises
+#
+# **1. Add a constant.** Show that the softmax does not change when the same number is added to all scores. What is this good for when scores
+# are as large as 1000?
+
+# %% tags=["solution", "hide-cell"]
+scores = torch.tensor([1000.0, 1001.0, 1002.0])
+print("as written:        ", (scores.exp() / scores.exp().sum()).numpy())
+safe = (scores - scores.max()).exp()
+print("largest taken away:", (safe / safe.sum()).numpy().round(3))
+assert torch.allclose(safe / safe.sum(), torch.tensor([0.0, 1.0, 2.0]).softmax(dim=0))
+# exp(1000) is infinite. Minus the largest score all exponents are at most 0: no overflow, and the same weights.
+
+# %% [markdown]
+# **2. From soft to hard.** Multiply the scores of the three tokens by 1, 10 and 100. What does attention become?
+
+# %% tags=["solution", "hide-cell"]
+for factor in (1, 10, 100):
+    print(factor, ((Q @ K.T) * factor).softmax(dim=-1)[1].numpy().round(3))
+# A dictionary again: all weight on the best key, or shared by keys that are equally good.
+
+# %% [markdown]
+# **3. Padding does not matter.** Put other numbers into the padding of the keys and values. Does any output change?
+
+# %% tags=["solution", "hide-cell"]
+q, k, v = torch.randn(3, 2, 1, 6, 4, generator=generator).unbind()
+mask = valid_length_mask(torch.tensor([4, 2]), 6)
+before = scaled_dot_product_attention(q, k, v, mask=mask)
+padding = ~mask.transpose(-2, -1)  # (batch, 1, keys, 1)
+after = scaled_dot_product_attention(q, k.masked_fill(padding, 7.0), v.masked_fill(padding, -9.0), mask=mask)
+assert torch.allclose(before, after)
+
+# %% [markdown]
+# **4. The gradient of the scores.** Let the loss be $L = g \cdot (p^\top V)$ for one query with weights $p$. Show that
+# $\partial L / \partial s_j = p_j\,(g \cdot v_j - L)$: a key's score rises in proportion to how much better than the mean its value is.
+
+# %% tags=["solution", "hide-cell"]
+s = torch.randn(5, generator=generator, requires_grad=True)
+v, g = torch.randn(5, 3, generator=generator), torch.randn(3, generator=generator)
+p = s.softmax(dim=0)
+loss = g @ (p @ v)
+loss.backward()
+assert torch.allclose(s.grad, (p * (v @ g - loss)).detach(), atol=1e-6)
+# By the Jacobian: J (V g) = p * (V g) - p (p . V g), and p . V g is the loss.
+
+# %% [markdown]
+# **5. Memory.** Count the numbers that each score must hold at once for 1,000 queries, 1,000 keys and a
+# width of 64 (hidden width 64).
+
+# %% tags=["solution", "hide-cell"]
+additive, dot_product = 1000 * 1000 * 64, 1000 * 1000
+print(f"additive {additive:,}, dot product {dot_product:,}: {additive // dot_product} times as many")
+
+# %% [markdown]
+# **Next:** [heads and positions](03_heads_and_positions.ipynb): several attentions side by side, and how they learn what comes first.

@@ -1,0 +1,57 @@
+"""A record of a grid is judged as the grid is, goes on as it does, and names no place of the machine it was made on."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.record import main
+from tests.experiments.tiny import run_quietly
+from vit_vs_cnn.config.experiment import experiment_from_dict, read_config
+from vit_vs_cnn.regimes import findings_of
+
+
+@pytest.fixture
+def recorded(trained_once, tmp_path) -> Path:
+    assert main([str(trained_once), str(tmp_path / "results" / "tiny")]) == 0
+    return tmp_path / "results" / "tiny"
+
+
+def test_a_record_says_what_the_grid_says(trained_once, recorded):
+    there, kept = findings_of(trained_once), findings_of(recorded)
+    assert kept.analysis == there.analysis
+    assert kept.notes == there.notes == ()
+    assert {name: answers.tolist() for name, answers in (kept.correct or {}).items()} == {
+        name: answers.tolist() for name, answers in (there.correct or {}).items()
+    }
+
+
+def test_it_is_small_and_names_no_place(trained_once, recorded):
+    files = [path for path in recorded.parent.rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} == {".json", ".csv", ".npz", ".yaml", ".jsonl"}
+    for path in files:
+        assert str(trained_once.parent).encode() not in path.read_bytes()
+    for path in recorded.rglob("predictions.npz"):
+        with np.load(path) as arrays:
+            assert arrays["probability"].dtype == np.float16
+            assert "logits" not in arrays
+
+
+def test_a_copy_of_it_goes_on_without_running_a_finished_cell_again(recorded, tmp_path):
+    shutil.copytree(recorded.parent, tmp_path / "runs")
+    values = read_config(tmp_path / "runs" / "tiny" / "experiment.yaml") | {"output": str(tmp_path / "runs")}
+    values["protocol"]["seeds"] = [3, 4, 5]
+    stamps = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/tiny/cells/*/result.json")}
+    assert len(run_quietly(experiment_from_dict(values))) == 6
+    assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
+
+
+def test_another_ledger_is_not_written_over(trained_once, recorded, capsys):
+    (ledger,) = (recorded.parent / "test-sets").glob("*.jsonl")
+    ledger.write_bytes(b"another story\n" + ledger.read_bytes())
+    before = ledger.read_bytes()
+    assert main([str(trained_once), str(recorded)]) == 2
+    assert f"{ledger}: holds looks at this test set" in capsys.readouterr().err
+    assert ledger.read_bytes() == before
+    assert main([str(recorded.parent), str(recorded)]) == 2
