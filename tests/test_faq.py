@@ -38,7 +38,7 @@ SAID = {
     "500 is not from": ["train", *TINY, "--protocol.train_sizes", "[500]"],
     "by_size": ["train", "--contenders.vit.by_size", "{500: {label_smoothing: 0.1}}", *TINY],
     "exactly one of": ["train", "--protocol.budget", "{steps: 5, epochs: 5}"],
-    "protocol.pairs": ["train", "--config", "decide", "--contenders.vit_pretrained", "null"],
+    "protocol.pairs": ["train", "--protocol.pairs", "[[vit, cnn]]"],
     "vit.trials": ["train", "--contenders.vit.trials", "12"],
     "until_decided": ["train", "--until-decided", *TINY],
     "patch_size": ["train", "--contenders.vit.model.patch_size", "5", *TINY],
@@ -51,6 +51,16 @@ SAID = {
     "empty file": [*FOLDER, "bad"],
     "too few images": [*FOLDER, "few"],
     "CIFAR-10": ["train", "--config", "cifar10_cpu", "--data.cifar.download", "false", "--data.root", "nowhere"],
+    "none to validate": [
+        "tune",
+        "--config",
+        "quickstart",
+        "--protocol.trials",
+        "2",
+        "--trainer.precision",
+        "32-true",
+        *TINY,
+    ],
     "gpu backend": ["train", "--trainer.accelerator", "gpu", *TINY],
     "runs/none": ["status", "runs/none"],
     "error: photos": ["inspect", "photos"],
@@ -64,7 +74,7 @@ GIVEN = {
     "float64 values": ((IMAGES % 64) * (4.25 / 63), LABELS),
     "(16, 16, 5)": (np.zeros((40, 16, 16, 5), np.uint8), LABELS),
 }
-#: Where something is trained before: a key of ``SAID`` that a test of its own has.
+#: Where something is trained, or timed (test_planner.py), before.
 TRAINED = {"loss is not a number", "minutes 0.001", "several contenders", "mine.Net", "captum", "no attention between"}
 
 
