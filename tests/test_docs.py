@@ -1,8 +1,10 @@
 """What the documentation says is there, and what it tells to run does run."""
 
 import ast
+import contextlib
 import functools
 import importlib.util
+import io
 import json
 import re
 import shlex
@@ -10,6 +12,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 from vit_vs_cnn.commands.command import COMMANDS, INTERNAL
@@ -27,7 +30,10 @@ RUN = [
     for path in (*sorted(ROOT.glob("docs/howto/*.md")), *sorted(ROOT.glob("docs/extend/*.md")), ROOT / "docs/start.md")
     if path.stem not in ONLY_SHOWN
 ]
+CONCEPTS = sorted(ROOT.glob("docs/concepts/*.md"))
 FENCE = re.compile(r"^```+(\w+)\n(.*?)^```+$", re.MULTILINE | re.DOTALL)
+#: A block that is run, and behind it what it printed.
+PRINTED = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 #: What a page writes for something of the reader's.
 PLACEHOLDER = re.compile(r"^[A-Z_.:/]+$|^\[?[A-Z]|\.\.\.|^photos|^mine\.yaml$|^runs/|^model\.|NAME|X\.")
@@ -206,3 +212,16 @@ def test_the_blocks_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatc
                 subprocess.run(["bash", "-e", "-c", ours + block], check=True)
         except Exception as error:
             pytest.fail(f"{error}\nin this block of {_name(page)}:\n{block}")
+
+
+@pytest.mark.parametrize("page", [path for path in CONCEPTS if blocks(path, "python")], ids=_name)
+def test_the_blocks_of_a_concept_print_what_stands_below_them(page):
+    names = {"__name__": "__main__"}
+    with torch.random.fork_rng(devices=[]):
+        try:
+            for block, printed in PRINTED.findall(page.read_text(encoding="utf-8")):
+                with contextlib.redirect_stdout(io.StringIO()) as said:
+                    exec(compile(block, _name(page), "exec"), names)
+                assert said.getvalue() == printed, f"in this block of {_name(page)}:\n{block}"
+        finally:
+            torch.set_printoptions(profile="default")

@@ -116,6 +116,13 @@ def test_pairs_that_cannot_be_are_refused_in_one_line(protocol, said):
         experiment_from_dict(values)
 
 
+def test_a_contender_that_is_left_out_takes_its_pairs_with_it():
+    contenders = {"vit": {"model": {"name": "vit_nano"}}, "resnet": {"model": {"name": "resnet8"}}, "other": None}
+    protocol = {"budget": {"steps": 1}, "pairs": [["vit", "resnet"], ["vit", "other"]]}
+    read = experiment_from_dict({"name": "x", "protocol": protocol, "contenders": contenders})
+    assert read.protocol.pairs == [["vit", "resnet"]]
+
+
 def test_a_linear_probe_is_no_run_that_a_longer_budget_would_change():
     probes = [{**r, "tune": "head", "way": "as a linear probe"} for r in _results() if "tuned" in r["contender"]]
     found = analyse(probes, resamples=50)

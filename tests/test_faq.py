@@ -1,0 +1,141 @@
+"""Every error message that the page of questions explains is one that the program says."""
+
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import vit_vs_cnn as vc
+from vit_vs_cnn.cli import main
+from vit_vs_cnn.errors import InputError
+
+PAGE = (Path(__file__).parents[1] / "docs/faq.md").read_text(encoding="utf-8")
+MESSAGES = re.findall(r"^```text\n(.*)\n```$", PAGE, re.MULTILINE)
+TINY = ["--data.objects", "{train_images: 60, test_images: 60}", "--protocol.train_sizes", "[60]"]
+TINY += ["--protocol.budget.steps", "2", "--executor", "local", "--quiet"]
+FOLDER = ["train", "--config", "folder", "--data.folder.cache", "cache", "--data.root"]
+NET = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, num_classes, in_channels):
+        super().__init__()
+        self.body, self.head = nn.Conv2d(in_channels, 8, 3), nn.Linear(8, num_classes)
+
+    def forward(self, images):
+        return self.head(self.body(images).relu().mean((2, 3)))
+"""
+
+#: What is in the message, and what has the program say it.
+SAID = {
+    "sedes": ["train", "--protocol.sedes", "[0]"],
+    "got three": ["train", "--protocol.seeds", "three"],
+    "config cifar": ["train", "--config", "cifar"],
+    "trian": ["trian"],
+    "500 is not from": ["train", *TINY, "--protocol.train_sizes", "[500]"],
+    "by_size": ["train", "--contenders.vit.by_size", "{500: {label_smoothing: 0.1}}", *TINY],
+    "exactly one of": ["train", "--protocol.budget", "{steps: 5, epochs: 5}"],
+    "protocol.pairs": ["train", "--protocol.pairs", "[[vit, cnn]]"],
+    "vit.trials": ["train", "--contenders.vit.trials", "12"],
+    "until_decided": ["train", "--until-decided", *TINY],
+    "patch_size": ["train", "--contenders.vit.model.patch_size", "5", *TINY],
+    "num_heads": ["train", "--contenders.vit.model.num_heads", "5", *TINY],
+    "model.dept": ["train", "--contenders.vit.model.dept", "4"],
+    "tune: head": ["train", "--contenders.vit.tune", "head"],
+    "fotos": [*FOLDER, "fotos"],
+    "only the class": [*FOLDER, "one"],
+    "no train/": [*FOLDER, "half"],
+    "empty file": [*FOLDER, "bad"],
+    "too few images": [*FOLDER, "few"],
+    "CIFAR-10": ["train", "--config", "cifar10_cpu", "--data.cifar.download", "false", "--data.root", "nowhere"],
+    "none to validate": [
+        "tune",
+        "--config",
+        "quickstart",
+        "--protocol.trials",
+        "2",
+        "--trainer.precision",
+        "32-true",
+        *TINY,
+    ],
+    "gpu backend": ["train", "--trainer.accelerator", "gpu", *TINY],
+    "runs/none": ["status", "runs/none"],
+    "error: photos": ["inspect", "photos"],
+    "0.png": ["predict", "one/cats/0.png", "one"],
+    "speed": ["compare", "runs/none", "--parts", "speed"],
+}
+IMAGES = np.random.default_rng(0).integers(0, 256, (40, 16, 16, 3), dtype=np.uint8)
+LABELS = ["cat", "dog"] * 20
+GIVEN = {
+    "several sizes": ([image[: 8 + place % 2] for place, image in enumerate(IMAGES)], LABELS),
+    "float64 values": ((IMAGES % 64) * (4.25 / 63), LABELS),
+    "(16, 16, 5)": (np.zeros((40, 16, 16, 5), np.uint8), LABELS),
+}
+#: Where something is trained, or timed (test_planner.py), before.
+TRAINED = {"loss is not a number", "minutes 0.001", "several contenders", "mine.Net", "captum", "no attention between"}
+
+
+def explained(key: str) -> re.Pattern[str]:
+    """The message of the page that has the key, its dots standing for whatever goes there."""
+    (message,) = [one for one in MESSAGES if key in one]
+    return re.compile(re.escape(message).replace(r"\.\.\.", ".*"))
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name, count in {"one/cats": 4, "few/cats": 4, "few/dogs": 2, "bad/cats": 12, "bad/dogs": 12}.items():
+        Path(name).mkdir(parents=True)
+        for number in range(count):
+            Image.fromarray(IMAGES[number]).save(f"{name}/{number}.png")
+    Path("half/test/cats").mkdir(parents=True)
+    Path("photos").mkdir()
+    Path("bad/cats/x.jpg").write_bytes(b"no image")
+    Path("bad/dogs/e.png").write_bytes(b"")
+    return tmp_path
+
+
+def test_every_message_of_the_page_has_one_test():
+    keys = [*SAID, *GIVEN, *TRAINED]
+    assert all(explained(key) for key in keys)
+    assert [one for one in MESSAGES if sum(key in one for key in keys) != 1] == []
+
+
+@pytest.mark.parametrize("key", SAID)
+def test_a_message_of_the_page_is_said(key, here, capsys):
+    assert main(SAID[key]) == 2
+    assert explained(key).match(capsys.readouterr().err.splitlines()[-1])
+
+
+@pytest.mark.parametrize("key", GIVEN)
+def test_a_message_on_images_given_in_python_is_said(key, here):
+    config = {"name": "given", "protocol": {"train_sizes": [20], "budget": {"steps": 1}}}
+    with pytest.raises(InputError) as error:
+        vc.train(config | {"contenders": {"resnet": {"model": {"name": "resnet8"}}}}, data=GIVEN[key], quiet=True)
+    assert explained(key).match(str(error.value))
+
+
+@pytest.mark.slow
+def test_messages_after_training_are_said(here, capsys, monkeypatch):
+    Path("mine.py").write_text(NET)
+    monkeypatch.syspath_prepend(here)
+
+    def last_line(*words: str) -> str:
+        capsys.readouterr()
+        main([*words])
+        return capsys.readouterr().err.splitlines()[-1]
+
+    diverging = ["--contenders.vit.optimizer", "{name: sgd, lr: 1.0e8}", "--contenders.resnet", "null"]
+    main(["train", *TINY, *diverging, "--protocol.budget.steps", "30", "--trainer.precision", "32-true"])
+    assert re.search(r"the loss is not a number at step \d+ of 30: likely the learning", capsys.readouterr().err)
+    main(["train", "--name", "a", *TINY, "--contenders.resnet.model", "{class_path: mine.Net}"])
+    own = str(next(Path("runs/a/cells").glob("resnet*")))
+    assert explained("several contenders").match(last_line("predict", "runs/a", "one"))
+    assert explained("mine.Net").match(last_line("inspect", own))
+    assert explained("no attention between").match(last_line("inspect", own, "--trust", "--methods", "rollout"))
+    monkeypatch.setitem(sys.modules, "captum.attr", None)
+    assert explained("captum").match(last_line("inspect", own, "--trust", "--methods", "integrated_gradients"))
