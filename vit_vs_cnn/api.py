@@ -103,7 +103,7 @@ def train(
 
 
 def tune(
-    config: Config | Sequence[Config],
+    config: Config | Sequence[Config] | None = None,
     overrides: Mapping[str, Any] | None = None,
     *,
     data: Any = None,

@@ -72,8 +72,8 @@ def create_model(name: str, *, num_classes: int, image_size: Sizes, in_channels:
         constructor, arguments = _REGISTERED[name], {}
     else:
         raise ValueError(
-            f'there is no model "{name}"; {_suggestions(name, list_models())}, timm/<name of a timm model>, or one of '
-            "your own after register_model(name, factory)"
+            f'there is no model "{name}"; {_suggestions(name, list_models())} Also timm/<name of a timm model>, and one '
+            "of your own after register_model(name, factory)"
         )
     signature = inspect.signature(constructor).parameters
     takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in signature.values())
@@ -106,7 +106,7 @@ def _create_timm_model(
     import timm
 
     if not timm.is_model(name):
-        raise ValueError(f'there is no timm model "{name}"; {_suggestions(name, timm.list_models())}')
+        raise ValueError(f'there is no timm model "{name}"; {_suggestions(name, timm.list_models())}'.rstrip("."))
     configuration = timm.get_pretrained_cfg(name)
     # timm's own mark of the models whose weights depend on the image size; the others have no such argument.
     if configuration is not None and configuration.fixed_input_size:
@@ -123,4 +123,4 @@ def _suggestions(name: str, names: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     if close:
         return f"did you mean {' or '.join(close)}?"
-    return f"known: {', '.join(names[:20])}{', ...' if len(names) > 20 else ''}"
+    return f"known: {', '.join(names[:20])}{', ...' if len(names) > 20 else ''}."
