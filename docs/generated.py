@@ -159,18 +159,22 @@ class Configs(_Markdown):
 
 
 class LessonFigures(SphinxDirective):
-    """Every figure of ``notebooks/figures.py`` but the one that trains a network first."""
+    """The figures of ``notebooks/figures.py`` that are named; every one but that which trains a network if none is."""
+
+    optional_arguments: ClassVar[int] = 1
+    final_argument_whitespace: ClassVar[bool] = True
 
     def run(self) -> list[nodes.Node]:
         from notebooks.figures import FIGURES, draw_figures
 
         folder = Path(self.env.doctreedir) / "lesson"
         shown: list[nodes.Node] = []
-        for name, draw in FIGURES.items():
-            if name == TRAINED:
-                continue
-            (path,) = draw_figures(folder, [name], ("png",))
-            said = " ".join((draw.__doc__ or "").split())
+        named = self.arguments[0].split() if self.arguments else [name for name in FIGURES if name != TRAINED]
+        for name in named:
+            path = folder / f"{name}.png"
+            if not path.exists():
+                draw_figures(folder, [name], ("png",))
+            said = " ".join((FIGURES[name].__doc__ or "").split())
             image = nodes.image(uri=f"/{relpath(path, self.env.srcdir)}", alt=said)
             caption = nodes.caption("", "", nodes.strong("", name), nodes.Text(f": {said}"))
             shown.append(nodes.figure("", image, caption))
