@@ -31,6 +31,7 @@ extensions = [
     "sphinx_design",
     "docs.generated",
     "docs.mathml",
+    "docs.translations",
 ]
 
 myst_enable_extensions = ["amsmath", "attrs_inline", "colon_fence", "deflist", "dollarmath"]

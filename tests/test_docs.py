@@ -21,7 +21,7 @@ from vit_vs_cnn.config.experiment import find_config
 from vit_vs_cnn.config.parsing import Setting
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), ROOT / "results/README.md"])
+PAGES = sorted([ROOT / "README.md", ROOT / "README.zh-CN.md", *ROOT.glob("docs/**/*.md"), ROOT / "results/README.md"])
 NOTEBOOKS = sorted(ROOT.glob("notebooks/[0-9]*.ipynb"))
 #: A page without a block that a test can run: it needs files, weights, a cluster or an hour.
 ONLY_SHOWN = {"cluster", "fine_tune", "index", "reproduce", "your_images"}

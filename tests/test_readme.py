@@ -19,4 +19,5 @@ def test_on_the_package_index_it_has_no_link_that_leads_nowhere():
         shown = re.sub(one["pattern"], one["replacement"], shown)
     links = re.findall(r"\]\(([^)]*)\)", shown)
     assert links and all(link.startswith("https://") for link in links)
+    assert "简体中文" not in shown
     assert "from the folder to a recommendation" in shown.lower(), "words stay where a link goes"

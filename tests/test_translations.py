@@ -1,0 +1,76 @@
+"""A page in Chinese says what the English one says now: same formulas, numbers, code, and links to Chinese pages."""
+
+import re
+from collections import Counter
+
+import pytest
+
+from docs import translations
+from docs.translations import ROOT, SearchBoth, lagging, main, pages
+
+FENCE = re.compile(r"^```+([^\n]*)\n(.*?)^```+$", re.MULTILINE | re.DOTALL)
+FORMULA = re.compile(r"\$\$.+?\$\$|\$[^$\n]+\$", re.DOTALL)
+PAGES = pages()
+
+
+def formulas(text: str) -> Counter[str]:
+    return Counter("".join(one.split()) for one in FORMULA.findall(re.sub(r"`[^`\n]*`", "", FENCE.sub("", text))))
+
+
+def numbers(text: str) -> Counter[str]:
+    return Counter(re.findall(r"\d(?:[\d,.]*\d)?", translations.MARK.sub("", text)))
+
+
+def code(text: str) -> list[tuple[str, str]]:
+    """Blocks without what they say in words: comments, captions, and what stands beside a path."""
+    blocks = []
+    for language, body in FENCE.findall(text):
+        said = r"(?m)(?<=\S) {2,}\S.*$" if "runs/<" in body else r"(?m) *# .*$|^:caption:.*$"
+        blocks.append((language, re.sub(said, "", body)))
+    return blocks
+
+
+def names(text: str) -> Counter[str]:
+    """What is written as code in a text: commands, settings, references."""
+    return Counter(re.findall(r"`([^`\n]+)`", FENCE.sub("", text)))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("part", [formulas, numbers, code, names], ids=lambda part: part.__name__)
+def test_both_have_the_same(page, part):
+    ours, theirs = part(page.read_text(encoding="utf-8")), part(PAGES[page].read_text(encoding="utf-8"))
+    if isinstance(ours, Counter):
+        assert (ours - theirs, theirs - ours) == (Counter(), Counter()), "only in Chinese, only in English"
+    assert ours == theirs
+
+
+def test_no_page_lags_behind():
+    assert "\n".join(lagging()) == ""
+
+
+def test_a_changed_english_page_is_told_and_can_be_marked(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(translations, "ROOT", tmp_path)
+    english, chinese = tmp_path / "README.md", tmp_path / "README.zh-CN.md"
+    english.write_text("one\ntwo\n")
+    chinese.write_text("<!-- translates README.md 000000000000 -->\n一二\n", "utf-8")
+    assert main([]) == 1
+    assert "README.zh-CN.md lags behind README.md" in capsys.readouterr().out
+    assert main([str(chinese)]) == 0
+    english.write_text("one two\n")
+    assert main([]) == 0, "another line break is no change"
+    english.write_text("one three\n")
+    assert main([]) == 1
+
+
+def test_a_page_links_to_chinese_pages_where_there_are_any():
+    theirs = {source: page for page, source in PAGES.items()}
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for link in re.findall(r"\]\(([^):#\s]+\.md)", text):
+            target = (page.parent / link).resolve()
+            assert target not in theirs or target == PAGES[page], f"{page}: {link} has a Chinese version"
+
+
+def test_a_search_finds_words_inside_a_run_of_characters():
+    words = SearchBoth({}).split("多头注意力 heads 与 ViT模型")
+    assert words == ["多头", "头注", "注意", "意力", "heads", "与", "ViT", "模型"]
