@@ -71,10 +71,8 @@ def create_model(name: str, *, num_classes: int, image_size: Sizes, in_channels:
     elif name in _REGISTERED:
         constructor, arguments = _REGISTERED[name], {}
     else:
-        raise ValueError(
-            f'there is no model "{name}"; {_suggestions(name, list_models())} Also timm/<name of a timm model>, and one '
-            "of your own after register_model(name, factory)"
-        )
+        others = "timm/<name of a timm model>, and one of your own after register_model(name, factory)"
+        raise ValueError(f'there is no model "{name}"; {_suggestions(name, list_models())} Also {others}')
     signature = inspect.signature(constructor).parameters
     takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in signature.values())
     allowed = [option for option in signature if option not in given]
