@@ -96,7 +96,7 @@ def results_csv(results: Sequence[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
-def comparison_lines(analysis: Analysis) -> list[str]:
+def comparison_lines(analysis: Analysis, *, most_pairs: int = MOST_PAIRS) -> list[str]:
     """For each training size and pair of contenders: who is ahead, by how much, on the same images and seeds.
 
     Before that, what is wrong with a network or with their compute; behind it, the multiplier or why there is none. Of
@@ -107,7 +107,7 @@ def comparison_lines(analysis: Analysis) -> list[str]:
     grave = [told for told in analysis.warnings if any(words in told for words in first)]
     warnings = [f"warning: {told}" for told in (*analysis.few_classes, *grave)]
     found = [c for pair in analysis.pairs for c in pair.comparisons]
-    pairs = analysis.pairs if len(analysis.pairs) <= MOST_PAIRS else _foremost(analysis)
+    pairs = analysis.pairs if len(analysis.pairs) <= most_pairs else _foremost(analysis)
     shown = [c for pair in pairs for c in pair.comparisons]
     shown += [pair.at_largest for pair in analysis.pairs if pair not in pairs and pair.at_largest.verdict in DECIDED]
     shown.sort(key=lambda c: c.size)
