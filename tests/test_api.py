@@ -131,13 +131,18 @@ def test_an_explanation_is_the_map_of_the_method_and_draws_itself(vit, stored):
     other = next(name for name in vit.class_names if name != said.classes[0])
     asked = vit.explain(image, class_name=other)
     assert asked.class_name == other and not np.allclose(asked.map, found.map)
+    assert asked.method == "relevance"
+
+
+def test_a_cnn_is_explained_by_a_method_that_it_can_answer(found, stored):
+    assert vc.load(found.folder, "resnet").explain(stored[0].images[7]).method == "grad_cam"
 
 
 def test_what_cannot_be_explained_is_one_line(found, vit, stored):
     for network, image, options, says in [
         (vit, stored[0].images[:2], {}, "explain takes one image, got 2"),
         (vit, stored[0].images[0], {"class_name": "dragon"}, "class dragon: no such class; there are"),
-        (vc.load(found.folder, "resnet"), stored[0].images[0], {}, "attention"),
+        (vc.load(found.folder, "resnet"), stored[0].images[0], {"method": "relevance"}, "attention"),
         (vit, stored[0].images[0], {"method": "relevanse"}, 'there is no method "relevanse"'),
     ]:
         with pytest.raises(InputError, match=says):
@@ -263,6 +268,12 @@ def test_a_comparison_says_and_draws_itself(compared):
     assert compared.page is None
 
 
+def test_a_comparison_says_as_much_in_a_notebook_which_shows_it_once(compared, monkeypatch):
+    outside = compared.text
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert compared.text == outside
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -294,7 +305,7 @@ def test_a_network_is_loaded_by_its_experiment_its_cell_its_checkpoint_and_its_e
 
 def test_a_network_that_cannot_be_chosen_or_opened_is_one_line(found, vit):
     for path, contender, says in [
-        (found.folder, None, "has several contenders; name one of "),
+        (found.folder, None, "has several contenders; name one "),
         (found.folder, "vti", "no finished cell of contender 'vti'; there are "),
         (vit.path, "resnet", "is of contender 'vit', not of 'resnet'"),
         ("nowhere.ckpt", None, "checkpoint .*nowhere.ckpt: no such file"),

@@ -141,7 +141,7 @@ class Compared(Written):
         from vit_vs_cnn.reporting.comparison_report import print_comparison
 
         file = io.StringIO()
-        print_comparison(self.comparison, self.notes, Console(file=file, width=120))
+        print_comparison(self.comparison, self.notes, Console(file=file, width=120, force_jupyter=False))
         return file.getvalue()
 
     def frame(self) -> "pandas.DataFrame":
@@ -302,21 +302,23 @@ class LoadedNetwork(TrainedNetwork):
     def of(cls, network: TrainedNetwork) -> "LoadedNetwork":
         return cls(**{field.name: getattr(network, field.name) for field in dataclasses.fields(TrainedNetwork)})
 
-    def explain(self, image: Any, method: str = "relevance", class_name: str | None = None) -> Explanation:
+    def explain(self, image: Any, method: str | None = None, class_name: str | None = None) -> Explanation:
         """Where the network looks on an image.
 
         Arguments:
             image: one, as ``predict`` takes it.
             method: rollout, relevance, gradient_rollout, attention_flow, ... of a network with attention; grad_cam, ...
-                of a CNN; integrated_gradients of any.
+                of a CNN; integrated_gradients of any. None for the one that suits the network: relevance or grad_cam.
             class_name: of the class that is asked for; the one that the network says if None.
 
         Raises:
             InputError: not one image, no such class, or a method that the network cannot answer.
         """
         from vit_vs_cnn.data.pictures import pictures_of
+        from vit_vs_cnn.inspection.look import methods_for
         from vit_vs_cnn.inspection.saliency import saliency_maps
 
+        method = method or methods_for(self)[-1]
         pictures = pictures_of(image, channels=self.image_shape[0])
         if len(pictures) != 1:
             raise InputError(f"explain takes one image, got {len(pictures)}")

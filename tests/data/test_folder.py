@@ -439,7 +439,7 @@ def test_a_missing_root_gives_one_line(root, options):
 def test_fewer_than_two_classes_give_one_line(root, options):
     root.mkdir()
     save(root / "loose.png")
-    assert "no class folder" in message_of(FolderSource(root, options()).train)
+    assert "no class folder beside 1 file that no class holds" in message_of(FolderSource(root, options()).train)
     classes(root, ("ant",))
     message = message_of(FolderSource(root, options()).train)
     assert "'ant'" in message and "at least 2" in message and "<class>/<images>" in message

@@ -425,7 +425,10 @@ def test_a_folder_of_other_images_is_refused(tmp_path):
     other = begun.to_dict()
     other["data"] |= {"source": "folder", "root": "elsewhere"}
     (begun.folder / "experiment.yaml").write_text(yaml.safe_dump(other))
-    with pytest.raises(InputError, match="is about folder in elsewhere; give this experiment a --name"):
+    with pytest.raises(
+        InputError,
+        match=r"holds an experiment with other images \(the folder elsewhere, not drawn objects\); give this one",
+    ):
         planned(begun, console=Console(quiet=True))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.regimes.tables import RISING, validated
+from tests.regimes.tables import RISING, seeded, validated
 from vit_vs_cnn.regimes import Analysis, analyse, load_correct
 from vit_vs_cnn.reporting.tables import comparison_lines, results_csv, results_table, rows_of
 from vit_vs_cnn.runs.evaluation import Predictions
@@ -161,3 +161,16 @@ def test_contenders_of_unequal_compute_and_a_multiplier_that_is_none_have_a_line
     assert multiplier.startswith(
         "data multiplier: not known whether the budget limits it: no multiplier (no validation"
     )
+
+
+def test_of_many_pairs_a_terminal_has_the_foremost_and_what_is_decided():
+    accuracies = {
+        name: {100: 0.5 + gap, 400: 0.6 + gap} for name, gap in zip("abcd", (0, 0.001, 0.1, 0.2), strict=True)
+    }
+    analysis = analyse(seeded(accuracies), resamples=50)
+    told = [line for line in comparison_lines(analysis) if "n = " in line and " above " in line]
+    assert len(analysis.pairs) == 6
+    (smallest,) = [line for line in told if line.startswith("n = 100:")]
+    assert " above c (" in smallest
+    assert all("shown over" in line for line in told)
+    assert f"{12 - len(told)} more comparisons are in the report" in comparison_lines(analysis)

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from vit_vs_cnn.config.experiment import settings_of_a_config
@@ -79,7 +80,7 @@ class Command:
             word = rest.pop(0)
             if not word.startswith("--") or word == "--":
                 if not self.places:
-                    raise InputError(f"argument {word!r}: expected --setting value (see --help)")
+                    raise InputError(f"argument {word!r}: expected --setting value{self._meant(word)} (see --help)")
                 given.paths.append(word)
                 continue
             name, equals, text = word[2:].partition("=")
@@ -91,6 +92,12 @@ class Command:
                 self._take(name, [text] if equals else None, rest, given.options)
         self._check_paths(given.paths)
         return given
+
+    def _meant(self, word: str) -> str:
+        """What a path that stands alone was meant for, as far as a file tells it."""
+        path = Path(word)
+        option = "data.root" if path.is_dir() else "config" if path.suffix in (".yaml", ".yml") else None
+        return f"; did you mean --{option} {word}?" if self.configured and option else ""
 
     def _is_configured(self, name: str) -> bool:
         return bool(self.configured) and ("." in name or (name in self.configured and name not in self.settings))

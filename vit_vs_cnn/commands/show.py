@@ -32,9 +32,7 @@ def _plain(found: Any) -> Any:
 
 def train(found: "Findings") -> None:
     _table(found.results, found.analysis, found.folder)
-    if found.page is not None:
-        print(f"The report is {found.page}")
-    print(f"Everything is in {found.folder}")
+    print(f"Everything is in {found.folder}" if found.page is None else f"The report is {found.page}")
 
 
 def report(found: "Findings") -> None:

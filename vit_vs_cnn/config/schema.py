@@ -56,7 +56,10 @@ class Data:
         """For a reader: which source, and where it is."""
         if self.kind == "given":
             return f"{self.own.description} given as data= ({self.own.fingerprint})"
-        return f"{self.source} in {self.root}" if isinstance(self.source, str) else self.source["class_path"]
+        if not isinstance(self.source, str):
+            return self.source["class_path"]
+        told = {"objects": "drawn objects", "folder": f"the folder {self.root}", "table": f"the table {self.root}"}
+        return told.get(self.source, f"{self.source} in {self.root}")
 
     def __post_init__(self) -> None:
         check_class(self.source, "source")

@@ -144,6 +144,8 @@ def find_layout(root: Path, options: FolderOptions) -> Layout:
     class_names = tuple(found["train"])
     if len(class_names) < 2:
         there = f"only the class folder {class_names[0]!r}" if class_names else "no class folder"
+        if loose := len(search.files(folders["train"])):
+            there += f" beside {loose:,} file{'s' * (loose != 1)} that no class holds"
         raise InputError(f"{folders['train']}: {there}, and at least 2 are needed; allowed layouts: {LAYOUTS}")
     faults = [*search.faults, *_faults_of_counts(root, folders, found["train"])]
     for split in [split for split in found if split != "train"]:

@@ -186,8 +186,8 @@ def first_that_fits(grids: Sequence[Grid], minutes: float) -> Grid:
             return grid
     least = min(grids, key=lambda grid: grid.seconds)
     raise InputError(
-        f"minutes {minutes:g}: the least ({least.text}) takes about {duration(least.seconds)} here; give more "
-        "minutes, smaller images or smaller models"
+        f"minutes {minutes:g}: the least ({least.text}) takes about {duration(least.seconds)} here; give "
+        f"--minutes {math.ceil(least.seconds / 60)}, smaller images or smaller models"
     )
 
 

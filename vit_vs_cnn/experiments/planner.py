@@ -157,7 +157,10 @@ def _folders_experiment(experiment: Experiment) -> Experiment | None:
         return None
     there = experiment_from_dict(read_config(path), trusted=False, recorded=True)
     if there.data.whence != experiment.data.whence:
-        raise InputError(f"{experiment.folder} is about {there.data.whence}; give this experiment a --name")
+        raise InputError(
+            f"{experiment.folder} holds an experiment with other images ({there.data.whence}, not "
+            f"{experiment.data.whence}); give this one a --name"
+        )
     return replace(there, name=experiment.name, output=experiment.output)
 
 

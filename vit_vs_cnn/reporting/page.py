@@ -12,6 +12,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
 from vit_vs_cnn.files import write_text
@@ -19,6 +20,8 @@ from vit_vs_cnn.reporting.document import Document, Picture, Source
 from vit_vs_cnn.reporting.drawing import picture_of, save_figure
 
 _PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
+#: An option, with its value where that is quoted, in text that is escaped.
+_OPTION = re.compile(r"--[a-z][\w.-]*\w(?: &#39;[^&<]*&#39;)?")
 _PIXELS = {"pt": 4 / 3, "px": 1.0, "in": 96.0, "": 1.0}
 
 
@@ -73,7 +76,13 @@ def _templates() -> Environment:
     found.policies["json.dumps_kwargs"] = {"sort_keys": False}
     found.globals["asset"] = asset
     found.filters["embedded"] = _embedded
+    found.filters["whole_options"] = _whole_options
     return found
+
+
+def _whole_options(text: str) -> Markup:
+    """A sentence, escaped, whose options (``--protocol.seeds '[0, 1, 2]'``) are not broken where a line ends."""
+    return Markup(_OPTION.sub(r'<span class="option">\g<0></span>', str(escape(text))))
 
 
 def _embedded(picture: Picture, saved: Mapping[str, Path]) -> dict[str, Any]:

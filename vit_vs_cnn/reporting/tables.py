@@ -12,6 +12,7 @@ from rich.console import Console
 
 from vit_vs_cnn.regimes import Analysis, multiplier_line
 from vit_vs_cnn.regimes.analysis import Pair
+from vit_vs_cnn.regimes.answer import headline
 from vit_vs_cnn.regimes.budgets import COST_NAMES, Budgets, more_than_once
 from vit_vs_cnn.regimes.findings import is_one_value
 from vit_vs_cnn.reporting.document import Document, Table
@@ -25,7 +26,10 @@ from vit_vs_cnn.statistics.estimate import Estimate
 # Nine columns that fit a terminal 80 wide.
 COLUMNS = ("contender", "n", "accuracy", "95 % CI", "params", "MACs", "steps", "images/s", "time")
 
-
+#: Pairs of which a terminal has a line for every size.
+MOST_PAIRS = 3
+#: Verdicts that a reader acts on.
+DECIDED = ("ahead", "equivalent")
 #: What stands beside every figure of a single seed.
 RERUN = "these images only, and rerunning (the same seed on another number of threads, say) moves more"
 
@@ -92,21 +96,36 @@ def results_csv(results: Sequence[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
-def comparison_lines(analysis: Analysis) -> list[str]:
+def comparison_lines(analysis: Analysis, *, most_pairs: int = MOST_PAIRS) -> list[str]:
     """For each training size and pair of contenders: who is ahead, by how much, on the same images and seeds.
 
-    Before that, what is wrong with a network or with their compute; behind it, the multiplier or why there is none.
+    Before that, what is wrong with a network or with their compute; behind it, the multiplier or why there is none. Of
+    many pairs only some are told: the primary one and the two of the answer at every size, of the others what is
+    decided at their largest size.
     """
     first = ("ended before their budget", "Compute", "of this test set", "on this test set")
     grave = [told for told in analysis.warnings if any(words in told for words in first)]
     warnings = [f"warning: {told}" for told in (*analysis.few_classes, *grave)]
-    found = sorted((c for pair in analysis.pairs for c in pair.comparisons), key=lambda c: c.size)
-    lines = [f"n = {comparison.size:,}: {comparison.sentence}" for comparison in found]
+    found = [c for pair in analysis.pairs for c in pair.comparisons]
+    pairs = analysis.pairs if len(analysis.pairs) <= most_pairs else _foremost(analysis)
+    shown = [c for pair in pairs for c in pair.comparisons]
+    shown += [pair.at_largest for pair in analysis.pairs if pair not in pairs and pair.at_largest.verdict in DECIDED]
+    shown.sort(key=lambda c: c.size)
+    lines = [f"n = {comparison.size:,}: {comparison.sentence}" for comparison in shown]
     if len(found) > 1:
-        lines.append("Each interval is of its line by itself; p and verdict are corrected over all lines (Holm)")
+        told = "Each interval is of its line by itself; p and verdict are corrected over all "
+        lines.append(told + (f"{len(found)} comparisons (Holm)" if len(shown) < len(found) else "lines (Holm)"))
+    if left := len(found) - len(shown):
+        lines.append(f"{left} more comparisons are in the report")
     multiplier = multiplier_line(analysis)
-    more = [line for pair in analysis.pairs for line in (*_budget_lines(pair), *_equal_lines(pair))]
+    more = [line for pair in pairs for line in (*_budget_lines(pair), *_equal_lines(pair))]
     return [*warnings, *lines, *more, *([] if multiplier is None else [multiplier])]
+
+
+def _foremost(analysis: Analysis) -> list[Pair]:
+    """The primary pair, and that of the answer."""
+    answered = headline(analysis)
+    return [pair for pair in analysis.pairs if pair == answered or any(c.primary for c in pair.comparisons)]
 
 
 def _budget_lines(pair: Pair) -> list[str]:

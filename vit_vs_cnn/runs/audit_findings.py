@@ -78,13 +78,11 @@ def _leaks(audit: Audit) -> Iterator[Finding]:
     if count := audit.straddling:
         split_off = " that would be split off" * (audit.layout == "class folders")
         told = (
-            f"{count:,} of the {audit.test_images:,} test images{split_off} show what an image to train or validate on "
-            "shows: right answers on these say nothing of new images"
+            f"{count:,} of the {audit.test_images:,} test images{split_off} look like an image to train or validate "
+            "on: right answers on these say nothing of new images"
         )
         if audit.doubtful:
-            told += (
-                f" ({audit.doubtful:,} of them at less than {SURELY} alike, and perhaps other pictures: look at them)"
-            )
+            told += f" ({audit.doubtful:,} of these below a similarity of {SURELY}, so perhaps another picture: look)"
         advice = (
             "Keep one of each, or put all pictures of one thing on one side with train/ and test/, or data.folder.group"
         )
@@ -163,7 +161,7 @@ def _repeats(audit: Audit) -> Iterator[Finding]:
     pairs = audit.of_kind("repeated")
     if pairs:
         copies = len({pair.second for pair in pairs})
-        told = f"{_many(copies, 'image')} with what another one of the class and split shows, which teaches little"
+        told = f"{_many(copies, 'image')} that look like another one of the same class and split, which teaches little"
         yield Finding("weakens", "Repeated pictures", told, "Keep one of each")
 
 

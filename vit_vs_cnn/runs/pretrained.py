@@ -1,6 +1,7 @@
 """Weights that a contender begins with: read, hashed, and fitted into its network."""
 
 import json
+import math
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
+import yaml
 from torch import Tensor, nn
 
 from vit_vs_cnn.config.experiment import Experiment
@@ -35,6 +37,10 @@ from vit_vs_cnn.training.checkpoints import read_about
 PREFIXES = ("module.", "_orig_mod.")
 
 
+class OutOfReach(InputError):
+    """Weights of timm's that are not in its cache, and that could not be fetched."""
+
+
 @dataclass(frozen=True, eq=False)
 class Pretrained:
     """Weights, and how the images were that they were trained on.
@@ -49,6 +55,7 @@ class Pretrained:
         interpolation: how images were brought to that size.
         crop_pct: the share of each side that was evaluated.
         seen: the images that they were trained on.
+        block: the ``model`` block of the network that had them; None where that is not known.
     """
 
     name: str
@@ -60,6 +67,7 @@ class Pretrained:
     interpolation: str = "bicubic"
     crop_pct: float = 1.0
     seen: Seen = NOT_KNOWN
+    block: Mapping[str, Any] | None = None
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -99,31 +107,39 @@ def identities_of(experiment: Experiment) -> dict[str, dict[str, Any]]:
 
 
 def with_weights_at_hand(experiment: Experiment) -> tuple[Experiment, list[str]]:
-    """The experiment without the contenders whose weights are optional and can't be had, and why, a sentence each.
+    """The experiment without the contenders whose weights are optional and can't be had, and why, in sentences.
 
     Raises:
         InputError: there is no contender left.
     """
-    told: dict[str, str] = {}
+    lacking: dict[str, InputError] = {}
     for name, contender in experiment.contenders.items():
         if contender.weights is not None and contender.weights.optional:
             try:
                 pretrained_of(experiment, name)
             except InputError as error:
-                told[name] = f"{name} is left out: {error}"
-    if not told:
+                lacking[name] = error
+    if not lacking:
         return experiment, []
-    left = {name: contender for name, contender in experiment.contenders.items() if name not in told}
+    left, told = {k: v for k, v in experiment.contenders.items() if k not in lacking}, list(_left_out(lacking))
     if not left:
-        raise InputError(f"contenders: none is left; {'; '.join(told.values())}")
+        raise InputError(f"contenders: none is left; {'; '.join(told)}")
     pairs = experiment.protocol.pairs
-    kept = None if pairs is None else [pair for pair in pairs if not told.keys() & {*pair}] or None
+    kept = None if pairs is None else [pair for pair in pairs if not lacking.keys() & {*pair}] or None
     protocol = replace(experiment.protocol, pairs=kept)
-    if {*(protocol.primary.contenders or ())} & told.keys():
+    if {*(protocol.primary.contenders or ())} & lacking.keys():
         protocol = replace(protocol, primary=replace(protocol.primary, contenders=None))
     if all(contender.weights is None for contender in left.values()):
-        told[""] = "No pretrained weights: what is answered is which network to train from scratch"
-    return replace(experiment, contenders=left, protocol=protocol), list(told.values())
+        told.append("No pretrained weights: what is answered is which network to train from scratch")
+    return replace(experiment, contenders=left, protocol=protocol), told
+
+
+def _left_out(lacking: Mapping[str, InputError]) -> Iterator[str]:
+    """Who is left out and why: those whose weights could not be fetched in one sentence."""
+    if far := [name for name, error in lacking.items() if isinstance(error, OutOfReach)]:
+        are = "is left out: its weights are" if len(far) == 1 else "are left out: their weights are"
+        yield f"{' and '.join(far)} {are} neither in timm's cache nor could they be fetched"
+    yield from (f"{name} is left out: {error}" for name, error in lacking.items() if name not in far)
 
 
 def pretrained_of(experiment: Experiment, contender: str) -> Pretrained | None:
@@ -179,6 +195,7 @@ def _of_ours(found: TrainedNetwork, told: str) -> Pretrained:
         interpolation="bicubic" if resizing is None else resizing.interpolation,
         crop_pct=1.0 if resizing is None else resizing.crop_pct,
         seen=found.seen,
+        block=about.model,
     )
 
 
@@ -193,7 +210,7 @@ def _of_hub(name: str, where: str) -> Pretrained:
             network: Any = timm.create_model(architecture, pretrained=True)
     except Exception as error:  # no network, no such weights, a full disk: each library in between says it its own way
         said = " ".join(str(error).split())[:200]
-        raise InputError(
+        raise OutOfReach(
             f"{where}.hub: the weights of {name} are neither in timm's cache nor could they be fetched ({said}); "
             "weights.file takes them from a file"
         ) from error
@@ -252,6 +269,7 @@ def _exported(path: Path, state: Mapping[str, Tensor], said: Mapping[str, Any]) 
         interpolation=about.model.get("interpolation", "bicubic"),
         crop_pct=about.model.get("crop_pct", 1.0),
         seen=seen_of(said),
+        block=about.model,
     )
 
 
@@ -311,14 +329,20 @@ def fit_weights(
     state = {name: value for name, value in state.items() if name not in head}
     fitting = {name: state[name] for name, value in own.items() if _fits(state.get(name), value)}
     if (said := misfit(own, state)) and not partial:
+        theirs = "" if pretrained.block is None else f" (they are of model: {_spelt(pretrained.block)})"
         raise InputError(
-            f"{where}: the weights of {pretrained.told} do not fit: {said}; with weights.partial: true what does not "
-            "fit is drawn anew"
+            f"{where}: the weights of {pretrained.told} do not fit: {said}{theirs}; with weights.partial: true what "
+            "does not fit is drawn anew"
         )
     if not fitting:
         raise InputError(f"{where}: of the weights of {pretrained.told} none fits: {said}")
     network.load_state_dict(fitting, strict=False)
     return tuple(name for name in own if name not in fitting)
+
+
+def _spelt(block: Mapping[str, Any]) -> str:
+    """A ``model`` block as it is written in a config or on a command line: ``{name: vit_nano, pool: mean}``."""
+    return yaml.safe_dump(dict(block), default_flow_style=True, sort_keys=False, width=math.inf).strip()
 
 
 def _as_timm(network: VisionTransformer, pretrained: Pretrained, where: str) -> nn.Module:

@@ -53,6 +53,11 @@ def _remark(cell: CellStatus) -> str:
     return "begun; goes on from its last checkpoint" if cell.step else ""
 
 
+def finished_before(count: int, of: int) -> str:
+    """``2 of 6 runs finished before``."""
+    return f"{count:,} of {of:,} run{'s' * (of != 1)} finished before"
+
+
 def duration(seconds: float) -> str:
     """``48 s``, ``12 min``, ``3 h 20 min``."""
     if seconds < 100:
@@ -77,7 +82,7 @@ class CellsView:
         before = read_status(self.folder).cells
         self._ended = {cell.folder for cell in before if cell.state in ("done", "failed")}
         if done := sum(cell.state == "done" for cell in before):
-            self.console.print(f"{done} finished before", soft_wrap=True)
+            self.console.print(finished_before(done, len(before)), soft_wrap=True)
         if not self.console.is_terminal:
             yield
             self._follow()

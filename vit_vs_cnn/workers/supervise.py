@@ -14,7 +14,7 @@ from vit_vs_cnn.errors import InputError, Interrupted
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.failures import is_being_run
 from vit_vs_cnn.runs.images import Pool
-from vit_vs_cnn.runs.status_view import CellsView
+from vit_vs_cnn.runs.status_view import CellsView, finished_before
 from vit_vs_cnn.workers.processes import LocalProcesses, count_workers
 from vit_vs_cnn.workers.resumed import Turns
 from vit_vs_cnn.workers.trainer import is_launched_from_outside
@@ -64,9 +64,8 @@ def run_cells(cells: list[Cell], pool: Pool, *, console: Console) -> None:
     missing = [cell for cell in cells if cell.folder not in finished]
     order = Order(missing, turns, experiment.protocol.threads)
     if not missing or executor.name == "local" or (executor.name == "auto" and not pay_off(missing, pool)):
-        for cell in cells:
-            if cell.folder in finished:
-                console.print(f"{cell.name}  finished before: {cell.folder}", soft_wrap=True)
+        if finished:
+            console.print(finished_before(len(finished), len(cells)), soft_wrap=True)
         with threads_set(order.threads):
             take_cells(order, pool, console=console, patient=True)
         return
