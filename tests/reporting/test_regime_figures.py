@@ -122,7 +122,7 @@ def test_equivalents_have_a_panel_for_each_size_and_a_row_for_each_other_contend
     assert [label.get_text() for label in last.get_yticklabels()] == ["windows", "ViT"], "the best one first"
     marks = sorted(float(line.get_xdata()[0]) for line in last.lines if len(line.get_xdata()) == 1)
     assert np.allclose(marks, [5000 * 0.367879, 5000 * 0.606531], rtol=0.05)
-    assert "cnn" in last.get_xlabel()
+    assert "CNN" in last.get_xlabel()
 
 
 def test_a_multiplier_that_the_budget_makes_is_not_drawn():

@@ -117,7 +117,7 @@ class Setting:
                 return part._refusal(one, str(error))
         plain = (Literal, list, tuple, dict, Sequence)
         if not isinstance(value, Mapping) or all(kind in WORDS or get_origin(kind) in plain for kind in kinds):
-            example = f", such as '{{name: {_short(value)}}}'" if Plain in kinds_of(self.hint) else ""
+            example = f", such as '{{name: {_short(value)}}}'" if self.name == "model" else ""
             return f"expected {in_words(self.hint)}{example}, got {_short(value)}"
         return _short(said.replace(f'Parser key "{_KEY}":', ""), 400)
 
