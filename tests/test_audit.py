@@ -77,7 +77,7 @@ def test_every_fault_is_told_by_name_and_what_stops_training_comes_first(audited
     assert audited.findings[0].kind == "Unusable files"
     assert "1 (damaged: 1), such as train/ant/cut.png" in _told(audited, "Unusable files")
     assert _told(audited, "Tiny classes") == "1 of 3 classes with fewer than 15 images: rare (4)"
-    assert _told(audited, "Test images seen in training").startswith("1 of the 14 test images show")
+    assert _told(audited, "Test images seen in training").startswith("1 of the 14 test images look like")
     assert "train/ant/001.png (ant) and train/bee/copy <script>" in _told(audited, "One picture, two classes")
     assert audited.blank == ("train/ant/blank.png",)
     assert _told(audited, "Lopsided classes").startswith(

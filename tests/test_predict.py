@@ -24,7 +24,7 @@ from vit_vs_cnn.runs.calibration import fit_temperature
 from vit_vs_cnn.runs.evaluation import Predictions, predict
 from vit_vs_cnn.runs.prediction import Predicted
 
-DOCS = Path(__file__).parents[1] / "docs" / "predict.md"
+DOCS = Path(__file__).parents[1] / "docs" / "howto" / "predict.md"
 #: Which the command prints, and no test needs to fail by.
 pytestmark = pytest.mark.filterwarnings("always:.*could not be read:UserWarning")
 
@@ -288,11 +288,11 @@ def test_an_explanation_is_a_page_beside_the_answers(trained_once, photos, tmp_p
 
 def test_the_code_of_the_docs_runs_as_written(trained_once, photos, tmp_path, monkeypatch):
     (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "quickstart").symlink_to(trained_once)
+    (tmp_path / "runs" / "duel").symlink_to(trained_once)
     (tmp_path / "photos").symlink_to(photos)
     monkeypatch.chdir(tmp_path)
-    (code,) = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+    *_, code = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
     names = {}
     exec(code, names)
     assert len(names["said"]) == 8 and names["written"].pictures == 8
-    assert names["written"].page.name == "answers.html"
+    assert names["written"].page.name == "said.html"
