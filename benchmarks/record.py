@@ -20,7 +20,6 @@ import yaml
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text, written_whole
-from vit_vs_cnn.runs.cell import read_result
 from vit_vs_cnn.runs.grid import finished_cells
 from vit_vs_cnn.runs.ledger import FOLDER as LEDGERS
 from vit_vs_cnn.runs.ledger import output_of, test_set_of
@@ -37,8 +36,7 @@ def record(run: Path, folder: Path) -> int:
         InputError: no experiment there, none of its cells is finished, or another ledger lies beside the record.
     """
     cells = finished_cells(run)
-    ledgers = {test_set_of(read_result(cell / "result.json")) for cell in cells} - {None}
-    for name in ledgers:
+    for name in {test_set_of(result) for result in cells.values()} - {None}:
         _copy_ledger(output_of(run) / LEDGERS / f"{name}.jsonl", folder.parent / LEDGERS / f"{name}.jsonl")
     for cell in cells:
         kept = folder / "cells" / cell.name

@@ -94,6 +94,14 @@ def test_equivalents_ask_how_many_images_the_best_needs_for_what_each_other_does
     assert analyse(validated(exact(cnn=laws["cnn"], vit=laws["vit"])), resamples=50).equivalents == ()
 
 
+def test_equivalents_do_without_a_contender_that_has_not_come_to_the_largest_size():
+    laws = {"cnn": (0.5, 0.2, 0.0), "vit": (0.7, 0.2, 0.0), "windows": (0.4, 0.2, 0.0)}
+    results = [r for r in exact(**laws) if (r["contender"], r["train_size"]) != ("windows", 10000)]
+    found = analyse(validated(results), resamples=50).equivalents
+    assert {m.behind for m in found} == {"cnn"}, "the best of those that are there"
+    assert {m.size for m in found if m.ahead == "windows"} == {500, 1000, 2500, 5000}
+
+
 def test_equivalents_of_runs_that_were_cut_short_have_no_number():
     laws = {"cnn": (0.5, 0.2, 0.0), "vit": (0.7, 0.2, 0.0), "windows": (0.6, 0.2, 0.0)}
     assert {m.state for m in analyse(exact(**laws), resamples=50).equivalents} == {"budget not known"}

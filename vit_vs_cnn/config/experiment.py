@@ -96,18 +96,19 @@ class Experiment:
         Arguments:
             budget: one, of those of the protocol; None for the longest.
         """
-        key = (contender, train_size, (budget or self.protocol.budget.largest).short)
+        budget = budget or self.protocol.budget.largest
+        key = (contender, train_size, budget.short)
         if key not in self._recipes:
-            self._recipes[key] = self._recipe(*key)
+            self._recipes[key] = self._recipe(contender, train_size, budget)
         return self._recipes[key]
 
     @cached_property
     def _recipes(self) -> dict[tuple[str, int, str], Contender]:
         return {}
 
-    def _recipe(self, contender: str, train_size: int, budget: str) -> Contender:
+    def _recipe(self, contender: str, train_size: int, budget: Budget) -> Contender:
         recipe = self.contenders[contender]
-        there = dict(recipe.by_budget.get(budget.partition(" ")[0], {}))
+        there = dict(recipe.by_budget.get(str(budget.amounts[0]), {}))
         of_its_sizes = there.pop("by_size", {})
         for over in (self._of_size(recipe.by_size, train_size), there, self._of_size(of_its_sizes, train_size)):
             if over:
@@ -128,7 +129,8 @@ class Experiment:
             for name, contender in self.contenders.items()
         }
         protocol = dataclasses.replace(self.protocol, budget=budget)
-        return dataclasses.replace(self, protocol=protocol, contenders=contenders)
+        tuning = dataclasses.replace(self.tuning, budgets=None)
+        return dataclasses.replace(self, protocol=protocol, contenders=contenders, tuning=tuning)
 
     def augmentation(self, recipe: Contender) -> Augmentation:
         """The recipe's own augmentation, or the shared one."""
@@ -319,8 +321,7 @@ def _contenders(given: Any, protocol: Protocol) -> dict[str, Contender]:
 def _without_left_out(protocol: Protocol, given: Mapping[str, Any]) -> Protocol:
     """The protocol without the pairs of a contender that null leaves out."""
     gone = {name for name, contender in given.items() if contender is None}
-    kept = [pair for pair in protocol.pairs or [] if not gone & {*pair}]
-    return dataclasses.replace(protocol, pairs=kept or None)
+    return protocol.without_pairs_of(gone)
 
 
 def _check_primary(protocol: Protocol, contenders: Mapping[str, Contender]) -> None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -120,8 +120,8 @@ class Budget:
             raise InputError(f"{text!r} is no budget; expected one such as 400 steps") from error
 
     def nearest(self, amount: int | float) -> "Budget":
-        """Of its amounts the nearest by ratio, of two the smaller."""
-        return min(self.each(), key=lambda one: abs(math.log(one.amounts[0] / amount)))
+        """The one with the ``nearest`` of its amounts."""
+        return Budget(**{self.unit: nearest(amount, self.amounts)})
 
     @property
     def short(self) -> str:
@@ -154,6 +154,11 @@ class Budget:
         if self.unit == "epochs":
             return max(1, round(amount * train_images / batch_size))
         return max(1, round(amount / (3 * 2 * macs * batch_size)))
+
+
+def nearest(value: int | float, among: Iterable[int | float]) -> Any:
+    """The nearest of some numbers by ratio, of two the smaller; None if there are none."""
+    return min(sorted(among), key=lambda one: abs(math.log(one / value)), default=None)
 
 
 #: Seeds that a plan may grow to, as the error is shared out over looks at every number of them.
@@ -212,6 +217,11 @@ class Protocol:
     max_seeds: int | None = None
     until_decided: bool = False
     equivalence_points: float = 1.0
+
+    def without_pairs_of(self, names: Collection[str]) -> "Protocol":
+        """The same without the pairs in which one of some contenders is, who are not there."""
+        kept = [pair for pair in self.pairs or [] if not {*names} & {*pair}]
+        return dataclasses.replace(self, pairs=kept or None)
 
     @property
     def planned_seeds(self) -> tuple[int, ...]:

@@ -108,9 +108,8 @@ class Search:
         here = self.experiment.with_budget(self.budget)
         protocol = replace(here.protocol, scored_on="validation", trials=None)
         plain = {name: replace(contender, search=Plain()) for name, contender in here.contenders.items()}
-        tuning = replace(here.tuning, budgets=None)
         output = str(self.experiment.folder)
-        return replace(here, name="tuning", output=output, protocol=protocol, contenders=plain, tuning=tuning)
+        return replace(here, name="tuning", output=output, protocol=protocol, contenders=plain)
 
     def draw(self, number: int) -> dict[str, Any]:
         """The values of a trial: those of its number, whatever other trials were drawn."""

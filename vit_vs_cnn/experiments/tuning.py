@@ -11,7 +11,7 @@ from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Budget, Experiment, merge
 from vit_vs_cnn.config.recipes import nested
-from vit_vs_cnn.config.schema import MOST_TRIALS
+from vit_vs_cnn.config.schema import MOST_TRIALS, nearest
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.precision import with_precision
 from vit_vs_cnn.experiments.trials import Search
@@ -21,7 +21,7 @@ from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.failures import raise_failures
 from vit_vs_cnn.runs.grid import write_grid
 from vit_vs_cnn.runs.images import Pool
-from vit_vs_cnn.runs.tuning_record import RECORD, Trial, nearest_size, write_record
+from vit_vs_cnn.runs.tuning_record import RECORD, Trial, write_record
 from vit_vs_cnn.workers.supervise import run_cells
 from vit_vs_cnn.workers.trainer import is_launched_from_outside, quiet_lightning, world_size
 
@@ -163,7 +163,7 @@ def _with_choice(experiment: Experiment, search: Search, pool: Pool, console: Co
     theirs = [one.amounts[0] for one in protocol.budget.each() if budgets.nearest(one.amounts[0]) == search.budget]
     places = [by_budget.setdefault(str(one), {}).setdefault("by_size", {}) for one in theirs] if several else [by_size]
     for size in {pool.resolve(one) for one in protocol.train_sizes}:
-        if nearest_size(size, sizes) == search.train_size:
+        if nearest(size, sizes) == search.train_size:
             for place in places:
                 merge(place.setdefault(str(size) if size in protocol.train_sizes else "all", {}), over)
     changed = replace(contender, by_size=Plain(by_size), by_budget=Plain(by_budget))

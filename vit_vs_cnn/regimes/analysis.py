@@ -188,7 +188,7 @@ def analyse(
         curves=tuple(curves),
         laws=tuple(laws),
         pairs=tuple(_pairs(drawn, judged, budgets, convergence)),
-        equivalents=tuple(_equivalents(drawn, convergence)),
+        equivalents=tuple(_equivalents(drawn, curves, convergence)),
         worth=tuple(worth_of(ordered, measured)),
         frontier=tuple(cost_frontier(ordered, curves, ahead)),
         warnings=(
@@ -229,13 +229,16 @@ def _pair(
     )
 
 
-def _equivalents(drawn: Resamples, convergence: Sequence[Convergence]) -> list[Multiplier]:
+def _equivalents(
+    drawn: Resamples, curves: Sequence[LearningCurve], convergence: Sequence[Convergence]
+) -> list[Multiplier]:
     """What each contender is worth in images of the one that has the highest accuracy at the largest size."""
     measured = drawn.measured
     if len(measured.contenders) < 3:
         return []
-    at_largest = np.where(measured.present[:, -1].any(1), np.nanmean(measured.accuracy[:, -1], axis=1), -np.inf)
-    best, found = measured.contenders[int(np.argmax(at_largest))], []
+    largest = measured.sizes[-1]
+    reached = {c.contender: p.accuracy.value for c in curves for p in c.points if p.size == largest}
+    best, found = max(reached, key=lambda name: reached[name]), []
     for name in measured.contenders:
         if name != best and (measured.present[[measured.contenders.index(one) for one in (name, best)]].all(0)).any():
             draws = drawn.of([name, best])

@@ -297,13 +297,8 @@ def _draw_equivalent(axis: Axes, m: Multiplier, row: int, look: Look) -> None:
     if m.value is not None:
         axis.plot(m.value * m.size, row, **{**look.line, "ls": ""}, ms=7)
     else:
-        axis.plot(
-            low if m.state == "censored below" else high,
-            row,
-            "<" if m.state == "censored below" else ">",
-            color=look.colour,
-            ms=7,
-        )
+        end, arrow = (low, "<") if m.state == "censored below" else (high, ">")
+        axis.plot(end, row, arrow, color=look.colour, ms=7)
 
 
 def residuals(analysis: Analysis, names: Names = None) -> Figure:

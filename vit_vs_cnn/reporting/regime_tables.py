@@ -140,16 +140,7 @@ def equivalents_table(analysis: Analysis) -> Table:
     """What each contender is worth in images of the best one; no line where nothing is known of any."""
     rows = []
     for m in analysis.equivalents if any(one.state not in WHY_NONE for one in analysis.equivalents) else ():
-        told = [""] * 3
-        if m.state not in WHY_NONE:
-            ends = (m.less_than if m.low is None else m.low, m.more_than if m.high is None else m.high)
-            found = {
-                "censored below": f"< {m.less_than * m.size:,.0f}",
-                "censored above": f"> {m.more_than * m.size:,.0f}",
-            }
-            value = found.get(m.state, "") if m.value is None else _three(m.value * m.size)
-            told = [value, *(_three(end * m.size) for end in ends)]
-        rows.append([f"{m.size:,.0f}", display_name(m.ahead), *told, m.state])
+        rows.append([f"{m.size:,.0f}", display_name(m.ahead), *_multiplier(m, m.size), m.state])
     best = display_name(analysis.equivalents[0].behind) if analysis.equivalents else ""
     title = (
         f"How many images {best}, the best at the largest size, needs for what each other contender does with n; left "
@@ -296,14 +287,14 @@ def _percent(estimate: Estimate, *, sign: bool = False) -> list[str]:
     return [(points if sign else percent)(estimate.value), percent(estimate.low), percent(estimate.high)]
 
 
-def _multiplier(m: Multiplier) -> list[str]:
+def _multiplier(m: Multiplier, unit: float = 1) -> list[str]:
+    """Value and ends in multiples of n, or of ``unit``: n itself gives images."""
     if m.state in WHY_NONE:
         return ["none", "", ""]
-    value = f"> {_three(m.more_than)}" if m.value is None else _three(m.value)
-    if m.value is None and m.state == "censored below":
-        value = f"< {_three(m.less_than)}"
-    low = f"< {_three(m.less_than)}" if m.low is None else _three(m.low)
-    return [value, low, f"> {_three(m.more_than)}" if m.high is None else _three(m.high)]
+    below, beyond = f"< {_three(m.less_than * unit)}", f"> {_three(m.more_than * unit)}"
+    value = (below if m.state == "censored below" else beyond) if m.value is None else _three(m.value * unit)
+    low = below if m.low is None else _three(m.low * unit)
+    return [value, low, beyond if m.high is None else _three(m.high * unit)]
 
 
 def _crossing(c: Crossing) -> list[str]:

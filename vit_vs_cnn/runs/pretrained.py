@@ -124,9 +124,7 @@ def with_weights_at_hand(experiment: Experiment) -> tuple[Experiment, list[str]]
     left, told = {k: v for k, v in experiment.contenders.items() if k not in lacking}, list(_left_out(lacking))
     if not left:
         raise InputError(f"contenders: none is left; {'; '.join(told)}")
-    pairs = experiment.protocol.pairs
-    kept = None if pairs is None else [pair for pair in pairs if not lacking.keys() & {*pair}] or None
-    protocol = replace(experiment.protocol, pairs=kept)
+    protocol = experiment.protocol.without_pairs_of(lacking.keys())
     if {*(protocol.primary.contenders or ())} & lacking.keys():
         protocol = replace(protocol, primary=replace(protocol.primary, contenders=None))
     if all(contender.weights is None for contender in left.values()):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vit_vs_cnn.config.experiment import Budget, hash_of, read_config
+from vit_vs_cnn.config.schema import nearest
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
 
@@ -175,11 +176,12 @@ class Record:
     def place_of(self, contender: str, train_size: int, budget: str) -> Place | None:
         """Where the recipe of a run was tried: at the nearest size, with the nearest budget; None if it nowhere was."""
         theirs = [place for place in self.by_place if place.contender == contender]
-        size = nearest_size(train_size, {place.train_size for place in theirs})
+        size = nearest(train_size, {place.train_size for place in theirs})
         there = [place for place in theirs if place.train_size == size]
         amount, _, unit = budget.partition(" ")
         alike = [place for place in there if place.budget.endswith(f" {unit}")] or there
-        return min(alike, key=lambda place: abs(math.log(place.amount / float(amount))), default=None)
+        best = nearest(float(amount), {place.amount for place in alike})
+        return next((place for place in alike if place.amount == best), None)
 
     def chance(self, contender: str, train_size: int, identity: Mapping[str, Any]) -> Chance:
         """How the recipe of a run was found.
@@ -193,11 +195,6 @@ class Record:
         trials, mine = self.by_place[place], recipe_hash(identity)
         ranks = (rank for rank, one in enumerate(trials, start=1) if one.is_complete and one.recipe == mine)
         return Chance(len(trials), sum(one.flops for one in trials), next(ranks, None), place.train_size)
-
-
-def nearest_size(size: int, sizes: Iterable[int]) -> int | None:
-    """The nearest of some sizes by ratio, of two the smaller; None if there are none."""
-    return min(sorted(sizes), key=lambda one: abs(math.log(one / size)), default=None)
 
 
 def ranked(trials: Iterable[Trial]) -> list[Trial]:
