@@ -20,8 +20,8 @@ from vit_vs_cnn.reporting.document import Document, Picture, Source
 from vit_vs_cnn.reporting.drawing import picture_of, save_figure
 
 _PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
-#: An option, with its value where that is quoted, in text that is escaped.
-_OPTION = re.compile(r"--[a-z][\w.-]*\w(?: &#39;[^&<]*&#39;)?")
+#: An option, with its value where that is quoted and the bracket before it, in text that is escaped.
+_OPTION = re.compile(r"\(?--[a-z][\w.-]*\w(?: &#39;[^&<]*&#39;)?")
 _PIXELS = {"pt": 4 / 3, "px": 1.0, "in": 96.0, "": 1.0}
 
 
