@@ -1,6 +1,6 @@
 """How often what is said of equal contenders is false, how often intervals hold, and how small a gap is found.
 
-    python -m benchmarks.calibration            # about ten minutes on two cores
+    python -m benchmarks.calibration            # about fifteen minutes on two cores
     python -m benchmarks.calibration --quick    # a tenth of the simulations and less, to see that it runs
 
 Everything is judged by the code that judges real cells (``regimes.comparison``, ``crossing``, ``multiplier``), over
@@ -265,7 +265,7 @@ def lines(count: int, pool: ProcessPoolExecutor) -> Iterator[str]:
     held = [
         (truth, f"{sizes} sizes", partial(coverage, truth=truth, sizes=sizes)) for truth in TRUTHS for sizes in SIZES
     ]
-    yield from _table("Coverage of 95 % intervals, five seeds, sizes from 500 to 50,000", held, few, pool)
+    yield from _table("Coverage of 95 % intervals, five seeds, sizes from 500 to 50,000", held, count, pool)
     beyond = [
         (truth, f"{sizes} sizes", partial(extrapolation, truth=truth, sizes=sizes))
         for truth in BEYOND

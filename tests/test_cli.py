@@ -207,16 +207,19 @@ def test_bash_completes_commands_options_and_configs(tmp_path, capsys):
     assert done.stdout.splitlines() == [*asked.values()]
 
 
-def test_help_status_and_errors_of_spelling_load_no_torch(finished):
+def test_help_status_errors_of_spelling_and_the_analysis_load_no_torch(finished):
     """In a process of its own, as this one has it."""
     experiment = finished / "runs" / "tiny"
     code = f"""
 import sys
+from pathlib import Path
 from vit_vs_cnn.cli import main
+from vit_vs_cnn.regimes import findings_of
 tried = [["--help"], ["train", "--help"], ["inspect", "--help"], ["--version"], ["fly"], ["compare", "a", "--quik"],
          ["train", "--protocol.seedz", "1"], ["train", "--contenders.vit.optimizer.lrr", "1"],
          ["status", {str(experiment)!r}]]
 codes = [main(words) for words in tried]
+assert findings_of(Path({str(experiment)!r})).correct
 assert not {{"torch", "lightning", "timm"}} & set(sys.modules)
 assert codes == [0, 0, 0, 0, 2, 2, 2, 2, 0], codes
 """

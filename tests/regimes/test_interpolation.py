@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 
 from vit_vs_cnn.regimes.interpolation import (
+    first_reached,
     interpolate,
     interpolation_error,
     log_errors,
     reached_from,
     root_with_interval,
+    searched,
     size_grid,
 )
 
@@ -46,6 +48,22 @@ def test_between_two_sizes_the_curve_stays_between_their_errors():
 def test_what_is_reached_is_reached_from_the_last_change_of_sign_on(gap, expected):
     found = reached_from(np.array([1.0, 10.0, 100.0, 1000.0]), np.array([gap]))
     assert found[0] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("last", "whole"), [(True, reached_from), (False, first_reached)])
+def test_a_costly_gap_is_searched_at_few_places_and_found_as_at_all(last, whole):
+    """Parabolas in log n: with no root, one or two inside, and with roots at either end."""
+    sizes = size_grid(70, 1300)
+    middle, height, turn = (np.random.default_rng(i).normal(size=(211, 1)) for i in range(3))
+    looked: list[int] = []
+
+    def gap(at, rows):
+        looked.append(np.broadcast_to(at, (len(middle[rows]), at.shape[-1])).shape[1])
+        x = (np.log(at) - 5.7) / 1.5
+        return turn[rows] * (x - middle[rows]) ** 2 - height[rows]
+
+    np.testing.assert_allclose(searched(sizes, gap, last=last, scale=np.asarray), whole(sizes, gap(sizes, slice(None))))
+    assert looked == [17, 17, 257]
 
 
 def test_a_perfect_score_has_a_finite_logarithm():

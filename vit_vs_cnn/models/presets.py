@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torch import nn
+if TYPE_CHECKING:
+    from torch import nn
 
 #: Before the names of networks that come from timm, and of those of which every layer is to be attention.
 TIMM_PREFIX, ATTENTION_PREFIX = "timm/", "attention/"
@@ -19,7 +20,7 @@ class Preset(NamedTuple):
     macs: int
 
     @property
-    def constructor(self) -> type[nn.Module]:
+    def constructor(self) -> "type[nn.Module]":
         """Imported where a network is made: who asks for names and costs waits for no library."""
         return getattr(import_module("vit_vs_cnn.models"), self.kind)
 

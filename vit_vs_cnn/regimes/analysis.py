@@ -2,7 +2,9 @@
 
 import dataclasses
 import itertools
+import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +29,9 @@ from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
 from vit_vs_cnn.statistics.measurements import Measurements
 from vit_vs_cnn.statistics.resampling import Draws, Resamples
+
+#: Each analyses a pair at a time, whose resamples take some 50 MB.
+MOST_THREADS = 4
 
 
 @dataclass(frozen=True)
@@ -206,9 +211,11 @@ def analyse(
 def _pairs(
     drawn: Resamples, judged: Sequence[SizedComparison], budgets: Budgets, convergence: Sequence[Convergence]
 ) -> list[Pair]:
-    """The comparisons by pair, each with what it says of all its sizes together."""
-    by_pair = itertools.groupby(judged, key=lambda one: (one.first, one.second))
-    return [_pair(drawn.of(names), tuple(of_pair), budgets, convergence) for names, of_pair in by_pair]
+    """The comparisons by pair, each with what it says of all its sizes together; pairs share the cores."""
+    by_pair = [(names, tuple(found)) for names, found in itertools.groupby(judged, key=lambda o: (o.first, o.second))]
+    draws = [drawn.of(names) for names, _ in by_pair]
+    with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as pool:
+        return list(pool.map(lambda of, one: _pair(of, one[1], budgets, convergence), draws, by_pair))
 
 
 def _pair(

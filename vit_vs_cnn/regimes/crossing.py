@@ -10,11 +10,12 @@ from jaxtyping import Float
 
 from vit_vs_cnn.regimes.interpolation import (
     Curves,
-    first_reached,
+    GapAt,
     interpolation_error,
     log_errors,
     reached_from,
     root_with_interval,
+    searched,
     size_grid,
 )
 from vit_vs_cnn.regimes.power_laws import REACH, Laws, Model
@@ -109,10 +110,7 @@ def _by_law(draws: Draws, overtaker: int, model: Model, laws: Sequence[tuple[Law
     smallest, largest = draws.sizes[0], draws.sizes[-1]
     inside, beyond = size_grid(smallest, largest), size_grid(largest, REACH * largest)
     observed, resampled = (
-        np.concatenate(
-            [_roots(ours, theirs, inside, beyond) for ours, theirs in zip(our.parts(), their.parts(), strict=True)]
-        )
-        for our, their in zip(laws[overtaker], laws[1 - overtaker], strict=True)
+        _roots(our, their, inside, beyond) for our, their in zip(laws[overtaker], laws[1 - overtaker], strict=True)
     )
     return _crossing(draws, overtaker, model, estimate_from(observed[0], resampled), resampled)
 
@@ -120,18 +118,15 @@ def _by_law(draws: Draws, overtaker: int, model: Model, laws: Sequence[tuple[Law
 def _roots(
     our: Laws, their: Laws, inside: Float[np.ndarray, "places"], beyond: Float[np.ndarray, "places"]
 ) -> Float[np.ndarray, "laws"]:
-    found = reached_from(inside, _lead(their, our, inside), scale=np.log1p)
+    found = searched(inside, _lead(their, our), last=True, scale=np.log1p)
     later = np.isposinf(found)
-    found[later] = first_reached(beyond, _lead(their.of(later), our.of(later), beyond), scale=np.log1p)
+    found[later] = searched(beyond, _lead(their.of(later), our.of(later)), last=False, scale=np.log1p)
     return found
 
 
-def _lead(their: Laws, our: Laws, sizes: Float[np.ndarray, "places"]) -> Float[np.ndarray, "laws places"]:
+def _lead(their: Laws, our: Laws) -> GapAt:
     """Their error over ours, less 1: its sign is that of the difference of the logarithms."""
-    found = their.errors_along(sizes)
-    found /= our.errors_along(sizes)
-    found -= 1.0
-    return found
+    return lambda sizes, rows: their.of(rows).errors(sizes) / our.of(rows).errors(sizes) - 1.0
 
 
 def _crossing(

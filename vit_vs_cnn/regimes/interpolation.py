@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from scipy.interpolate import CubicHermiteSpline, PchipInterpolator
 
 from vit_vs_cnn.statistics.estimate import Estimate
@@ -12,6 +13,8 @@ from vit_vs_cnn.statistics.resampling import Draws
 
 #: Places between the smallest and the largest size, equally spaced in log n.
 PLACES = 257
+#: ``searched`` looks at every so-many-th of them first: it divides ``PLACES`` - 1.
+STRIDE = 16
 #: What is done to a gap before it is interpolated.
 Scale = Callable[[np.ndarray], np.ndarray]
 #: Logarithms need an error above 0.
@@ -63,7 +66,10 @@ class Curves:
 
 
 def reached_from(
-    sizes: Float[np.ndarray, "places"], gap: Float[np.ndarray, "resamples places"], *, scale: Scale = np.asarray
+    sizes: Float[np.ndarray, "*resamples places"],
+    gap: Float[np.ndarray, "resamples places"],
+    *,
+    scale: Scale = np.asarray,
 ) -> Float[np.ndarray, "resamples"]:
     """The size from which ``gap`` stays above zero up to the largest size.
 
@@ -71,35 +77,76 @@ def reached_from(
     Between two places the gap is taken as straight in log n.
 
     Arguments:
+        sizes: of the places, for all resamples or for each its own.
         scale: what of ``gap`` is straight, where that is not the gap itself; it has the gap's sign.
     """
-    log_sizes = np.log(sizes)
-    below = gap <= 0
-    last = gap.shape[1] - 1 - np.argmax(below[:, ::-1], axis=1)  # the last place at or below zero, if there is one
-    left = np.minimum(last, gap.shape[1] - 2)
-    rows = np.arange(len(gap))
-    before, after = scale(gap[rows, left]), scale(gap[rows, left + 1])
-    share = np.clip(-before / np.where(after > before, after - before, 1.0), 0.0, 1.0)
-    roots = np.exp(log_sizes[left] + share * (log_sizes[left + 1] - log_sizes[left]))
-    roots = np.where(below.any(1), roots, -np.inf)
-    return np.where(below[:, -1], np.inf, roots)
+    left = _last_below(gap)
+    return np.where(left < 0, -np.inf, _straight(sizes, gap, left, scale))
 
 
 def first_reached(
-    sizes: Float[np.ndarray, "places"], gap: Float[np.ndarray, "resamples places"], *, scale: Scale = np.asarray
+    sizes: Float[np.ndarray, "*resamples places"],
+    gap: Float[np.ndarray, "resamples places"],
+    *,
+    scale: Scale = np.asarray,
 ) -> Float[np.ndarray, "resamples"]:
     """The first size at which ``gap`` is above zero, straight in log n between two places; infinity if it never is.
 
     Arguments:
+        sizes: as for ``reached_from``.
         scale: as for ``reached_from``.
     """
-    above, rows = gap > 0, np.arange(len(gap))
-    after = np.argmax(above, axis=1)
-    before = np.maximum(after - 1, 0)
-    low, high, logs = scale(gap[rows, before]), scale(gap[rows, after]), np.log(sizes)
-    share = np.where(after > before, -low / np.where(high > low, high - low, 1.0), 0.0)
-    found = np.exp(logs[before] + np.clip(share, 0.0, 1.0) * (logs[after] - logs[before]))
-    return np.where(above.any(1), found, np.inf)
+    left = _first_above(gap) - 1
+    return np.where(left < 0, sizes[..., 0], _straight(sizes, gap, left, scale))
+
+
+def _last_below(gap: Float[np.ndarray, "resamples places"]) -> Int64[np.ndarray, "resamples"]:
+    """The last place at or below zero; -1 where there is none."""
+    below = gap <= 0
+    return np.where(below.any(1), gap.shape[1] - 1 - np.argmax(below[:, ::-1], axis=1), -1)
+
+
+def _first_above(gap: Float[np.ndarray, "resamples places"]) -> Int64[np.ndarray, "resamples"]:
+    """The first place above zero; one behind the last where there is none."""
+    above = gap > 0
+    return np.where(above.any(1), np.argmax(above, axis=1), gap.shape[1])
+
+
+def _straight(
+    sizes: Float[np.ndarray, "*resamples places"],
+    gap: Float[np.ndarray, "resamples places"],
+    left: Int64[np.ndarray, "resamples"],
+    scale: Scale,
+) -> Float[np.ndarray, "resamples"]:
+    """Where a straight line through the gap at a place and the next is zero; infinity behind the last place."""
+    logs, rows = np.broadcast_to(np.log(sizes), gap.shape), np.arange(len(gap))
+    at = np.clip(left, 0, gap.shape[1] - 2)
+    before, after = scale(gap[rows, at]), scale(gap[rows, at + 1])
+    share = np.clip(-before / np.where(after > before, after - before, 1.0), 0.0, 1.0)
+    found = np.exp(logs[rows, at] + share * (logs[rows, at + 1] - logs[rows, at]))
+    return np.where(left == gap.shape[1] - 1, np.inf, found)
+
+
+#: A gap at sizes that are the same for all resamples or each one's own, of the resamples chosen.
+GapAt = Callable[[Float[np.ndarray, "*resamples places"], Any], Float[np.ndarray, "resamples places"]]
+
+
+def searched(sizes: Float[np.ndarray, "places"], gap_at: GapAt, *, last: bool, scale: Scale) -> np.ndarray:
+    """``reached_from`` (last) or ``first_reached``, of a gap that is costly: first at every ``STRIDE``-th place, then
+    between the two where its sign changes. What changes it twice between two such places is not seen.
+
+    Arguments:
+        gap_at: for smooth gaps of few turns, such as those of power laws.
+    """
+    rough = sizes[::STRIDE]
+    gap = gap_at(rough, slice(None))
+    cell = _last_below(gap) if last else _first_above(gap) - 1
+    inside = (cell >= 0) & (cell < len(rough) - 1)
+    found = np.where(cell < 0, -np.inf if last else sizes[0], np.inf)
+    fine = sizes[STRIDE * cell[inside, None] + np.arange(STRIDE + 1)]
+    within = (reached_from if last else first_reached)(fine, gap_at(fine, inside), scale=scale)
+    found[inside] = np.clip(within, fine[:, 0], fine[:, -1])
+    return found
 
 
 def interpolation_error(

@@ -8,7 +8,7 @@ import numpy as np
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.answers import Answers
-from vit_vs_cnn.runs.evaluation import Predictions
+from vit_vs_cnn.runs.predictions_file import read_predictions
 from vit_vs_cnn.statistics.measurements import Measurements
 
 
@@ -113,14 +113,15 @@ def load_answers(folder: Path, results: Sequence[Mapping[str, Any]]) -> Answers:
     """
     first, correct, counts, named, same = None, {}, [], {}, True
     for result in results:
-        predictions = Predictions.load(folder / "cells" / result["cell"] / "predictions.npz", logits=False)
-        first = first or predictions
-        same = same and predictions.is_of_the_images_of(first)
-        if predictions.num_classes != first.num_classes:
+        said = read_predictions(folder / "cells" / result["cell"] / "predictions.npz", logits=False)
+        first = first or said
+        same = same and all(np.array_equal(said[name], first[name]) for name in ("labels", "sample_ids"))
+        classes = int(said["num_classes"])
+        if classes != first["num_classes"]:
             raise InputError(f"predictions of {result['cell']} are of another number of classes than the others")
-        correct[result["cell"]] = predictions.correct.numpy()
-        counts.append(predictions.class_counts)
-        named[result["cell"].rpartition("-")[0] or result["cell"]] = predictions.classes_named  # without its hash
+        correct[result["cell"]] = said["classes"] == said["labels"]
+        counts.append(np.bincount(said["labels"], minlength=classes))
+        named[result["cell"].rpartition("-")[0] or result["cell"]] = len(np.unique(said["classes"]))  # without its hash
     return Answers(counts[0] if same else np.sum(counts, axis=0), named, correct if same else None)
 
 

@@ -23,6 +23,8 @@ WHY_NONE = {
     "no longer rises": "the curve of {behind} no longer rises: no multiplier",
 }
 _NEARLY = 1 + 1e-9
+#: Added to a gap of log errors: as good is good enough, whatever the rounding.
+AS_GOOD = 1e-12
 _SURELY = 0.975
 
 
@@ -136,13 +138,12 @@ def leader(draws: Draws) -> int:
 
 def _needed(draws: Draws, curves: Curves, contender: int, *, level_of: int, at: int) -> Estimate:
     """The size from which a contender errs no more than another does at one size."""
-    gaps = []
-    for accuracy, curve in ((draws.observed[None], curves.observed), (draws.values, curves.resampled)):
-        gap = log_errors(accuracy[:, level_of, at])[:, None] - curve[contender]
-        gap[np.abs(gap) < 1e-12] = 1e-12  # as good is good enough
-        gaps.append(gap)
+    observed, resampled = (
+        log_errors(accuracy[:, level_of, at])[:, None] - curve[contender] + AS_GOOD
+        for accuracy, curve in ((draws.observed[None], curves.observed), (draws.values, curves.resampled))
+    )
     error = interpolation_error(draws.sizes, log_errors(draws.observed[contender][None]), curves.places)
-    return root_with_interval(curves.places, gaps[0], gaps[1], error)
+    return root_with_interval(curves.places, observed, resampled, error)
 
 
 def _by_interpolation(draws: Draws, curves: Curves, place: int, ahead: int) -> Multiplier:

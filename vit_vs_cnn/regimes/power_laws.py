@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy import stats
 
-from vit_vs_cnn.regimes.interpolation import LEAST_ERROR, first_reached, size_grid
+from vit_vs_cnn.regimes.interpolation import LEAST_ERROR, GapAt, searched, size_grid
 from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.resampling import Draws, estimate_from
@@ -22,8 +22,6 @@ MODELS: tuple[Model, ...] = ("power law", "power law with floor")
 EXPONENTS = np.geomspace(0.003, 6.0, 49)
 ZOOMS = 6
 ZOOM_PLACES = 9
-#: Laws whose curves are computed at a time.
-PART = 500
 #: Laws are followed up to so many times the largest size.
 REACH = 1000
 
@@ -43,37 +41,18 @@ class Laws:
     drift: Float[np.ndarray, "laws"]
     largest: float
 
-    def parts(self) -> list["Laws"]:
-        """A few at a time: their curves then fit into a processor's cache."""
-        return [self.of(slice(start, start + PART)) for start in range(0, len(self.floor), PART)]
-
     def of(self, rows: Bool[np.ndarray, "laws"] | slice) -> "Laws":
         """Some of them."""
         chosen = (values[rows] for values in (self.log_scale, self.exponent, self.floor, self.drift))
         return Laws(*chosen, largest=self.largest)
 
-    def errors(self, sizes: Float[np.ndarray, "places"]) -> Float[np.ndarray, "laws places"]:
-        """err(n) = (e^a n^-b + c) max(1, n / N)^d, N the largest size, at ascending sizes n."""
-        return self._with_floor(np.exp(self.log_scale[:, None] - self.exponent[:, None] * np.log(sizes)), sizes)
-
-    def errors_along(self, sizes: Float[np.ndarray, "places"]) -> Float[np.ndarray, "laws places"]:
-        """``errors`` for many sizes equally spaced in log n: n^-b is a product of two powers out of a few of them."""
-        logs, block = np.log(sizes), math.isqrt(len(sizes))
-        far = np.exp(self.log_scale[:, None] - self.exponent[:, None] * logs[::block])
-        near = np.exp(-self.exponent[:, None] * (logs[:block] - logs[0]))
-        powers = (far[:, :, None] * near[:, None]).reshape(len(far), far.shape[1] * block)
-        return self._with_floor(powers[:, : len(sizes)], sizes)
-
-    def _with_floor(
-        self, powers: Float[np.ndarray, "laws places"], sizes: Float[np.ndarray, "places"]
-    ) -> Float[np.ndarray, "laws places"]:
-        if self.floor.any():
-            powers += self.floor[:, None]
-        first = int(np.searchsorted(sizes, self.largest, side="right"))
-        if first < len(sizes):
-            steps = np.log(sizes[first:] / self.largest)
-            powers[:, first:] *= np.exp(np.clip(self.drift[:, None] * steps, -100.0, 100.0))
-        return powers
+    def errors(self, sizes: Float[np.ndarray, "*laws places"]) -> Float[np.ndarray, "laws places"]:
+        """err(n) = (e^a n^-b + c) max(1, n / N)^d, N the largest size, at sizes n of all laws or each law's own."""
+        found = np.exp(self.log_scale[:, None] - self.exponent[:, None] * np.log(sizes)) + self.floor[:, None]
+        beyond = np.log(np.maximum(sizes / self.largest, 1.0))
+        if beyond.any():
+            found *= np.exp(np.clip(self.drift[:, None] * beyond, -100.0, 100.0))
+        return found
 
     def sizes_for(self, errors: Float[np.ndarray, "laws"]) -> Float[np.ndarray, "laws"]:
         """n = ((err - c) / e^a)^(-1/b), beyond N the first one at which a law with a drift errs as little; infinity
@@ -83,9 +62,9 @@ class Laws:
             sizes = np.exp((self.log_scale - np.log(np.maximum(above, 1e-300))) / self.exponent)
         sizes = np.where(above > 0, sizes, np.inf)
         drifts = (sizes > self.largest) & (self.drift != 0)
-        beyond = size_grid(self.largest, REACH * self.largest)
-        ratio = errors[drifts, None] / self.of(drifts).errors_along(beyond)
-        sizes[drifts] = first_reached(beyond, ratio - 1.0, scale=np.log1p)
+        drifting, wanted = self.of(drifts), errors[drifts, None]
+        gap: GapAt = lambda at, rows: wanted[rows] / drifting.of(rows).errors(at) - 1.0  # noqa: E731
+        sizes[drifts] = searched(size_grid(self.largest, REACH * self.largest), gap, last=False, scale=np.log1p)
         return sizes
 
 

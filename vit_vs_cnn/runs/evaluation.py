@@ -3,7 +3,6 @@
 import hashlib
 import io
 import zipfile
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,18 +11,17 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int64, UInt8
-from numpy.lib.npyio import NpzFile
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.errors import InputError, TrainingDiverged
 from vit_vs_cnn.files import written_whole
 from vit_vs_cnn.models.features import logits_and_features
 from vit_vs_cnn.models.recording import as_evaluated
 from vit_vs_cnn.runs.calibration import calibration_error
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.ledger import Noted, TestLedger
+from vit_vs_cnn.runs.predictions_file import BROKEN, PROBABILITIES, WHOLE_NUMBERS, read_predictions, refuse_broken
 
 Normalise = Callable[[UInt8[Tensor, "batch channels rows cols"]], Float[Tensor, "batch channels rows cols"]]
 
@@ -158,7 +156,7 @@ class Predictions(Said):
             with np.load(path, allow_pickle=False) as arrays:
                 known = "of" in arrays and arrays["of"].item() == of
             return Predictions.load(path) if known else None
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error):
+        except BROKEN:
             return None
 
     @staticmethod
@@ -171,14 +169,11 @@ class Predictions(Said):
         Raises:
             InputError: no such file, not of this form, or answers that are no finite numbers.
         """
-        try:
-            with np.load(path, allow_pickle=False) as arrays:
-                found = Kept.of(arrays, logits=logits) if "classes" in arrays else _with_logits(arrays)
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            raise InputError(f"predictions {path}: {error}") from error
-        numbers = found.logits if isinstance(found, Predictions) else found.probability[:, None]
-        check_finite(numbers, f"predictions {path}")
-        return found
+        arrays = read_predictions(path, logits=logits)
+        if "probability" in arrays:
+            return Kept.of(arrays)
+        read, labels = (torch.from_numpy(arrays[name]) for name in ("logits", "labels"))
+        return Predictions(read, labels, arrays["sample_ids"].tolist())
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,16 +191,11 @@ class Kept(Said):
     logits: Float[Tensor, "count classes"] | None = None
 
     @classmethod
-    def of(cls, arrays: NpzFile, *, logits: bool = True) -> "Kept":
-        """Raises KeyError, ValueError: something is missing, or not of as many images as the rest."""
-        whole = ("labels", "classes", "label_rank", "num_classes")
-        found = {name: torch.from_numpy(arrays[name].astype(np.int64)) for name in whole}
-        found |= {name: torch.from_numpy(arrays[name]) for name in ("probability", "label_log_probability")}
-        ids = arrays["sample_ids"].tolist()
-        if {one.shape for name, one in found.items() if name != "num_classes"} != {(len(ids),)}:
-            raise ValueError("its arrays are not of as many images")
-        read = torch.from_numpy(arrays["logits"]).float() if logits and "logits" in arrays else None
-        return cls(found["labels"], ids, found, read)
+    def of(cls, arrays: Mapping[str, np.ndarray]) -> "Kept":
+        """What ``read_predictions`` gives."""
+        found = {name: torch.from_numpy(arrays[name]) for name in (*WHOLE_NUMBERS, *PROBABILITIES)}
+        logits = torch.from_numpy(arrays["logits"]).float() if "logits" in arrays else None
+        return cls(found["labels"], arrays["sample_ids"].tolist(), found, logits)
 
     @property
     def num_classes(self) -> int:
@@ -228,11 +218,6 @@ class Kept(Said):
         return self.arrays["label_rank"]
 
 
-def _with_logits(arrays: NpzFile) -> Predictions:
-    logits, labels = (torch.from_numpy(arrays[name]) for name in ("logits", "labels"))
-    return Predictions(logits, labels, arrays["sample_ids"].tolist())
-
-
 def hash_weights(network: nn.Module) -> str:
     """``hash_tensors`` of parameters and buffers."""
     return hash_tensors(network.state_dict())
@@ -253,12 +238,7 @@ def check_finite(logits: Float[Tensor, "count classes"], what: str) -> None:
     Raises:
         TrainingDiverged: some are not; it names ``what``, and how many.
     """
-    broken = int((~logits.isfinite()).any(dim=1).sum())
-    if broken:
-        raise TrainingDiverged(
-            f"{what}: its answers to {broken:,} of {len(logits):,} images are not finite numbers (NaN or infinity), so "
-            "they cannot be scored; its weights are damaged or of a training that diverged"
-        )
+    refuse_broken(int((~logits.isfinite()).any(dim=1).sum()), len(logits), what)
 
 
 @torch.no_grad()
