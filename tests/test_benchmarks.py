@@ -9,11 +9,13 @@ from argparse import Namespace
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from benchmarks import gpu, gpu_pieces, guard
+from benchmarks import gpu, gpu_pieces, guard, reruns
 from benchmarks.__main__ import table
+from benchmarks.analysis import Case, draw_experiment
 from benchmarks.timing import Row
 from vit_vs_cnn.errors import InputError
 
@@ -167,3 +169,18 @@ def test_the_table_of_speed_says_what_missed_its_goal():
     quick, slow = table({"a machine": {"start": part}}).splitlines()[-2:]
     assert "| quick | 2 x |  | at least 1.5 |" in quick
     assert "| slow | 9 s |  | at most 6, **missed** |" in slow
+
+
+def test_reruns_are_paired_by_place_and_seed_and_their_spread_is_that_of_one(tmp_path):
+    """Differences of two runs have twice the variance of one."""
+    drawn = np.random.default_rng(0).normal(scale=0.02 * 2**0.5, size=4001)
+    sd, low, high = reruns.spread(drawn.tolist())
+    assert low < sd < high and sd == pytest.approx(0.02, rel=0.05)
+    assert reruns.spread([0.02, -0.02])[0] == pytest.approx(0.02 / 2**0.5)
+    case = Case(2, (110, 230), 2, 101, {})
+    one, two = (draw_experiment(case, tmp_path / name, "duel") for name in ("a", "b"))
+    found = reruns.pairs_of(one, two)
+    assert {(name, n) for name, n, _ in found} == {(name, n) for name in ("vit", "resnet") for n in (110, 230)}
+    assert all(pairs == [(0.0, 0.0)] * 2 for pairs in found.values())
+    with pytest.raises(InputError, match="one folder"):
+        reruns.pairs_of(one, one)

@@ -30,7 +30,7 @@ from vit_vs_cnn.reporting.document import Block, Bullets, Cell, Code, Document, 
 from vit_vs_cnn.reporting.page import write_document
 from vit_vs_cnn.reporting.regime_figures import learning_curves, regime_figures
 from vit_vs_cnn.reporting.style import looks
-from vit_vs_cnn.reporting.tables import results_csv
+from vit_vs_cnn.reporting.tables import equal_time_lines, results_csv
 from vit_vs_cnn.reporting.tuning_report import best_of_k, space_warnings, tuning_blocks
 from vit_vs_cnn.runs.audit import PLACE
 from vit_vs_cnn.runs.contamination import PICTURE, Contamination, contamination_of
@@ -116,7 +116,8 @@ def write_report(
     """Everything into the experiment's ``report/``: index.html, analysis.json, results.csv, tables and figures.
 
     A pure function of the finished cells and of what is known of the others: run twice, it writes the same bytes.
-    Measured times are in results.csv alone, so that the rest is the same for a run that was interrupted.
+    Measured times are in results.csv and in one sentence of the page, on accuracy in equal time; the rest is the same
+    for a run that was interrupted.
 
     Arguments:
         folder: of the experiment.
@@ -155,7 +156,7 @@ def report_document(found: Findings, pool: Pool | None = None) -> Document:
     record, results, duplicates = found.record, found.results, _contamination(found, pool)
     document = _begun(found.analysis, config["name"], _lead(found.analysis, found.recommendation, found.answer))
     weak = [] if record is None else [*space_warnings(record), *doubts(record, found.results)]
-    _tell(document, found.analysis, [*_unfinished(status), *weak, *found.notes], blocks_of_images(found, pool))
+    _tell(document, found.analysis, [*_unfinished(status), *weak, *found.notes], results, blocks_of_images(found, pool))
     if record is not None:
         _part(document, "Tuning", _picture("best_of_k", best_of_k(record)), *tuning_blocks(record, found.results))
     _part(document, "Near-duplicates", *_duplicates(found, duplicates))
@@ -188,7 +189,7 @@ def write_recorded(path: Path, target: Path, analysis: Analysis | None = None) -
     own = (values.get("data") or {}).get("source") == "folder"
     lead = _lead(analysis, recommendation(analysis), answer(analysis, own_images=own))
     document = _begun(analysis, str(values.get("name", path.parent.name)), lead)
-    _tell(document, analysis, [f"{ACCURACIES_ALONE}."], [])
+    _tell(document, analysis, [f"{ACCURACIES_ALONE}."], results, [])
     _part(document, "Protocol and budgets", tables.budgets_table(results))
     _tell_config(document, values)
     _part(document, "How it was measured", Text(METHOD))
@@ -210,7 +211,13 @@ def _begun(analysis: Analysis, name: str, lead: Sequence[str]) -> Document:
     return Document(f"{name}: {versus}", lead, looks=_looks(analysis))
 
 
-def _tell(document: Document, analysis: Analysis, notes: Sequence[str], images: Sequence[Block]) -> None:
+def _tell(
+    document: Document,
+    analysis: Analysis,
+    notes: Sequence[str],
+    results: Sequence[Mapping[str, Any]],
+    images: Sequence[Block],
+) -> None:
     """What follows from accuracies, and what the networks do with single images."""
     drawn = {name: _picture(name, figure) for name, figure in regime_figures(analysis).items()}
 
@@ -228,7 +235,8 @@ def _tell(document: Document, analysis: Analysis, notes: Sequence[str], images: 
     part("Learning curves", "learning_curves difference", *limits, tables.curves_table(analysis))
     part("Image by image", "", *images)
     costs = (tables.equal_cost_table(analysis), tables.frontier_table(analysis))
-    part("Accuracy and cost", "cost_frontier", *costs)
+    times = [Text(f"{line[0].upper()}{line[1:]}.") for line in equal_time_lines(results, analysis)]
+    part("Accuracy and cost", "cost_frontier", *times, *costs)
     part("Training curves", "training_curves", tables.convergence_table(analysis))
     trained = [tables.more_training_table(analysis)] if analysis.budgets else []
     part("What more training changed", "more_training", *trained)
