@@ -5,9 +5,11 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from scipy import ndimage
 
 from vit_vs_cnn.data.counter_random import counter_key
 from vit_vs_cnn.data.objects import KINDS, RELATIONS, ObjectsOptions, ObjectsSource, draw_relations
+from vit_vs_cnn.errors import InputError
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +57,28 @@ def test_objects_lie_whole_in_opposite_quarters(difficulty):
     assert (falling ^ rising).all()
     assert 10 < int(falling.sum()) < 50
     assert not torch.cat([masks[:, 0], masks[:, -1], masks[:, :, 0], masks[:, :, -1]], 1).any()
+
+
+@pytest.mark.parametrize("distance", [0.6, 0.83, 1.0])
+def test_distance_moves_the_objects_towards_the_middle_and_leaves_them_apart(distance):
+    """Without straying their centres are distance / 2 of the side apart, in rows and in columns."""
+    near = draw_relations(40, key=counter_key(3), prefix="x", image_size=96, difficulty=0.0, distance=distance)
+    far = draw_relations(40, key=counter_key(3), prefix="x", image_size=96, difficulty=0.0)
+    assert torch.equal(near.kinds, far.kinds) and torch.equal(near.images.labels, far.images.labels)
+    masks, discs = near.images.masks, (near.kinds == KINDS.index("disc")).all(1)
+    assert masks is not None and discs.any()
+    for mask in masks[discs]:
+        found, count = ndimage.label(mask.numpy())
+        centres = ndimage.center_of_mass(mask.numpy(), found, range(1, count + 1))
+        assert count == 2
+        np.testing.assert_allclose(np.abs(np.diff(centres, axis=0)[0]), 48 * distance, atol=2)  # strays by 2 in 256
+
+
+def test_distance_belongs_to_relations_and_has_its_range():
+    with pytest.raises(InputError, match=r"distance is 0\.5; allowed: 0\.6 to 1"):
+        ObjectsOptions(task="same_different", distance=0.5)
+    with pytest.raises(InputError, match="task shape has no distance"):
+        ObjectsOptions(distance=0.8)
 
 
 def test_objects_lie_where_the_mask_is():

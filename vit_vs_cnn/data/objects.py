@@ -60,9 +60,8 @@ class ObjectsSource:
         options = self.options
         if options.task == "same_different":
             key = counter_key(options.seed, _SPLITS.index(split), 2)
-            return draw_relations(
-                count, key=key, prefix=split, image_size=options.image_size, difficulty=options.difficulty
-            ).images
+            dials = {"image_size": options.image_size, "difficulty": options.difficulty, "distance": options.distance}
+            return draw_relations(count, key=key, prefix=split, **dials).images
         agreements = dict(zip(("shape_agreement", "texture_agreement"), options.agreements(split), strict=True))
         dials = {"image_size": options.image_size, "difficulty": options.difficulty, **agreements}
         images = draw_objects(count, seed=options.seed, split=split, **dials).images
@@ -150,7 +149,13 @@ class RelationsDraw:
 
 
 def draw_relations(
-    count: int, *, key: UInt64[np.ndarray, "1"], prefix: str, image_size: int = 32, difficulty: float = 0.5
+    count: int,
+    *,
+    key: UInt64[np.ndarray, "1"],
+    prefix: str,
+    image_size: int = 32,
+    difficulty: float = 0.5,
+    distance: float = 1.0,
 ) -> RelationsDraw:
     """Draw the first ``count`` images of two objects in opposite quarters; the label is whether their shapes are equal.
 
@@ -163,6 +168,7 @@ def draw_relations(
 
     Arguments:
         difficulty: 0 to 1: contrast of the background, light, noise and how far the objects stray.
+        distance: of the objects, see ``ObjectsOptions``; it moves them and changes nothing else.
     """
     numbers = np.arange(count, dtype=np.int64)
     streams = split_keys(key, np.arange(2))[0]
@@ -174,6 +180,6 @@ def draw_relations(
     kinds = np.stack([first, np.where(labels == 1, first, other)], axis=1)
     shapes = np.array([SHAPE_NAMES.index(kind) for kind in KINDS])[kinds]
 
-    dial, size = round(difficulty * 256), (image_size, image_size)
-    painted = paint_in_chunks(count, size, lambda part: paint_pairs(keys[part], shapes[part], size, dial))
+    dial, apart, size = round(difficulty * 256), round(distance * 256), (image_size, image_size)
+    painted = paint_in_chunks(count, size, lambda part: paint_pairs(keys[part], shapes[part], size, dial, apart))
     return RelationsDraw(_labelled(painted, labels, RELATIONS, prefix, numbers), torch.from_numpy(kinds))

@@ -15,6 +15,8 @@ SCHEMES = ("https", "http", "file", "ftp")
 Resize = Literal["crop", "squash", "pad"]
 Split = Literal["train", "test"]
 Task = Literal["shape", "texture", "same_different"]
+#: Closer, and the two shapes of same_different lie on each other.
+LEAST_DISTANCE = 0.6
 Policy = Literal["none", "randaugment", "trivialaugment"]
 #: Strengths of an operation, from 0 (leaves the image) to 30 (the full range).
 NUM_BINS = 31
@@ -159,9 +161,11 @@ class ObjectsOptions:
         task: what the label is. shape: that of the object. texture: that of its surface, which is seen locally; the
             shape tells nothing. same_different: whether the shapes in two opposite corners are the same, which no part
             of the image tells by itself. The agreements belong to the task shape.
+        distance: of the two shapes of same_different, from 0.6, where they all but touch, to 1, where each is in the
+            middle of its quarter: half as many rows, and as many columns, as the image has lie between their centres.
 
     Raises:
-        InputError: a value is outside its range, or an agreement is set for a task that has none.
+        InputError: a value is outside its range, or an agreement or a distance is set for a task that has none.
     """
 
     train_images: int = 4000
@@ -173,6 +177,7 @@ class ObjectsOptions:
     seed: int = 0
     task: Task = "shape"
     test_texture_agreement: float | None = None
+    distance: float = 1.0
 
     def __post_init__(self) -> None:
         for name in ("train_images", "test_images"):
@@ -184,10 +189,14 @@ class ObjectsOptions:
             check_fraction(name, getattr(self, name))
         if self.test_texture_agreement is not None:
             check_fraction("test_texture_agreement", self.test_texture_agreement)
+        if not LEAST_DISTANCE <= self.distance <= 1:
+            raise InputError(f"distance is {self.distance}; allowed: {LEAST_DISTANCE} to 1")
         if self.task not in get_args(Task):
             raise InputError(f"task is {self.task!r}; allowed: {', '.join(get_args(Task))}")
         if self.task != "shape" and not self._has_default_agreements:
             raise InputError(f"task {self.task} has no agreements; they belong to the task shape")
+        if self.task != "same_different" and self.distance != 1:
+            raise InputError(f"task {self.task} has no distance; it belongs to the task same_different")
 
     @property
     def _has_default_agreements(self) -> bool:

@@ -96,10 +96,15 @@ def paint_scenes(
     return _finished(canvas, keys, dial), 2 * coverage >= _OBJECT_SAMPLES**2
 
 
-def paint_pairs(keys: Keys, shapes: Int64[np.ndarray, "count 2"], image_size: tuple[int, int], dial: int) -> Painted:
+def paint_pairs(
+    keys: Keys, shapes: Int64[np.ndarray, "count 2"], image_size: tuple[int, int], dial: int, apart: int = 256
+) -> Painted:
     """Two upright objects of one colour each in opposite quarters of a background; and the mask of both.
 
     The arguments are those of ``paint_scenes``, with two shapes for each image.
+
+    Arguments:
+        apart: how far each is from the middle, in 256ths of the way to the middle of its quarter.
     """
     colours = _Colours(purpose_words(keys, Purpose.COLOUR, 18), dial)
     canvas = _background(keys, colours, image_size, dial)
@@ -112,8 +117,8 @@ def paint_pairs(keys: Keys, shapes: Int64[np.ndarray, "count 2"], image_size: tu
         own = words[:, 1 + 6 * number : 7 + 6 * number]
         lower, right = (quarter >> 1 ^ number) & 1, (quarter ^ number) & 1
         placement = Placement(
-            row=rows * PIXEL * (1 + 2 * lower) // 4 + to_integers(own[:, 0], -wander, wander),
-            col=cols * PIXEL * (1 + 2 * right) // 4 + to_integers(own[:, 1], -wander, wander),
+            row=rows * PIXEL * (512 + apart * (2 * lower - 1)) // 1024 + to_integers(own[:, 0], -wander, wander),
+            col=cols * PIXEL * (512 + apart * (2 * right - 1)) // 1024 + to_integers(own[:, 1], -wander, wander),
             reach=np.full(len(keys), reach),
             angle=np.zeros(len(keys), dtype=np.int64),
         )
