@@ -33,6 +33,7 @@ HEADS = re.compile(r"(References?|Differs): ")
 BETTER = {
     "<pre>": '<pre tabindex="0">',
     '<div class="math">': '<div class="math" tabindex="0">',
+    '<div class="table-wrapper ': '<div tabindex="0" class="table-wrapper ',
     '<summary aria-label="Toggle hidden content">': "<summary>",
 }
 #: How Furo opens the list of pages.
