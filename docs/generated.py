@@ -29,11 +29,12 @@ TRAINED = "transformer_heads"
 #: What a docstring says in fields, beside those that napoleon knows.
 HEADS = re.compile(r"(References?|Differs): ")
 
-#: What Sphinx and MyST-NB write, and what keyboards and screen readers can do more with.
+#: What Sphinx and MyST-NB write, and what keyboards, screen readers and style sheets can do more with.
 BETTER = {
     "<pre>": '<pre tabindex="0">',
     '<div class="math">': '<div class="math" tabindex="0">',
     '<div class="table-wrapper ': '<div tabindex="0" class="table-wrapper ',
+    '<span class="pre">--': '<span class="pre option">--',
     '<summary aria-label="Toggle hidden content">': "<summary>",
 }
 #: How Furo opens the list of pages.
@@ -133,8 +134,8 @@ def find_undocumented(app: Sphinx, env: BuildEnvironment) -> None:
 
 
 def make_reachable(app: Sphinx, page: str, template: str, context: dict[str, Any], *_: Any) -> None:
-    """Blocks that scroll take the focus of a keyboard; arguments one a line are lines and no list of definitions; the
-    line that opens a folded cell is called what it says.
+    """Blocks that scroll take the focus of a keyboard; options can be told from other code; the line that opens a folded
+    cell is called what it says; arguments one a line are lines and no list of definitions.
     """
     body = context.get("body", "")
     for written, better in BETTER.items():

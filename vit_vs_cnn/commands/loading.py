@@ -47,7 +47,7 @@ class _Telling(MetaPathFinder):
             spec.loader.exec_module = self._told(f"loading {library} ...", spec.loader.exec_module)
         return spec
 
-    def _told(self, text: str, run: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
+    def _told(self, text: str, run: Callable[..., None]) -> Callable[..., None]:
         def execute(module: ModuleType) -> None:
             self._loads = True
             self._write(text)
