@@ -134,7 +134,7 @@ def find_undocumented(app: Sphinx, env: BuildEnvironment) -> None:
 
 
 def make_reachable(app: Sphinx, page: str, template: str, context: dict[str, Any], *_: Any) -> None:
-    """Blocks that scroll take the focus of a keyboard; options can be told from other code; the line that opens a folded
+    """Blocks that scroll take the focus of a keyboard; options are told from other code; the line that opens a folded
     cell is called what it says; arguments one a line are lines and no list of definitions.
     """
     body = context.get("body", "")
