@@ -29,6 +29,17 @@ TRAINED = "transformer_heads"
 #: What a docstring says in fields, beside those that napoleon knows.
 HEADS = re.compile(r"(References?|Differs): ")
 
+#: What Sphinx and MyST-NB write, and what keyboards, screen readers and style sheets can do more with.
+BETTER = {
+    "<pre>": '<pre tabindex="0">',
+    '<div class="math">': '<div class="math" tabindex="0">',
+    '<div class="table-wrapper ': '<div tabindex="0" class="table-wrapper ',
+    '<span class="pre">--': '<span class="pre option">--',
+    '<summary aria-label="Toggle hidden content">': "<summary>",
+}
+#: How Furo opens the list of pages.
+SIDEBAR = '<aside class="sidebar-drawer">'
+
 #: Where public names are: each of them is in the reference.
 PUBLIC = ("vit_vs_cnn", "vit_vs_cnn.attention", "vit_vs_cnn.models", "vit_vs_cnn.inspection")
 #: Arguments of a signature that takes several lines, as Sphinx writes them, and one of them.
@@ -123,9 +134,20 @@ def find_undocumented(app: Sphinx, env: BuildEnvironment) -> None:
 
 
 def make_reachable(app: Sphinx, page: str, template: str, context: dict[str, Any], *_: Any) -> None:
-    """Blocks that scroll take the focus of a keyboard; arguments one a line are lines and no list of definitions."""
-    body = context.get("body", "").replace("<pre>", '<pre tabindex="0">')
+    """Blocks that scroll take the focus of a keyboard; options are told from other code; the line that opens a folded
+    cell is called what it says; arguments one a line are lines and no list of definitions.
+    """
+    body = context.get("body", "")
+    for written, better in BETTER.items():
+        body = body.replace(written, better)
     context["body"] = ARGUMENTS.sub(lambda found: LINE.sub(r'<span class="sig-line">\1</span>', found[1]), body)
+
+
+def name_sidebar(app: Sphinx, error: Exception | None) -> None:
+    """Give the first of the theme's two sidebars a name, by which a screen reader tells them apart."""
+    for page in Path(app.outdir).rglob("*.html") if error is None else ():
+        written = page.read_text(encoding="utf-8")
+        page.write_text(written.replace(SIDEBAR, f'{SIDEBAR[:-1]} aria-label="Site">'), encoding="utf-8")
 
 
 class _Markdown(SphinxDirective):
@@ -189,4 +211,5 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("autodoc-process-docstring", name_fields, priority=400)  # before napoleon
     app.connect("env-check-consistency", find_undocumented)
     app.connect("html-page-context", make_reachable)
+    app.connect("build-finished", name_sidebar)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,8 @@ from vit_vs_cnn.data.file_facts import facts_of_files
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.same_pictures import same_pictures
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.reporting.audit_report import METHOD
+from vit_vs_cnn.runs.audit_findings import findings_of
 
 NASTY = "copy <script>alert(1)<_script>\n\x1b[31m.png"
 RNG = np.random.default_rng(5)
@@ -97,6 +100,33 @@ def test_pairs_have_names_classes_and_splits(audited):
     assert straddling.similarity > 0.8
     unlike = replace(straddling, similarity=0.7)
     assert [replace(audited, pairs=(one,)).doubtful for one in (straddling, unlike)] == [0, 1]
+
+
+def test_pictures_that_only_look_alike_are_called_so(audited):
+    _, straddling = audited.pairs
+    twice = replace(straddling, splits=("train", "train"))
+    for similarity, kind in ((0.9, "Repeated pictures"), (0.7, "Pictures that look alike")):
+        found = findings_of(replace(audited, pairs=(replace(twice, similarity=similarity),)))
+        (told,) = [one.told for one in found if one.kind == kind]
+        assert ("perhaps another picture: look" in told) == (similarity < 0.8)
+
+
+def test_what_the_page_says_of_pairs_is_what_was_measured():
+    record = (Path(__file__).parents[1] / "results" / "near_duplicates" / "near_duplicates.txt").read_text()
+    unsure = re.findall(r"below a similarity of 0\.8: .*, (\d+) of (\d+)", record)
+    same, judged = (sum(map(int, column)) for column in zip(*unsure, strict=True))
+    assert f"of {judged} such pairs of photographs (CIFAR) {same} were one picture" in METHOD
+    drawn = re.search(r"([\d,]+) drawn images: (\d+) pairs, all false, similarity (\S+) to (\S+)", record)
+    assert drawn is not None
+    images, pairs, low, high = drawn.groups()
+    assert f"of {pairs} pairs among {images} drawn images, {low} to {high} alike, none" in METHOD
+
+
+def test_fewer_test_images_than_can_show_anything_are_told_of(audited):
+    tested = {"ant": 3, "bee": 2, "rare": 0}
+    few = replace(audited, counts={**audited.counts, "test": tested})
+    (told,) = [one.told for one in findings_of(few) if one.kind == "Few test images"]
+    assert told.endswith("no difference between networks can be shown, however large it is: that takes 6 or more")
 
 
 def test_the_command_says_what_the_function_says(audited, given, tmp_path, capsys):
@@ -203,7 +233,7 @@ def test_drawn_images_have_classes_and_no_pairs(tmp_path):
 
 
 def test_what_cannot_be_audited_is_one_line(root, given, tmp_path):
-    with pytest.raises(InputError, match="no such folder; data"):
+    with pytest.raises(InputError, match=r"no such folder; --data\.root PATH"):
         vc.audit(overrides={"data.root": str(tmp_path / "none")}, output=tmp_path / "out", quiet=True)
     with pytest.raises(InputError, match="lies in the folder of images, where nothing is written"):
         vc.audit(overrides=given, output=root / "audit", quiet=True)

@@ -111,7 +111,11 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
         (["audit", "photos"], "argument 'photos': expected --setting value (see --help)"),
         (["audit", "/"], "expected --setting value; did you mean --data.root /?"),
         (["train", "mine.yaml"], "expected --setting value; did you mean --config mine.yaml?"),
-        (["audit", "--data.root", "no/such/folder"], "no/such/folder: no such folder; data.root must be a folder"),
+        (
+            ["audit", "--data.root", "no/such/folder"],
+            "data.root no/such/folder: no such folder; --data.root PATH names",
+        ),
+        (["audit"], "data.root images: no such folder; --data.root PATH names yours, a folder of images"),
         (["models", "vit_nano", "vit_tiny"], "'vit_tiny' is one too many"),
         (["compare", "a.ckpt", "--quik"], "there is no option --quik; did you mean --quick?"),
         (["inspect", "a.ckpt", "--count", "many"], "--count: expected a whole number, got many"),

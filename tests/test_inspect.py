@@ -20,8 +20,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import nn
 
 from tests.experiments.tiny import run_quietly, tiny_experiment
+from tests.reporting.inspected import resnet, shown
 from tests.reporting.inspected import run as inspected_run
-from tests.reporting.inspected import shown
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.conversion.to_attention import compile_network
 from vit_vs_cnn.errors import InputError
@@ -202,6 +202,15 @@ def test_maps_for_a_class_that_was_asked_for_say_so_where_the_network_says_anoth
     said = [asked_for(images, found, index) for index in range(len(images.data))]
     assert said == ["" if int(predicted) == 1 else " for <b>bee" for predicted in found.predicted]
     assert " for <b>bee" in said
+
+
+def test_a_network_that_is_right_on_all_images_has_no_maps_for_other_classes(tmp_path):
+    pytest.importorskip("captum")
+    one, images = resnet(tmp_path), shown()
+    said = one.network(one.normalise(images.data.images)).argmax(dim=1)
+    right = replace(images, data=replace(images.data, labels=said))
+    found = look_into(one, right, ["grad_cam"], grid_size=(3, 5), labels_too=True)
+    assert found.methods[0].of_label == {}
 
 
 def test_a_name_with_dollars_is_no_formula(tmp_path):

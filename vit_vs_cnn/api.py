@@ -97,9 +97,9 @@ def train(
         results = run(experiment, console=console, pool=pool)
     except CellsFailed as error:
         if finished_results(experiment.folder):
-            error.found = report(experiment.folder)
+            error.found = report(experiment.folder, quiet=quiet)
         raise
-    return report(experiment.folder) if results else None
+    return report(experiment.folder, quiet=quiet) if results else None
 
 
 def tune(
@@ -218,7 +218,7 @@ def status(folder: Place) -> "ExperimentStatus":
     return read_status(_there(folder))
 
 
-def report(folder: Place, output: Place | None = None) -> "Findings":
+def report(folder: Place, output: Place | None = None, *, quiet: bool = False) -> "Findings":
     """Say what the finished cells of an experiment say, and write its report: tables, figures and a page.
 
     A warning says where it cannot be written.
@@ -226,6 +226,7 @@ def report(folder: Place, output: Place | None = None) -> "Findings":
     Arguments:
         folder: of the experiment; on the command line also a recorded results.csv, which is printed.
         output: where the report goes; the experiment's report/ if it is not named, and nowhere for a recorded table.
+        quiet: show no progress.
 
     Raises:
         InputError: no experiment there, or none of its cells is finished.
@@ -234,13 +235,16 @@ def report(folder: Place, output: Place | None = None) -> "Findings":
     from vit_vs_cnn.reporting.regime_report import write_report
     from vit_vs_cnn.results import Findings
 
-    found = regimes.findings_of(_there(folder))
     written: list[Path] = []
-    try:
-        written = write_report(found.folder, findings=found, target=None if output is None else Path(output))
-    except OSError as error:  # what was found can be read, even where nothing can be written
-        place = f"{error.filename or found.folder}: {error.strerror or error}"
-        warnings.warn(f"the report is not written: {place}; --output DIR names another place", stacklevel=2)
+    with _progress(quiet, lines=False) as tell:
+        tell("reading results")
+        found = regimes.findings_of(_there(folder))
+        tell("writing the report")
+        try:
+            written = write_report(found.folder, findings=found, target=None if output is None else Path(output))
+        except OSError as error:  # what was found can be read, even where nothing can be written
+            place = f"{error.filename or found.folder}: {error.strerror or error}"
+            warnings.warn(f"the report is not written: {place}; --output DIR names another place", stacklevel=2)
     return Findings(**vars(found), written=tuple(written))
 
 
@@ -371,13 +375,14 @@ def inspect(
     if shuffled and not score:
         raise InputError("shuffled: it is for the score; ask for that, too (--score)")
     lie = None if root is None else _there(root)
-    runs = open_runs([_there(path) for path in paths], trust=trust)
-    by_heart = open_shuffled([_there(path) for path in shuffled], runs, root=lie, trust=trust)
-    first, budget = runs[0], round(explorer_megabytes * 1e6)
-    named = {run.name: methods_for(run, methods) for run in runs}
-    asked = None if class_name is None else class_index(class_name, first.class_names)
-    folder = default_folder(Path(paths[0]), first.path) if output is None else Path(output)
     with _progress(quiet) as tell:
+        tell("opening")
+        runs = open_runs([_there(path) for path in paths], trust=trust)
+        by_heart = open_shuffled([_there(path) for path in shuffled], runs, root=lie, trust=trust)
+        first, budget = runs[0], round(explorer_megabytes * 1e6)
+        named = {run.name: methods_for(run, methods) for run in runs}
+        asked = None if class_name is None else class_index(class_name, first.class_names)
+        folder = default_folder(Path(paths[0]), first.path) if output is None else Path(output)
         tell("reading images")
         shown = images_to_show(first, [str(one) for one in images or ()], count=count, seed=seed, root=lie)
         grid_size = grid_for(runs, (shown.data.images.shape[2], shown.data.images.shape[3]))
@@ -462,10 +467,11 @@ def predict(
             _there(place)
     if output is not None:
         check_suffix(Path(output))
-    network = load(checkpoint, contender, trust, like=None if like is None else load(like, trust=trust))
-    network.network.to(usable_device(device))
     tally, first = Tally(), []
     with _progress(quiet) as tell:
+        tell("opening")
+        network = load(checkpoint, contender, trust, like=None if like is None else load(like, trust=trust))
+        network.network.to(usable_device(device))
 
         def answered() -> "Iterator[Predicted]":
             began = time.perf_counter()
@@ -547,6 +553,7 @@ def locality(
     _at_least_one(count=count, held_out=held_out)
     place, lie = _there(path), None if root is None else Path(root)
     with _progress(quiet) as tell:
+        tell("opening")
         if not (place / "grid.json").exists():
             network = load(place, trust=trust)
             on = images_for(network.cell, network.pool(lie), count=count, held_out=held_out)
@@ -611,18 +618,24 @@ def to_attention(
 
     own = {"sharpness": sharpness, "head_dim": head_dim, "window_size": window_size}
     _at_least_one(count=count, head_dim=head_dim, window_size=window_size)
-    network = load(path, trust=trust)
-    test = network.pool(None if root is None else Path(root)).test
-    images = test.subset(torch.arange(min(count or len(test), len(test))))
-    options = {"form": form, "released": released} | {name: one for name, one in own.items() if one is not None}
-    target = network.path.with_name("attention.ckpt") if output is None else Path(output)
     with _progress(quiet) as tell:
+        tell("opening")
+        network = load(path, trust=trust)
+        test = network.pool(None if root is None else Path(root)).test
+        images = test.subset(torch.arange(min(count or len(test), len(test))))
+        options = {"form": form, "released": released} | {name: one for name, one in own.items() if one is not None}
+        target = network.path.with_name("attention.ckpt") if output is None else Path(output)
         tell(f"compiling {network.name}, and comparing the two on {len(images):,} test images")
         return compile_network(network, options, target, images)
 
 
 def export(
-    path: Place, *, format: Sequence[str] = ("safetensors", "onnx"), output: Place | None = None, trust: bool = False
+    path: Place,
+    *,
+    format: Sequence[str] = ("safetensors", "onnx"),
+    output: Place | None = None,
+    quiet: bool = False,
+    trust: bool = False,
 ) -> "list[Exported]":
     """Write a trained network in the formats that others read, and check that each gives its logits.
 
@@ -633,6 +646,7 @@ def export(
         path: a checkpoint or a cell's folder.
         format: of safetensors, onnx, torch (torch.export) and timm.
         output: where the files go; export/ in the cell's folder if it is not named.
+        quiet: show no progress.
         trust: import the classes of their own that files name, which runs their code: for files of your own.
 
     Raises:
@@ -640,8 +654,11 @@ def export(
     """
     from vit_vs_cnn.conversion.export import export as write
 
-    network = load(path, trust=trust)
-    return write(network, list(format), network.path.parents[1] / "export" if output is None else Path(output))
+    with _progress(quiet, lines=False) as tell:
+        tell("opening")
+        network = load(path, trust=trust)
+        tell("writing, and checking what was written")
+        return write(network, list(format), network.path.parents[1] / "export" if output is None else Path(output))
 
 
 def models(pattern: str = "*") -> list[dict[str, Any]]:
@@ -734,8 +751,12 @@ def _at_least_one(**counts: int | None) -> None:
 
 
 @contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[str], None]]:
-    """What is being done, on standard error: a line that changes on a terminal, a line for each part elsewhere."""
+def _progress(quiet: bool, *, lines: bool = True) -> Iterator[Callable[[str], None]]:
+    """What is being done, on standard error: a line that changes on a terminal, a line for each part elsewhere.
+
+    Arguments:
+        lines: whether there are lines elsewhere.
+    """
     from rich.console import Console
 
     console = Console(stderr=True, quiet=quiet)
@@ -746,7 +767,7 @@ def _progress(quiet: bool) -> Iterator[Callable[[str], None]]:
         part = text.partition(":")[0]
         if status is not None:
             status.update(text)
-        elif part != last:
+        elif lines and part != last:
             console.print(f"{part} ...", soft_wrap=True, markup=False, highlight=False)
         last = part
 

@@ -78,7 +78,7 @@ def _kept_trace(error: BaseException, words: list[str]) -> str:
 
 
 def _run(name: str, words: list[str]) -> None:
-    from vit_vs_cnn.commands import help, show
+    from vit_vs_cnn.commands import help, loading
     from vit_vs_cnn.commands.command import COMMANDS, GONE, INTERNAL, RENAMED
 
     if name in ("-h", "--help"):
@@ -98,13 +98,23 @@ def _run(name: str, words: list[str]) -> None:
         print(help.help_page(command, everything="--help=all" in words), end="")
         return
     given = command.read(words)
+    if given.options.get("json") or given.options.get("quiet"):
+        _carry_out(command, given)
+        return
+    with loading.loading_told():
+        _carry_out(command, given)
+
+
+def _carry_out(command: "Command", given: "Given") -> None:
     if given.options.pop("print_config", False):
         from vit_vs_cnn.api import experiment_of
 
         values = experiment_of(given.options.get("config"), given.overrides).to_dict()
         print(yaml.safe_dump(values, sort_keys=False), end="")
         return
-    if name == "report" and Path(given.paths[0]).is_file():
+    if command.name == "report" and Path(given.paths[0]).is_file():
+        from vit_vs_cnn.commands import show
+
         output = given.options.get("output")
         in_json = given.options.get("json", False)
         show.recorded(Path(given.paths[0]), in_json=in_json, output=None if output is None else Path(output))

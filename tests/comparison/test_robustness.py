@@ -16,6 +16,7 @@ from vit_vs_cnn.comparison.robustness import (
     shuffled_tiles,
 )
 from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.data.mapped import MappedImages
 from vit_vs_cnn.data.objects import draw_objects
 from vit_vs_cnn.models import create_model
 from vit_vs_cnn.models.normalised import Normalised
@@ -96,6 +97,15 @@ def test_a_network_that_reads_one_pixel_loses_it_by_a_shift_and_by_tiles(tmp_pat
     assert set(result.corruptions.accuracy["corner"]) == set(CORRUPTIONS)
     assert result.corruptions.accuracy["corner"]["brightness"][4] < 0.4
     assert result.cues is None
+
+
+def test_images_of_a_mapped_file_are_judged_as_those_in_memory(tmp_path):
+    images = _corner_images(14)
+    mapped = MappedImages(images.images.numpy(), images.labels, CLASSES, images.sample_ids)
+    one = entry(tmp_path, "corner", network=FromCorner(), mean=0.0, std=1.0)
+    judged = [judge_robustness({"corner": [one]}, these) for these in (images, mapped)]
+    assert judged[0].corruptions.accuracy == judged[1].corruptions.accuracy
+    assert judged[0].shifts == judged[1].shifts
 
 
 def test_shifts_are_by_multiples_of_the_patch_and_by_their_neighbours(tmp_path):

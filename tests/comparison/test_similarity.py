@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from tests.comparison.entries import TinyCnn, drawn_images, entry
+from vit_vs_cnn.comparison.compare import compare
 from vit_vs_cnn.comparison.similarity import (
     MinibatchCka,
     as_maps,
@@ -15,6 +16,7 @@ from vit_vs_cnn.comparison.similarity import (
     layer_names,
     unbiased_hsic,
 )
+from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models import create_model
 
 
@@ -41,6 +43,11 @@ def test_the_unbiased_estimate_is_the_sum_over_four_different_images():
                         total += float(k[i, j] * (l[i, j] + l[q, r] - 2 * l[i, q]))
                         count += 1
     assert float(unbiased_hsic(k[None], l[None])) == pytest.approx(total / count, rel=1e-10)
+
+
+def test_too_few_images_are_told_of_before_any_is_looked_at(tmp_path):
+    with pytest.raises(InputError, match="similarity: needs at least 4 test images, and there are 3 "):
+        compare([entry(tmp_path, "one")], drawn_images(3))
 
 
 def test_cka_with_itself_is_one():

@@ -119,6 +119,14 @@ def test_too_few_images_for_a_trend_are_told_of_with_their_number(monkeypatch, t
     assert len(spread_sizes(Pool(replace(enough.data, objects=replace(enough.data.objects, train_images=330))), 4)) == 3
 
 
+def test_where_the_test_images_can_show_nothing_that_is_all_that_is_told(monkeypatch, tmp_path):
+    experiment = _experiment(tmp_path, minutes=9.0)
+    few = replace(experiment.data, objects=replace(experiment.data.objects, test_images=5))
+    _, text = _told(monkeypatch, replace(experiment, data=few), Pool(few))
+    assert "Too few images for an answer: 5 images to score on can show no difference" in " ".join(text.split())
+    assert "allow both" not in text
+
+
 def test_the_guide_names_the_images_that_the_planner_asks_for():
     """A fifth of the folder is set apart for the test."""
     least = images_per_class(4)

@@ -113,6 +113,13 @@ def test_tags_are_closed_and_anchors_unique_and_met(tmp_path):
     assert [tag for tag in tags.tags if tag == "h1"] == ["h1"]
 
 
+def test_what_scrolls_takes_the_focus_of_a_keyboard_and_no_header_is_empty():
+    html = page_of(_made(Code("python -m vit_vs_cnn"), Table("t", ["", "share"], [["a", "3"]])))
+    assert re.findall(r"<pre(?! tabindex)|<th[^>]*></th>", html) == []
+    assert '<div class="table" role="region" tabindex="0"' in html
+    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in html
+
+
 def test_nothing_is_loaded_from_beside_the_page(tmp_path):
     html = page_of(_document(tmp_path))
     assert re.findall(r'src="(?!data:)', html) == []

@@ -129,18 +129,16 @@ def _note(folder: Path, results: list[dict]) -> str:
 
 
 def test_the_interval_of_one_seed_is_said_to_cover_images_only(tmp_path):
-    told = (
-        "the interval covers these images only, and rerunning (the same seed on another number of threads, say) moves"
-    )
+    told = "The interval is about other images; another run moves more."
     assert told in _note(tmp_path / "one", _both(tmp_path / "one", 1))
     assert told not in _note(tmp_path / "three", _both(tmp_path / "three", 3))
 
 
 def test_the_footer_names_the_runs_that_still_improved_and_says_where_that_is_not_known(tmp_path):
     results = _both(tmp_path, 3)
-    assert "is not known: no validation curve is recorded." in _note(tmp_path, results)
+    assert "Not known: no validation curve is recorded." in _note(tmp_path, results)
     settled = validated(results)
-    assert _note(tmp_path, settled).endswith("In their last quarter no runs are shown to improve.")
+    assert _note(tmp_path, settled).endswith("No run is shown to improve in its last quarter.")
     rising = [*settled[:3], *validated(results[3:], RISING)]
     assert _note(tmp_path, rising).endswith("Still improving in their last quarter: b at n = 50 (+12.5 points).")
 

@@ -37,3 +37,6 @@ def test_one_class_or_fewer_than_half_of_those_that_occur_are_told_of():
         "one says the same class of every image: it names 1 of the 2 classes that occur"
     ]
     assert told_of_few({"one": 1}, 1) == []
+    assert told_of_few(dict.fromkeys("abcde", 1), 7) == [
+        "a, b, c and 2 more say the same class of every image: each names 1 of the 7 classes that occur"
+    ]

@@ -1,6 +1,7 @@
 """The status of an experiment is what its folders show, while it runs and after."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -63,6 +64,12 @@ def test_the_command_prints_a_table_or_json(folder, capsys):
         assert word in printed
     assert main(["status", str(folder), "--json"]) == 0
     assert [cell["state"] for cell in json.loads(capsys.readouterr().out)["cells"]][:2] == ["done", "failed"]
+
+
+def test_less_than_a_second_is_no_time_that_is_left(folder):
+    status = read_status(folder)
+    for seconds, told in ((0.4, "; finishing"), (1.6, "; about 2 s left")):
+        assert status_line(replace(status, seconds_left=seconds)).endswith(told)
 
 
 def test_a_folder_that_is_no_experiment_is_named(tmp_path):

@@ -33,6 +33,18 @@ def test_three_paired_seeds_and_an_interval_off_zero_give_a_verdict():
     )
 
 
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_five_images_show_nothing_whatever_the_networks_say(seeds):
+    right, wrong = np.ones((seeds, 6), bool), np.zeros((seeds, 6), bool)
+    found = compare_scores(("a", "b"), right[:, :5], wrong[:, :5])
+    assert found.verdict == "no verdict"
+    assert found.sentence.endswith(
+        "no verdict: 5 images to score on can show no difference, however large it is; it takes 6 or more"
+    )
+    assert compare_scores(("a", "b"), right, wrong).verdict == ("descriptive only" if seeds == 1 else "ahead")
+    assert mcnemar_exact(right[0], wrong[0]).p_value < LEVEL < mcnemar_exact(right[0, :5], wrong[0, :5]).p_value
+
+
 def test_the_lead_is_the_difference_seen_from_the_leader():
     found = _compared(-0.1)
     assert found.leader == "b"

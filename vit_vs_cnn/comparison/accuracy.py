@@ -64,7 +64,7 @@ class Accuracy:
     """All on accuracy.
 
     Arguments:
-        few_classes: a sentence on each network that names one class only, or fewer than half of those that occur.
+        few_classes: sentences on networks that name one class only, or fewer than half of those that occur.
         confusion: of each group, summed over its seeds: rows are true classes, columns predicted ones.
         disagreement: share of images that two networks call different names.
     """

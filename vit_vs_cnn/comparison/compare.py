@@ -15,7 +15,7 @@ from vit_vs_cnn.comparison.differences import Differences, judge_differences
 from vit_vs_cnn.comparison.entries import Entry, Tested, grouped, tested
 from vit_vs_cnn.comparison.latency import BATCH_SIZES, Cost, measure_cost
 from vit_vs_cnn.comparison.robustness import Robustness, evenly, judge_robustness
-from vit_vs_cnn.comparison.similarity import Similarity, judge_similarity
+from vit_vs_cnn.comparison.similarity import FEWEST, Similarity, judge_similarity
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.plain import jsonable
@@ -133,6 +133,10 @@ def compare(
     settings = settings or Settings()
     groups = grouped(entries)
     representatives = {name: members[0] for name, members in groups.items()}
+    if "similarity" in settings.parts and len(test) < FEWEST:
+        raise InputError(
+            f"similarity: needs at least {FEWEST} test images, and there are {len(test)} (--skip similarity)"
+        )
     results: dict[str, Any] = {}
     answers: list[Tested] = []
     if {"accuracy", "confidence"} & {*settings.parts}:

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -158,7 +158,7 @@ def _corrupted(
     for number, corruption in enumerate(CORRUPTIONS, start=1):
         tell(f"{corruption} ({number}/{len(CORRUPTIONS)})")
         for level in LEVELS:
-            spoiled = replace(test, images=corrupted(test.images, corruption, level, seed=seed))
+            spoiled = test.with_pixels(corrupted(test.images, corruption, level, seed=seed))
             for name, right in _correct(groups, spoiled).items():
                 accuracy[name].setdefault(corruption, []).append(float(right.mean()))
                 by_image[name] += right / (len(CORRUPTIONS) * len(LEVELS))
@@ -226,7 +226,7 @@ def _shifts(groups: Groups, test: LabelledImages, tell: Tell) -> Shifts:
     for distance in pixels:
         tell(f"shift by {distance}")
         ways = ((distance, 0), (-distance, 0), (0, distance), (0, -distance))
-        after = [_answers(groups, replace(test, images=moved(test.images, *way))) for way in ways]
+        after = [_answers(groups, test.with_pixels(moved(test.images, *way))) for way in ways]
         for name, said in before.items():
             consistency[name].append(float(np.mean([float((one[name] == said).double().mean()) for one in after])))
     on = [i for i, distance in enumerate(pixels) if distance in multiples]
@@ -257,7 +257,7 @@ def _shuffled(groups: Groups, test: LabelledImages, clean: dict[str, float], see
     accuracy: dict[str, list[float]] = {name: [] for name in groups}
     for tiles in sizes:
         tell(f"{tiles} x {tiles} tiles shuffled")
-        there = replace(test, images=shuffled_tiles(test.images, tiles, seed=seed))
+        there = test.with_pixels(shuffled_tiles(test.images, tiles, seed=seed))
         for name, share in _accuracy(groups, there).items():
             accuracy[name].append(share)
     chance = 1 / test.num_classes

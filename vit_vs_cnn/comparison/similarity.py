@@ -17,6 +17,8 @@ from vit_vs_cnn.inspection.attention_weights import attention_maps
 from vit_vs_cnn.models.recording import as_evaluated, recorded_calls
 
 BATCH_SIZE = 128
+#: Images of a batch for which the unbiased estimate is defined.
+FEWEST = 4
 #: Images whose attention is read.
 ATTENDED = 128
 #: Points of a Fourier profile, from frequency 0 to that of one pixel of the map.
@@ -76,8 +78,8 @@ def unbiased_hsic(
     equation 3.
     """
     n = first.shape[-1]
-    if n < 4:
-        raise ValueError(f"the unbiased HSIC needs at least 4 images in a batch, but has {n}")
+    if n < FEWEST:
+        raise ValueError(f"the unbiased HSIC needs at least {FEWEST} images in a batch, but has {n}")
     k, l = (gram - torch.diag_embed(gram.diagonal(dim1=-2, dim2=-1)) for gram in (first, second))  # noqa: E741
     rows_k, rows_l = k.sum(-1), l.sum(-1)
     traces = k.flatten(1) @ l.flatten(1).mT

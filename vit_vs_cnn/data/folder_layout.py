@@ -221,7 +221,9 @@ def _rank(seed: int, name: str) -> bytes:
 def _split_folders(root: Path) -> dict[str, Path]:
     """The folder of each split; ``{"train": root}`` where the classes lie in the root itself."""
     if not root.is_dir():
-        raise InputError(f"{root}: no such folder; data.root must be a folder of images: {LAYOUTS}")
+        raise InputError(
+            f"data.root {root}: no such folder; --data.root PATH names yours, a folder of images: {LAYOUTS}"
+        )
     inside = _visible_folders(root)
     splits = {path.name: path for path in inside if path.name.lower() in SPLIT_LIKE and _visible_folders(path)}
     if "train" not in splits:

@@ -82,6 +82,10 @@ class LabelledImages:
         """The same images with other labels."""
         return replace(self, labels=labels)
 
+    def with_pixels(self, images: Bytes) -> "LabelledImages":
+        """Other pixels under the same labels and names, in memory, wherever these lie."""
+        return LabelledImages(images, self.labels, self.class_names, self.sample_ids, self.masks, self.groups)
+
     def fingerprint(self) -> str:
         """SHA-256 (first 16 hex digits) of shape, pixels, labels and class names: two sets that differ, differ here."""
         shape = (len(self), *self.image_shape)

@@ -23,6 +23,7 @@ from vit_vs_cnn.runs.design import settled_before
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.plan import grid
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
+from vit_vs_cnn.statistics.verdict import FEWEST_IMAGES, too_few
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, quiet_lightning, world_size
 
 
@@ -95,6 +96,8 @@ def _answers(chosen: Grid, others: Sequence[Grid], costs: Costs, fixed: Collecti
     verdict = next((rung for rung in rungs if rung.allows_verdict), None)
     trend = next((rung for rung in rungs if rung.allows_trend), None)
     images = _too_few_sizes(costs.pool, rungs, fixed)
+    if costs.pool.scored_on == "test" and len(costs.pool.test) < FEWEST_IMAGES:
+        return [f"Too few images for an answer: {too_few(len(costs.pool.test))}", *images]
     if verdict is None:
         most = max(len(rung.seeds) for rung in rungs)
         told = f"No verdict: it takes {SEEDS_FOR_A_VERDICT} seeds, and protocol.seeds and max_seeds allow {most}"

@@ -168,7 +168,7 @@ def look_into(
         others = torch.nonzero((labels != UNKNOWN) & (labels != classes.cpu()))[:, 0]
         of_label = {}
         if labels_too and method.class_specific:
-            for part in others.split(BATCH):
+            for part in others.split(BATCH) if len(others) else ():
                 of_label |= dict(
                     zip(
                         part.tolist(),

@@ -84,7 +84,7 @@ class Analysis:
         seeds: how many different ones there are.
         test_images: on how many images accuracies were measured, the least.
         majority: accuracy of always naming the most frequent class of these; None if their classes are unknown.
-        few_classes: a sentence on each network that names one class only, or fewer than half of those that occur.
+        few_classes: sentences on networks that name one class only, or fewer than half of those that occur.
         networks: what each contender is.
         budgets: all of them, the longest last; none where there is only one.
         by_budget: the accuracies with each of them.
@@ -160,7 +160,7 @@ def analyse(
             ledger of its test set has against a verdict stands under ``reservation``.
         correct: by the result's ``cell``, whether each test image is classified rightly (``load_correct``).
         majority: accuracy of always naming the most frequent class (``load_answers``).
-        few_classes: a sentence on each network that names few classes.
+        few_classes: sentences on networks that name few classes.
         design: what was settled before anybody looked; None to give all comparisons the same share of the error.
         resamples: behind crossings, data multipliers and fits.
         seed: of the resamples.

@@ -31,10 +31,12 @@ def recommendation(analysis: Analysis, *, names: Mapping[str, str] | None = None
                 [f"Either will do: {leader} and {follower} are equally good here.", *_cheaper(analysis, pair, names)]
             )
         case "no difference shown":
-            return (
-                f"Neither is shown to be better: take the one that suits you, or run more seeds "
-                f"({comparison.what_would_show})."
-            )
+            shown = comparison.what_would_show
+            if comparison.smallest_gap < 1:
+                told = f"Neither is shown to be better: take the one that suits you, or run more seeds ({shown})."
+            else:
+                told = f"No answer: {shown}. It takes more seeds, or more images to score on."
+            return told
         case "descriptive only":
             seeds = ", ".join(map(str, range(SEEDS_FOR_A_VERDICT)))
             return (

@@ -22,17 +22,18 @@ MOST, SIDE = 40, 96
 NOTHING = "Nothing was found that stands in the way."
 #: Kinds of pairs, and what stands above them.
 HEADINGS: dict[Kind, str] = {
-    "two classes": "The same picture under two classes",
-    "two splits": "The same picture in two splits",
-    "repeated": "The same picture twice in one class and split",
+    "two classes": "Alike under two classes",
+    "two splits": "Alike in two splits",
+    "repeated": "Alike in one class and split",
 }
 METHOD = (
     "Images were compared at the size of training, cut as training cuts them. Two of them show the same picture where "
     "all pixels are equal, or where one is the other re-encoded, shifted by up to two pixels of 32, slightly cropped, "
     "mirrored, brighter or darker. Similarity is the correlation of their detail; pairs below 0.8 may be two pictures "
-    "of like things. Of several copies with one class and split each is paired with the first. Blank is what strays "
-    f"from one colour by at most {BLANK:g} grey levels; blank images are left out of the pairs. Nothing was trained, "
-    "and no file in the folder of images was touched."
+    "of like things: of 40 such pairs of photographs (CIFAR) 39 were one picture, of 11 pairs among 1,000 drawn "
+    "images, 0.66 to 0.81 alike, none (results/near_duplicates). Of several copies with one class and split each is "
+    f"paired with the first. Blank is what strays from one colour by at most {BLANK:g} grey levels; blank images are "
+    "left out of the pairs. Nothing was trained, and no file in the folder of images was touched."
 )
 
 
@@ -193,6 +194,7 @@ def _side(pair: Pair, side: int) -> tuple[str, str, str]:
 def _picture(pair: Pair, pixels: np.ndarray) -> Picture:
     sides = [f"{name} ({label}, {split})" for name, label, split in (_side(pair, 0), _side(pair, 1))]
     alike = "the same pixels" if pair.same_pixels else f"similarity {pair.similarity:.2f}"
+    alike += "" if pair.is_sure else ", so perhaps two pictures"
     image = Image.fromarray(pixels)
     image.thumbnail((2 * SIDE + 4, SIDE))
     file = io.BytesIO()

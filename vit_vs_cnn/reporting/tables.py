@@ -20,7 +20,7 @@ from vit_vs_cnn.reporting.style import in_millions, looks, percent, points, seco
 from vit_vs_cnn.reporting.terminal import print_document
 from vit_vs_cnn.runs.answers import MAJORITY
 from vit_vs_cnn.runs.design import EQUAL
-from vit_vs_cnn.runs.tuning_record import BY_HAND, Chance
+from vit_vs_cnn.runs.tuning_record import Chance
 from vit_vs_cnn.statistics.estimate import Estimate
 
 # Nine columns that fit a terminal 80 wide.
@@ -32,6 +32,8 @@ MOST_PAIRS = 3
 DECIDED = ("ahead", "equivalent")
 #: What stands beside every figure of a single seed.
 RERUN = "these images only, and rerunning (the same seed on another number of threads, say) moves more"
+#: The same in the note of a terminal's table.
+ONE_SEED = "The interval is about other images; another run moves more."
 
 
 @dataclass(frozen=True)
@@ -170,23 +172,22 @@ def convergence_sentence(analysis: Analysis) -> str:
         by_state.setdefault(c.state, []).append(f"{c.contender} at n = {c.size:,}{gained}")
     if set(by_state) == {"not known"}:
         reasons = " or ".join(sorted({c.reason or "" for c in analysis.convergence}))
-        return f"Whether runs were still improving at their end is not known: {reasons}."
+        return f"Were runs still improving at their end? Not known: {reasons}."
     if (improving := by_state.get("still improving")) is None:
-        return (
-            f"In their last quarter no runs are shown to improve{' (some are not known)' * ('not known' in by_state)}."
-        )
+        some = " (of some that is not known)" if "not known" in by_state else ""
+        return f"No run is shown to improve in its last quarter{some}."
     return f"Still improving in their last quarter: {', '.join(improving)}."
 
 
 def _caption(results: Sequence[Mapping[str, Any]]) -> str:
     seeds = len({r["seed"] for r in results})
-    meaning = RERUN if seeds == 1 else f"{seeds} seeds and these images"
+    meaning = ONE_SEED if seeds == 1 else f"The interval is about other images and seeds; {seeds} seeds were run."
     caption = (
-        f"Accuracy on {results[0]['scored_images']:,} {results[0]['scored_on']} images; the interval covers {meaning}. "
-        "n counts validation images. MACs of one image, attention products counted. Time of one training."
+        f"Accuracy on {results[0]['scored_images']:,} {results[0]['scored_on']} images. {meaning} "
+        "n includes validation images. MACs are of one image, time is of one training."
     )
     if len({str(r.get("identity", {}).get("contender", {}).get("augmentation")) for r in results}) > 1:
         caption += " The contenders' augmentations differ."
     if all(Chance.of(r).trials is None for r in results):
-        caption += f" {BY_HAND}."
+        caption += " Recipes are set by hand."
     return caption

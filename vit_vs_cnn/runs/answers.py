@@ -1,6 +1,6 @@
 """The accuracy of always naming the most frequent class, and networks that do little more than that."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,6 +8,8 @@ from jaxtyping import Int64
 
 #: The first row of every table of accuracies.
 MAJORITY = "always the most frequent class"
+#: Networks that a sentence names one by one.
+_NAMED = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,11 +34,17 @@ class Answers:
 
     @property
     def few_classes(self) -> list[str]:
-        """A sentence on each network that names one class only, or fewer than half of those that occur."""
-        found, there = [], int((self.class_counts > 0).sum())
+        """Which networks name one class only, or fewer than half of those that occur; a sentence for each number."""
+        there = int((self.class_counts > 0).sum())
+        few: dict[int, list[str]] = {}
         for name, count in self.named.items():
-            if count == 1 < there:
-                found.append(f"{name} says the same class of every image: it names 1 of the {there} classes that occur")
-            elif 2 * count < there:
-                found.append(f"{name} names {count} of the {there} classes that occur")
-        return found
+            if count == 1 < there or 2 * count < there:
+                few.setdefault(count, []).append(name)
+        return [_told(names, count, there) for count, names in sorted(few.items())]
+
+
+def _told(names: Sequence[str], count: int, there: int) -> str:
+    who = ", ".join(names[:_NAMED]) + f" and {len(names) - _NAMED} more" * (len(names) > _NAMED)
+    named = f"{count} of the {there} classes that occur"
+    say, each, name = ("say", "each", "name each") if len(names) > 1 else ("says", "it", "names")
+    return f"{who} {name} {named}" if count > 1 else f"{who} {say} the same class of every image: {each} names {named}"

@@ -25,13 +25,14 @@ Kind = Literal["two classes", "two splits", "repeated"]
 SHOWN: dict[Kind, int] = {"two classes": 16, "two splits": 16, "repeated": 8}
 
 
-#: Pairs that are less alike can be of two pictures.
+#: Pairs that are less alike can be of two pictures: of photographs few are, of drawn images all but a few
+#: (results/near_duplicates).
 SURELY = 0.8
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two images that show the same picture.
+    """Two images that show the same picture, or look so.
 
     Arguments:
         first, second: their names: paths under the root, or numbers in the source.
@@ -55,6 +56,11 @@ class Pair:
     def straddles(self) -> bool:
         """Whether they lie in two splits."""
         return self.splits[0] != self.splits[1]
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether they are so much alike that they are hardly two pictures."""
+        return self.same_pixels or self.similarity >= SURELY
 
     @property
     def kind(self) -> Kind:

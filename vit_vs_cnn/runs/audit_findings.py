@@ -8,8 +8,9 @@ from statistics import median
 from typing import Literal
 
 from vit_vs_cnn.data.folder_layout import count_by_kind, in_words
-from vit_vs_cnn.runs.audit import SURELY, Audit
+from vit_vs_cnn.runs.audit import SURELY, Audit, Pair
 from vit_vs_cnn.statistics.estimate import wilson_interval
+from vit_vs_cnn.statistics.verdict import FEWEST_IMAGES
 
 #: How bad it is: nothing is trained; accuracies are not what they seem; less can be learned or shown; worth knowing.
 Weight = Literal["stops training", "misleads", "weakens", "worth knowing"]
@@ -81,8 +82,7 @@ def _leaks(audit: Audit) -> Iterator[Finding]:
             f"{count:,} of the {audit.test_images:,} test images{split_off} look like an image to train or validate "
             "on: right answers on these say nothing of new images"
         )
-        if audit.doubtful:
-            told += f" ({audit.doubtful:,} of these below a similarity of {SURELY}, so perhaps another picture: look)"
+        told += _perhaps(audit.doubtful)
         advice = (
             "Keep one of each, or put all pictures of one thing on one side with train/ and test/, or data.folder.group"
         )
@@ -96,7 +96,8 @@ def _conflicts(audit: Audit) -> Iterator[Finding]:
     if pairs:
         one = pairs[0]
         such = f"{one.first} ({one.classes[0]}) and {one.second} ({one.classes[1]})"
-        told = f"{_many(len(pairs), 'pair')} of the same picture under two classes, such as {such}"
+        told = f"{_many(len(pairs), 'pair')} that look like the same picture under two classes, such as {such}"
+        told += _perhaps(_unsure(pairs))
         yield Finding("misleads", "One picture, two classes", told, "Look at each pair and keep the right class")
 
 
@@ -139,6 +140,11 @@ def _few_tests(audit: Audit) -> Iterator[Finding]:
     half = (interval.high - interval.low) / 2
     if half > WIDE:
         told = f"with {count:,} test images an accuracy is known to ±{100 * half:.0f} points at 50 %"
+        if count < FEWEST_IMAGES:
+            told += (
+                ", and no difference between networks can be shown, however large it is: that takes "
+                f"{FEWEST_IMAGES} or more"
+            )
         yield Finding("weakens", "Few test images", told, "Add images, or raise --data.folder.test_fraction")
 
 
@@ -162,7 +168,9 @@ def _repeats(audit: Audit) -> Iterator[Finding]:
     if pairs:
         copies = len({pair.second for pair in pairs})
         told = f"{_many(copies, 'image')} that look like another one of the same class and split, which teaches little"
-        yield Finding("weakens", "Repeated pictures", told, "Keep one of each")
+        unsure = copies - len({pair.second for pair in pairs if pair.is_sure})
+        kind = "Repeated pictures" if unsure < copies else "Pictures that look alike"
+        yield Finding("weakens", kind, told + _perhaps(unsure), "Keep one of those that are the same")
 
 
 def _sizes(audit: Audit) -> Iterator[Finding]:
@@ -191,6 +199,15 @@ def _passed_over(audit: Audit) -> Iterator[Finding]:
         told = f"{_many(len(audit.others), 'file')} passed over ({in_words(dict(endings.most_common(5)))})"
         advice = "Convert those that are images to JPEG or PNG, and put each into the folder of a class"
         yield Finding("worth knowing", "Other files", told, advice)
+
+
+def _unsure(pairs: Sequence[Pair]) -> int:
+    return sum(not pair.is_sure for pair in pairs)
+
+
+def _perhaps(count: int) -> str:
+    """How many of those before are so little alike that they may be other pictures."""
+    return f" ({count:,} of these below a similarity of {SURELY}, so perhaps another picture: look)" * (count > 0)
 
 
 def _many(count: int, what: str) -> str:

@@ -17,13 +17,15 @@ REFRESH_SECONDS = 2.0
 
 
 def status_line(status: ExperimentStatus) -> str:
-    """``3 of 12 done, 2 running, 1 failed, 6 waiting; about 4 min left``."""
+    """``3 of 12 done, 2 running, 1 failed, 6 waiting; about 4 min left``; ``finishing`` for less than a second."""
     counts = [f"{status.count('done')} of {len(status.cells)} done"]
     counts += [f"{status.count(state)} {state}" for state in ("running", "failed", "waiting") if status.count(state)]
     left = status.seconds_left
     if status.count("running") + status.count("waiting") == 0:
         return ", ".join(counts)
-    return ", ".join(counts) + ("; time left not known yet" if left is None else f"; about {duration(left)} left")
+    if left is None:
+        return ", ".join(counts) + "; time left not known yet"
+    return ", ".join(counts) + ("; finishing" if left < 1 else f"; about {duration(left)} left")
 
 
 def status_lines(status: ExperimentStatus, *, states: tuple[str, ...] = STATES) -> list[str]:

@@ -18,6 +18,9 @@ Verdict = Literal["ahead", "equivalent", "no difference shown", "descriptive onl
 LEVEL = 0.05
 #: Contenders closer than this are equivalent, where nothing else is said.
 MARGIN = 0.01
+#: Were one right on all of n images and the other on none, the exact test of McNemar would give p = 2^(1 - n), which is
+#: below 5 % from six images on.
+FEWEST_IMAGES = 6
 UNPAIRED = "their seeds or subsets are not the same"
 MCNEMAR = "exact McNemar"
 
@@ -30,6 +33,7 @@ class Comparison:
         difference: accuracy of ``first`` minus that of ``second``, with an interval for this pair by itself; where
             looks come on the way (``plan``) it is the repeated interval, which holds at all looks together.
         uncertain: the distribution behind it.
+        images: on which they are compared; the smaller number, where the sides have others.
         seeds: how many are compared on each side; the smaller number.
         later_seeds: how many more there are than were planned; no verdict stands on these.
         paired: whether seed by seed, on the same subsets.
@@ -46,6 +50,7 @@ class Comparison:
     second: str
     difference: Estimate
     uncertain: Uncertain
+    images: int
     seeds: int
     later_seeds: int
     paired: bool
@@ -77,6 +82,8 @@ class Comparison:
         """What stands in the way of a verdict, for a reader; None where there is one."""
         if self.verdict in ("ahead", "equivalent", "no difference shown"):
             return None
+        if self.images < FEWEST_IMAGES:
+            return too_few(self.images)
         if self.seeds == 1:
             return "one seed describes these networks only"
         if self.seeds < SEEDS_FOR_A_VERDICT:
@@ -167,10 +174,11 @@ def compare_scores(
     """
     seeds = min(len(first), len(second))
     single = len(first) == len(second) == 1
-    uncertain = difference_over_seeds(first, second, paired_seeds=paired or single)
+    uncertain, images = difference_over_seeds(first, second, paired_seeds=paired or single), first.shape[1]
     p = mcnemar_exact(first[0], second[0]).p_value if single else uncertain.p_value
     test = MCNEMAR if single else "Student over seeds, normal over images"
-    return _by_itself(names, uncertain, seeds=seeds, paired=paired, test=test, p=p, terms=terms or Terms())
+    sizes = {"images": images, "seeds": seeds}
+    return _by_itself(names, uncertain, **sizes, paired=paired, test=test, p=p, terms=terms or Terms())
 
 
 def compare_accuracies(
@@ -184,12 +192,20 @@ def compare_accuracies(
     """``compare_scores`` for paired seeds of which nothing but accuracies is known."""
     uncertain = difference_of_accuracies(first, second, images)
     test = "Student over seeds, normal over images, predictions unknown"
-    p, seeds = uncertain.p_value, len(first)
-    return _by_itself(names, uncertain, seeds=seeds, paired=True, test=test, p=p, terms=terms or Terms())
+    p, sizes = uncertain.p_value, {"images": min(images), "seeds": len(first)}
+    return _by_itself(names, uncertain, **sizes, paired=True, test=test, p=p, terms=terms or Terms())
 
 
 def _by_itself(
-    names: tuple[str, str], uncertain: Uncertain, *, seeds: int, paired: bool, test: str, p: float, terms: Terms
+    names: tuple[str, str],
+    uncertain: Uncertain,
+    *,
+    images: int,
+    seeds: int,
+    paired: bool,
+    test: str,
+    p: float,
+    terms: Terms,
 ) -> Comparison:
     plan = terms.plan or Plan(seeds)
     looks = plan if SEEDS_FOR_A_VERDICT <= seeds <= plan.seeds else Plan(seeds)
@@ -198,6 +214,7 @@ def _by_itself(
         second=names[1],
         difference=uncertain.interval(1 - looks.level(seeds, LEVEL)),
         uncertain=uncertain,
+        images=images,
         seeds=seeds,
         later_seeds=terms.later_seeds,
         paired=paired,
@@ -210,7 +227,10 @@ def _by_itself(
         margin=terms.margin,
         plan=plan,
         verdict="no verdict",
-        reason=terms.obstacle or (None if paired else UNPAIRED) or _unfinished(seeds, plan),
+        reason=(too_few(images) if images < FEWEST_IMAGES else None)
+        or terms.obstacle
+        or (None if paired else UNPAIRED)
+        or _unfinished(seeds, plan),
     )
     return corrected([found])[0]
 
@@ -284,7 +304,7 @@ def _equivalence_p(one: Comparison) -> float:
 def _judged(one: Compared, adjusted: float, *, equivalent: bool, family: int, primary: bool, level: float) -> Compared:
     verdict: Verdict
     reason = one.reason
-    if one.seeds < SEEDS_FOR_A_VERDICT:
+    if one.seeds < SEEDS_FOR_A_VERDICT and one.images >= FEWEST_IMAGES:
         verdict = "descriptive only"
         reason = reason or f"{_seeds(one.seeds)} in common; a verdict needs {SEEDS_FOR_A_VERDICT}"
     elif reason is not None:
@@ -295,6 +315,14 @@ def _judged(one: Compared, adjusted: float, *, equivalent: bool, family: int, pr
         verdict = "equivalent" if equivalent else "no difference shown"
     told = {"adjusted_p_value": adjusted, "family": family, "primary": primary, "level": level}
     return dataclasses.replace(one, verdict=verdict, reason=reason, **told)
+
+
+def too_few(images: int) -> str:
+    """Why so few images to score on answer nothing."""
+    return (
+        f"{images} image{'s' * (images != 1)} to score on can show no difference, however large it is; "
+        f"it takes {FEWEST_IMAGES} or more"
+    )
 
 
 def _seeds(count: int) -> str:

@@ -6,7 +6,18 @@ from typing import Any
 import lightning
 from lightning.pytorch.callbacks import ProgressBar
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+#: What stands there in place of a time where there is none left.
+FINISHING = "finishing"
+
+
+class _TimeLeft(TimeRemainingColumn):
+    """The time left; behind the last step, while the network is validated, that there is none."""
+
+    def render(self, task: Task) -> Text:
+        return Text(FINISHING) if task.finished else super().render(task)
 
 
 class RunProgress(ProgressBar):
@@ -42,7 +53,7 @@ class RunProgress(ProgressBar):
             MofNCompleteColumn(),
             TextColumn("{task.fields[note]}"),
         )
-        self._bar = Progress(*columns, TimeRemainingColumn(), console=self.console, transient=True)
+        self._bar = Progress(*columns, _TimeLeft(), console=self.console, transient=True)
         self._bar.add_task(self.title, total=trainer.max_steps, completed=trainer.global_step, note="")
         self._bar.start()
 
@@ -57,9 +68,8 @@ class RunProgress(ProgressBar):
                 self._bar.update(self._bar.task_ids[0], completed=step, note=self._note(trainer))
         elif step % max(1, steps // self.lines) == 0 and trainer.is_global_zero:
             left = (steps - step) / max(self._rate(trainer), 1e-9)
-            self.console.print(
-                f"{self.title}  step {step}/{steps}  {self._note(trainer)}  {left:.0f} s left", soft_wrap=True
-            )
+            told = FINISHING if left < 1 else f"{left:.0f} s left"
+            self.console.print(f"{self.title}  step {step}/{steps}  {self._note(trainer)}  {told}", soft_wrap=True)
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
         if self._bar is not None:

@@ -161,7 +161,7 @@
       this.heads = make("div", { className: "row heads", role: "group", "aria-label": "Heads" });
       this.all = make("canvas", { className: "all", role: "img", "aria-label": "Every head of every layer" });
       this.allNote = make("p", { className: "small" });
-      this.numbers = make("div", { className: "numbers" });
+      this.numbers = make("div", { className: "numbers", tabIndex: 0 });
       this.details = make("details", { ontoggle: () => this.tabulate() }, [
         make("summary", { textContent: "Numbers" }), this.numbers]);
       const bar = make("div", { className: "bar" }, [this.low, this.bar, this.high]);
@@ -418,7 +418,7 @@
           const value = values[row * cols + col];
           return make("td", { textContent: number(value), "data-value": value });
         })]);
-      const head = make("tr", {}, [make("th"), ...Array.from({ length: cols }, (_, col) =>
+      const head = make("tr", {}, [make("td"), ...Array.from({ length: cols }, (_, col) =>
         make("th", { textContent: col, scope: "col" }))]);
       this.numbers.replaceChildren(make("table", {}, [make("thead", {}, [head]),
         make("tbody", {}, Array.from({ length: rows }, (_, row) => line(row)))]));
