@@ -172,6 +172,12 @@ def test_a_page_quotes_todays_answer(page):
     assert quoted == answer(analysis_of(RESULTS / "regimes_surface_cpu" / "results.csv", 200))
 
 
+def test_the_card_that_a_page_explains_is_recorded():
+    quoted = re.findall(r"^> (.+)$", (RESULTS.parent / "docs/howto/inspect.md").read_text(), re.MULTILINE)
+    recorded = (RESULTS / "inspect/cifar10/index.html").read_text()
+    assert [part for line in quoted for part in line.split(" · ") if part not in recorded] == []
+
+
 def test_the_recorded_comparison_has_the_figures_of_its_json_and_the_sign_of_its_pair():
     folder = RESULTS / "compare_cifar10"
     found = json.loads((folder / "comparison.json").read_text())
