@@ -147,7 +147,7 @@ def smaller(page: Path, command: str) -> str:
 
 
 def normal(said: str) -> str:
-    """Without what differs between runs and machines: numbers, hashes, folders, who is ahead, what time is enough for."""
+    """Without what differs between runs and machines: numbers, hashes, folders, who is ahead, what fits into a time."""
     for pattern, sign in {
         r"\x1b\[[0-9;]*m": "",
         r"(?<=\s)/\S*/(?=runs/)": "",
