@@ -41,12 +41,14 @@ NOT_RUN = {
 }
 SHORT = "--protocol.budget.steps 2 --data.objects.test_images 100"
 CIFAR = "--data.cifar.verify_checksum false --protocol.budget.steps 1 --protocol.seeds [0]"
+NANO = "--contenders.vit.model '{name: vit_nano}' --contenders.resnet.model '{name: resnet8}'"
 #: Options that go behind each command that matches, its page and ``$`` before it: the same work on less.
 SMALLER = {
     r"^(?!.*--executor).*\b(train(\.py)?|tune)\b": "--executor local",
     r"train(\.py)?( --protocol\.seeds [^-]*| --contenders\.resnet\.model [^-]*| --name duel)?$": SHORT,
     r"--config (configs/)?(cifar10|regimes)|shuffle_labels": CIFAR,
-    r"--config (regimes_cpu|cifar10(?!_cpu))": "--protocol.train_sizes [5000]",
+    r"--config regimes_cpu": "--protocol.train_sizes [5000]",
+    r"--config cifar10 ": f"--protocol.train_sizes [400] --protocol.batch_size 32 --execution.compile false {NANO}",
     r"--config (configs/)?(folder|decide)|mine\.yaml": "--protocol.budget.steps 1",
     r"^(?!.*your_images).*(--config (configs/)?(folder|decide)|mine\.yaml)": "--protocol.train_sizes [40]",
     r"^(?!.*your_images).*--config (configs/)?decide": "--protocol.seeds [0]",
