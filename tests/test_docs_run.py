@@ -174,6 +174,11 @@ def shows(shown: str, said: str) -> bool:
     return re.search(".*".join(parts), normal(said)) is not None
 
 
+def lost(tree: str) -> list[str]:
+    """The files of a folder's tree that no run here has."""
+    return [name for name in re.findall(r"[\w/]+\.[a-z]{3,4}\b", tree) if not any(Path("runs").rglob(name))]
+
+
 def run(command: str, capfd: pytest.CaptureFixture[str]) -> tuple[str, str]:
     """What a command prints, and what is wrong with it; ours run in this process, as starting one takes longest."""
     capfd.readouterr()
@@ -239,6 +244,8 @@ def test_the_commands_of_a_page_do_what_it_shows(page, prepared, capfd):
             with contextlib.redirect_stdout(io.StringIO()) as printed:
                 exec(compile(text, name_of(page), "exec"), names)
             said = printed.getvalue()
+        elif text.startswith("runs/<"):
+            wrong += lost(text)
         elif language in ("text", "") and said and not shows(text, said):
             wrong.append(f"{name_of(page)} shows\n{text}\nand what is printed is\n{said}")
     if any(wrong):
