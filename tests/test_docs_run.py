@@ -1,7 +1,7 @@
 """Every command of the pages is run, page by page and in order, and what stands below one is what it prints.
 
     pytest -m slow tests/test_docs_run.py                       # all pages
-    pytest -m slow "tests/test_docs_run.py" -k howto/compare    # one
+    pytest -m slow tests/test_docs_run.py -k howto/compare    # one
 
 The Chinese pages have the same blocks (``test_translations.py``). A page is left as it is: what takes long is made
 small by options behind its commands (``SMALLER``), and what cannot be run here stands in ``NOT_RUN``.
@@ -55,7 +55,7 @@ SMALLER = {
     r"your_images.*--config decide": "--protocol.max_seeds 3 --data.folder.image_size 32",
     r"--protocol\.trials 12": "--protocol.trials 2 --tuning.splits 1",
     r"audit --data\.source cifar10": "--data.cifar.verify_checksum false",
-    r"inspect runs/(?!.*(--count [24]|--images))|inspect CELL": "--count 2",
+    r"inspect runs/(?!.*(--count [24]|--images))|inspect CELL(?!.*--images)": "--count 2",
     r"--score": "--score-images 4",
     r"compare runs/(?!.*--quiet)": "--count 40",
     r"\$ vit-vs-cnn locality": "--count 8 --held-out 4",
