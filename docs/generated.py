@@ -88,7 +88,7 @@ def command_page(command: Command) -> str:
     lines += _options((f"{spelt(key)} {kind_of(key, one)}".strip(), one) for key, one in command.settings.items())
     if command.configured:
         lines += ["Every setting of a config, too, by its dotted name: [the settings](config.md).", ""]
-    return "\n".join([*lines, "```console", *(f"$ vit-vs-cnn {example}" for example in command.example), "```", ""])
+    return "\n".join([*lines, "```console", *(f"$ {example}" for example in command.example), "```", ""])
 
 
 def _options(options: Iterable[tuple[str, Setting]]) -> Iterator[str]:

@@ -166,9 +166,16 @@ def test_a_recorded_page_says_what_today_is_said_of_its_accuracies(path, tmp_pat
     assert lead.findall((tmp_path / "index.html").read_text()) == lead.findall(path.with_name("index.html").read_text())
 
 
-def test_the_front_page_quotes_todays_answer():
-    quoted = " ".join(re.findall(r"^> (.+)$", (RESULTS.parent / "README.md").read_text(), re.MULTILINE))
+@pytest.mark.parametrize("page", ["README.md", "docs/howto/your_images.md"])
+def test_a_page_quotes_todays_answer(page):
+    quoted = " ".join(re.findall(r"^> (.+)$", (RESULTS.parent / page).read_text(), re.MULTILINE))
     assert quoted == answer(analysis_of(RESULTS / "regimes_surface_cpu" / "results.csv", 200))
+
+
+def test_the_card_that_a_page_explains_is_recorded():
+    quoted = re.findall(r"^> (.+)$", (RESULTS.parent / "docs/howto/inspect.md").read_text(), re.MULTILINE)
+    recorded = (RESULTS / "inspect/cifar10/index.html").read_text()
+    assert [part for line in quoted for part in line.split(" · ") if part not in recorded] == []
 
 
 def test_the_recorded_comparison_has_the_figures_of_its_json_and_the_sign_of_its_pair():

@@ -43,12 +43,12 @@ def python_2_pickle(content):
     return b"\x80\x02}(" + pairs + b"u."
 
 
-def batch(name, seed, num_classes):
+def batch(name, seed, num_classes, count):
     rng = np.random.default_rng(seed)
-    labels = rng.integers(num_classes, size=COUNT).tolist()
-    pixels = rng.integers(256, size=(COUNT, 3072), dtype=np.uint8)
+    labels = rng.integers(num_classes, size=count).tolist()
+    pixels = rng.integers(256, size=(count, 3072), dtype=np.uint8)
     key = "labels" if name == "cifar10" else "fine_labels"
-    return {"coarse_labels": [0] * COUNT, key: labels, "data": pixels}
+    return {"coarse_labels": [0] * count, key: labels, "data": pixels}
 
 
 def write(path, content):
@@ -56,12 +56,12 @@ def write(path, content):
     path.write_bytes(content)
 
 
-def make(root, name, dump=python_2_pickle):
+def make(root, name, dump=python_2_pickle, count=COUNT):
     """A small data set in the official layout; the contents of its batches by file name."""
     published, num_classes = CLASSES[name], int(name[5:])
     folder = root / published.base_folder
     files = [file for file, _ in (*published.train_list, *published.test_list)]
-    contents = {file: batch(name, seed, num_classes) for seed, file in enumerate(files)}
+    contents = {file: batch(name, seed, num_classes, count) for seed, file in enumerate(files)}
     for file, content in contents.items():
         write(folder / file, dump(content))
     names = [f"class {label}" for label in range(num_classes)]

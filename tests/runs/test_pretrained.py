@@ -120,6 +120,11 @@ def test_images_are_resized_and_cropped_as_timm_prepares_them():
     torch.testing.assert_close(prepared, wanted)
 
 
+def test_images_of_half_precision_are_resized_in_single():
+    images, resize = torch.rand(2, 3, 17, 13).bfloat16(), ResizedInput(torch.nn.Identity(), (23, 29))
+    assert torch.equal(resize(images), resize(images.float()).bfloat16())
+
+
 def test_in_training_images_are_resized_whole():
     images = torch.rand(2, 3, 31, 29)
     prepared = ResizedInput(torch.nn.Identity(), (23, 17), "bilinear", crop_pct=0.5).train()(images)

@@ -178,15 +178,15 @@ COMMANDS = {
     for one in (
         Command(
             "train",
-            example=("train", "train --config decide --data.root photos --minutes 60"),
+            example=("vit-vs-cnn train", "vit-vs-cnn train --config decide --data.root photos --minutes 60"),
             daily=TRAINED,
             besides=(PRINT_CONFIG, JSON),
         ),
         Command(
             "tune",
             example=(
-                "tune --config mine.yaml --protocol.trials 12",
-                "tune --config mine.yaml --protocol.trials 12 --tuning.equal flops \\\n"
+                "vit-vs-cnn tune --config mine.yaml --protocol.trials 12",
+                "vit-vs-cnn tune --config mine.yaml --protocol.trials 12 --tuning.equal flops \\\n"
                 "    --tuning.space '{optimizer.lr: {low: 1e-3, high: 3e-2, log: true}}'",
             ),
             daily=(
@@ -201,37 +201,45 @@ COMMANDS = {
         ),
         Command(
             "audit",
-            example=("audit --data.root photos", "audit --data.source cifar10 --data.root data"),
+            example=("vit-vs-cnn audit --data.root photos", "vit-vs-cnn audit --data.source cifar10 --data.root data"),
             daily=("config", "data.source", "data.root", "data.folder.image_size", "output", "json", "quiet"),
         ),
-        Command("status", example=("status runs/duel",)),
-        Command("report", example=("report runs/duel",)),
+        Command("status", example=("vit-vs-cnn status runs/duel",)),
+        Command("report", example=("vit-vs-cnn report runs/duel",)),
         Command(
             "compare",
-            example=("compare runs/duel --quick", "compare runs/duel timm/resnet18=weights.safetensors --parts cost"),
+            example=(
+                "vit-vs-cnn compare runs/duel --quick",
+                "vit-vs-cnn compare runs/duel timm/resnet18=weights.safetensors --parts cost",
+            ),
             daily=("parts", "skip", "quick", "count", "train_size", "output", "root", "device", "json", "quiet"),
             also={"only": "parts", "size": "train_size", "images": "count"},
         ),
         Command(
             "inspect",
-            example=("inspect runs/duel --score --explorer", "inspect CHECKPOINT --images photos --methods rollout"),
+            example=(
+                "vit-vs-cnn inspect runs/duel --score --explorer",
+                "vit-vs-cnn inspect CHECKPOINT --images photos --methods rollout",
+            ),
             daily=("images", "count", "methods", "class_name", "score", "explorer", "output", "root", "json", "quiet"),
             also={"class": "class_name"},
         ),
         Command(
             "predict",
             example=(
-                "predict runs/duel/cells/vit-n2000-s0-0d3a photos --output answers.csv --top 3 --explain",
+                "vit-vs-cnn predict runs/duel/cells/vit-n2000-s0-0d3a photos --output answers.csv --top 3 --explain",
                 "find photos -name '*.jpg' | vit-vs-cnn predict runs/duel - --contender vit",
             ),
             daily=("output", "top", "explain", "contender", "device", "json", "quiet"),
         ),
         Command(
-            "to-attention", example=("to-attention runs/duel/cells/resnet-n2000-s0-4c1f",), also={"images": "count"}
+            "to-attention",
+            example=("vit-vs-cnn to-attention runs/duel/cells/resnet-n2000-s0-4c1f",),
+            also={"images": "count"},
         ),
-        Command("locality", example=("locality runs/locality",), also={"images": "count"}),
-        Command("export", example=("export runs/duel/cells/vit-n2000-s0-0d3a --format onnx",)),
-        Command("models", example=("models 'vit*'",)),
+        Command("locality", example=("vit-vs-cnn locality runs/locality",), also={"images": "count"}),
+        Command("export", example=("vit-vs-cnn export runs/duel/cells/vit-n2000-s0-0d3a --format onnx",)),
+        Command("models", example=("vit-vs-cnn models 'vit*'",)),
         Command("cell", besides=(), home="vit_vs_cnn.commands.cell"),
     )
 }

@@ -45,7 +45,7 @@ def help_page(command: Command, *, everything: bool = False) -> str:
     entries = [(f"{spelt(name)} {kind_of(name, one)}", meaning_of(one)) for name, one in options]
     known = settings_of(command.function)
     lines += _entries([*((word_of(one), known[one.name].help) for one in command.places), *entries])
-    lines += ["", *(f"  vit-vs-cnn {example}" for example in command.example)]
+    lines += ["", *(f"  {example}" for example in command.example)]
     if command.daily and not everything:
         more = ", each setting of a config by its dotted name among them" if command.configured else ""
         lines += ["", f"--help=all has every option{more}."]

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -54,7 +55,8 @@ class ResizedInput(nn.Module):
         size = (math.floor(rows / crop_pct), math.floor(cols / crop_pct))
         if (images.shape[-2], images.shape[-1]) != size:
             smooth = {} if self.interpolation == "nearest" else {"antialias": True}
-            images = F.interpolate(images, size=size, mode=self.interpolation, **smooth)
+            wide = images if images.dtype == torch.float64 else images.float()  # bfloat16 has no antialiasing on CPUs
+            images = F.interpolate(wide, size=size, mode=self.interpolation, **smooth).to(images.dtype)
         top, left = round((size[0] - rows) / 2), round((size[1] - cols) / 2)
         return images[..., top : top + rows, left : left + cols]
 

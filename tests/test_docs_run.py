@@ -1,0 +1,265 @@
+"""Every command of the pages is run, page by page and in order, and what stands below one is what it prints.
+
+    pytest -m slow tests/test_docs_run.py                       # all pages
+    pytest -m slow tests/test_docs_run.py -k howto/compare    # one
+
+The Chinese pages have the same blocks (``test_translations.py``). A page is left as it is: what takes long is made
+small by options behind its commands (``SMALLER``), and what cannot be run here stands in ``NOT_RUN``.
+"""
+
+import contextlib
+import glob
+import io
+import pickle
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.draw_photographs import draw_photographs
+from tests.data.test_cifar import make as make_cifar
+from vit_vs_cnn.cli import main
+from vit_vs_cnn.commands.command import COMMANDS
+
+ROOT = Path(__file__).parents[1]
+BLOCK = re.compile(r"^(?:`{3,})(\S*) ?([^\n]*)\n(.*?)^`{3,}$", re.MULTILINE | re.DOTALL)
+#: Needs a shell, or processes that start as this one did.
+SHELL = re.compile(r"\||--trainer\.devices|--executor (slurm|ray|processes)")
+OURS = re.compile(r"^(vit-vs-cnn|python -m vit_vs_cnn|python (?=train\.py))\s*")
+
+#: What is not run: a command that matches, and why.
+NOT_RUN = {
+    r"\$ pip install": "changes the environment that the tests run in, and downloads",
+    r"\$ (python -m venv|source )": "makes an environment with nothing in it",
+    r"\$ python -m tests\.check": "runs the tests, this one among them",
+    r"\$ (jupyter lab|tensorboard)": "serves until it is stopped",
+}
+SHORT = "--protocol.budget.steps 2 --data.objects.test_images 100"
+CIFAR = "--data.cifar.verify_checksum false --protocol.budget.steps 1 --protocol.seeds [0]"
+NANO = "--contenders.vit.model '{name: vit_nano}' --contenders.resnet.model '{name: resnet8}'"
+#: Options that go behind each command that matches, its page and ``$`` before it: the same work on less.
+SMALLER = {
+    r"^(?!.*--executor).*\b(train(\.py)?|tune)\b": "--executor local",
+    r"train(\.py)?( --protocol\.seeds [^-]*| --contenders\.resnet\.model [^-]*| --name duel)?$": SHORT,
+    r"--config (configs/)?(cifar10|regimes)|shuffle_labels": CIFAR,
+    r"--config regimes_cpu": "--protocol.train_sizes [5000]",
+    r"--config cifar10 ": f"--protocol.train_sizes [400] --protocol.batch_size 32 --execution.compile false {NANO}",
+    r"--config (configs/)?(folder|decide)|mine\.yaml": "--protocol.budget.steps 1",
+    r"^(?!.*your_images).*(--config (configs/)?(folder|decide)|mine\.yaml)": "--protocol.train_sizes [40]",
+    r"^(?!.*your_images).*--config (configs/)?decide": "--protocol.seeds [0]",
+    r"your_images.*--config decide": "--protocol.max_seeds 3 --data.folder.image_size 32",
+    r"--protocol\.trials 12": "--protocol.trials 2 --tuning.splits 1",
+    r"audit --data\.source cifar10": "--data.cifar.verify_checksum false",
+    r"inspect runs/(?!.*(--count [24]|--images))|inspect CELL(?!.*--images)": "--count 2",
+    r"--score": "--score-images 4",
+    r"compare runs/(?!.*--quiet)": "--count 40",
+    r"\$ vit-vs-cnn locality": "--count 8 --held-out 4",
+    r"--executor slurm": "--executor.workers 1 --executor.slurm '{cluster: local, timeout_min: 60}'",
+    r"--executor ray": "--executor.address local --executor.resources '{CPU: 1}'",
+    r"--output /shared/runs": "--output shared",
+    r"--contenders\.resnet\.weights\.hub true": "--contenders.resnet.weights '{file: weights.safetensors}'",
+}
+#: What a page writes for something of the reader's.
+STANDS_FOR = {
+    r"(cells/\w+-n\d+-s\d+-)(\.\.\.|[0-9a-f]{4}\b)": r"\1*",
+    r"\bOTHER_CELL\b": "runs/cifar10_cpu/cells/resnet-*",
+    r"\bCELL\b": "runs/cifar10_cpu/cells/vit-*",
+    r"\bCHECKPOINT\b": "runs/duel/cells/vit-*/checkpoints/last.ckpt",
+    r"\bCONFIG\b": "cifar10_cpu",
+    r"\bFOLDER\b": "figures",
+}
+CALLBACKS = (
+    "[{class_path: lightning.pytorch.callbacks.ModelCheckpoint, init_args: {every_n_train_steps: 1, save_top_k: -1}}]"
+)
+#: Libraries of extras that a page needs.
+NEEDS = {
+    "docs/howto/cluster.md": ("ray", "submitit"),
+    "docs/howto/export.md": ("onnxruntime", "onnxscript"),
+    "docs/howto/own_data.md": ("captum",),
+    "docs/howto/tune.md": ("optuna",),
+    "docs/reference/commands.md": ("onnxruntime", "onnxscript", "optuna"),
+}
+DUEL = "vit-vs-cnn train --name duel"
+REGIMES = "vit-vs-cnn train --config regimes_cpu"
+#: What a page takes for done.
+BEFORE = {
+    "docs/concepts/locality.md": [REGIMES],
+    "docs/gallery.md": [f"{REGIMES} --name locality_cpu"],
+    "docs/howto/fine_tune.md": ["vit-vs-cnn train"],
+    "docs/howto/inspect.md": [f"vit-vs-cnn train --config cifar10_cpu --trainer.callbacks '{CALLBACKS}'"],
+    "docs/howto/predict.md": [
+        "vit-vs-cnn train",
+        "vit-vs-cnn export runs/quickstart/cells/vit-* --format safetensors --output .",
+    ],
+    "docs/reference/commands.md": [DUEL, f"{REGIMES} --name locality"],
+}
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def blocks(path: Path) -> Iterator[tuple[str, str]]:
+    """Language and text of each block; for a command of the reference its examples."""
+    for language, word, text in BLOCK.findall(path.read_text(encoding="utf-8")):
+        if language == "{command}":
+            yield "bash", "\n".join(COMMANDS[word].example)
+        else:
+            yield language, text
+
+
+def commands(text: str) -> list[str]:
+    """The commands of a block one by one, without comments; of a block with ``$`` the lines that have one."""
+    lines = text.replace("\\\n", " ").splitlines()
+    if text.startswith("$ "):
+        lines = [line[2:] for line in lines if line.startswith("$ ")]
+    said = [re.sub(r"\s+#\s.*", "", line) for line in lines]
+    return [" ".join(one.split()) for line in said for one in line.split(" && ") if one]
+
+
+def commands_of(page: Path) -> list[str]:
+    return [one for language, text in blocks(page) if language in ("bash", "console") for one in commands(text)]
+
+
+PAGES = [
+    path
+    for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))
+    if "docs/zh" not in name_of(path) and commands_of(path)
+]
+PAGES += [
+    path for path in sorted(ROOT.glob("docs/[he]*/*.md")) if path not in PAGES and "```python" in path.read_text()
+]
+
+
+def of_page(table: dict[str, str], page: Path, command: str) -> list[str]:
+    """What a table has for a command of a page."""
+    return [found for pattern, found in table.items() if re.search(pattern, f"{name_of(page)} $ {command}")]
+
+
+def smaller(page: Path, command: str) -> str:
+    more = of_page(SMALLER, page, command)
+    for pattern, ours in STANDS_FOR.items():
+        command = re.sub(pattern, ours, command)
+    return " ".join([command, *more])
+
+
+def normal(said: str) -> str:
+    """Without what differs between runs and machines: numbers, hashes, folders, who is ahead, what fits into a time."""
+    for pattern, sign in {
+        r"\x1b\[[0-9;]*m": "",
+        r"(?<=\s)/\S*/(?=runs/)": "",
+        r"[─━]+": "-",
+        r"(?<=-)[0-9a-f]{10}\b": "HASH",
+        r"[-+]?\d+(,\d{3})*(\.\d+)?(e[-+]?\d+)?": "0",
+        r"\b0 min 0 s|\b0 (min|s|h)\b": "0 s",
+        r"0M\b": "0",
+        r"0(, 0)+": "0",
+        r"\bp [<=>] 0": "p 0",
+        r"\w+ is 0 points above \w+": "one is 0 points above the other",
+        r"allow the verdict and no trend; --minutes 0 allows both": "allow both",
+        r"\s+": " ",
+    }.items():
+        said = re.sub(pattern, sign, said)
+    return said.strip()
+
+
+def shows(shown: str, said: str) -> bool:
+    """Whether it is in what was said; ``...`` stands for more."""
+    parts = [re.escape(normal(part)) for part in shown.split("...")]
+    return re.search(".*".join(parts), normal(said)) is not None
+
+
+def lost(tree: str) -> list[str]:
+    """The files of a folder's tree that no run here has."""
+    return [name for name in re.findall(r"[\w/]+\.[a-z]{3,4}\b", tree) if not any(Path("runs").rglob(name))]
+
+
+def run(command: str, capfd: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    """What a command prints, and what is wrong with it; ours run in this process, as starting one takes longest."""
+    capfd.readouterr()
+    if OURS.match(command) and not SHELL.search(command):
+        first, *words = shlex.split(OURS.sub("", command).replace("train.py", "train"))
+        code = main([first, *(one for word in words for one in sorted(glob.glob(word)) or [word])])
+    else:
+        ours = (
+            f'python() {{ {sys.executable} "$@"; }}\nvit-vs-cnn() {{ python -m vit_vs_cnn "$@"; }}\nset -o pipefail\n'
+        )
+        code = subprocess.run(["bash", "-c", ours + command], check=False).returncode
+    said = "".join(capfd.readouterr())
+    return said, f"{command}\nended with {code}:\n{said}" if code or "Traceback" in said else ""
+
+
+@pytest.fixture
+def prepared(tmp_path, monkeypatch) -> Iterator[Path]:
+    """A copy of the repository, as far as pages name it, with photographs, CIFAR and weights as a reader has them."""
+    from safetensors.torch import save_file
+    from timm import create_model
+
+    here = tmp_path / "here"
+    here.mkdir()
+    for name in ("train.py", "configs", "notebooks"):
+        (here / name).symlink_to(ROOT / name)
+    shutil.copytree(ROOT / "results/regimes_cpu", here / "results/regimes_cpu")
+    draw_photographs(here / "photos", of_each=45, side=48)
+    for drawn, called in {"cross": "cats", "disc": "dogs"}.items():
+        (here / "photos" / drawn).rename(here / "photos" / called)
+    for photo in (here / "photos").glob("*/*.JPG"):
+        photo.rename(photo.with_suffix(".jpg"))
+    shutil.copy(photo.with_suffix(".jpg"), here / "cat.jpg")
+    shutil.copytree(here / "photos/dogs", here / "more_photos")
+    make_cifar(here / "data", "cifar10", count=1000)
+    names = "airplane automobile bird cat deer dog frog horse ship truck".split()
+    (here / "data/cifar-10-batches-py/batches.meta").write_bytes(pickle.dumps({"label_names": names}))
+    save_file(create_model("resnet18", num_classes=10).state_dict(), here / "weights.safetensors")
+    shutil.copy(ROOT / "configs/quickstart.yaml", here / "mine.yaml")
+    monkeypatch.chdir(here)
+    monkeypatch.syspath_prepend(here)
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{here}")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    yield here
+    for name, module in [*sys.modules.items()]:
+        if str(getattr(module, "__file__", None)).startswith(str(here)):
+            del sys.modules[name]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("always")  # which commands print
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_commands_of_a_page_do_what_it_shows(page, prepared, capfd):
+    for library in NEEDS.get(name_of(page), ()):
+        pytest.importorskip(library)
+    wrong = [run(smaller(page, command), capfd)[1] for command in BEFORE.get(name_of(page), [])]
+    names, said = {"__name__": "__main__"}, ""
+    for language, text in blocks(page):
+        if language in ("bash", "console"):
+            done = [run(smaller(page, one), capfd) for one in commands(text) if not of_page(NOT_RUN, page, one)]
+            said = "".join(one for one, _ in done)
+            wrong += [one for _, one in done]
+        elif language == "python" and "docs/concepts" not in name_of(page) and page.name != "README.md":
+            with contextlib.redirect_stdout(io.StringIO()) as printed:
+                exec(compile(text, name_of(page), "exec"), names)
+            said = printed.getvalue()
+        elif text.startswith("runs/<"):
+            wrong += lost(text)
+        elif language in ("text", "") and said and not shows(text, said):
+            wrong.append(f"{name_of(page)} shows\n{text}\nand what is printed is\n{said}")
+    if any(wrong):
+        pytest.fail("\n\n".join(filter(None, wrong)), pytrace=False)
+
+
+def test_every_row_of_the_tables_is_for_a_command_that_is_there():
+    said = [(page, command) for page in PAGES for command in commands_of(page)]
+    rows = [{pattern: ""} for table in (SMALLER, NOT_RUN, STANDS_FOR) for pattern in table]
+    assert [row for row in rows if not any(of_page(row, *one) for one in said)] == []
+    assert {*BEFORE, *NEEDS} <= {name_of(page) for page in PAGES}
+
+
+def test_another_number_is_no_drift_and_another_word_is_one():
+    said = "took 1 min\n\x1b[1m vit 2,000  9.5 % \x1b[0m\nnote\nwrote runs/a/cells/vit-n2-s0-0123456789 (1.0e-07)\n"
+    assert shows("vit 200 87.25 %\n...\nwrote runs/a/cells/vit-n500-s1-abcdef0123 (-2)", said)
+    assert not shows("vit 200 87.25\nwrote", said)
