@@ -1,4 +1,4 @@
-"""The one check command: ``python -m tests.check``. Format, lint, types and the site side by side, tests, ratios of speed.
+"""The one check command: ``python -m tests.check``. Format, lint, types and the site at once, tests, ratios of speed.
 
 Warnings are errors of tests.
 
