@@ -1,4 +1,4 @@
-"""The one check command: ``python -m tests.check``. Format, lint, types, tests, the site, ratios of speed.
+"""The one check command: ``python -m tests.check``. Format, lint, types and the site at once, tests, ratios of speed.
 
 Warnings are errors of tests.
 
@@ -10,6 +10,7 @@ import argparse
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -27,30 +28,47 @@ LONG_FIRST = {
 }
 
 
-def checks(everything: bool) -> dict[str, list[str]]:
-    """The commands by their names, each a module of Python and its arguments."""
+def checks(everything: bool) -> list[dict[str, list[str]]]:
+    """The commands by their names, each a module of Python and its arguments; those of one group run side by side.
+
+    Tests have as many processes as there are cores, and what measures speed is alone.
+    """
     rooms = {path.relative_to(ROOT).parts[1] for path in (ROOT / "tests").rglob("test_*.py")}
     places = [f"tests/{name}" for name in sorted(rooms, key=lambda name: (name not in LONG_FIRST, name))]
     tests = ["pytest", "-n", str(PROCESSES), "--dist", "worksteal", *places]
-    return {
-        "format": ["ruff", "format", "--check", "."],
-        "lint": ["ruff", "check", "."],
-        "types": ["pyright", "--pythonpath", sys.executable],
-        "tests": [*tests, "-m", "slow or not slow"] if everything else tests,
-        "docs": ["docs.build"],
-        "speed": ["benchmarks.guard"],
-    }
+    return [
+        {
+            "format": ["ruff", "format", "--check", "."],
+            "lint": ["ruff", "check", "."],
+            "types": ["pyright", "--pythonpath", sys.executable],
+            "docs": ["docs.build"],
+        },
+        {"tests": [*tests, "-m", "slow or not slow"] if everything else tests},
+        {"speed": ["benchmarks.guard"]},
+    ]
+
+
+def side_by_side(commands: Mapping[str, Sequence[str]]) -> list[str]:
+    """Run commands at once, and print what each says when it has ended; one that is alone prints as it goes on.
+
+    Returns:
+        the names of those that failed.
+    """
+    how = {"cwd": ROOT, "text": True, "stderr": subprocess.STDOUT}
+    if len(commands) > 1:
+        how["stdout"] = subprocess.PIPE
+    running = {name: subprocess.Popen([sys.executable, "-m", *command], **how) for name, command in commands.items()}
+    for name, process in running.items():
+        print(f"== {name}: {' '.join(commands[name])}", flush=True)
+        print(process.communicate()[0] or "", end="", flush=True)
+    return [name for name, process in running.items() if process.returncode]
 
 
 def main() -> int:
     """Run every check, also behind one that fails; the exit code is 1 if any did."""
     parser = argparse.ArgumentParser(prog="python -m tests.check", description=__doc__)
     parser.add_argument("--all", action="store_true", help="run the slow tests too")
-    failed = []
-    for name, command in checks(parser.parse_args().all).items():
-        print(f"== {name}: {' '.join(command)}", flush=True)
-        if subprocess.run([sys.executable, "-m", *command], cwd=ROOT, check=False).returncode:
-            failed.append(name)
+    failed = [name for group in checks(parser.parse_args().all) for name in side_by_side(group)]
     print(f"failed: {', '.join(failed)}" if failed else "all checks passed")
     return bool(failed)
 

@@ -4,6 +4,7 @@ import base64
 import functools
 import gc
 import os
+import sys
 
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": os.devnull}  # no test fetches weights, or finds some
@@ -18,11 +19,14 @@ from typing import Any
 import pytest
 from jaxtyping import install_import_hook
 
+gc.disable()  # until all is imported: nothing of it is garbage
+sys.dont_write_bytecode = False  # compiled once, and not anew in each process
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 install_import_hook("vit_vs_cnn", "beartype.beartype")
 
 
 def pytest_collection_finish() -> None:
-    gc.collect()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +51,26 @@ def drawn_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def counted_once() -> Iterator[None]:
+    """Cells whose networks print alike, on images of one shape, have their cost counted once, which takes as long as
+    their few steps; tests of the counting call ``count_macs`` itself.
+    """
+    from vit_vs_cnn.runs import networks
+
+    count, kept = networks.shadow_pass, {}
+
+    def shadow_pass(network: Any, shape: tuple[int, ...]) -> Any:
+        key = type(network), repr(network), shape
+        if key not in kept:
+            kept[key] = count(network, shape)
+        return kept[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(networks, "shadow_pass", shadow_pass)
+        yield
+
+
 #: The smallest files that are what their names say.
 BLANK = {
     "png": base64.b64decode(
@@ -59,12 +83,13 @@ _BLANKS = [True]
 
 @pytest.fixture(scope="session", autouse=True)
 def blank_figures() -> Iterator[None]:
-    """Figures are composed in every test, and rendered in those that ask for ``real_figures``: it takes a third of all
-    time, and most tests look at what stands beside them.
+    """Figures are composed in every test, and laid out and rendered in those that ask for ``real_figures``: it takes
+    half of all time, and most tests look at what stands beside them.
     """
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    render = Figure.savefig
+    render, lay_out = Figure.savefig, ConstrainedLayoutEngine.execute
 
     def savefig(figure: Figure, place: Any, **options: Any) -> None:
         if not _BLANKS[0]:
@@ -74,8 +99,13 @@ def blank_figures() -> Iterator[None]:
         else:
             Path(place).write_bytes(BLANK[options.get("format") or Path(place).suffix[1:]])
 
+    def execute(engine: ConstrainedLayoutEngine, figure: Figure) -> None:
+        if not _BLANKS[0]:
+            lay_out(engine, figure)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Figure, "savefig", savefig)
+        patch.setattr(ConstrainedLayoutEngine, "execute", execute)
         yield
 
 

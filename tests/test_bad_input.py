@@ -251,16 +251,6 @@ def test_a_checkpoint_that_is_not_ours_runs_nothing_and_is_left_as_it_was(
     assert not (tmp_path / "executed").exists()
 
 
-def test_a_checkpoint_of_another_run_is_not_taken_for_this_ones(fails, tmp_path):
-    values = tiny_config(tmp_path / "runs", protocol={"budget": {"steps": 2}, "batch_size": 14})
-    run_quietly(experiment_from_dict(values))
-    vit, resnet = (next(tmp_path.glob(f"runs/tiny/cells/{name}-*")) for name in ("vit", "resnet"))
-    (vit / "result.json").unlink()
-    (vit / "checkpoints" / "last.ckpt").write_bytes((resnet / "checkpoints" / "last.ckpt").read_bytes())
-    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(values))
-    assert "is of another run" in fails("train", "--config", tmp_path / "tiny.yaml")
-
-
 def test_a_place_that_cannot_be_written_to(refused, tmp_path):
     (tmp_path / "file").write_text("")
     assert "file" in refused("train", *FEW, "--output", tmp_path / "file")

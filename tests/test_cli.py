@@ -329,7 +329,7 @@ def test_nothing_is_tested_while_recipes_are_chosen(tmp_path):
 def test_a_stop_saves_and_the_same_command_goes_on(tmp_path, capsys, number):
     """Two batches make a step here, so that the signal may well fall between them."""
     values = tiny_config(tmp_path)
-    values["protocol"]["budget"] = {"steps": 100}
+    values["protocol"]["budget"] = {"steps": 50}
     values["contenders"].pop("vit")
     words = _words(values, tmp_path)
 
@@ -344,7 +344,7 @@ def test_a_stop_saves_and_the_same_command_goes_on(tmp_path, capsys, number):
     watcher.join()
     assert "the same command goes on" in capsys.readouterr().err
     assert main(words) == 0
-    assert json.loads(next(tmp_path.rglob("result.json")).read_text())["steps"] == 100
+    assert json.loads(next(tmp_path.rglob("result.json")).read_text())["steps"] == 50
 
 
 def test_a_fault_of_the_program_is_one_line_that_says_where_its_trace_is(monkeypatch, capsys):

@@ -43,7 +43,7 @@ SAID = {
     "until_decided": ["train", "--until-decided", *TINY],
     "patch_size": ["train", "--contenders.vit.model.patch_size", "5", *TINY],
     "num_heads": ["train", "--contenders.vit.model.num_heads", "5", *TINY],
-    "model.dept": ["train", "--contenders.vit.model.dept", "4"],
+    "model.dept": ["train", "--contenders.vit.model.dept", "4", *TINY],
     "tune: head": ["train", "--contenders.vit.tune", "head"],
     "fotos": [*FOLDER, "fotos"],
     "only the class": [*FOLDER, "one"],

@@ -6,7 +6,6 @@ import io
 import json
 import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -30,7 +29,7 @@ from vit_vs_cnn.inspection.attention_logger import AttentionLogger, picture_shee
 from vit_vs_cnn.inspection.look import answerable, default_folder, grid_for, look_into, maps_over_training, methods_for
 from vit_vs_cnn.inspection.perturbation import area_under, deletion_curves
 from vit_vs_cnn.inspection.runs import images_to_score, images_to_show, open_runs, open_shuffled
-from vit_vs_cnn.reporting.inspection_pictures import asked_for, card, says, training_strip, write_training_gif
+from vit_vs_cnn.reporting.inspection_pictures import asked_for, says, training_strip, write_training_gif
 from vit_vs_cnn.runs.trained import open_network
 
 STEPS = 5
@@ -211,15 +210,6 @@ def test_a_network_that_is_right_on_all_images_has_no_maps_for_other_classes(tmp
     right = replace(images, data=replace(images.data, labels=said))
     found = look_into(one, right, ["grad_cam"], grid_size=(3, 5), labels_too=True)
     assert found.methods[0].of_label == {}
-
-
-def test_a_name_with_dollars_is_no_formula(tmp_path):
-    images = shown()
-    data = replace(images.data, class_names=("$\\frac$", "b", "c"), sample_ids=["$_$"] * len(images.data))
-    found = look_into(
-        inspected_run(Mixing(), "vit", tmp_path), replace(images, data=data), ["centre"], grid_size=(3, 5)
-    )
-    card(replace(images, data=data), [found], 0).savefig(tmp_path / "card.png")
 
 
 def test_a_logger_leaves_a_network_alone_whose_weights_cannot_be_had(tmp_path):

@@ -61,12 +61,16 @@ def _kept(experiment: Path, folder: Path, keep) -> Path:
     return folder
 
 
-def _both(folder: Path, capsys) -> tuple[dict, dict]:
-    """What ``compare`` and what ``report`` say of every pair, by the pair; both print the same sentence."""
+def _compared(folder: Path, capsys) -> dict:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*have now been tested")
         assert main(["compare", str(folder), "--parts", "accuracy", "--json"]) == 0
-    compared = json.loads(capsys.readouterr().out)
+    return json.loads(capsys.readouterr().out)
+
+
+def _both(folder: Path, capsys) -> tuple[dict, dict]:
+    """What ``compare`` and what ``report`` say of every pair, by the pair; both print the same sentence."""
+    compared = _compared(folder, capsys)
     assert main(["report", str(folder)]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     for sentence in compared["conclusions"]:
@@ -77,9 +81,12 @@ def _both(folder: Path, capsys) -> tuple[dict, dict]:
     assert groups.keys() == curves.keys()
     for name, estimate in groups.items():
         assert estimate == pytest.approx(curves[name], abs=1e-12)
-    ours = [pair["comparison"] for pair in compared["accuracy"]["pairs"]]
     theirs = [comparison for pair in reported["pairs"] for comparison in pair["comparisons"]]
-    return _by_pair(ours), _by_pair(theirs)
+    return _by_pair(_pairs(compared)), _by_pair(theirs)
+
+
+def _pairs(compared: dict) -> list[dict]:
+    return [pair["comparison"] for pair in compared["accuracy"]["pairs"]]
 
 
 def _by_pair(comparisons: list[dict]) -> dict:
@@ -129,8 +136,8 @@ def test_two_single_networks(trained, tmp_path, capsys):
 
 
 def test_a_pair_alone_has_the_interval_that_it_has_among_three(trained, tmp_path, capsys):
-    among, _ = _both(_kept(trained, tmp_path / "all", lambda *_: True), capsys)
-    alone, _ = _both(_kept(trained, tmp_path / "pair", lambda c, _: c != "small"), capsys)
+    pair = _kept(trained, tmp_path / "pair", lambda c, _: c != "small")
+    among, alone = (_by_pair(_pairs(_compared(folder, capsys))) for folder in (trained, pair))
     assert alone["resnet", "vit"][0][:4] == pytest.approx(among["resnet", "vit"][0][:4], abs=1e-12)
 
 

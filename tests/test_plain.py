@@ -19,7 +19,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("a: {b: 1, c: {d: 1, d: 2}}", "'d' stands twice"),
         ("a: &loop [*loop]", "leads back into itself"),
         ("a: &loop {b: *loop}", "leads back into itself"),
-        ("[" * 5000, "is not YAML"),
+        pytest.param("[" * 100_000, "is not YAML", id="deep"),  # PyYAML's parser in C ends the process
         ("[" * 50 + "]" * 50, "has more than"),
         (BOMB, "holds more than"),
         ("a: " + "9" * 5000, "it.yaml"),

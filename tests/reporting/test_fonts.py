@@ -82,6 +82,13 @@ def test_pictures_of_classes_in_any_script_are_drawn_without_a_warning(tmp_path)
             figure.savefig(tmp_path / "picture.png")
 
 
+def test_a_name_with_dollars_is_no_formula(tmp_path):
+    images = shown()
+    data = replace(images.data, class_names=("$\\frac$", "b", "c"), sample_ids=["$_$"] * len(images.data))
+    images = replace(images, data=data)
+    card(images, [looked(vit(tmp_path), images, "rollout")], 0).savefig(tmp_path / "card.png")
+
+
 @pytest.mark.usefixtures("only_dejavu")
 def test_signs_that_no_font_has_become_their_numbers_and_names_stay_apart():
     families = ["DejaVu Sans"]

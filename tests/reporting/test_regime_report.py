@@ -10,7 +10,7 @@ import torch
 import yaml
 
 from tests.browser import DESK, PHONE, assert_readable, look_at, open_browser
-from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
+from tests.experiments.tiny import tiny_config
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.reporting.regime_report import write_report
@@ -228,14 +228,14 @@ def test_lost_predictions_are_told_and_stop_nothing(tmp_path):
     assert "Intervals do without the predictions" in (folder / "report" / "index.html").read_text()
 
 
-def test_the_command_prints_the_table_and_writes_the_report_of_trained_cells(tmp_path, capsys):
-    experiment = tiny_experiment(tmp_path, protocol={**tiny_config(tmp_path)["protocol"], "budget": {"steps": 2}})
-    run_quietly(experiment)
-    assert main(["report", str(experiment.folder)]) == 0
+def test_the_command_prints_the_table_and_writes_the_report_of_trained_cells(trained_once, tmp_path, capsys):
+    shutil.copytree(trained_once.parent, tmp_path / "runs")
+    folder = tmp_path / "runs" / trained_once.name
+    assert main(["report", str(folder)]) == 0
     printed = capsys.readouterr().out
     assert "contender" in printed
-    assert f"wrote {experiment.folder / 'report' / 'index.html'}" in printed.replace("\n", "")
-    html = (experiment.folder / "report" / "index.html").read_text()
+    assert f"wrote {folder / 'report' / 'index.html'}" in printed.replace("\n", "")
+    html = (folder / "report" / "index.html").read_text()
     assert "every image is drawn anew" in html
 
 

@@ -155,8 +155,16 @@ def test_a_damaged_result_fails_its_cell_and_no_other(tmp_path, pair, kind):
     assert [cell.state for cell in read_status(tmp_path / "runs" / "tiny").cells] == ["failed", "done"]
 
 
-@pytest.mark.parametrize("kind", ["foreign", "cut short", "without the optimizer", "without its moments"])
-def test_a_damaged_checkpoint_fails_its_cell_and_no_other(tmp_path, pair, kind, capsys):
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("foreign", "is of another run"),
+        ("cut short", "DamagedFile"),
+        ("without the optimizer", "DamagedFile"),
+        ("without its moments", "DamagedFile"),
+    ],
+)
+def test_a_damaged_checkpoint_fails_its_cell_and_no_other(tmp_path, pair, kind, why, capsys):
     vit, resnet = (next(tmp_path.glob(f"runs/tiny/cells/{name}-*")) for name in ("vit", "resnet"))
     for cell in (vit, resnet):
         (cell / "result.json").unlink()
@@ -175,7 +183,7 @@ def test_a_damaged_checkpoint_fails_its_cell_and_no_other(tmp_path, pair, kind, 
     assert main(["train", "--config", str(tmp_path / "pair.yaml")]) == 1
     said = capsys.readouterr().err.splitlines()
     assert said[0].startswith("failed: vit-n120-s0: DamagedFile: checkpoint")
-    assert "move it away to have this one start anew" in said[0]
+    assert why in said[0] and "move it away to have this one start anew" in said[0]
     assert (resnet / "result.json").exists()
     assert [cell.state for cell in read_status(tmp_path / "runs" / "tiny").cells] == ["failed", "done"]
     checkpoint.unlink()
