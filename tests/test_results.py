@@ -20,7 +20,6 @@ from vit_vs_cnn.regimes.convergence import FITTED
 from vit_vs_cnn.regimes.findings import findings_of, recorded_analysis, recorded_results
 from vit_vs_cnn.reporting.regime_report import write_recorded, write_report
 from vit_vs_cnn.reporting.tables import comparison_lines
-from vit_vs_cnn.statistics.significance import holm
 
 RESULTS = Path(__file__).parents[1] / "results"
 TABLES = sorted(RESULTS.rglob("results.csv"))
@@ -103,7 +102,7 @@ def test_a_readme_says_at_which_sizes_a_difference_stays_shown_when_all_are_coun
     pair, *others = json.loads(path.read_text())["pairs"]
     if others:
         return  # its README says who is ahead by the verdicts
-    corrected = holm([c["p_value"] for c in pair["comparisons"]])
+    corrected = [c["adjusted_p_value"] for c in pair["comparisons"]]
     shown = [f"{c['size']:,}" for c, p in zip(pair["comparisons"], corrected, strict=True) if p < 0.05]
     told = ", ".join(shown) or "none"
     sentence = f"Holm over the {len(corrected)} sizes: p < .05 at n = {told}."
