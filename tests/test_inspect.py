@@ -268,9 +268,11 @@ def test_a_network_for_the_check_of_labels_is_one_of_shuffled_labels_and_of_the_
     (run,) = open_runs([_cell(experiment, "vit-n120-s3")])
     with pytest.raises(InputError, match="trained on the labels as they are"):
         open_shuffled([_cell(experiment, "vit-n60-s3")], [run])
-    with pytest.raises(InputError, match=r"resnet-n60-s3-.* is no model like vit-n120-s3"):
+    with pytest.raises(InputError, match=r"resnet-n60-s3-.* has no model like vit-n120-s3"):
         open_shuffled([_cell(shuffled, "resnet-n60-s3")], [run])
     (found,) = open_shuffled([_cell(shuffled, "vit-n60-s4")], [run])["vit-n120-s3"]
+    fitting = open_shuffled([shuffled], [run])["vit-n120-s3"]  # of an experiment what fits, though it has ResNets, too
+    assert {str(one.trained.cell.contender) for one in fitting} == {"vit"} and len(fitting) > 1
     drawn = found.trained.pool().draw(60, 4).training
     with torch.no_grad():
         said = found.trained.network(found.trained.normalise(drawn.images)).argmax(dim=1)

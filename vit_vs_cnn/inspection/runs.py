@@ -103,25 +103,27 @@ def open_shuffled(
     """Networks that were trained on shuffled labels, by the run that each is held against: that of its parameters.
 
     Arguments:
-        paths: checkpoints, folders of cells, and of experiments, of which every finished cell is taken.
+        paths: checkpoints, folders of cells, and of experiments, of which every finished cell that fits a run is taken.
         root: where the data lies, if no longer where it lay.
 
     Raises:
-        InputError: one that was trained on the labels as they are, or that no run has the parameters of.
+        InputError: one that was trained on the labels as they are, or a path where none has the parameters of a run.
     """
-    cells = [cell for path in paths for cell in (finished_cells(path) if (path / "grid.json").exists() else [path])]
     found: dict[str, list[ShuffledNetwork]] = {run.name: [] for run in runs}
-    for cell in cells:
-        trained = open_network(cell, trust=trust)
-        if not trained.cell.experiment.data.shuffle_labels:
-            raise InputError(f"--shuffled: {cell} was trained on the labels as they are, not with data.shuffle_labels")
-        fitting = [run for run in runs if _parameters(run.network) == _parameters(trained.network)]
-        if not fitting:
+    for path in paths:
+        fits = False
+        for cell in finished_cells(path) if (path / "grid.json").exists() else [path]:
+            trained = open_network(cell, trust=trust)
+            if not trained.cell.experiment.data.shuffle_labels:
+                text = f"--shuffled: {cell} was trained on the labels as they are, not with data.shuffle_labels"
+                raise InputError(text)
+            if fitting := [run for run in runs if _parameters(run.network) == _parameters(trained.network)]:
+                fits, shuffled = True, ShuffledNetwork(trained, _learned(trained, root))
+                for run in fitting:
+                    found[run.name].append(shuffled)
+        if not fits:
             names = ", ".join(run.name for run in runs)
-            raise InputError(f"--shuffled: {cell} is no model like {names}: its parameters have other names or shapes")
-        shuffled = ShuffledNetwork(trained, _learned(trained, root))
-        for run in fitting:
-            found[run.name].append(shuffled)
+            raise InputError(f"--shuffled: {path} has no model like {names}: parameters of these names and shapes")
     return found
 
 
