@@ -4,12 +4,14 @@
 
 FOLDER becomes an experiment's folder like any other, so that ``report FOLDER`` judges its cells, and a copy of it under
 ``runs/`` is gone on with. Of each cell it has ``result.json``, ``metrics.csv`` and ``predictions.npz``, compressed and
-with probabilities in 16 bits. Of the config it has all but the places of this machine. The ledgers of test sets lie
-beside it, in ``test-sets/``; one that is there and is no beginning of the run's is another story and is left as it is.
+with probabilities in 16 bits. Of config and results it has all but the places of this machine. The ledgers of test sets
+lie beside it, in ``test-sets/``; one that is there and is no beginning of the run's is another story and is left as it
+is.
 """
 
 import argparse
 import io
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -41,8 +43,11 @@ def record(run: Path, folder: Path) -> int:
     for cell in cells:
         kept = folder / "cells" / cell.name
         kept.mkdir(parents=True, exist_ok=True)
-        for name in ("result.json", "metrics.csv"):
-            shutil.copyfile(cell / name, kept / name)
+        shutil.copyfile(cell / "metrics.csv", kept / "metrics.csv")
+        result = json.loads((cell / "result.json").read_text(encoding="utf-8"))
+        if "root" in result["data"]:
+            result["data"]["root"] = "data"
+        write_text(kept / "result.json", json.dumps(result, indent=1))
         with written_whole(kept / "predictions.npz") as partial:
             partial.write_bytes(slim(cell / "predictions.npz"))
     for name in WHOLE:

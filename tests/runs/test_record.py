@@ -1,5 +1,6 @@
 """A record of a grid is judged as the grid is, goes on as it does, and names no place of the machine it was made on."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -36,6 +37,16 @@ def test_it_is_small_and_names_no_place(trained_once, recorded):
         with np.load(path) as arrays:
             assert arrays["probability"].dtype == np.float16
             assert "logits" not in arrays
+
+
+def test_where_the_images_lay_is_left_out(trained_once, tmp_path):
+    shutil.copytree(trained_once.parent, tmp_path / "runs")
+    for path in tmp_path.glob("runs/tiny/cells/*/result.json"):
+        values = json.loads(path.read_text())
+        path.write_text(json.dumps({**values, "data": {**values["data"], "root": str(tmp_path)}}))
+    assert main([str(tmp_path / "runs" / "tiny"), str(tmp_path / "kept" / "tiny")]) == 0
+    kept = [*tmp_path.glob("kept/tiny/cells/*/result.json")]
+    assert kept and {json.loads(path.read_text())["data"]["root"] for path in kept} == {"data"}
 
 
 def test_a_copy_of_it_goes_on_without_running_a_finished_cell_again(recorded, tmp_path):
