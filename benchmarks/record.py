@@ -40,14 +40,12 @@ def record(run: Path, folder: Path) -> int:
     cells = finished_cells(run)
     for name in {test_set_of(result) for result in cells.values()} - {None}:
         _copy_ledger(output_of(run) / LEDGERS / f"{name}.jsonl", folder.parent / LEDGERS / f"{name}.jsonl")
-    for cell in cells:
+    for cell, result in cells.items():
         kept = folder / "cells" / cell.name
         kept.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(cell / "metrics.csv", kept / "metrics.csv")
-        result = json.loads((cell / "result.json").read_text(encoding="utf-8"))
-        if "root" in result["data"]:
-            result["data"]["root"] = "data"
-        write_text(kept / "result.json", json.dumps(result, indent=1))
+        data = result["data"] | ({"root": "data"} if "root" in result["data"] else {})
+        write_text(kept / "result.json", json.dumps({**result, "data": data}, indent=1))
         with written_whole(kept / "predictions.npz") as partial:
             partial.write_bytes(slim(cell / "predictions.npz"))
     for name in WHOLE:

@@ -2,15 +2,17 @@
 
     python -m benchmarks.reruns RUN OTHER
 
-RUN and OTHER are experiments' folders whose cells differ in nothing but what rounds otherwise, such as
-``protocol.threads`` or the machine. For each contender, size and budget: the standard deviation of one rerun, from the
-differences of the pairs, sqrt(sum d^2 / 2k), with its 95 % interval by chi^2 with k degrees of freedom; the largest
-difference; and the share of test images on which two reruns say different classes.
+RUN and OTHER are experiments' folders, or tables of accuracies as ``report`` writes them (results.csv), whose cells
+differ in nothing but what rounds otherwise, such as ``protocol.threads``, the precision or the machine. For each
+contender, size and number of steps, and for all together: the standard deviation of one rerun, from the differences of
+the pairs, sqrt(sum d^2 / 2k), with its 95 % interval by chi^2 with k degrees of freedom; the largest difference; and,
+of two folders, the share of test images on which two reruns say different classes.
 """
 
 import argparse
 import sys
 from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,38 +20,51 @@ import numpy as np
 from scipy import stats
 
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.regimes.findings import recorded_results
 from vit_vs_cnn.runs.grid import finished_cells
 from vit_vs_cnn.runs.predictions_file import read_predictions
 
-Place = tuple[str, int, str]
+#: Contender, training size and steps.
+Place = tuple[str, int, int]
 
 
 def pairs_of(run: Path, other: Path) -> dict[Place, list[tuple[float, float]]]:
-    """By contender, size and budget: of each seed in both the difference of accuracies, and the share of other answers.
+    """By place: of each seed in both the difference of accuracies, and the share of other answers, NaN if unknown.
 
     Raises:
-        InputError: a folder is no experiment's, both are one, or they have no cell of the same place and seed.
+        InputError: no experiment or table there, both are one, or they have no cell of the same place and seed.
     """
     if run.resolve() == other.resolve():
-        raise InputError(f"{run} and {other} are one folder: nothing was rerun")
-    cells, found = _by_place(other), defaultdict(list)
-    for place, (folder, result) in _by_place(run).items():
-        if place not in cells:
-            continue
-        again, its = cells[place]
-        one, two = (read_predictions(p / "predictions.npz", logits=False)["classes"] for p in (folder, again))
-        found[place[:3]].append((result["accuracy"] - its["accuracy"], float(np.mean(one != two))))
+        raise InputError(f"{run} and {other} are one place: nothing was rerun")
+    cells, found = _cells(other), defaultdict(list)
+    for (place, seed), (answers, accuracy) in _cells(run).items():
+        if (place, seed) in cells:
+            again, its = cells[place, seed]
+            share = _share_of_other_answers(answers, again) if answers and again else np.nan
+            found[place].append((accuracy - its, share))
     if not found:
-        raise InputError(f"{run} and {other} have no cell of the same contender, size, budget and seed")
+        raise InputError(f"{run} and {other} have no cell of the same contender, size, steps and seed")
     return dict(found)
 
 
-def _by_place(run: Path) -> dict[tuple[str, int, str, int], tuple[Path, dict[str, Any]]]:
-    cells = finished_cells(run).items()
-    return {(r["contender"], r["train_size"], str(r["budget"]), r["seed"]): (folder, dict(r)) for folder, r in cells}
+def _cells(run: Path) -> dict[tuple[Place, int], tuple[Path | None, float]]:
+    """By place and seed: where the answers lie, and the accuracy."""
+    results: Iterable[tuple[Path | None, Mapping[str, Any]]]
+    if run.is_file():
+        results = [(None, result) for result in recorded_results(run)]
+    else:
+        results = [(cell / "predictions.npz", result) for cell, result in finished_cells(run).items()]
+    return {
+        ((r["contender"], r["train_size"], r["steps"]), r["seed"]): (answers, r["accuracy"]) for answers, r in results
+    }
 
 
-def spread(differences: list[float]) -> tuple[float, float, float]:
+def _share_of_other_answers(first: Path, second: Path) -> float:
+    one, two = (read_predictions(path, logits=False)["classes"] for path in (first, second))
+    return float(np.mean(one != two))
+
+
+def spread(differences: Sequence[float]) -> tuple[float, float, float]:
     """The standard deviation of one rerun, and its interval."""
     k, squares = len(differences), float(np.sum(np.square(differences))) / 2
     low, high = (float(np.sqrt(squares / stats.chi2.ppf(p, k))) for p in (0.975, 0.025))
@@ -65,15 +80,21 @@ def main() -> None:
         found = pairs_of(given.run, given.other)
     except InputError as error:
         sys.exit(f"error: {error}")
-    print("| contender | n | budget | pairs | sd of a rerun, points | 95 % interval | largest | other answers |")
+    print("| contender | n | steps | pairs | sd of a rerun, points | 95 % interval | largest | other answers |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    everything = [(("all", "", ""), [pair for pairs in found.values() for pair in pairs])]
-    for (name, size, budget), pairs in [*sorted(found.items()), *everything]:
-        differences = [d for d, _ in pairs]
+    rows: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
+    for (name, size, steps), pairs in sorted(found.items()):
+        rows[name, f"{size:,}", str(steps)] = pairs
+    for name in sorted({name for name, _, _ in found}):
+        rows[f"all of {name}", "", ""] = [pair for place, pairs in found.items() if place[0] == name for pair in pairs]
+    rows["all", "", ""] = [pair for pairs in found.values() for pair in pairs]
+    for place, pairs in rows.items():
+        differences, shares = zip(*pairs, strict=True)
         sd, low, high = (100 * value for value in spread(differences))
-        most, other = 100 * np.abs(differences).max(), 100 * np.mean([share for _, share in pairs])
-        told = [name, f"{size:,}" if size else "", budget, str(len(pairs)), f"{sd:.2f}", f"{low:.2f} to {high:.2f}"]
-        print(f"| {' | '.join(told)} | {most:.2f} | {other:.1f} % |")
+        most, other = 100 * np.abs(differences).max(), 100 * np.mean(shares)
+        told = [*place, str(len(pairs)), f"{sd:.2f}", f"{low:.2f} to {high:.2f}", f"{most:.2f}"]
+        told += ["" if np.isnan(other) else f"{other:.1f} %"]
+        print(f"| {' | '.join(told)} |")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from benchmarks.__main__ import table
 from benchmarks.analysis import Case, draw_experiment
 from benchmarks.timing import Row
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.reporting.tables import results_csv
 
 
 def call(out: Path, *given: object) -> subprocess.Popen[str]:
@@ -182,5 +183,12 @@ def test_reruns_are_paired_by_place_and_seed_and_their_spread_is_that_of_one(tmp
     found = reruns.pairs_of(one, two)
     assert {(name, n) for name, n, _ in found} == {(name, n) for name in ("vit", "resnet") for n in (110, 230)}
     assert all(pairs == [(0.0, 0.0)] * 2 for pairs in found.values())
-    with pytest.raises(InputError, match="one folder"):
+    table = tmp_path / "results.csv"
+    report_of = [json.loads(path.read_text()) for path in one.glob("cells/*/result.json")]
+    table.write_text(results_csv([{**result, "accuracy": result["accuracy"] + 0.01} for result in report_of]))
+    of_table = reruns.pairs_of(table, two)
+    assert of_table.keys() == found.keys()
+    for difference, share in [pair for pairs in of_table.values() for pair in pairs]:
+        assert difference == pytest.approx(0.01) and np.isnan(share)
+    with pytest.raises(InputError, match="one place"):
         reruns.pairs_of(one, one)

@@ -130,7 +130,7 @@ def test_a_readme_has_the_near_duplicates_of_its_report(path):
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(RESULTS.parent)))
 def test_no_text_says_how_many_times_the_data_one_needs_where_no_analysis_does(path):
-    """No recorded grid has validation curves, so none of them has a multiplier, but for linear probes."""
+    """No recorded grid has one, but for linear probes: its budget ended too early, or nothing tells whether it did."""
     text = " ".join(path.read_text().split())
     assert not re.search(r"\d times the data|\d times as many \(|multiplier grows from", text)
     if path.parent.parent == RESULTS and (path.parent / "analysis.json").exists():

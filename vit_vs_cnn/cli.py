@@ -8,6 +8,7 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,10 +99,8 @@ def _run(name: str, words: list[str]) -> None:
         print(help.help_page(command, everything="--help=all" in words), end="")
         return
     given = command.read(words)
-    if given.options.get("json") or given.options.get("quiet"):
-        _carry_out(command, given)
-        return
-    with loading.loading_told():
+    is_quiet = given.options.get("json") or given.options.get("quiet")
+    with nullcontext() if is_quiet else loading.loading_told():
         _carry_out(command, given)
 
 

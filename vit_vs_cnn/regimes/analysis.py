@@ -212,10 +212,10 @@ def _pairs(
     drawn: Resamples, judged: Sequence[SizedComparison], budgets: Budgets, convergence: Sequence[Convergence]
 ) -> list[Pair]:
     """The comparisons by pair, each with what it says of all its sizes together; pairs share the cores."""
-    by_pair = [(names, tuple(found)) for names, found in itertools.groupby(judged, key=lambda o: (o.first, o.second))]
-    draws = [drawn.of(names) for names, _ in by_pair]
+    by_pair = itertools.groupby(judged, key=lambda one: (one.first, one.second))
+    pairs = [(drawn.of(names), tuple(of_pair)) for names, of_pair in by_pair]
     with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as pool:
-        return list(pool.map(lambda of, one: _pair(of, one[1], budgets, convergence), draws, by_pair))
+        return list(pool.map(lambda pair: _pair(pair[0], pair[1], budgets, convergence), pairs))
 
 
 def _pair(

@@ -233,10 +233,10 @@ def hash_tensors(state: Mapping[str, Tensor]) -> str:
 
 
 def check_finite(logits: Float[Tensor, "count classes"], what: str) -> None:
-    """See that a network's answers are numbers: an argmax of NaN names the first class and looks like an accuracy.
+    """``refuse_broken`` for logits.
 
     Raises:
-        TrainingDiverged: some are not; it names ``what``, and how many.
+        TrainingDiverged: some are no finite numbers.
     """
     refuse_broken(int((~logits.isfinite()).any(dim=1).sum()), len(logits), what)
 
