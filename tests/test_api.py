@@ -189,6 +189,7 @@ def test_findings_draw_themselves(found):
     assert found.plot()._repr_png_().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_a_finished_experiment_is_not_run_again_however_it_is_named(config, found):
     values = yaml.safe_load(config.read_text())
     before = yaml.safe_load(config.read_text())
@@ -232,6 +233,7 @@ def test_a_wrong_config_is_one_line(config, overrides, says):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_tune_gives_an_experiment_that_trains(config, tmp_path):
     pytest.importorskip("optuna")
     search = {

@@ -100,6 +100,7 @@ def test_metrics_are_on_disk_row_by_row(finished):
         assert {"train/loss", "train/lr", "val/accuracy"} <= {row["metric"] for row in rows}
 
 
+@pytest.mark.slow
 def test_the_report_leaves_cells_of_another_config_out(finished, capsys):
     command = ["train", "--config", str(finished / "tiny.yaml"), "--protocol.train_sizes", "[60]"]
     assert main([*command, "--protocol.seeds", "[3]", "--protocol.budget.steps", "2"]) == 0
@@ -283,7 +284,10 @@ def test_channels_last_bf16_and_tensorboard_change_nothing_in_kind(tmp_path):
         pytest.param({"precision": "64-true"}, marks=pytest.mark.slow),
         pytest.param({"enable_progress_bar": False}, marks=pytest.mark.slow),
         pytest.param({"callbacks": {"class_path": "lightning.pytorch.callbacks.Timer"}}, marks=pytest.mark.slow),
-        {"logger": {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": "csv"}}},
+        pytest.param(
+            {"logger": {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": "csv"}}},
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=lambda trainer: next(iter(trainer)) + str(next(iter(trainer.values())))[:12],
 )

@@ -130,6 +130,7 @@ def test_parts_that_need_no_answers_leave_the_test_set_shut(experiment, capsys):
     assert {part for part in PARTS if result[part] is not None} == {"cost", "differences"}
 
 
+@pytest.mark.slow
 def test_the_same_command_gives_the_same_numbers(experiment, capsys):
     printed = []
     for _ in range(2):

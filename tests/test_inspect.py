@@ -87,7 +87,7 @@ def inspected(experiment, shuffled, tmp_path_factory):
     folder = tmp_path_factory.mktemp("inspected")
     (path,) = (experiment.parent / "test-sets").glob("*.jsonl")
     ledger, printed = path.read_text(), io.StringIO()
-    words = ("--count", 2, "--explorer", "--score", "--score-images", 11, "--methods", "rollout", "grad_cam")
+    words = ("--count", 2, "--explorer", "--score", "--score-images", 5, "--methods", "rollout", "grad_cam")
     words += ("--shuffled", shuffled)
     with contextlib.redirect_stdout(printed):
         assert _inspect(experiment, *words, "--output", folder) == 0
@@ -122,7 +122,7 @@ def test_scores_come_with_intervals_and_with_what_has_to_be_said(inspected):
         for network, own in (("vit", "rollout"), ("res", "grad_cam"))
         for method in (own, "random", "centre")
     ]
-    assert {row["images"] for row in rows} == {"11"}
+    assert {row["images"] for row in rows} == {"5"}
     for row in rows:
         for name in ("pointing", "rank", "deletion_mean"):
             low, value, high = (float(row[f"{name}{limit}"]) for limit in ("_low", "", "_high"))
@@ -130,7 +130,7 @@ def test_scores_come_with_intervals_and_with_what_has_to_be_said(inspected):
     assert rows[2]["moves"] == "False"
     assert {(row["sanity_head"], row["sanity_labels"]) for row in rows if row["method"] == "centre"} == {("1.0", "1.0")}
     assert "Holm's correction for all 22 tests" in printed  # 2 methods x (4 fills x 2 + 3)
-    assert "over 5 shuffles, on 11 of the images" in printed
+    assert "over 5 shuffles, on 5 of the images" in printed
     assert printed.count("trained on 60 images with shuffled labels, knows") == 4  # 2 seeds of 2 contenders
     row = printed.partition("what stays of the maps")[2].partition("rollout ")[2].split()
     assert row[0] == "class-agnostic" and row[2] == "±"

@@ -22,6 +22,8 @@ SMALL = {
         **{"OTHERS": 60, "PRETRAIN_STEPS": 1},
     },
 }
+#: What these show is shown by others, too.
+SLOW = {"05_vision_transformer", "07_how_much_data", "08_where_does_it_look"}
 #: What writes pages and figures: tested elsewhere, and more than half of a small notebook's time.
 PAGES = (
     *("regime_report.write_report", "audit_report.write_audit"),
@@ -34,6 +36,9 @@ def source(request):
     return request.param
 
 
+@pytest.mark.parametrize(
+    "source", [pytest.param(path, marks=[pytest.mark.slow] * (path.stem in SLOW), id=path.stem) for path in sources()]
+)
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of matplotlib, of tensors
 def test_a_notebook_runs_on_small_numbers(source, tmp_path, monkeypatch, capfd):
     """In this process, where shapes are checked and warnings are errors."""

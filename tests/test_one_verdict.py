@@ -125,6 +125,7 @@ def test_two_contenders_and_a_cell_that_is_missing(trained, tmp_path, capsys):
     assert (told["seeds"], told["verdict"]) == (2, "descriptive only")
 
 
+@pytest.mark.slow
 def test_two_single_networks(trained, tmp_path, capsys):
     folder = _kept(trained, tmp_path / "one", lambda c, s: c != "small" and s == "s4")
     compared, reported = _both(folder, capsys)
@@ -135,6 +136,7 @@ def test_two_single_networks(trained, tmp_path, capsys):
     assert told["verdict"] == "descriptive only"
 
 
+@pytest.mark.slow
 def test_a_pair_alone_has_the_interval_that_it_has_among_three(trained, tmp_path, capsys):
     pair = _kept(trained, tmp_path / "pair", lambda c, _: c != "small")
     among, alone = (_by_pair(_pairs(_compared(folder, capsys))) for folder in (trained, pair))

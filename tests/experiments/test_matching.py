@@ -32,7 +32,7 @@ def decide(shape, **models):
     return experiment, matched(experiment, shape, 7)
 
 
-@pytest.mark.parametrize("side", [32, 64, 96])
+@pytest.mark.parametrize("side", [32, *(pytest.param(side, marks=pytest.mark.slow) for side in (64, 96))])
 def test_the_pair_of_decide_is_matched_at_every_size(side):
     _, found = decide((3, side, side))
     macs = macs_of(found, (3, side, side))
@@ -48,6 +48,7 @@ def test_a_config_is_matched_as_it_stands(name, side):
     assert matched(experiment, (3, side, side), 7) is experiment
 
 
+@pytest.mark.slow
 def test_images_that_are_no_squares_and_positions_that_want_their_width_are_matched_too():
     shape = (3, 48, 72)
     _, found = decide(shape, vit={"name": "vit_tiny", "position": "rotary", "patch_size": 12})

@@ -42,6 +42,7 @@ def test_integrated_gradients_of_a_linear_network_are_its_weights_times_the_pixe
     torch.testing.assert_close(integrated_gradients(network, given, CLASSES), expected.abs())
 
 
+@pytest.mark.slow
 def test_integrated_gradients_of_a_transformer_sum_to_what_the_image_adds():
     pytest.importorskip("captum")
     network = vit().float()

@@ -26,7 +26,9 @@ def _network(kind):
     return vit(depth=2, **options).float()
 
 
-@pytest.mark.parametrize("kind", ["vit", "class", "windows", "timm", "resnet"])
+@pytest.mark.parametrize(
+    "kind", ["vit", "timm", "resnet", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("class", "windows"))]
+)
 def test_every_listed_method_gives_a_finite_map_per_image_and_a_batch_is_its_images(kind):
     network = _network(kind)
     methods = list_methods(network)

@@ -146,8 +146,8 @@ def test_released_it_starts_as_the_same_function_and_learns(window_size):
     [
         ("resnet8", {"width": 5, "zero_init_residual": False}),
         ("resnet8", {"width": 5, "released": True, "window_size": 5, "sharpness": 5}),
-        ("resnet18_w16", {"width": 5, "form": "quadratic"}),
-        ("timm/resnet10t", {}),
+        pytest.param("resnet18_w16", {"width": 5, "form": "quadratic"}, marks=pytest.mark.slow),
+        pytest.param("timm/resnet10t", {}, marks=pytest.mark.slow),
         pytest.param("timm/resnet10t", {"released": True, "window_size": 5}, marks=pytest.mark.slow),
         pytest.param(
             "timm/mobilenetv3_small_050",

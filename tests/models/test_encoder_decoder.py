@@ -114,7 +114,7 @@ def test_a_memory_masked_whole_still_gives_finite_outputs_and_gradients():
     assert not gradients[0][0].any()
 
 
-@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("norm", ["pre", pytest.param("post", marks=pytest.mark.slow)])
 def test_gradcheck(norm):
     ours = EncoderDecoder(6, 2, encoder_depth=1, decoder_depth=1, mlp_ratio=2.0, norm=norm).double()
     inputs = [torch.randn(1, count, 6, dtype=torch.float64, requires_grad=True) for count in (3, 2)]

@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 
 from tests.regimes.synthetic import PURE, World
@@ -95,18 +94,6 @@ def test_costs_come_from_the_results():
     results = [r | {"parameters": 10 if r["contender"] == "a" else 20} for r in seeded({"a": {7: 0.5}, "b": {7: 0.4}})]
     points = {p.contender: p for p in analyse(results, resamples=50).frontier}
     assert (points["a"].value, points["a"].is_on_frontier, points["b"].is_on_frontier) == (10.0, True, False)
-
-
-def test_ten_thousand_images_five_sizes_and_three_seeds_are_quick():
-    """Resampling is products of matrices: index by index this takes minutes."""
-    import time
-
-    results, correct = World(laws=PURE.laws, images=10_000).draw(0)
-    began = time.process_time()
-    analysis = analyse(results, correct)
-    assert time.process_time() - began < 20
-    assert analysis.has_predictions and analysis.resamples == 4000
-    assert np.isfinite([p.accuracy.low for curve in analysis.curves for p in curve.points]).all()
 
 
 def test_equal_steps_at_every_size_do_not_tell_data_from_training():

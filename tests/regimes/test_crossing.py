@@ -116,6 +116,7 @@ def test_two_sizes_are_interpolated_and_not_fitted():
     assert (found.method, found.size) == ("interpolation", pytest.approx(3000, rel=2e-3))
 
 
+@pytest.mark.slow
 def test_the_interval_holds_the_true_crossing_in_19_of_20_simulations():
     """The quick one; `python -m tests.regimes.synthetic` runs 1,000 with laws and multipliers."""
     shares = coverage(World(laws=PURE.laws, images=307), 60, resamples=300, with_laws=False)

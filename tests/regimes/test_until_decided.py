@@ -77,6 +77,7 @@ def test_it_stops_by_itself_with_the_third_seed_where_the_gap_is_plain(train):
     assert read_design(folder).seeds == (3, 8, 9, 10, 11, 12)
 
 
+@pytest.mark.slow
 def test_it_goes_on_to_the_plans_end_and_no_further_where_nothing_is_shown(train):
     seeds, told, folder = train(0.0, equivalence_points=0.01)
     assert seeds == [3, 8, 9, 10, 11, 12]
@@ -97,6 +98,7 @@ def test_called_again_it_runs_nothing_twice_and_says_the_same(train):
     assert retold == told
 
 
+@pytest.mark.slow
 def test_a_longer_plan_after_a_look_changes_no_verdict_and_is_told_of(train):
     train(0.0, equivalence_points=0.01)
     seeds, told, _ = train(0.0, equivalence_points=0.02, max_seeds=9)

@@ -205,9 +205,9 @@ def test_failed_and_missing_cells_are_told(tmp_path):
 @pytest.mark.parametrize(
     "kind",
     [
-        {"contenders": ("vit",), "sizes": (110,), "seeds": (0,)},
+        pytest.param({"contenders": ("vit",), "sizes": (110,), "seeds": (0,)}, marks=pytest.mark.slow),
         pytest.param({"sizes": (110,)}, marks=pytest.mark.slow),
-        {"seeds": (0,), "sizes": (50, 110)},
+        pytest.param({"seeds": (0,), "sizes": (50, 110)}, marks=pytest.mark.slow),
         pytest.param({"scored_on": "validation", "sizes": (50, 110)}, marks=pytest.mark.slow),
         {"contenders": ("vit", "resnet", "a<b>"), "sizes": (50, 110)},
     ],

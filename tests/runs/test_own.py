@@ -319,6 +319,7 @@ def test_a_classifier_of_ones_own_imports_no_optimizer_that_a_file_names():
         module.configure_optimizers()
 
 
+@pytest.mark.slow
 def test_less_memory_gives_the_same_weights(tmp_path):
     values = tiny_config(tmp_path, protocol={"budget": {"steps": 3}, "batch_size": 14, "train_sizes": [120]})
     weights = []

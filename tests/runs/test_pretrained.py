@@ -155,7 +155,7 @@ def _cell(values):
     return grid(experiment, Pool(experiment.data), world_size=1)[0]
 
 
-@pytest.mark.parametrize("contender", ["resnet", "vit"])
+@pytest.mark.parametrize("contender", ["resnet", pytest.param("vit", marks=pytest.mark.slow)])
 def test_normalisation_and_size_travel_with_the_weights(pretrained, tmp_path, contender):
     experiment = experiment_from_dict(_values(pretrained, tmp_path, contender))
     (result,) = run_quietly(experiment)
@@ -341,7 +341,7 @@ def test_weights_of_timms_are_taken_as_timm_has_them(tmp_path, monkeypatch):
     assert found.mean == pytest.approx([0.5] * 3)
 
 
-@pytest.mark.parametrize("model", ["timm/test_vit", "timm/test_convnext"])
+@pytest.mark.parametrize("model", ["timm/test_convnext", pytest.param("timm/test_vit", marks=pytest.mark.slow)])
 def test_models_of_timms_that_we_train_and_export_are_read_back_from_timms_files(model, tmp_path):
     values = tiny_config(tmp_path, name="before")
     values["data"]["objects"] |= {"seed": 7}

@@ -9,6 +9,7 @@ from vit_vs_cnn.statistics.looks import Plan, spent
 PLAN = Plan(10, on_the_way=True)
 
 
+@pytest.mark.slow
 def test_all_looks_together_err_as_often_as_they_may():
     """Student's test at every number of seeds from three on: 200,000 paths, within four standard errors."""
     seeds = np.random.default_rng(5).standard_normal((200_000, 10))

@@ -159,9 +159,9 @@ def test_a_damaged_result_fails_its_cell_and_no_other(tmp_path, pair, kind):
     ("kind", "why"),
     [
         ("foreign", "is of another run"),
-        ("cut short", "DamagedFile"),
+        pytest.param("cut short", "DamagedFile", marks=pytest.mark.slow),
         ("without the optimizer", "DamagedFile"),
-        ("without its moments", "DamagedFile"),
+        pytest.param("without its moments", "DamagedFile", marks=pytest.mark.slow),
     ],
 )
 def test_a_damaged_checkpoint_fails_its_cell_and_no_other(tmp_path, pair, kind, why, capsys):

@@ -75,7 +75,13 @@ def _assert_same(one: Any, other: Any, where: str) -> None:
         assert one == other, where
 
 
-@pytest.mark.parametrize(("precision", "optimizer"), [("32-true", "adamw"), ("bf16-mixed", "muon")])
+@pytest.mark.parametrize(
+    ("precision", "optimizer"),
+    [
+        pytest.param("32-true", "adamw", marks=pytest.mark.slow),
+        ("bf16-mixed", "muon"),
+    ],
+)
 def test_two_contenders_killed_once_each_end_bit_for_bit_like_the_undisturbed_ones(tmp_path, precision, optimizer):
     calm, killed = (tiny_config(tmp_path / name) for name in ("calm", "killed"))
     for values in (calm, killed):
@@ -93,6 +99,7 @@ def test_two_contenders_killed_once_each_end_bit_for_bit_like_the_undisturbed_on
         _assert_ends_alike(tmp_path, contender)
 
 
+@pytest.mark.slow
 def test_a_validation_that_a_kill_cuts_off_is_in_the_log_nevertheless(tmp_path):
     """The checkpoint of step 15 is there, the validation of step 15 is not."""
     contenders = {"vit": tiny_config(tmp_path)["contenders"]["vit"]}
