@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from jaxtyping import Bool, Float
 
-from vit_vs_cnn.statistics.estimate import Estimate, p_text
+from vit_vs_cnn.statistics.estimate import Estimate, Values, p_text
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT, Plan
 from vit_vs_cnn.statistics.means import Uncertain, difference_of_accuracies, difference_over_seeds
 from vit_vs_cnn.statistics.significance import holm, mcnemar_exact
@@ -26,7 +26,7 @@ MCNEMAR = "exact McNemar"
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Values):
     """Two contenders, compared on the same images.
 
     Arguments:
@@ -130,9 +130,6 @@ class Comparison:
         if self.verdict == "equivalent":
             return f"equivalent within {100 * self.margin:.1f} points over {self.seeds} paired seeds{later}"
         return f"no difference is shown: {self.what_would_show}{later}"
-
-    def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
 
 
 Compared = TypeVar("Compared", bound=Comparison)
