@@ -81,8 +81,12 @@ def height_of(lines: int, size: float) -> float:
     return lines * size * LINE
 
 
+def scaled(values: Float[np.ndarray, "rows cols"]) -> Float[np.ndarray, "rows cols"]:
+    """From 0 for the least value to 1 for the greatest."""
+    span = values.max() - values.min()
+    return (values - values.min()) / span if span > 0 else np.zeros_like(values)
+
+
 def coloured(values: Float[np.ndarray, "rows cols"]) -> Float[np.ndarray, "rows cols 3"]:
     """A map in colours, from its least to its greatest value."""
-    span = values.max() - values.min()
-    scaled = (values - values.min()) / span if span > 0 else np.zeros_like(values)
-    return mpl.colormaps[COLOUR_MAP](scaled)[..., :3]
+    return mpl.colormaps[COLOUR_MAP](scaled(values))[..., :3]

@@ -4,7 +4,6 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
@@ -14,9 +13,8 @@ from torch import Tensor
 from vit_vs_cnn.inspection.look import MethodMaps, NetworkMaps
 from vit_vs_cnn.inspection.runs import ShownImages
 from vit_vs_cnn.inspection.saliency import resize_maps
-from vit_vs_cnn.reporting.board import Board, coloured, height_of
-from vit_vs_cnn.reporting.drawing import plain_axes
-from vit_vs_cnn.reporting.style import COLOUR_MAP
+from vit_vs_cnn.reporting.board import Board, coloured, height_of, scaled
+from vit_vs_cnn.reporting.drawing import in_colours, plain_axes
 
 #: Images beside each other on a sheet.
 COLUMNS = 8
@@ -180,8 +178,7 @@ def _enlarged(tile: Float[np.ndarray, "rows cols 3"]) -> Image.Image:
 
 
 def _pixels(image: Tensor) -> Float[np.ndarray, "rows cols 3"]:
-    colours = image[:3] if len(image) >= 3 else image[:1].expand(3, -1, -1)
-    return colours.permute(1, 2, 0).numpy() / 255
+    return in_colours(image) / 255
 
 
 def _legend(board: Board, left: float, top: float, width: float) -> None:
@@ -205,8 +202,6 @@ def _blended(pixels: np.ndarray, values: Tensor) -> Float[np.ndarray, "rows cols
     """The map, from its least to its greatest value, over the image without its colours: the more, the denser."""
     size = (pixels.shape[0], pixels.shape[1])
     heat = resize_maps(values[None].float(), size)[0].cpu().numpy()
-    span = heat.max() - heat.min()
-    scaled = (heat - heat.min()) / span if span > 0 else np.zeros_like(heat)
     grey = np.repeat(pixels @ np.array([[0.299], [0.587], [0.114]]), 3, axis=2)
-    share = (OPACITY[0] + (OPACITY[1] - OPACITY[0]) * scaled)[..., None]
-    return np.clip((1 - share) * grey + share * mpl.colormaps[COLOUR_MAP](scaled)[..., :3], 0, 1)
+    share = (OPACITY[0] + (OPACITY[1] - OPACITY[0]) * scaled(heat))[..., None]
+    return np.clip((1 - share) * grey + share * coloured(heat), 0, 1)

@@ -13,7 +13,7 @@ from vit_vs_cnn.inspection.locality.report import LocalityReport, Number
 from vit_vs_cnn.inspection.locality.study import SUMMARY, StudiedLayer
 from vit_vs_cnn.regimes import Analysis
 from vit_vs_cnn.reporting.document import Bullets, Document, Picture, Table, Text
-from vit_vs_cnn.reporting.drawing import panels, plain_axes
+from vit_vs_cnn.reporting.drawing import in_percent, panels, plain_axes
 from vit_vs_cnn.reporting.locality_figures import figures_of
 from vit_vs_cnn.reporting.page import write_document
 from vit_vs_cnn.reporting.style import SERIES, looks
@@ -100,9 +100,7 @@ def accuracy_by_contender(analysis: Analysis, order: Sequence[str]) -> Figure:
         shift = (index - (len(analysis.sizes) - 1) / 2) * 0.18
         of_size = {c.contender: point.accuracy for c in analysis.curves for point in c.points if point.size == size}
         places = [place + shift for place, name in enumerate(order) if name in of_size]
-        found = [of_size[name] for name in order if name in of_size]
-        errors = [[100 * (e.value - e.low) for e in found], [100 * (e.high - e.value) for e in found]]
-        values = [100 * e.value for e in found]
+        values, errors = in_percent([of_size[name] for name in order if name in of_size])
         form, colour = "osD^v"[index % 5], SERIES[index % len(SERIES)]
         axis.errorbar(places, values, errors, fmt=form, color=colour, capsize=2, ms=5, label=f"n = {size:,}")
     axis.set_xticks(range(len(order)), [name.replace("_", "\n") for name in order], fontsize=8)
