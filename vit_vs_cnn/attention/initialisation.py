@@ -75,9 +75,7 @@ def initialise_impulse(
     Arguments:
         attention: changed in place; of one width throughout.
         code: what is added to the patches, row by row, before the layer norm; no extra tokens.
-        grid_size: (rows, cols) of the patches.
         scale: Frobenius norm of each head's map of queries, and of keys: how sharp the impulse is.
-        value_output: see ``initialise_mimetic``.
 
     Raises:
         ValueError: as ``initialise_mimetic``, or if ``code`` is not of the grid.

@@ -58,9 +58,6 @@ def log_kernel(
     Differs: kernels are not normalised to integral one (K(0) = 1); the constant cancels.
 
     Arguments:
-        queries: ``(..., queries, dim)``.
-        keys: ``(..., keys, dim)``.
-        kernel: its name, one of the table.
         bandwidth: h, the length at which the kernel falls; one number, or one per dimension. The exponential kernel of
             ``bandwidth = head_dim ** 0.25`` is the score of scaled dot-product attention.
 

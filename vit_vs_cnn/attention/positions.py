@@ -50,7 +50,6 @@ def sincos_2d_encoding(
     Differs: sine and cosine alternate as in Vaswani et al., where those stand all sines before all cosines.
 
     Arguments:
-        grid_size: (rows, cols).
         dim: width of the encoding, a multiple of four.
         base, dtype: as in ``sinusoidal_encoding``.
 
@@ -115,7 +114,6 @@ def position_similarity(
 
     Arguments:
         encoding: ``(rows * cols, dim)``, without those of extra tokens.
-        grid_size: (rows, cols).
 
     Raises:
         ValueError: if ``encoding`` does not have the tokens of the grid.

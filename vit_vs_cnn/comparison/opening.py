@@ -11,7 +11,7 @@ from vit_vs_cnn.config.experiment import hash_of
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.presets import TIMM_PREFIX
-from vit_vs_cnn.runs.cell import Cell, read_result
+from vit_vs_cnn.runs.cell import read_result
 from vit_vs_cnn.runs.grid import finished_cells, read_grid
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.ledger import Account, TestLedger, account_of, output_of
@@ -232,7 +232,8 @@ def _file(trained: TrainedNetwork) -> str:
 def _of_cell(trained: TrainedNetwork, names: tuple[str, str], pools: _Pools, books: _Books, place: str) -> Entry:
     folder = trained.path.parents[1] if len(trained.path.parents) > 1 else trained.path.parent
     cell = trained.cell
-    result = read_result(folder / "result.json") if _is_folder_of(cell, folder) else {}
+    is_its_own = folder.name == cell.folder.name and (folder / "result.json").exists()
+    result = read_result(folder / "result.json") if is_its_own else {}
     pool = pools.of(trained)
     drawn, tested_on = pool.draw(cell.train_size, cell.seed), pool.test_hashes
     if leaked := trained.seen.among(tested_on, but=pool.hashes):
@@ -265,10 +266,6 @@ def _warnings(result: Mapping[str, Any], place: str) -> tuple[str, ...]:
     if result.get("ended_early"):
         return (f"{place} ended after {result['steps']} of {result['planned_steps']} steps, before its budget",)
     return ()
-
-
-def _is_folder_of(cell: Cell, folder: Path) -> bool:
-    return folder.name == cell.folder.name and (folder / "result.json").exists()
 
 
 def _of_external(trained: TrainedNetwork, first: TrainedNetwork, pools: _Pools, books: _Books) -> Entry:

@@ -64,14 +64,11 @@ def export(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Ex
             raise InputError(f"{path}: its logits differ from the network's by {difference:.1e}; do not use it")
         written.append(Exported(path, difference))
     held_out = trained.held_out
-    _write_config({**asdict(about), "origin": origin, KEY: trained.seen.to_dict(), **held_out.to_dict()}, folder)
+    config = {**asdict(about), "origin": origin, KEY: trained.seen.to_dict(), **held_out.to_dict()}
+    (folder / "config.json").write_text(json.dumps({"vit_vs_cnn": config}, indent=1) + "\n", encoding="utf-8")
     if held_out.familiarity is not None:
         held_out.familiarity.save(folder / FILE, of=hash_weights(network))
     return written
-
-
-def _write_config(about: dict[str, Any], folder: Path) -> None:
-    (folder / "config.json").write_text(json.dumps({"vit_vs_cnn": about}, indent=1) + "\n", encoding="utf-8")
 
 
 def _safetensors(deployable: Normalised, images: Tensor, folder: Path) -> tuple[Path, Tensor]:

@@ -29,11 +29,8 @@ def additive_position(
 ) -> LearnedPosition | SinusoidalPosition | None:
     """What is added to the tokens; a position that acts within the encoder adds nothing here."""
     check_choice("position", position, POSITIONS)
-    if position == "learned":
-        return LearnedPosition(grid_size, embed_dim, extra_tokens)
-    if position == "sincos":
-        return SinusoidalPosition(grid_size, embed_dim, extra_tokens)
-    return None
+    kind = {"learned": LearnedPosition, "sincos": SinusoidalPosition}.get(position)
+    return None if kind is None else kind(grid_size, embed_dim, extra_tokens)
 
 
 def learned_pool(pool: str, embed_dim: int, num_heads: int, mlp_ratio: float) -> AttentionPool | SequencePool | None:
@@ -94,11 +91,8 @@ def attention_layers(
 def _relative(
     position: str, grid_size: tuple[int, int], extra_tokens: int, num_heads: int
 ) -> RelativeBias | QuadraticBias | None:
-    if position == "relative":
-        return RelativeBias(grid_size, num_heads, extra_tokens)
-    if position == "quadratic":
-        return QuadraticBias(grid_size, num_heads, extra_tokens)
-    return None
+    kind = {"relative": RelativeBias, "quadratic": QuadraticBias}.get(position)
+    return None if kind is None else kind(grid_size, num_heads, extra_tokens)
 
 
 def _attend(
