@@ -2,7 +2,7 @@
 
 import torch
 import torch.nn.functional as F
-from einops import rearrange
+from einops import rearrange, repeat
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -61,11 +61,9 @@ def sincos_2d_encoding(
             f"dim must be a positive multiple of 4 for a sin-cos encoding of rows and columns, but is {dim}"
         )
     rows, cols = grid_size
-    by_row = sinusoidal_encoding(rows, dim // 2, base, dtype=dtype)
-    by_col = sinusoidal_encoding(cols, dim // 2, base, dtype=dtype)
-    by_row = by_row[:, None].expand(rows, cols, dim // 2)
-    by_col = by_col[None, :].expand(rows, cols, dim // 2)
-    return torch.cat([by_row, by_col], dim=-1).flatten(0, 1)
+    by_row = repeat(sinusoidal_encoding(rows, dim // 2, base, dtype=dtype), "r d -> (r c) d", c=cols)
+    by_col = repeat(sinusoidal_encoding(cols, dim // 2, base, dtype=dtype), "c d -> (r c) d", r=rows)
+    return torch.cat([by_row, by_col], dim=-1)
 
 
 def resize_position(

@@ -47,6 +47,10 @@ class Plan:
     seeds: int
     on_the_way: bool = False
 
+    def at(self, seeds: int) -> "Plan":
+        """The plan where it is being followed; one look at what is there where no verdict comes of it anyway."""
+        return self if SEEDS_FOR_A_VERDICT <= seeds <= self.seeds else Plan(seeds)
+
     def level(self, seeds: int, error: float) -> float:
         """The p-value below which so many seeds reject, where all looks together may err in a share of ``error``."""
         if not self.on_the_way:
