@@ -13,7 +13,6 @@ from jaxtyping import UInt8
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from torch import Tensor
 
 from vit_vs_cnn.files import written_whole
 from vit_vs_cnn.reporting.fonts import make_readable
@@ -79,8 +78,8 @@ def plot_shares(
         axis.plot(across, [100 * value for value in values], label=name, **style)
 
 
-def in_colours(image: UInt8[Tensor, "channels rows cols"]) -> UInt8[np.ndarray, "rows cols 3"]:
-    """The first three channels of an image; of one with fewer, the first, in grey."""
+def in_colours(image: Any) -> UInt8[np.ndarray, "rows cols 3"]:
+    """The first three channels of a tensor (channels, rows, cols) of bytes; where it has fewer the first, in grey."""
     colours = image[:3] if len(image) >= 3 else image[:1].expand(3, -1, -1)
     return colours.permute(1, 2, 0).contiguous().numpy()
 
