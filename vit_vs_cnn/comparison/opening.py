@@ -57,7 +57,8 @@ def open_entries(
             images, other sizes of images.
     """
     places, notes = _expanded(words, train_size)
-    ours = {place: open_network(place, trust=trust) for place in places if not _is_external(place)}
+    outside = {place for place in places if place.startswith(TIMM_PREFIX) or Path(place).suffix == ".onnx"}
+    ours = {place: open_network(place, trust=trust) for place in places if place not in outside}
     if not ours:
         raise InputError("nothing here says what the test images are: name at least one checkpoint or cell of ours")
     pools = _Pools(root)
@@ -68,19 +69,15 @@ def open_entries(
         if place in ours:
             entries.append(_of_cell(ours[place], names[id(ours[place])], pools, books, place))
         else:
-            outside = open_network(place, like=first)
-            _check(outside, test, where=place, like=first)
-            entries.append(_of_external(outside, first, pools, books))
+            other = open_network(place, like=first)
+            _check(other, test, where=place, like=first)
+            entries.append(_of_external(other, first, pools, books))
     taken = Counter(one.name for one in entries)
     if twice := [name for name, count in taken.items() if count > 1]:
         raise InputError(f"{twice[0]} is named twice; each network can be compared once")
     for one in entries:
         one.network.to(device)
     return Opened(entries, test, notes)
-
-
-def _is_external(place: str) -> bool:
-    return place.startswith(TIMM_PREFIX) or Path(place).suffix == ".onnx"
 
 
 def _expanded(words: Sequence[str], train_size: int | None) -> tuple[list[str], list[str]]:

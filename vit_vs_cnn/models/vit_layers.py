@@ -66,7 +66,8 @@ def attention_layers(
     _check_gated(score, position=position, window_size=window_size, attention_dropout=dropout)
     head_dim = embed_dim // max(num_heads, 1)
     rotary = RotaryPosition(grid_size, head_dim, extra_tokens) if position == "rotary" else None  # without parameters
-    relatives = [_relative(position, grid_size, extra_tokens, num_heads) for _ in range(depth)]
+    kind = {"relative": RelativeBias, "quadratic": QuadraticBias}.get(position)
+    relatives = [None if kind is None else kind(grid_size, num_heads, extra_tokens) for _ in range(depth)]
     windows = _windows(window_size, grid_size, extra_tokens, kind=window_kind, boundary=window_boundary, depth=depth)
     # Of a last layer only the class token is read, which has no position: a gate would be idle there.
     scores = [*[score] * (depth - 1), "dot_product" if read_by_class and score == "gated" else score][:depth]
@@ -86,13 +87,6 @@ def attention_layers(
         )
         for relative, window, attend in zip(relatives, windows, attends, strict=True)
     ]
-
-
-def _relative(
-    position: str, grid_size: tuple[int, int], extra_tokens: int, num_heads: int
-) -> RelativeBias | QuadraticBias | None:
-    kind = {"relative": RelativeBias, "quadratic": QuadraticBias}.get(position)
-    return None if kind is None else kind(grid_size, num_heads, extra_tokens)
 
 
 def _attend(

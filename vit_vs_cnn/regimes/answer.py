@@ -171,8 +171,9 @@ def _second_sentence(analysis: Analysis, pair: Pair, called: Mapping[str, str]) 
     if pair.at_largest.lead.low <= 0:
         return _open_sentence(crossing, overtaker, overtaken)
     if crossing.state == "measured":  # ahead at the end, but from where on is not settled
+        at_most = "" if crossing.high is None else f" (at most {_rounded(crossing.high)})"
         return (
-            f"{_capital(overtaker)} is ahead from about {_rounded(crossing.size)} images on{_at_most(crossing)}; "
+            f"{_capital(overtaker)} is ahead from about {_rounded(crossing.size)} images on{at_most}; "
             "whether the order is another with fewer is not shown."
         )
     return f"No crossing up to {largest:,}; {multiplier_text(analysis, pair, called)}."
@@ -259,10 +260,6 @@ def _what_would_tell(analysis: Analysis, pair: Pair, called: Mapping[str, str], 
     return (
         f", as {called[most.contender]} still gained {gained} in its last quarter at n = {most.size:,}; {twice} {rule}"
     )
-
-
-def _at_most(crossing: Crossing) -> str:
-    return "" if crossing.high is None else f" (at most {_rounded(crossing.high)})"
 
 
 def _points(lead: Estimate) -> str:

@@ -59,9 +59,9 @@ def worth_of(results: Sequence[Result], measured: Measurements) -> list[Worth]:
         way, other = by_name[name].get("way"), scratch.get(by_name[name].get("architecture"))
         if way in (PROBE, TUNED) and other is not None:
             for size in measured.sizes:
-                pairs = {there: ((name, size), (other, there)) for there in measured.sizes}
-                shared = {there: pair for there, pair in pairs.items() if measured.shared(*pair).any()}
-                differences = {there: measured.difference(*pair).interval() for there, pair in shared.items()}
-                if differences:
+                place = (name, size)
+                there = [n for n in measured.sizes if measured.shared(place, (other, n)).any()]
+                if there:
+                    differences = {n: measured.difference(place, (other, n)).interval() for n in there}
                     found.append(Worth(name, other, way, size, differences))
     return found

@@ -49,8 +49,7 @@ class Board:
     ) -> None:
         """Put an image there, its pixels as squares; values from 0 to 1, ``size`` its (width, height)."""
         width, height = (max(1, round(side * DPI)) for side in size)
-        image = Image.fromarray(np.rint(255 * pixels).astype(np.uint8))
-        enlarged = np.asarray(image.resize((width, height), Image.Resampling.NEAREST))
+        enlarged = resized(pixels, (width, height))
         first_row, first_col = round(top * DPI), round(left * DPI)
         place = self._canvas[first_row : first_row + height, first_col : first_col + width]
         place[:] = enlarged[: place.shape[0], : place.shape[1]]
@@ -74,6 +73,12 @@ class Board:
         self._figure.add_artist(_Pixels(self._canvas))
         make_readable(self._figure)
         return self._figure
+
+
+def resized(pixels: Float[np.ndarray, "rows cols 3"], size: tuple[int, int]) -> UInt8[np.ndarray, "height width 3"]:
+    """Values from 0 to 1 as bytes, in (width, height) pixels, those of the image as squares."""
+    image = Image.fromarray(np.rint(255 * pixels).astype(np.uint8))
+    return np.asarray(image.resize(size, Image.Resampling.NEAREST))
 
 
 def height_of(lines: int, size: float) -> float:

@@ -13,7 +13,7 @@ from torch import Tensor
 from vit_vs_cnn.inspection.look import MethodMaps, NetworkMaps
 from vit_vs_cnn.inspection.runs import ShownImages
 from vit_vs_cnn.inspection.saliency import resize_maps
-from vit_vs_cnn.reporting.board import Board, coloured, height_of, scaled
+from vit_vs_cnn.reporting.board import Board, coloured, height_of, resized, scaled
 from vit_vs_cnn.reporting.drawing import in_colours, plain_axes
 
 #: Images beside each other on a sheet.
@@ -164,17 +164,13 @@ def write_training_gif(
     frames = []
     for step, maps in stages:
         tiles = [_blended(_pixels(shown.data.images[i]), maps[i]) for i in range(count)]
-        row = np.concatenate([np.asarray(_enlarged(tile)) for tile in tiles], axis=1)
+        sizes = [(FRAME, round(FRAME * tile.shape[0] / tile.shape[1])) for tile in tiles]
+        row = np.concatenate([resized(*one) for one in zip(tiles, sizes, strict=True)], axis=1)
         bar = np.full((6, row.shape[1], 3), 255, dtype=np.uint8)
         bar[:, : round(row.shape[1] * step / max(last, 1))] = (0, 114, 178)
         frames.append(Image.fromarray(np.concatenate([row, bar])))
     frames[0].save(path, save_all=True, append_images=frames[1:], duration=[700] * (len(frames) - 1) + [2000], loop=0)
     return path
-
-
-def _enlarged(tile: Float[np.ndarray, "rows cols 3"]) -> Image.Image:
-    image = Image.fromarray(np.rint(255 * tile).astype(np.uint8))
-    return image.resize((FRAME, round(FRAME * image.height / image.width)), Image.Resampling.NEAREST)
 
 
 def _pixels(image: Tensor) -> Float[np.ndarray, "rows cols 3"]:

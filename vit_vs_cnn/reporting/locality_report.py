@@ -67,7 +67,7 @@ def locality_document(report: LocalityReport, *, title: str, drawn: bool = True)
         pictures = [Picture(figure, f"{ALT[name]}.", ALT[name], name) for name, figure in figures_of(report).items()]
         document.section("Figures", *pictures)
     if heads := [_counted(row) for row in report.head_rows()]:
-        cells = [[_number(value) for value in row.values()] for row in heads]
+        cells = [[f"{value:.3g}" if isinstance(value, float) else value for value in row.values()] for row in heads]
         with document.folded("Every head"):
             document.add(Table("Every head of every layer", list(heads[0]), cells, "heads"))
     document.add(*(Text(f"{name} was not measured: {why}") for name, why in report.refused.items()))
@@ -87,10 +87,6 @@ def _counted(row: dict[str, Number]) -> dict[str, Number]:
     """A row for a reader: layers and heads, whose indices begin at 0, are counted from 1."""
     counted = {key: index + 1 for key in ("layer", "head") if isinstance(index := row.get(key), int)}
     return row | counted
-
-
-def _number(value: Number) -> str | int | None:
-    return f"{value:.3g}" if isinstance(value, float) else value
 
 
 def accuracy_by_contender(analysis: Analysis, order: Sequence[str]) -> Figure:

@@ -255,7 +255,8 @@ def equivalents(analysis: Analysis) -> Figure:
     """How many images the best contender needs for what each other does with n: a panel for each n, a line for each."""
     sizes = sorted({m.size for m in analysis.equivalents})
     others = [name for name in analysis.contenders if any(m.ahead == name for m in analysis.equivalents)]
-    rows = {name: -place for place, name in enumerate(sorted(others, key=lambda name: -_worth(analysis, name)))}
+    reached = {curve.contender: curve.points[-1].accuracy.value for curve in analysis.curves}
+    rows = {name: -place for place, name in enumerate(sorted(others, key=lambda name: -reached[name]))}
     figure, axes = plain_axes(SIZE[0], 1.0 + len(sizes) * (0.7 + 0.3 * len(rows)), rows=len(sizes))
     by_name = looks(analysis.contenders)
     for axis, size in zip(axes, sizes, strict=True):
@@ -271,11 +272,6 @@ def equivalents(analysis: Analysis) -> Figure:
     best = display_name(analysis.equivalents[0].behind)
     axes[-1].set_xlabel(f"images that {best} needs for the same accuracy", fontsize=11)
     return figure
-
-
-def _worth(analysis: Analysis, name: str) -> float:
-    """By which contenders are put in order: the accuracy at the largest size."""
-    return next(c.points[-1].accuracy.value for c in analysis.curves if c.contender == name)
 
 
 def _draw_equivalent(axis: Axes, m: Multiplier, row: int, look: Look) -> None:

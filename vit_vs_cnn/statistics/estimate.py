@@ -8,7 +8,7 @@ from scipy import stats
 
 
 class Values:
-    """What a dataclass of findings can do besides."""
+    """A dataclass that can be written out."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, to be written as JSON."""
