@@ -14,9 +14,9 @@ NEVER = {"resnet": CNN, "vit": (0.5, 0.2, 0.0)}
 CROSSING = {"resnet": (0.5, 0.15, 0.0), "vit": (0.5 + 0.15 * 7.313, 0.3, 0.0)}  # at 1,500
 
 
-def answered(laws, *, sizes=SIZES, seeds=5, images=10_000, own_images=False, names=None, **changes):
+def answered(laws, *, sizes=SIZES, seeds=5, images=10_000, own_images=False, **changes):
     results = validated(seeded(law_table(sizes, **laws), seeds=seeds, images=images, **changes))
-    return answer(analyse(results, resamples=500), own_images=own_images, names=names)
+    return answer(analyse(results, resamples=500), own_images=own_images)
 
 
 def test_ahead_without_a_crossing_tells_the_lead_and_the_multiplier():
@@ -91,10 +91,6 @@ def test_an_early_lead_that_is_not_shown_is_not_called_a_crossing():
     text = answer(analyse(seeded(table, images=500, spread=0.01), resamples=500))
     assert "The b is ahead from about 1" in text
     assert "whether the order is another with fewer is not shown" in text
-
-
-def test_contenders_are_called_what_the_reader_calls_them():
-    assert "the plain one is ahead" in answered(NEVER, names={"resnet": "plain one"})
 
 
 @pytest.mark.parametrize(

@@ -170,8 +170,8 @@ def test_a_single_size_draws_what_there_is():
 
 
 def test_all_figures_are_written_and_the_same_each_time(tmp_path):
-    drawn = [regime_figures(analysis_of(), {"vit": "Transformer"}) for _ in range(2)]
-    assert drawn[0]["difference"].axes[0].get_title(loc="left").startswith("Transformer minus ResNet")
+    drawn = [regime_figures(analysis_of()) for _ in range(2)]
+    assert drawn[0]["difference"].axes[0].get_title(loc="left").startswith("ViT minus ResNet")
     assert list(drawn[0]) == (
         "learning_curves training_curves difference data_multiplier residuals cost_frontier".split()
     )

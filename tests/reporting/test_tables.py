@@ -60,10 +60,9 @@ def test_seeds_are_one_row_with_the_interval_of_the_report(tmp_path):
     results = _both(tmp_path, 3)
     analysis = _analysis(tmp_path, results)
     (row, _) = rows_of(results, analysis)
-    assert row.accuracy == analysis.curves[0].points[0].accuracy
-    assert row.accuracy.value == pytest.approx(sum(r["accuracy"] for r in results[:3]) / 3)
-    assert row.cells()[:2] == ("a", "50")
-    assert row.cells()[4:6] == ("1.23M", "12M")
+    value, low, high = (100 * getattr(analysis.curves[0].points[0].accuracy, end) for end in ("value", "low", "high"))
+    assert value == pytest.approx(100 * sum(r["accuracy"] for r in results[:3]) / 3)
+    assert row[:6] == ("a", "50", f"{value:.1f} %", f"{low:.1f}-{high:.1f}", "1.23M", "12M")
 
 
 def test_three_seeds_give_a_verdict_with_the_better_one_first(tmp_path):
@@ -117,8 +116,8 @@ def test_runs_that_ended_early_are_called_so_and_judged_by_nobody(tmp_path):
     results[4] |= {"steps": results[4]["steps"] - 3, "planned_steps": results[4]["steps"], "ended_early": True}
     analysis = _analysis(tmp_path, results)
     (whole, early) = rows_of(results, analysis)
-    assert early.cells()[6] == f"{results[4]['steps']} of {results[4]['planned_steps']}"
-    assert "of" not in whole.cells()[6]
+    assert early[6] == f"{results[4]['steps']} of {results[4]['planned_steps']}"
+    assert "of" not in whole[6]
     warning, line = comparison_lines(analysis)
     assert warning.startswith("warning: 1 of 6 runs ended before their budget (b at n = 50, seed 1")
     assert "no verdict: some of their runs ended before their budget" in line

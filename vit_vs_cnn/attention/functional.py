@@ -20,7 +20,6 @@ def masked_softmax(scores: Float[Tensor, "*rows keys"], mask: AnyMask | None) ->
     Differs: an empty sum gives 0 with zero gradient, where a softmax over minus infinities gives NaN.
 
     Arguments:
-        scores: ``(..., queries, keys)``.
         mask: True where a query may attend, broadcast against ``scores``; None allows all.
     """
     if mask is None:
@@ -71,8 +70,6 @@ def scaled_dot_product_attention(
     Differs: a query that may attend to nothing gets exactly zero, in outputs and gradients, on both paths.
 
     Arguments:
-        queries: ``(batch, heads, queries, head_dim)``.
-        keys: ``(batch, heads, keys, head_dim)``.
         values: ``(batch, heads, keys, value_head_dim)``; their width may differ from that of the keys.
         mask: True where a query may attend; broadcast against ``(batch, heads, queries, keys)`` from the right.
         bias: added to the scaled scores, broadcast like ``mask``; an entry of minus infinity masks.

@@ -75,9 +75,7 @@ def initialise_impulse(
     Arguments:
         attention: changed in place; of one width throughout.
         code: what is added to the patches, row by row, before the layer norm; no extra tokens.
-        grid_size: (rows, cols) of the patches.
         scale: Frobenius norm of each head's map of queries, and of keys: how sharp the impulse is.
-        value_output: see ``initialise_mimetic``.
 
     Raises:
         ValueError: as ``initialise_mimetic``, or if ``code`` is not of the grid.
@@ -109,15 +107,11 @@ def impulse_targets(grid_size: tuple[int, int], num_heads: int) -> Float[Tensor,
     Differs: none.
     """
     rows, cols = grid_size
-    hits = torch.zeros(num_heads, rows, cols, rows, cols, dtype=torch.float64)
-    for head in range(num_heads):
-        down, right = IMPULSE_OFFSETS[head % len(IMPULSE_OFFSETS)]
-        for row in range(max(0, -down), min(rows, rows - down)):
-            for col in range(max(0, -right), min(cols, cols - right)):
-                hits[head, row, col, row + down, col + right] = 1.0
-    hits = rearrange(hits, "heads row col key_row key_col -> heads (row col) (key_row key_col)")
-    noise = nn.init.trunc_normal_(torch.empty_like(hits), std=NOISE_STD)
-    return torch.where(hits > 0, IMPULSE, NOISE * noise)
+    places = torch.cartesian_prod(torch.arange(rows), torch.arange(cols)).view(-1, 2)
+    offsets = torch.tensor([IMPULSE_OFFSETS[head % len(IMPULSE_OFFSETS)] for head in range(num_heads)])
+    hits = (places[:, None] + offsets[:, None, None] == places).all(dim=-1)
+    noise = nn.init.trunc_normal_(torch.empty(hits.shape, dtype=torch.float64), std=NOISE_STD)
+    return torch.where(hits, IMPULSE, NOISE * noise)
 
 
 @torch.no_grad()

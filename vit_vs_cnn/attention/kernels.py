@@ -21,14 +21,10 @@ def _log_positive(heights: Tensor) -> Tensor:
     return heights.masked_fill(~inside, 1.0).log().masked_fill(~inside, -torch.inf)
 
 
-def _log_box(distances: Tensor) -> Tensor:
-    return torch.zeros_like(distances).masked_fill(distances > 1, -torch.inf)
-
-
 #: log K as a function of the distance in bandwidths, up to a constant, which cancels in every weighted mean.
 LOG_PROFILES: dict[str, Callable[[Tensor], Tensor]] = {
     "gaussian": lambda distances: -distances.square() / 2,
-    "box": _log_box,
+    "box": lambda distances: torch.zeros_like(distances).masked_fill(distances > 1, -torch.inf),
     "triangle": lambda distances: _log_positive(1 - distances),
     "epanechnikov": lambda distances: _log_positive(1 - distances.square()),
 }
@@ -58,9 +54,6 @@ def log_kernel(
     Differs: kernels are not normalised to integral one (K(0) = 1); the constant cancels.
 
     Arguments:
-        queries: ``(..., queries, dim)``.
-        keys: ``(..., keys, dim)``.
-        kernel: its name, one of the table.
         bandwidth: h, the length at which the kernel falls; one number, or one per dimension. The exponential kernel of
             ``bandwidth = head_dim ** 0.25`` is the score of scaled dot-product attention.
 

@@ -48,9 +48,6 @@ def linear_attention(
         features meet none gets zero. Weights are never formed; ``linear_attention_reference`` gives them.
 
     Arguments:
-        queries: ``(batch, heads, queries, head_dim)``.
-        keys: ``(batch, heads, keys, head_dim)``.
-        values: ``(batch, heads, keys, value_head_dim)``.
         feature_map: phi, with features that are not negative; ``elu_features`` or a ``RandomFeatures``.
         causal: a query attends only to its own token and those before; as many queries as keys.
         mask: True where a key may be attended to, the same for all queries: ``(..., 1, keys)``, as

@@ -15,6 +15,15 @@ from vit_vs_cnn.attention.windows.layers import BlockWindow, SlidingWindow
 NORM_EPS = 1e-6
 
 
+def xavier_uniform(*maps: nn.Linear | None) -> None:
+    """Draw the weights of linear maps anew, as in the Transformer; biases become zero."""
+    for one in maps:
+        if one is not None:
+            nn.init.xavier_uniform_(one.weight)
+            if one.bias is not None:
+                nn.init.zeros_(one.bias)
+
+
 class MultiHeadAttention(nn.Module):
     """Attention in several subspaces at once.
 
@@ -101,11 +110,7 @@ class MultiHeadAttention(nn.Module):
 
     def init_weights(self) -> None:
         """Xavier-uniform projections and zero biases, as in the Transformer; a ViT overwrites this by its own."""
-        for projection in (self.query_projection, self.key_projection, self.value_projection, self.output_projection):
-            if projection is not None:
-                nn.init.xavier_uniform_(projection.weight)
-                if projection.bias is not None:
-                    nn.init.zeros_(projection.bias)
+        xavier_uniform(self.query_projection, self.key_projection, self.value_projection, self.output_projection)
 
     def forward(
         self,
@@ -121,7 +126,6 @@ class MultiHeadAttention(nn.Module):
         """What each query gathers; with ``return_weights`` also the weights ``(batch, heads, queries, keys)``.
 
         Arguments:
-            queries: ``(batch, queries, embed_dim)``.
             keys: ``(batch, keys, key_dim)``; the queries if None.
             values: ``(batch, keys, value_dim)``; the keys if None.
             mask: True where a query may attend: ``(queries, keys)``, ``(batch, queries, keys)`` (the same in every

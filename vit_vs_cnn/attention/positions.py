@@ -2,7 +2,7 @@
 
 import torch
 import torch.nn.functional as F
-from einops import rearrange
+from einops import rearrange, repeat
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -50,7 +50,6 @@ def sincos_2d_encoding(
     Differs: sine and cosine alternate as in Vaswani et al., where those stand all sines before all cosines.
 
     Arguments:
-        grid_size: (rows, cols).
         dim: width of the encoding, a multiple of four.
         base, dtype: as in ``sinusoidal_encoding``.
 
@@ -62,11 +61,9 @@ def sincos_2d_encoding(
             f"dim must be a positive multiple of 4 for a sin-cos encoding of rows and columns, but is {dim}"
         )
     rows, cols = grid_size
-    by_row = sinusoidal_encoding(rows, dim // 2, base, dtype=dtype)
-    by_col = sinusoidal_encoding(cols, dim // 2, base, dtype=dtype)
-    by_row = by_row[:, None].expand(rows, cols, dim // 2)
-    by_col = by_col[None, :].expand(rows, cols, dim // 2)
-    return torch.cat([by_row, by_col], dim=-1).flatten(0, 1)
+    by_row = repeat(sinusoidal_encoding(rows, dim // 2, base, dtype=dtype), "r d -> (r c) d", c=cols)
+    by_col = repeat(sinusoidal_encoding(cols, dim // 2, base, dtype=dtype), "c d -> (r c) d", r=rows)
+    return torch.cat([by_row, by_col], dim=-1)
 
 
 def resize_position(
@@ -115,7 +112,6 @@ def position_similarity(
 
     Arguments:
         encoding: ``(rows * cols, dim)``, without those of extra tokens.
-        grid_size: (rows, cols).
 
     Raises:
         ValueError: if ``encoding`` does not have the tokens of the grid.

@@ -57,9 +57,8 @@ class RotaryPosition(GridLayer):
         """Cosine and sine of every angle, computed in float64."""
         rows, cols = grid_size
         frequencies = self.base ** (-torch.arange(0, self.head_dim // 2, 2, dtype=torch.float64) / (self.head_dim // 2))
-        by_row = (torch.arange(rows)[:, None] * frequencies)[:, None].expand(rows, cols, -1)
-        by_col = (torch.arange(cols)[:, None] * frequencies)[None].expand(rows, cols, -1)
-        angles = F.pad(torch.cat([by_row, by_col], dim=-1).flatten(0, 1), (0, 0, self.extra_tokens, 0))
+        places = torch.cartesian_prod(torch.arange(rows), torch.arange(cols)).view(-1, 2, 1)
+        angles = F.pad((places * frequencies).flatten(1), (0, 0, self.extra_tokens, 0))
         dtype = torch.get_default_dtype()
         return angles.cos().to(dtype), angles.sin().to(dtype)
 

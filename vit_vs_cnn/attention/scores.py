@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from vit_vs_cnn.attention.checks import check_positive, check_probability
 from vit_vs_cnn.attention.functional import dropped, masked_softmax
 from vit_vs_cnn.attention.kernels import check_kernel, log_bandwidth_parameter, log_kernel
+from vit_vs_cnn.attention.multihead import xavier_uniform
 from vit_vs_cnn.attention.shapes import AnyMask
 
 Queries = Float[Tensor, "*batch queries dim"]
@@ -31,7 +32,6 @@ def attention_from_scores(
 
     Arguments:
         scores: ``(..., queries, keys)``; log K makes it kernel regression.
-        values: ``(..., keys, value_dim)``.
         mask: True where a query may attend, broadcast against ``scores``.
         dropout: probability that a weight is dropped (0 outside training).
 
@@ -74,11 +74,6 @@ class AdditiveScore(nn.Module):
     Reference: Bahdanau et al. 2015, appendix A.1.2.
     Differs: Xavier-uniform weights, as in every projection here. Memory: O(queries keys hidden_dim).
 
-    Arguments:
-        query_dim: width of a query.
-        key_dim: width of a key.
-        hidden_dim: width of the hidden layer.
-
     Raises:
         ValueError: if a width is not positive.
     """
@@ -89,8 +84,7 @@ class AdditiveScore(nn.Module):
         self.query_projection = nn.Linear(query_dim, hidden_dim, bias=False)
         self.key_projection = nn.Linear(key_dim, hidden_dim, bias=False)
         self.score_projection = nn.Linear(hidden_dim, 1, bias=False)
-        for projection in (self.query_projection, self.key_projection, self.score_projection):
-            nn.init.xavier_uniform_(projection.weight)
+        xavier_uniform(self.query_projection, self.key_projection, self.score_projection)
 
     def forward(
         self, queries: Float[Tensor, "*batch queries query_dim"], keys: Float[Tensor, "*batch keys key_dim"]

@@ -29,7 +29,8 @@ def by_class(groups: Mapping[str, Sequence[Answered]], class_names: Sequence[str
     p_values: list[float | None] = [None] * len(there)
     if len(groups) == 2:
         a, b, paired = paired_correct(*groups.values())
-        p_values = [*holm([_class_p(a[:, of], b[:, of], paired) for of in there.values()])]
+        alone = [compare_scores(("", ""), a[:, of], b[:, of], paired=paired).p_value for of in there.values()]
+        p_values = [*holm(alone)]
     return [
         ClassAccuracy(
             class_names[index], int(of.sum()), {name: float(right[:, of].mean()) for name, right in correct.items()}, p
@@ -75,7 +76,3 @@ def paired_correct(first: Sequence[Answered], second: Sequence[Answered]) -> tup
     """Whether each image is classified rightly by the networks that are compared, and whether row by row."""
     mine, other, paired = paired_rows(first, second)
     return correct_of([first[i] for i in mine]), correct_of([second[i] for i in other]), paired
-
-
-def _class_p(first: np.ndarray, second: np.ndarray, paired: bool) -> float:
-    return compare_scores(("", ""), first, second, paired=paired).p_value

@@ -97,11 +97,8 @@ def motion_blur(images: Tensor, units: float, generator: Generator) -> Tensor:
 
 def zoom_blur(images: Tensor, most: float, generator: Generator) -> Tensor:
     """The mean over zooms from 1 to 1.06 and up to 1.4."""
-    rows, cols = _coordinates(images)
-    grid = torch.stack([cols.expand(len(rows), -1), rows[:, None].expand(-1, len(cols))], dim=-1)
-    zooms = torch.linspace(1, most, 9).tolist()
-    grids = [(grid / zoom)[None].expand(len(images), -1, -1, -1) for zoom in zooms]
-    return torch.stack([_sampled(images, g) for g in grids]).mean(0)
+    grid = _grid(images).expand(len(images), -1, -1, -1)
+    return torch.stack([_sampled(images, grid / zoom) for zoom in torch.linspace(1, most, 9).tolist()]).mean(0)
 
 
 def fog(images: Tensor, thickness: float, generator: Generator) -> Tensor:
@@ -243,18 +240,16 @@ def _filtered(images: Tensor, kernels: Tensor) -> Tensor:
     return F.conv2d(padded, kernels, groups=len(kernels)).view(images.shape)
 
 
-def _coordinates(images: Tensor) -> tuple[Tensor, Tensor]:
-    """Centres of rows and columns, -1 and 1 being the outer edges of the image."""
-    rows, cols = images.shape[-2:]
-    return (2 * torch.arange(rows) + 1) / rows - 1, (2 * torch.arange(cols) + 1) / cols - 1
+def _grid(images: Tensor) -> Float[Tensor, "rows cols 2"]:
+    """The centre (col, row) of every pixel, -1 and 1 being the outer edges of the image."""
+    rows, cols = ((2 * torch.arange(size) + 1) / size - 1 for size in images.shape[-2:])
+    return torch.stack([cols.expand(len(rows), -1), rows[:, None].expand(-1, len(cols))], dim=-1)
 
 
 def _displaced(images: Tensor, field: Tensor, mode: str = "bilinear") -> Tensor:
     """Each pixel shows what lies ``field`` pixels (cols, rows) away from it, ``(count, rows, cols, 2)``."""
-    rows, cols = _coordinates(images)
-    grid = torch.stack([cols.expand(len(rows), -1), rows[:, None].expand(-1, len(cols))], dim=-1)
     scale = torch.tensor([2 / images.shape[-1], 2 / images.shape[-2]])
-    return _sampled(images, grid + field * scale, mode)
+    return _sampled(images, _grid(images) + field * scale, mode)
 
 
 def _sampled(images: Tensor, grid: Tensor, mode: str = "bilinear") -> Tensor:

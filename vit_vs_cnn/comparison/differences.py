@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vit_vs_cnn.comparison.entries import Entry
+from vit_vs_cnn.comparison.entries import Entry, grouped
 from vit_vs_cnn.runs.tuning_record import BY_HAND, unequal_chances
 
 #: Places of a config by their first words: a difference there makes another comparison than that of two models.
@@ -73,9 +73,7 @@ def differing_settings(configs: Mapping[str, Mapping[str, Any]]) -> list[Differe
 
 def judge_differences(entries: Sequence[Entry], test_evaluations: Mapping[str, int]) -> Differences:
     """Compare settings of groups; within a group only the seed differs."""
-    groups: dict[str, list[Entry]] = {}
-    for one in entries:
-        groups.setdefault(one.group, []).append(one)
+    groups = grouped(entries)
     first = {name: members[0] for name, members in groups.items()}
     known = {name: {k: v for k, v in one.config.items() if k != "seed"} for name, one in first.items() if one.config}
     settings = differing_settings(known)

@@ -88,7 +88,6 @@ def measure_cost(
 
     Arguments:
         trained: all for images of one shape and on one device.
-        rounds: single images for the latency.
         batch_sizes: for the throughput, in rising order, until one takes too long or memory runs out.
     """
     shape = next(iter(trained.values())).image_shape

@@ -11,7 +11,7 @@ from vit_vs_cnn.config.experiment import hash_of
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.presets import TIMM_PREFIX
-from vit_vs_cnn.runs.cell import Cell, read_result
+from vit_vs_cnn.runs.cell import read_result
 from vit_vs_cnn.runs.grid import finished_cells, read_grid
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.ledger import Account, TestLedger, account_of, output_of
@@ -57,7 +57,8 @@ def open_entries(
             images, other sizes of images.
     """
     places, notes = _expanded(words, train_size)
-    ours = {place: open_network(place, trust=trust) for place in places if not _is_external(place)}
+    outside = {place for place in places if place.startswith(TIMM_PREFIX) or Path(place).suffix == ".onnx"}
+    ours = {place: open_network(place, trust=trust) for place in places if place not in outside}
     if not ours:
         raise InputError("nothing here says what the test images are: name at least one checkpoint or cell of ours")
     pools = _Pools(root)
@@ -68,19 +69,15 @@ def open_entries(
         if place in ours:
             entries.append(_of_cell(ours[place], names[id(ours[place])], pools, books, place))
         else:
-            outside = open_network(place, like=first)
-            _check(outside, test, where=place, like=first)
-            entries.append(_of_external(outside, first, pools, books))
+            other = open_network(place, like=first)
+            _check(other, test, where=place, like=first)
+            entries.append(_of_external(other, first, pools, books))
     taken = Counter(one.name for one in entries)
     if twice := [name for name, count in taken.items() if count > 1]:
         raise InputError(f"{twice[0]} is named twice; each network can be compared once")
     for one in entries:
         one.network.to(device)
     return Opened(entries, test, notes)
-
-
-def _is_external(place: str) -> bool:
-    return place.startswith(TIMM_PREFIX) or Path(place).suffix == ".onnx"
 
 
 def _expanded(words: Sequence[str], train_size: int | None) -> tuple[list[str], list[str]]:
@@ -232,7 +229,8 @@ def _file(trained: TrainedNetwork) -> str:
 def _of_cell(trained: TrainedNetwork, names: tuple[str, str], pools: _Pools, books: _Books, place: str) -> Entry:
     folder = trained.path.parents[1] if len(trained.path.parents) > 1 else trained.path.parent
     cell = trained.cell
-    result = read_result(folder / "result.json") if _is_folder_of(cell, folder) else {}
+    is_its_own = folder.name == cell.folder.name and (folder / "result.json").exists()
+    result = read_result(folder / "result.json") if is_its_own else {}
     pool = pools.of(trained)
     drawn, tested_on = pool.draw(cell.train_size, cell.seed), pool.test_hashes
     if leaked := trained.seen.among(tested_on, but=pool.hashes):
@@ -265,10 +263,6 @@ def _warnings(result: Mapping[str, Any], place: str) -> tuple[str, ...]:
     if result.get("ended_early"):
         return (f"{place} ended after {result['steps']} of {result['planned_steps']} steps, before its budget",)
     return ()
-
-
-def _is_folder_of(cell: Cell, folder: Path) -> bool:
-    return folder.name == cell.folder.name and (folder / "result.json").exists()
 
 
 def _of_external(trained: TrainedNetwork, first: TrainedNetwork, pools: _Pools, books: _Books) -> Entry:

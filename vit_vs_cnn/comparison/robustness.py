@@ -35,6 +35,7 @@ class Corrupted:
         accuracy: by group and corruption, one for each level.
         mean: over all corruptions and levels, with an interval of the images.
         mce: mean corruption error in per cent of the reference's: ``mean_c sum_l err / sum_l err_ref``.
+        reference: the first group.
         retained: mean accuracy on spoiled images over that on clean ones.
         differences: of ``mean`` between every two groups, on the same images.
     """
@@ -105,20 +106,14 @@ class Robustness:
     cues: Cues | None
 
 
-def judge_robustness(
-    groups: Groups, test: LabelledImages, *, seed: int = 0, reference: str | None = None, tell: Tell = lambda _: None
-) -> Robustness:
-    """Test every network on spoiled copies of the test images; who calls this notes it in the ledgers.
-
-    Arguments:
-        reference: the group with an mCE of 100; the first if None.
-    """
+def judge_robustness(groups: Groups, test: LabelledImages, *, seed: int = 0, tell: Tell = lambda _: None) -> Robustness:
+    """Test every network on spoiled copies of the test images; who calls this notes it in the ledgers."""
     tell("clean images")
     clean = _accuracy(groups, test)
     return Robustness(
         images=len(test),
         clean=clean,
-        corruptions=_corrupted(groups, test, clean, seed=seed, reference=reference or next(iter(groups)), tell=tell),
+        corruptions=_corrupted(groups, test, clean, seed=seed, tell=tell),
         shifts=_shifts(groups, test, tell),
         shuffled=_shuffled(groups, test, clean, seed, tell),
         cues=_cues(groups, test, seed, tell) if test.class_names == SHAPE_NAMES else None,
@@ -150,9 +145,8 @@ def _accuracy(groups: Groups, images: LabelledImages) -> dict[str, float]:
     return {name: float(right.mean()) for name, right in _correct(groups, images).items()}
 
 
-def _corrupted(
-    groups: Groups, test: LabelledImages, clean: dict[str, float], *, seed: int, reference: str, tell: Tell
-) -> Corrupted:
+def _corrupted(groups: Groups, test: LabelledImages, clean: dict[str, float], *, seed: int, tell: Tell) -> Corrupted:
+    reference = next(iter(groups))
     accuracy: dict[str, dict[str, list[float]]] = {name: {} for name in groups}
     by_image = {name: np.zeros((len(members), len(test))) for name, members in groups.items()}
     for number, corruption in enumerate(CORRUPTIONS, start=1):

@@ -151,7 +151,9 @@ def judge_similarity(
     entries = {name: entries[name] for name in layers}
     meters = {pair: MinibatchCka() for pair in itertools.combinations_with_replacement(entries, 2)}
     profiles: dict[str, dict[str, Tensor]] = {name: {} for name in entries}
-    batches = _batches(test)
+    batches = test.images.split(BATCH_SIZE)
+    if len(batches) > 1 and len(batches[-1]) < FEWEST:
+        batches = batches[:-1]
     for number, images in enumerate(batches, start=1):
         tell(f"features, batch {number}/{len(batches)}")
         grams = {}
@@ -192,12 +194,6 @@ def _layers_with_features(entry: Entry, test: LabelledImages) -> list[str]:
     device = next(entry.network.parameters()).device
     names = layer_names(entry.network)
     return list(features_of(entry.network, entry.normalise(test.images[:2].to(device)), names))
-
-
-def _batches(test: LabelledImages) -> tuple[Tensor, ...]:
-    """A last batch that is too small for the estimate is left out."""
-    batches = test.images.split(BATCH_SIZE)
-    return batches[:-1] if len(batches) > 1 and len(batches[-1]) < 4 else batches
 
 
 def _add_profiles(found: dict[str, Tensor], network: nn.Module, features: Mapping[str, Tensor], batches: int) -> None:

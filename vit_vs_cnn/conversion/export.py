@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.normalised import Normalised
@@ -64,25 +64,26 @@ def export(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Ex
             raise InputError(f"{path}: its logits differ from the network's by {difference:.1e}; do not use it")
         written.append(Exported(path, difference))
     held_out = trained.held_out
-    _write_config({**asdict(about), "origin": origin, KEY: trained.seen.to_dict(), **held_out.to_dict()}, folder)
+    config = {**asdict(about), "origin": origin, KEY: trained.seen.to_dict(), **held_out.to_dict()}
+    (folder / "config.json").write_text(json.dumps({"vit_vs_cnn": config}, indent=1) + "\n", encoding="utf-8")
     if held_out.familiarity is not None:
         held_out.familiarity.save(folder / FILE, of=hash_weights(network))
     return written
 
 
-def _write_config(about: dict[str, Any], folder: Path) -> None:
-    (folder / "config.json").write_text(json.dumps({"vit_vs_cnn": about}, indent=1) + "\n", encoding="utf-8")
-
-
 def _safetensors(deployable: Normalised, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
     """The weights alone, under our names; ``open_network`` reads them with the config.json beside them."""
+    return _saved(deployable.network, deployable, images, folder / "model.safetensors")
+
+
+def _saved(network: nn.Module, deployable: Normalised, images: Tensor, path: Path) -> tuple[Path, Tensor]:
+    """A network's weights in safetensors, and the logits of a copy that has read them back."""
     safetensors = _library("safetensors.torch")
-    path = folder / "model.safetensors"
-    safetensors.save_file({k: v.contiguous() for k, v in deployable.network.state_dict().items()}, path)
-    again = copy.deepcopy(deployable)
-    again.network.load_state_dict(safetensors.load_file(path))
+    safetensors.save_file({k: v.contiguous() for k, v in network.state_dict().items()}, path)
+    again = copy.deepcopy(network)
+    again.load_state_dict(safetensors.load_file(path))
     with torch.no_grad():
-        return path, again(images)
+        return path, again((images - deployable.mean) / deployable.std)
 
 
 def _onnx(deployable: Normalised, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
@@ -120,7 +121,6 @@ def _program(deployable: Normalised, images: Tensor, folder: Path) -> tuple[Path
 
 def _timm(deployable: Normalised, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
     """The weights of a ViT, or of a model of timm's, under timm's names."""
-    safetensors = _library("safetensors.torch")
     network: Any = deployable.network
     is_theirs = type(network).__module__.startswith("timm.")
     if not isinstance(network, VisionTransformer) and not is_theirs:
@@ -129,12 +129,7 @@ def _timm(deployable: Normalised, images: Tensor, folder: Path) -> tuple[Path, T
         theirs = network if is_theirs else vision_transformer_to_timm(network)
     except ValueError as error:
         raise InputError(f"format timm: {error}") from error
-    path = folder / "timm.safetensors"
-    safetensors.save_file({k: v.contiguous() for k, v in theirs.state_dict().items()}, path)
-    again = copy.deepcopy(theirs)
-    again.load_state_dict(safetensors.load_file(path))
-    with torch.no_grad():
-        return path, again((images - deployable.mean) / deployable.std)
+    return _saved(theirs, deployable, images, folder / "timm.safetensors")
 
 
 @contextmanager

@@ -60,7 +60,9 @@ def compile_network(
     shape, where = trained.image_shape, f"checkpoint {trained.path}"
     compiled = build_network(model, num_classes=len(trained.class_names), image_shape=shape, where=where).eval()
     start_from(compiled, trained.network, where=f"checkpoint {trained.path}")
-    _write(model, trained, compiled, output)
+    origin = {"origin": trained.cell.to_dict(), KEY: trained.seen.to_dict()}
+    origin |= {"compiled_from": hash_weights(trained.network)}
+    write_checkpoint(output, {**asdict(trained.about), **origin, "model": model}, compiled)
     normalise = trained.normalise
     before, after = (predict(network, images, normalise).logits for network in (trained.network, compiled))
     return Compilation(
@@ -79,16 +81,6 @@ def _attention_model(model: Mapping[str, Any], options: Mapping[str, Any], *, wh
     if not name or name.startswith(ATTENTION_PREFIX):
         raise InputError(f"{where}: compiling takes a convolutional network by name, not {name or 'a class'}")
     return {**model, "name": f"{ATTENTION_PREFIX}{name}", **options}
-
-
-def _write(model: dict[str, Any], trained: TrainedNetwork, compiled: nn.Module, output: Path) -> None:
-    kept = asdict(trained.about)
-    origin = {
-        "origin": trained.cell.to_dict(),
-        KEY: trained.seen.to_dict(),
-        "compiled_from": hash_weights(trained.network),
-    }
-    write_checkpoint(output, {**kept, **origin, "model": model}, compiled)
 
 
 @torch.no_grad()

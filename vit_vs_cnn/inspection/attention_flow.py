@@ -52,7 +52,7 @@ def attention_flow_map(
     vector = query_vector(query, weights, extra_tokens)
     if bool((vector < 0).any()):
         raise InputError("query has a negative entry; allowed for attention flow: entries of 0 and more")
-    batch, tokens = vector.shape
+    batch, _, tokens = vector.shape
     if (edges := len(weights) * tokens**2) > MOST_EDGES:
         raise InputError(
             f"attention flow has {edges} edges ({len(weights)} layers x {tokens} x {tokens} tokens); "
@@ -61,7 +61,7 @@ def attention_flow_map(
     shares = residual_of_layers(weights, residual)
     layers = [layer_matrix(share, fuse_heads(layer, head_fusion)) for layer, share in zip(weights, shares, strict=True)]
     flows = [
-        _flows([matrix[image].double().cpu().numpy() for matrix in layers], vector[image].double().cpu().numpy())
+        _flows([matrix[image].double().cpu().numpy() for matrix in layers], vector[image, 0].double().cpu().numpy())
         for image in range(batch)
     ]
     return torch.from_numpy(np.stack(flows)[:, extra_tokens:]).to(vector)

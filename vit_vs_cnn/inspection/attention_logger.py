@@ -32,7 +32,6 @@ class AttentionLogger(Callback):
 
     Arguments:
         every_steps: optimizer steps from one to the next; the first step and the last one are logged, too.
-        images: how many.
         method: one of ``list_methods()``.
 
     Raises:

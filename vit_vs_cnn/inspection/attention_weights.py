@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.one_head import attend_as_one_head, one_head
+from vit_vs_cnn.attention.one_head import one_head
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.layout import Classes, Images, TokenLayout, layout_of
 from vit_vs_cnn.inspection.locality.measures import Distance
@@ -218,31 +218,12 @@ def _asked(
         if head_fusion is None:
             logits, weights = network(images, return_attention=True)
         elif all(one.window is one.attend is one.relative is None for one in attentions):
-            with _as_one_head(attentions, head_fusion) as weights:
-                logits = network(images)
+            with AttentionRecorder(head_fusion) as recorder:  # a pool attends, too, after all layers
+                logits, weights = network(images), recorder.weights[: len(attentions)]
         else:
             with _fused(attentions, head_fusion):
                 logits, weights = network(images, return_attention=True)
     return logits, weights, [pooling[call.name].weights(*call.inputs) for call in calls]
-
-
-@contextlib.contextmanager
-def _as_one_head(attentions: Sequence[Any], head_fusion: str) -> Iterator[list[Tensor]]:
-    """Within this context plain attentions go by ``attend_as_one_head``; its weights, in the order of the calls."""
-    found: list[Tensor] = []
-
-    def attend(queries: Tensor, keys: Tensor, values: Tensor, **_: object) -> Tensor:
-        output, weights = attend_as_one_head(queries, keys, values, head_fusion)
-        found.append(weights)
-        return output
-
-    try:
-        for attention in attentions:
-            attention.attend = attend
-        yield found
-    finally:
-        for attention in attentions:
-            attention.attend = None
 
 
 @contextlib.contextmanager

@@ -99,24 +99,18 @@ def score_methods(
     grid = _grid(network, size, layout, grid_size)
     job = _Job(network, tuple(named.values()), tuple(fills), grid, steps, layout, seed)
     with as_evaluated(network):
-        rows: list[dict[str, np.ndarray]] = []
-        for part in _slices(len(images), batch_size):
-            masks = None if images.masks is None else images.masks[part]
-            rows.append(_score_batch(job, normalise(images.images[part]), masks))
+        parts = images.images.split(batch_size)
+        masks = [None] * len(parts) if images.masks is None else images.masks.split(batch_size)
+        rows = [_score_batch(job, normalise(part), mask) for part, mask in zip(parts, masks, strict=True)]
         sanity: dict[str, tuple[SanityStage, ...]] = {}
         if sanity_stages:
-            parts = _slices(min(sanity_images, len(images)), batch_size)
-            batches = [normalise(images.images[part]) for part in parts]
-            masks = None if images.masks is None else [images.masks[part] for part in parts]
+            batches = [normalise(part) for part in images.images[:sanity_images].split(batch_size)]
+            masks = None if images.masks is None else images.masks[:sanity_images].split(batch_size)
             how = {"stages": sanity_stages, "redraws": redraws, "shuffled": shuffled, "layout": layout, "seed": seed}
             sanity = sanity_checks(network, batches, job.methods, masks=masks, **how)
     values = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
     scores = [_summary(job, method, values, sanity.get(method.name, ())) for method in job.methods]
     return corrected({"": scores})[""]
-
-
-def _slices(count: int, size: int) -> list[slice]:
-    return [slice(first, min(first + size, count)) for first in range(0, count, size)]
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,17 +8,15 @@ from torch import Tensor
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.rollout import (
+    Asked,
     Matrices,
     Query,
     Residual,
     Weights,
     carry_down,
-    check_layers,
-    layers_product,
+    every_token,
     query_vector,
     residual_of_layers,
-    row_product,
-    rows_to_one,
 )
 
 
@@ -44,9 +42,7 @@ def gradient_rollout(weights: Sequence[Weights], gradients: Sequence[Weights], r
         weights: of each layer, the first layer first, ``(batch, heads, tokens, tokens)``.
         gradients: of the class's logit with respect to each of them, in the same order.
     """
-    _check_pairs(weights, gradients)
-    contributions = map(rows_to_one, map(positive_contribution, weights, gradients))
-    return layers_product(residual_of_layers(weights, residual), contributions)
+    return _rolled_out(every_token(weights), weights, gradients, residual)
 
 
 def gradient_rollout_map(
@@ -58,10 +54,7 @@ def gradient_rollout_map(
     extra_tokens: int = 0,
 ) -> Float[Tensor, "batch patches"]:
     """``q^T R`` of ``gradient_rollout`` over the patches, without R; see ``rollout_map``."""
-    _check_pairs(weights, gradients)
-    vector = query_vector(query, weights, extra_tokens)
-    contributions = map(positive_contribution, reversed(weights), reversed(gradients))
-    return carry_down(vector, residual_of_layers(weights, residual), contributions)[:, extra_tokens:]
+    return _rolled_out(query_vector(query, weights, extra_tokens), weights, gradients, residual)[:, 0, extra_tokens:]
 
 
 def relevance(weights: Sequence[Weights], gradients: Sequence[Weights]) -> Matrices:
@@ -74,11 +67,7 @@ def relevance(weights: Sequence[Weights], gradients: Sequence[Weights]) -> Matri
 
     Arguments and Raises: as ``gradient_rollout``.
     """
-    _check_pairs(weights, gradients)
-    result = torch.eye(weights[0].shape[-1]).to(weights[0]).expand(len(weights[0]), -1, -1)
-    for layer, gradient in zip(weights, gradients, strict=True):
-        result = result + positive_contribution(layer, gradient) @ result
-    return result
+    return _accumulated(every_token(weights), weights, gradients)
 
 
 def relevance_map(
@@ -89,15 +78,24 @@ def relevance_map(
     The identity is each token's starting share in itself: the same for every patch under a mean, and nothing of a
     patch's under the class token.
     """
+    start = query_vector(query, weights, extra_tokens)
+    return (_accumulated(start, weights, gradients) - start)[:, 0, extra_tokens:]
+
+
+def _rolled_out(asked: Asked, weights: Sequence[Weights], gradients: Sequence[Weights], residual: Residual) -> Asked:
     _check_pairs(weights, gradients)
-    start = vector = query_vector(query, weights, extra_tokens)
-    for layer, gradient in reversed(list(zip(weights, gradients, strict=True))):
-        vector = vector + row_product(vector, positive_contribution(layer, gradient))
-    return (vector - start)[:, extra_tokens:]
+    contributions = map(positive_contribution, reversed(weights), reversed(gradients))
+    return carry_down(asked, residual_of_layers(weights, residual), contributions)
+
+
+def _accumulated(asked: Asked, weights: Sequence[Weights], gradients: Sequence[Weights]) -> Asked:
+    _check_pairs(weights, gradients)
+    for layer, gradient in zip(reversed(weights), reversed(gradients), strict=True):
+        asked = asked + torch.bmm(asked, positive_contribution(layer, gradient))
+    return asked
 
 
 def _check_pairs(weights: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
-    check_layers(weights)
     if [layer.shape for layer in weights] != [gradient.shape for gradient in gradients]:
         shapes = [[tuple(layer.shape) for layer in layers] for layers in (weights, gradients)]
         raise InputError(f"gradients have shapes {shapes[1]}; needed: those of the weights, {shapes[0]}")

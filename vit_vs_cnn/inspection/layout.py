@@ -10,14 +10,13 @@ from torch import Tensor, nn
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.resized import ResizedInput
+from vit_vs_cnn.models.timm.weights import POOLS
 from vit_vs_cnn.models.vit import VisionTransformer
 
 #: Normalised, as a network takes them.
 Images = Float[Tensor, "batch channels rows cols"]
 #: One for each image.
 Classes = Int64[Tensor, "batch"]
-#: timm's names of what the head reads, and ours.
-TIMM_POOLS = {"token": "class", "avg": "mean", "map": "attention"}
 Reads = Literal["class", "mean", "all", "two", "attention"]
 OUR_POOLS: Mapping[str, Reads] = {"class": "class", "mean": "mean", "attention": "attention", "sequence": "attention"}
 
@@ -84,11 +83,11 @@ def _timm_reads(model: Any) -> Reads:
     if hasattr(model, "head_dist"):
         return "two"
     pool = getattr(model, "global_pool", None)
-    if pool not in TIMM_POOLS:
+    if pool not in POOLS:
         raise InputError(
             f"{type(model).__name__} pools its tokens by {pool!r}, which is no mean of them; "
-            f"known: {', '.join(TIMM_POOLS)}; or give its layout (a TokenLayout)"
+            f"known: {', '.join(POOLS)}; or give its layout (a TokenLayout)"
         )
     if pool == "avg" and getattr(model, "pool_include_prefix", False):
         return "all"
-    return TIMM_POOLS[pool]  # pyright: ignore[reportReturnType]
+    return POOLS[pool]  # pyright: ignore[reportReturnType]

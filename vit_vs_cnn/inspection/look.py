@@ -164,18 +164,13 @@ def look_into(
         parts = zip(pixels.split(BATCH), classes.split(BATCH), strict=True)
         maps = torch.cat([saliency_maps(run.network, part, method, classes=of) for part, of in parts])
         areas = _areas(run, pixels, maps, classes, grid_size)
-        labels = shown.data.labels
-        others = torch.nonzero((labels != UNKNOWN) & (labels != classes.cpu()))[:, 0]
         of_label = {}
         if labels_too and method.class_specific:
+            labels = shown.data.labels
+            others = torch.nonzero((labels != UNKNOWN) & (labels != classes.cpu()))[:, 0]
             for part in others.split(BATCH) if len(others) else ():
-                of_label |= dict(
-                    zip(
-                        part.tolist(),
-                        saliency_maps(run.network, pixels[part], method, classes=labels[part]),
-                        strict=True,
-                    )
-                )
+                made = saliency_maps(run.network, pixels[part], method, classes=labels[part])
+                of_label |= zip(part.tolist(), made, strict=True)
         found.append(MethodMaps(name, method.description, method.class_specific, maps, areas, chance, of_label))
     tell(f"{run.name}: weights of attention")
     attention, unseen = attention_of(run, pixels[:attended])
@@ -193,9 +188,8 @@ def maps_over_training(
 
 
 def _has_feature_maps(run: TrainedNetwork) -> bool:
-    shape = run.image_shape
     try:
-        feature_layer(run.network, torch.zeros(1, *shape))
+        feature_layer(run.network, torch.zeros(1, *run.image_shape))
     except InputError:
         return False
     return True

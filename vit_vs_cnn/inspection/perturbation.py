@@ -64,7 +64,6 @@ def deletion_curves(
         fill: one of ``FILLS``, see ``filled``; for "road", ``imputed``.
         grid_size: (rows, cols) of the tokens that go or come as one.
         steps: in how many equal parts.
-        insert: whether they come.
 
     Raises:
         InputError: an unknown fill, or no step, or more than there are tokens.

@@ -1,7 +1,6 @@
 """Attention rollout: where what a token holds after the last layer came from, as the weights alone tell it."""
 
 from collections.abc import Iterable, Sequence
-from functools import reduce
 from typing import Literal, TypeAlias
 
 import torch
@@ -15,6 +14,8 @@ from vit_vs_cnn.errors import InputError
 Weights: TypeAlias = Float[Tensor, "batch heads tokens tokens"]
 #: One matrix between tokens for each image.
 Matrices: TypeAlias = Float[Tensor, "batch tokens tokens"]
+#: Rows that go down through the layers: one for each mix of tokens that is asked for.
+Asked: TypeAlias = Float[Tensor, "batch asked tokens"]
 #: The share of the residual connection: one number, or for each layer one number per token.
 Residual: TypeAlias = float | Sequence[Float[Tensor, "batch tokens"]]
 #: The same for one layer: the number, or a column for each image.
@@ -51,9 +52,8 @@ def attention_rollout(
     Raises:
         InputError: there are no weights, their shapes differ, or an option is outside its range.
     """
-    check_layers(weights)
-    fused = (fuse_heads(layer, head_fusion, discard_ratio, extra_tokens=extra_tokens) for layer in weights)
-    return layers_product(residual_of_layers(weights, residual), fused)
+    fused = (_joined(layer, head_fusion, discard_ratio, extra_tokens) for layer in reversed(weights))
+    return carry_down(every_token(weights), residual_of_layers(weights, residual), fused)
 
 
 def rollout_map(
@@ -79,7 +79,7 @@ def rollout_map(
     """
     vector = query_vector(query, weights, extra_tokens)
     fused = (_joined(layer, head_fusion, discard_ratio, extra_tokens) for layer in reversed(weights))
-    return carry_down(vector, residual_of_layers(weights, residual), fused)[:, extra_tokens:]
+    return carry_down(vector, residual_of_layers(weights, residual), fused)[:, 0, extra_tokens:]
 
 
 def raw_attention_map(
@@ -93,7 +93,7 @@ def raw_attention_map(
     vector = query_vector(query, weights, extra_tokens)
     if not -len(weights) <= layer < len(weights):
         raise InputError(f"layer is {layer}; allowed: 0 to {len(weights) - 1}, or -1 for the last")
-    return row_product(vector, fuse_heads(weights[layer], head_fusion))[:, extra_tokens:]
+    return torch.bmm(vector, fuse_heads(weights[layer], head_fusion))[:, 0, extra_tokens:]
 
 
 def fuse_heads(
@@ -116,17 +116,10 @@ def fuse_heads(
     Raises:
         InputError: an unknown fusion, or a ratio that is not in [0, 1).
     """
-    return rows_to_one(_joined(weights, head_fusion, discard_ratio, extra_tokens))
-
-
-def rows_to_one(matrices: Matrices) -> Matrices:
-    """Each row divided by its sum; a row of zeros becomes that of the identity."""
-    sums = matrices.sum(dim=-1, keepdim=True)  # keepdim: without it the columns are divided
-    if bool(sums.all()):
-        return matrices / sums
+    joined = _joined(weights, head_fusion, discard_ratio, extra_tokens)
+    sums = joined.sum(dim=-1, keepdim=True)  # keepdim: without it the columns are divided
     empty = sums == 0
-    identity = torch.eye(matrices.shape[-1]).to(matrices)
-    return torch.where(empty, identity, matrices / sums.masked_fill(empty, 1.0))
+    return torch.where(empty, torch.eye(joined.shape[-1]).to(joined), joined / sums.masked_fill(empty, 1.0))
 
 
 def layer_matrix(share: Share, fused: Matrices) -> Matrices:
@@ -134,31 +127,25 @@ def layer_matrix(share: Share, fused: Matrices) -> Matrices:
     return share * torch.eye(fused.shape[-1]).to(fused) + (1 - share) * fused
 
 
-def layers_product(shares: Sequence[Share], fused: Iterable[Matrices]) -> Matrices:
-    """``M_L ... M_1`` of ``layer_matrix``, from the first layer's fused heads on."""
-    return reduce(lambda below, above: above @ below, map(layer_matrix, shares, fused))
-
-
-def carry_down(
-    vector: Float[Tensor, "batch tokens"], shares: Sequence[Share], fused: Iterable[Matrices]
-) -> Float[Tensor, "batch tokens"]:
-    """``v^T M_L ... M_1`` without any M, from the last layer's fused heads on, their rows not yet normalised."""
+def carry_down(asked: Asked, shares: Sequence[Share], fused: Iterable[Matrices]) -> Asked:
+    """``V M_L ... M_1`` of ``layer_matrix`` without any M, from the last layer's fused heads on, their rows not yet
+    normalised."""
     for share, matrices in zip(reversed(shares), fused, strict=True):
-        column = vector.unsqueeze(-1)
-        given = ((1 - share) * column).squeeze(-1)
-        sums = matrices.sum(dim=-1)
-        empty = sums == 0  # such a token keeps what it has, as in ``rows_to_one``
-        moved = row_product((given / sums).masked_fill(empty, 0.0), matrices)
-        vector = (share * column).squeeze(-1) + moved + given * empty
-    return vector
+        kept = share.mT if isinstance(share, Tensor) else share
+        given, sums = (1 - kept) * asked, matrices.sum(dim=-1)[:, None]
+        empty = sums == 0  # such a token keeps what it has, as in ``fuse_heads``
+        moved = torch.bmm((given / sums).masked_fill(empty, 0.0), matrices)
+        asked = kept * asked + moved + given * empty
+    return asked
 
 
-def row_product(vector: Float[Tensor, "batch tokens"], matrices: Matrices) -> Float[Tensor, "batch tokens"]:
-    """``v^T M`` of each image."""
-    return torch.bmm(vector.unsqueeze(1), matrices).squeeze(1)
+def every_token(weights: Sequence[Weights]) -> Matrices:
+    """Each token asks for itself: the identity, in the type and on the device of the weights."""
+    check_layers(weights)
+    return torch.eye(weights[0].shape[-1]).to(weights[0]).expand(len(weights[0]), -1, -1)
 
 
-def query_vector(query: Query, weights: Sequence[Weights], extra_tokens: int) -> Float[Tensor, "batch tokens"]:
+def query_vector(query: Query, weights: Sequence[Weights], extra_tokens: int) -> Float[Tensor, "batch 1 tokens"]:
     """The mix of tokens that a query stands for, in the type and on the device of the weights."""
     check_layers(weights)
     batch, _, tokens, _ = weights[0].shape
@@ -167,17 +154,17 @@ def query_vector(query: Query, weights: Sequence[Weights], extra_tokens: int) ->
     if isinstance(query, Tensor):
         if query.shape not in ((batch, tokens), (1, tokens)):
             raise InputError(f"query has shape {tuple(query.shape)}; allowed: ({batch}, {tokens}) or (1, {tokens})")
-        return query.to(weights[0]).expand(batch, -1)
-    vector = weights[0].new_zeros(batch, tokens)
+        return query.to(weights[0]).expand(batch, -1)[:, None]
+    vector = weights[0].new_zeros(batch, 1, tokens)
     if query == "mean":
-        vector[:, extra_tokens:] = 1 / (tokens - extra_tokens)
+        vector[..., extra_tokens:] = 1 / (tokens - extra_tokens)
         return vector
     if query == "class" and not extra_tokens:
         raise InputError('query is "class", but extra_tokens is 0; allowed: "mean", or extra_tokens of 1 or more')
     token = 0 if query == "class" else query
     if not isinstance(token, int) or not 0 <= token < tokens:
         raise InputError(f'query is {query!r}; allowed: "class", "mean", a token from 0 to {tokens - 1}, or a tensor')
-    vector[:, token] = 1.0
+    vector[..., token] = 1.0
     return vector
 
 

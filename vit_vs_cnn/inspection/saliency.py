@@ -172,10 +172,6 @@ def _asked(method: Callable[..., Maps]) -> Callable[[Question], Maps]:
     return lambda question: method(question.network, question.images, question.classes)
 
 
-def _random(question: Question) -> Maps:
-    return noise_of(question.images, "random map")[:, 0]
-
-
 def _centre(question: Question) -> Maps:
     """A bell over the middle, a quarter of each side wide: where a photographer puts things."""
     batch, _, rows, cols = question.images.shape
@@ -209,7 +205,7 @@ _METHODS: Mapping[tuple[Needs, bool], Mapping[str, tuple[str, Callable[[Question
         "integrated_gradients": ("pixels times their mean gradient from an empty image", _asked(integrated_gradients))
     },
     ("any", False): {
-        "random": ("noise: what chance gives", _random),
+        "random": ("noise: what chance gives", lambda question: noise_of(question.images, "random map")[:, 0]),
         "centre": ("a bell over the middle: what needs no network", _centre),
     },
 }

@@ -1,7 +1,7 @@
 """A convolutional network compiled to attention, as a model by name."""
 
-import copy
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -83,27 +83,16 @@ class AttentionNetwork(nn.Module):
         if not return_attention:
             return self.network(images)
         weights: list[Tensor] = []
-        return _recording(self.network, weights)(images), weights
 
+        def keep_weights(layer: Any, inputs: tuple[Tensor], _: Tensor) -> Tensor:
+            output, kept = layer.forward(*inputs, return_weights=True)
+            weights.append(kept)
+            return output
 
-def _recording(network: nn.Module, weights: list[Tensor]) -> nn.Module:
-    """The same network, sharing its parameters, whose layers leave their weights in a list."""
-    shared = {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
-    network = copy.deepcopy(network, memo=shared)
-    for parent in list(network.modules()):
-        for name, child in list(parent._modules.items()):
-            if isinstance(child, ConvolutionalAttention):
-                setattr(parent, name, _Recorder(child, weights))
-    return network
-
-
-class _Recorder(nn.Module):
-    def __init__(self, layer: ConvolutionalAttention, weights: list[Tensor]) -> None:
-        super().__init__()
-        self.layer = layer
-        self.weights = weights
-
-    def forward(self, images: Tensor) -> Tensor:
-        output, weights = self.layer(images, return_weights=True)
-        self.weights.append(weights)
-        return output
+        layers = [module for module in self.network.modules() if isinstance(module, ConvolutionalAttention)]
+        handles = [layer.register_forward_hook(keep_weights) for layer in layers]
+        try:
+            return self.network(images), weights
+        finally:
+            for handle in handles:
+                handle.remove()

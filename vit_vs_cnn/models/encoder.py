@@ -158,18 +158,18 @@ class Encoder(nn.Module):
         Arguments:
             grid_size: (rows, cols) of the tokens, if not that which positions and windows were made for.
         """
-        weights, grid = [], {} if grid_size is None else {"grid_size": grid_size}
+        weights = []
         is_lean = self.grad_checkpointing and is_worthwhile(self) and not return_weights
         for layer, block in enumerate(self.blocks):
             if is_lean:
-                tokens = checkpointed(block, tokens, mask=mask, bias=bias, **grid)
+                tokens = checkpointed(block, tokens, mask=mask, bias=bias, grid_size=grid_size)
             else:
-                tokens = block(tokens, mask=mask, bias=bias, return_weights=return_weights, **grid)
+                tokens = block(tokens, mask=mask, bias=bias, return_weights=return_weights, grid_size=grid_size)
             if return_weights:
                 tokens, layer_weights = tokens
                 weights.append(layer_weights)
             if layer == 0 and self.conditional is not None:
-                tokens = self.conditional(tokens, **grid)
+                tokens = self.conditional(tokens, grid_size=grid_size)
         return (tokens, weights) if return_weights else tokens
 
 

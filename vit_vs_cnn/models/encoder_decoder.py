@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from vit_vs_cnn.attention.checks import check_positive
 from vit_vs_cnn.attention.masks import causal_mask, combine_masks
-from vit_vs_cnn.attention.multihead import NORM_EPS, MultiHeadAttention
+from vit_vs_cnn.attention.multihead import NORM_EPS, MultiHeadAttention, xavier_uniform
 from vit_vs_cnn.attention.shapes import AnyMask, Tokens
 from vit_vs_cnn.models.encoder import Mlp
 
@@ -70,9 +70,7 @@ class ResidualMlp(Residual):
     def __init__(self, embed_dim: int, mlp_ratio: float, *, norm: str, dropout: float) -> None:
         super().__init__(embed_dim, norm)
         self.mlp = Mlp(embed_dim, int(embed_dim * mlp_ratio), dropout)
-        for layer in (self.mlp.expand, self.mlp.contract):
-            nn.init.xavier_uniform_(layer.weight)
-            nn.init.zeros_(layer.bias)
+        xavier_uniform(self.mlp.expand, self.mlp.contract)
 
     def branch(self, tokens: Tokens) -> tuple[Tokens, None]:
         return self.mlp(tokens), None

@@ -17,9 +17,6 @@ def classifier_of(network: nn.Module, num_classes: int) -> nn.Linear | None:
 
     It is what ``get_classifier()`` names, as timm's models have it, else the last ``nn.Linear`` with as many outputs as
     there are classes.
-
-    Arguments:
-        num_classes: the number of logits.
     """
     name = getattr(network, "get_classifier", None)
     named = name() if callable(name) else None
@@ -49,9 +46,6 @@ def logits_and_features(network: nn.Module, images: Images, classifier: nn.Linea
     A classifier that reads several places of an image gives the mean of their features, one that is called several
     times those of its last call.
 
-    Arguments:
-        classifier: what ``classifier_of`` found.
-
     Raises:
         InputError: the network does not call it.
     """
@@ -61,8 +55,3 @@ def logits_and_features(network: nn.Module, images: Images, classifier: nn.Linea
         raise InputError(f"{type(network).__name__} does not call its last linear layer, so it has no features")
     features = calls[-1].inputs[0]
     return logits, features.flatten(1, -2).mean(1) if features.ndim > 2 else features
-
-
-def penultimate_features(network: nn.Module, images: Images, classifier: nn.Linear) -> Features:
-    """The features alone; see ``logits_and_features``."""
-    return logits_and_features(network, images, classifier)[1]

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.multihead import NORM_EPS, MultiHeadAttention
+from vit_vs_cnn.attention.multihead import NORM_EPS, MultiHeadAttention, xavier_uniform
 from vit_vs_cnn.models.encoder import Mlp
 
 Patches = Float[Tensor, "batch patches embed_dim"]
@@ -42,9 +42,7 @@ class AttentionPool(nn.Module):
         """A query of length one, on average; maps as in the encoder."""
         nn.init.normal_(self.query, std=len(self.query) ** -0.5)
         self.attention.init_weights()
-        for layer in (self.mlp.expand, self.mlp.contract):
-            nn.init.xavier_uniform_(layer.weight)
-            nn.init.zeros_(layer.bias)
+        xavier_uniform(self.mlp.expand, self.mlp.contract)
 
     def forward(self, patches: Patches) -> Pooled:
         gathered = self.attention(self._queries(patches), patches)[:, 0]

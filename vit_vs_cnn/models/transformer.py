@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from vit_vs_cnn.attention.checks import check_positive
 from vit_vs_cnn.attention.masks import valid_length_mask
+from vit_vs_cnn.attention.multihead import xavier_uniform
 from vit_vs_cnn.attention.positions import sinusoidal_encoding
 from vit_vs_cnn.models.encoder_decoder import EncoderDecoder, TransformerWeights
 
@@ -68,8 +69,7 @@ class Transformer(nn.Module):
         self.head = nn.Linear(embed_dim, target_vocabulary)
         for embedding in (self.source_embedding, self.target_embedding):
             nn.init.normal_(embedding.weight, std=embed_dim**-0.5)
-        nn.init.xavier_uniform_(self.head.weight)
-        nn.init.zeros_(self.head.bias)
+        xavier_uniform(self.head)
 
     def forward(
         self,

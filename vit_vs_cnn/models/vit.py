@@ -11,7 +11,7 @@ from vit_vs_cnn.attention.checks import check_choice, check_positive
 from vit_vs_cnn.attention.gated import GatedAttention
 from vit_vs_cnn.attention.grid import GridLayer
 from vit_vs_cnn.attention.initialisation import initialise_gated, initialise_impulse, initialise_mimetic
-from vit_vs_cnn.attention.multihead import NORM_EPS, MultiHeadAttention
+from vit_vs_cnn.attention.multihead import NORM_EPS, MultiHeadAttention, xavier_uniform
 from vit_vs_cnn.attention.positions import ConditionalPosition, LearnedPosition, SinusoidalPosition, sincos_2d_encoding
 from vit_vs_cnn.attention.shapes import Images, Logits, Sizes, Tokens, TokenWeights
 from vit_vs_cnn.models.encoder import Encoder
@@ -219,11 +219,7 @@ class VisionTransformer(nn.Module):
         Differs from timm (0.02 throughout), which is made for long schedules and wide models: at width 64 its branches
         start near zero, and its position is drowned by patch tokens of std 1.
         """
-        for module in self.encoder.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
+        xavier_uniform(*(module for module in self.encoder.modules() if isinstance(module, nn.Linear)))
         projection = self.patch_embedding.projection
         if projection is not None:
             nn.init.normal_(projection.weight, std=projection.in_features**-0.5)
@@ -314,11 +310,11 @@ class VisionTransformer(nn.Module):
         """The tokens after the encoder, before pool and norm, the extra tokens first; see ``forward`` for the rest."""
         tokens = self.patch_embedding(images)
         is_other = self.dynamic_image_size and tuple(images.shape[2:]) != self.image_size
-        grid: dict[str, Any] = {"grid_size": self.grid_of(images)} if is_other else {}
+        grid_size = self.grid_of(images) if is_other else None
         if self.class_token is not None:
             tokens = torch.cat([self.class_token.expand(tokens.shape[0], 1, -1), tokens], dim=1)
         if self.position is not None:
-            tokens = self.position(tokens, **grid)
+            tokens = self.position(tokens, grid_size=grid_size)
         if self.registers is not None:
             first, registers = int(self.class_token is not None), self.registers.expand(tokens.shape[0], -1, -1)
             tokens = torch.cat([tokens[:, :first], registers, tokens[:, first:]], dim=1)
@@ -326,7 +322,7 @@ class VisionTransformer(nn.Module):
             tokens = self.dropout(tokens)
         if self.embedding_norm is not None:
             tokens = self.embedding_norm(tokens)
-        return self.encoder(tokens, return_weights=return_attention, **grid)
+        return self.encoder(tokens, return_weights=return_attention, grid_size=grid_size)
 
     def forward_head(self, tokens: Tokens, pre_logits: bool = False) -> Logits:
         """Pool, norm and classify; without the last with ``pre_logits``, as timm calls it."""

@@ -29,11 +29,8 @@ def additive_position(
 ) -> LearnedPosition | SinusoidalPosition | None:
     """What is added to the tokens; a position that acts within the encoder adds nothing here."""
     check_choice("position", position, POSITIONS)
-    if position == "learned":
-        return LearnedPosition(grid_size, embed_dim, extra_tokens)
-    if position == "sincos":
-        return SinusoidalPosition(grid_size, embed_dim, extra_tokens)
-    return None
+    kind = {"learned": LearnedPosition, "sincos": SinusoidalPosition}.get(position)
+    return None if kind is None else kind(grid_size, embed_dim, extra_tokens)
 
 
 def learned_pool(pool: str, embed_dim: int, num_heads: int, mlp_ratio: float) -> AttentionPool | SequencePool | None:
@@ -69,7 +66,8 @@ def attention_layers(
     _check_gated(score, position=position, window_size=window_size, attention_dropout=dropout)
     head_dim = embed_dim // max(num_heads, 1)
     rotary = RotaryPosition(grid_size, head_dim, extra_tokens) if position == "rotary" else None  # without parameters
-    relatives = [_relative(position, grid_size, extra_tokens, num_heads) for _ in range(depth)]
+    kind = {"relative": RelativeBias, "quadratic": QuadraticBias}.get(position)
+    relatives = [None if kind is None else kind(grid_size, num_heads, extra_tokens) for _ in range(depth)]
     windows = _windows(window_size, grid_size, extra_tokens, kind=window_kind, boundary=window_boundary, depth=depth)
     # Of a last layer only the class token is read, which has no position: a gate would be idle there.
     scores = [*[score] * (depth - 1), "dot_product" if read_by_class and score == "gated" else score][:depth]
@@ -89,16 +87,6 @@ def attention_layers(
         )
         for relative, window, attend in zip(relatives, windows, attends, strict=True)
     ]
-
-
-def _relative(
-    position: str, grid_size: tuple[int, int], extra_tokens: int, num_heads: int
-) -> RelativeBias | QuadraticBias | None:
-    if position == "relative":
-        return RelativeBias(grid_size, num_heads, extra_tokens)
-    if position == "quadratic":
-        return QuadraticBias(grid_size, num_heads, extra_tokens)
-    return None
 
 
 def _attend(

@@ -1,6 +1,6 @@
 """Data-size regimes: who is ahead with how many images, and what more data would change."""
 
-from vit_vs_cnn.regimes.analysis import Analysis, Pair, analyse
+from vit_vs_cnn.regimes.analysis import Analysis, analyse
 from vit_vs_cnn.regimes.answer import (
     answer,
     display_name,
@@ -9,28 +9,14 @@ from vit_vs_cnn.regimes.answer import (
     multiplier_line,
     pretraining_sentences,
 )
-from vit_vs_cnn.regimes.comparison import SizedComparison
-from vit_vs_cnn.regimes.convergence import Convergence
 from vit_vs_cnn.regimes.crossing import Crossing
-from vit_vs_cnn.regimes.curves import CurvePoint, LearningCurve
 from vit_vs_cnn.regimes.findings import Findings, findings_of
-from vit_vs_cnn.regimes.frontier import FrontierPoint
 from vit_vs_cnn.regimes.measurements import load_correct, results_of_table
-from vit_vs_cnn.regimes.multiplier import Multiplier
-from vit_vs_cnn.regimes.power_laws import PowerLaw
 
 __all__ = [
     "Analysis",
-    "Convergence",
     "Crossing",
-    "CurvePoint",
     "Findings",
-    "FrontierPoint",
-    "LearningCurve",
-    "Multiplier",
-    "Pair",
-    "PowerLaw",
-    "SizedComparison",
     "analyse",
     "answer",
     "display_name",

@@ -1,6 +1,5 @@
 """All that the results of a grid say about data sizes: one pure function."""
 
-import dataclasses
 import itertools
 import os
 from collections.abc import Mapping, Sequence
@@ -25,7 +24,7 @@ from vit_vs_cnn.regimes.networks import Network, networks_of, same_steps
 from vit_vs_cnn.regimes.power_laws import PowerLaw, fit_draws, models_for, power_laws
 from vit_vs_cnn.regimes.pretraining import Worth, worth_of
 from vit_vs_cnn.runs.design import Design
-from vit_vs_cnn.statistics.estimate import Estimate
+from vit_vs_cnn.statistics.estimate import Estimate, Values
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
 from vit_vs_cnn.statistics.measurements import Measurements
 from vit_vs_cnn.statistics.resampling import Draws, Resamples
@@ -35,13 +34,11 @@ MOST_THREADS = 4
 
 
 @dataclass(frozen=True)
-class Pair:
+class Pair(Values):
     """Two contenders over all sizes that they have in common.
 
     Arguments:
         ahead: who has the higher accuracy at the largest of these sizes.
-        behind: the other.
-        comparisons: at each size.
         crossings: by each method; the interpolated one comes first. None with a single size.
         multipliers: at each size, interpolated; and by the laws where that ends outside of the sizes that were run.
             Without numbers where the budget may have made them, or ``behind`` no longer rises.
@@ -68,13 +65,9 @@ class Pair:
         """The comparison at the largest size that they have in common."""
         return self.comparisons[-1]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return dataclasses.asdict(self)
-
 
 @dataclass(frozen=True)
-class Analysis:
+class Analysis(Values):
     """What the results of a grid say. Where runs were made with several budgets, all is of the longest but what is said
     of the others.
 
@@ -85,12 +78,10 @@ class Analysis:
         test_images: on how many images accuracies were measured, the least.
         majority: accuracy of always naming the most frequent class of these; None if their classes are unknown.
         few_classes: sentences on networks that name one class only, or fewer than half of those that occur.
-        networks: what each contender is.
         budgets: all of them, the longest last; none where there is only one.
         by_budget: the accuracies with each of them.
         convergence: how each contender's runs ended at each size.
         same_steps: why more data and more training are not told apart; None where they are.
-        curves: one for each contender.
         laws: both models for each contender, as far as it has more sizes than they have parameters.
         pairs: of all contenders that have a size and a seed in common.
         equivalents: with more than two contenders, how many images the one that is best at the largest size needs for
@@ -98,7 +89,6 @@ class Analysis:
         worth: pretrained networks beside the same ones from scratch.
         frontier: accuracy against each cost that is known for all.
         warnings: what a reader must know first, a sentence each.
-        resamples: how many there were.
         has_predictions: whether images were resampled; otherwise their part is that of independent test sets.
     """
 
@@ -138,10 +128,6 @@ class Analysis:
         """The pair of these two in either order; None if they have nothing in common."""
         return next((pair for pair in self.pairs if {pair.ahead, pair.behind} == {first, second}), None)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, to be written as JSON."""
-        return dataclasses.asdict(self)
-
 
 def analyse(
     results: Sequence[Mapping[str, Any]],
@@ -163,7 +149,6 @@ def analyse(
         few_classes: sentences on networks that name few classes.
         design: what was settled before anybody looked; None to give all comparisons the same share of the error.
         resamples: behind crossings, data multipliers and fits.
-        seed: of the resamples.
 
     Raises:
         InputError: no results, two of one cell, or predictions that do not belong to them.

@@ -16,32 +16,31 @@ from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
 NAMES = {"vit": "ViT", "cnn": "CNN", "resnet": "ResNet", "cct": "CCT", "deit": "DeiT", "mlp": "MLP"}
 
 
-def answer(analysis: Analysis, *, names: Mapping[str, str] | None = None, own_images: bool = False) -> str:
+def answer(analysis: Analysis, *, own_images: bool = False) -> str:
     """What was compared; who is ahead with all the images and by how much; and whether more data would change that.
 
     With more than two contenders it is the best one against the next. A crossing is named only where its whole
     interval lies within the sizes that were run, a data multiplier only where the budget does not make it.
 
     Arguments:
-        names: how to call the contenders, where not by ``NAMES`` or their own names.
         own_images: whether the images are the reader's.
     """
     pair = headline(analysis)
     if pair is None:
-        return _alone(analysis, names)
-    called = {name: called_by(name, names) for name in (pair.ahead, pair.behind)}
-    plain = {name: display_name(name, names) for name in called}
+        return _alone(analysis)
+    called = {name: called_by(name) for name in (pair.ahead, pair.behind)}
+    plain = {name: display_name(name) for name in called}
     networks = {network.contender: network for network in analysis.networks}
     compared = introduction(networks[pair.ahead], networks[pair.behind], plain)
     first = _first_sentence(analysis, pair, called, own_images)
     sentences = [first if compared is None else f"{compared}: {first[0].lower()}{first[1:]}"]
     sentences += [*_budgets_sentence(pair), _second_sentence(analysis, pair, called)]
-    return " ".join([*sentences, *pretraining_sentences(analysis, names)])
+    return " ".join([*sentences, *pretraining_sentences(analysis)])
 
 
-def display_name(contender: str, names: Mapping[str, str] | None = None) -> str:
-    """What a reader calls a contender: as told, as papers do, or by its own name."""
-    return (names or {}).get(contender) or NAMES.get(contender.lower(), contender)
+def display_name(contender: str) -> str:
+    """What a reader calls a contender: as papers do, or by its own name."""
+    return NAMES.get(contender.lower(), contender)
 
 
 def headline(analysis: Analysis) -> Pair | None:
@@ -59,11 +58,11 @@ def headline(analysis: Analysis) -> Pair | None:
     return min(candidates, key=lambda pair: sorted((ranked.index(pair.ahead), ranked.index(pair.behind))), default=None)
 
 
-def _alone(analysis: Analysis, names: Mapping[str, str] | None) -> str:
+def _alone(analysis: Analysis) -> str:
     curve = analysis.curves[0]
     point = curve.points[-1]
     value, low, high = (100 * a for a in (point.accuracy.value, point.accuracy.low, point.accuracy.high))
-    called = called_by(curve.contender, names)
+    called = called_by(curve.contender)
     reached = f"With {point.size:,} images {called} reaches {value:.1f} % ({low:.1f} to {high:.1f})."
     why = "no two contenders share a size and a seed" if len(analysis.contenders) > 1 else "there is one contender"
     return f"{reached} Nothing is compared: {why}."
@@ -123,7 +122,7 @@ def at_equal_costs(pair: Pair, leader: str, behind: str) -> tuple[bool, str]:
     return True, at_equal + "".join(found)
 
 
-def pretraining_sentences(analysis: Analysis, names: Mapping[str, str] | None = None) -> list[str]:
+def pretraining_sentences(analysis: Analysis) -> list[str]:
     """What pretraining was worth to the contenders of the answer, and whether it changes who is ahead."""
     pair = headline(analysis)
     if pair is None or len(analysis.ways) < 2:
@@ -134,18 +133,18 @@ def pretraining_sentences(analysis: Analysis, names: Mapping[str, str] | None = 
         if told:
             best = max(told, key=lambda one: ((one.more_than or 0) / one.size, -one.size))
             found.append(
-                f"With {best.size:,} images {called_by(name, names)} does better than "
-                f"{called_by(best.scratch, names)}, from scratch, with {best.more_than:,}."
+                f"With {best.size:,} images {called_by(name)} does better than "
+                f"{called_by(best.scratch)}, from scratch, with {best.more_than:,}."
             )
-    return [*found, *_order_by_way(analysis, names)]
+    return [*found, *_order_by_way(analysis)]
 
 
-def _order_by_way(analysis: Analysis, names: Mapping[str, str] | None) -> list[str]:
+def _order_by_way(analysis: Analysis) -> list[str]:
     """Who is ahead at the largest size among networks that came to the task in the same way, in one sentence."""
     told = []
     for way, pair in analysis.pairs_by_way():
         one = pair.at_largest
-        ahead = f"{called_by(one.leader, names)} is ahead" if one.verdict == "ahead" else one.verdict
+        ahead = f"{called_by(one.leader)} is ahead" if one.verdict == "ahead" else one.verdict
         told.append(f"{way}: {ahead}")
     return [f"At the largest size, {'; '.join(told)}."] if len(told) > 1 else []
 
@@ -172,8 +171,9 @@ def _second_sentence(analysis: Analysis, pair: Pair, called: Mapping[str, str]) 
     if pair.at_largest.lead.low <= 0:
         return _open_sentence(crossing, overtaker, overtaken)
     if crossing.state == "measured":  # ahead at the end, but from where on is not settled
+        at_most = "" if crossing.high is None else f" (at most {_rounded(crossing.high)})"
         return (
-            f"{_capital(overtaker)} is ahead from about {_rounded(crossing.size)} images on{_at_most(crossing)}; "
+            f"{_capital(overtaker)} is ahead from about {_rounded(crossing.size)} images on{at_most}; "
             "whether the order is another with fewer is not shown."
         )
     return f"No crossing up to {largest:,}; {multiplier_text(analysis, pair, called)}."
@@ -262,10 +262,6 @@ def _what_would_tell(analysis: Analysis, pair: Pair, called: Mapping[str, str], 
     )
 
 
-def _at_most(crossing: Crossing) -> str:
-    return "" if crossing.high is None else f" (at most {_rounded(crossing.high)})"
-
-
 def _points(lead: Estimate) -> str:
     return f"{100 * lead.low:.1f} to {100 * lead.high:.1f}"
 
@@ -276,9 +272,9 @@ def _rounded(size: float | None) -> str:
     return f"{float(f'{size:.2g}'):,.0f}"
 
 
-def called_by(name: str, names: Mapping[str, str] | None) -> str:
+def called_by(name: str) -> str:
     """``the ResNet``: a contender in a sentence."""
-    return f"the {display_name(name, names)}"
+    return f"the {display_name(name)}"
 
 
 def _capital(text: str) -> str:

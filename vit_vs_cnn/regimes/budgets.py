@@ -35,7 +35,6 @@ class BudgetPoint:
     """One contender at one size with one budget, where there are several.
 
     Arguments:
-        budget: for a reader.
         accuracy: mean over its seeds.
         gained: over the next shorter budget, paired by seed; None for the shortest.
     """
@@ -52,7 +51,6 @@ class BudgetGap:
     """Two contenders at one size with one budget.
 
     Arguments:
-        budget: for a reader.
         difference: accuracy of the first of their pair minus that of the second.
     """
 
@@ -128,8 +126,7 @@ class Budgets:
             for size in sorted({n for _, n in runs}):
                 ours, theirs = _both(runs.get((first, size), []), runs.get((second, size), []))
                 if ours:
-                    difference = self._difference(list(map(self._whole, ours)), list(map(self._whole, theirs)))
-                    found.append(BudgetGap(size, text, difference))
+                    found.append(BudgetGap(size, text, self._between(ours, theirs)))
         return found
 
     def at_equal(self, first: str, second: str, cost: Cost) -> list[EqualCost]:
@@ -154,13 +151,11 @@ class Budgets:
         ratio = fmean(one for one, _ in costs) / fmean(two for _, two in costs)
         goals = [min(pair) for pair in costs]
         sides = [[self._cut(r, cost, goal) for r, goal in zip(side, goals, strict=True)] for side in (ours, theirs)]
-        whole = [one for side in sides for one in side if one is not None]
-        if len(whole) == 2 * len(goals):
-            return EqualCost(size, cost, ratio, self._difference(*sides), more_than_once(ratio) > _SAME)
-        if more_than_once(ratio) > EQUAL:
+        is_known = all(one is not None for side in sides for one in side)
+        if not is_known and more_than_once(ratio) > EQUAL:
             return EqualCost(size, cost, ratio, None, interpolated=False)
-        sides = [list(map(self._whole, side)) for side in (ours, theirs)]
-        return EqualCost(size, cost, ratio, self._difference(*sides), interpolated=False)
+        difference = self._difference(*sides) if is_known else self._between(ours, theirs)
+        return EqualCost(size, cost, ratio, difference, is_known and more_than_once(ratio) > _SAME)
 
     def _points(self, contender: str, size: int) -> list[BudgetPoint]:
         found: list[BudgetPoint] = []
@@ -170,7 +165,7 @@ class Budgets:
             if not runs:
                 continue
             now, shorter = _both(runs, before)
-            gained = self._difference(list(map(self._whole, now)), list(map(self._whole, shorter))) if now else None
+            gained = self._between(now, shorter) if now else None
             found.append(BudgetPoint(contender, size, text, self._accuracy(runs), gained))
             before = runs
         return found
@@ -196,6 +191,9 @@ class Budgets:
             if low <= goal <= high:
                 return self._whole(shorter).towards(self._whole(longer), math.log(goal / low) / math.log(high / low))
         return None
+
+    def _between(self, first: list[Result], second: list[Result]) -> Estimate:
+        return self._difference(list(map(self._whole, first)), list(map(self._whole, second)))
 
     @staticmethod
     def _difference(first: Sequence["_Answers | None"], second: Sequence["_Answers | None"]) -> Estimate:

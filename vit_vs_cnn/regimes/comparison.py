@@ -16,11 +16,7 @@ from vit_vs_cnn.statistics.verdict import Comparison, compare_accuracies, compar
 
 @dataclass(frozen=True, kw_only=True)
 class SizedComparison(Comparison):
-    """Two contenders at one training size.
-
-    Arguments:
-        size: labelled images.
-    """
+    """Two contenders at one training size."""
 
     size: int
 
@@ -35,7 +31,6 @@ def comparisons(
     """Every two contenders at every size at which they have a seed in common, judged together.
 
     Arguments:
-        measured: all accuracies.
         results: of the same cells, for what makes a comparison unfair.
         design: what was settled before they were looked at; None to give all the same share of the error.
     """
@@ -44,18 +39,9 @@ def comparisons(
         _comparison(measured, names, size, runs, design)
         for names in itertools.combinations(measured.contenders, 2)
         for size in measured.sizes
-        if (design is None or design.compares(*names)) and _shared(measured, names, size, None).any()
+        if (design is None or design.compares(*names)) and measured.shared(*((name, size) for name in names)).any()
     ]
     return judged(found, [one.key for one in found], design)
-
-
-def _shared(measured: Measurements, names: tuple[str, str], size: int, design: Design | None) -> np.ndarray:
-    """The places of the seeds that both have; only of planned ones where any of these is there."""
-    one, two = (measured.contenders.index(name) for name in names)
-    place = measured.sizes.index(size)
-    both = measured.present[one, place] & measured.present[two, place]
-    planned = both if design is None else both & np.isin(measured.seeds, design.seeds)
-    return planned if planned.any() else both
 
 
 def _comparison(
@@ -67,7 +53,9 @@ def _comparison(
 ) -> SizedComparison:
     one, two = (measured.contenders.index(name) for name in names)
     place = measured.sizes.index(size)
-    there, shared = (_shared(measured, names, size, of) for of in (None, design))
+    there = measured.shared(*((name, size) for name in names))
+    planned = there if design is None else there & np.isin(measured.seeds, design.seeds)
+    shared = planned if planned.any() else there  # only planned ones where any of these is there
     unfair = obstacle(*(runs.get((name, size), []) for name in names))
     terms = terms_of(design, [measured.seeds[i] for i in np.flatnonzero(there)], unfair)
     if measured.correct is not None:

@@ -1,6 +1,5 @@
 """Whether runs were still improving when their budget ended, by their own validation curves."""
 
-import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +8,8 @@ from statistics import fmean, stdev
 from typing import Any, Literal
 
 import numpy as np
+
+from vit_vs_cnn.statistics.estimate import Values
 
 #: The part of a run, at its end, whose gain is looked at.
 LAST = 0.25
@@ -46,16 +47,14 @@ class Gain:
 
 
 @dataclass(frozen=True)
-class Convergence:
+class Convergence(Values):
     """The training of one contender at one size, over its seeds.
 
     Arguments:
-        contender: who.
         size: labelled images, validation included.
         steps: of a run; the fewest.
         epochs: of a run, on average; None if unknown.
         gain: of the last quarter, the mean over the seeds; None where a run has no curve.
-        state: what may be said of it.
         reason: why nothing may, or why without a gain it is settled.
         curve: (step, validation accuracy), the mean over the seeds.
     """
@@ -68,10 +67,6 @@ class Convergence:
     state: State
     reason: str | None
     curve: tuple[tuple[int, float], ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return dataclasses.asdict(self)
 
 
 def late_gain(curve: Mapping[str, Sequence[Any]] | None, images: int) -> Gain | None:

@@ -1,9 +1,8 @@
 """The training size at which one contender overtakes another, or the range in which it does not."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -19,7 +18,7 @@ from vit_vs_cnn.regimes.interpolation import (
     size_grid,
 )
 from vit_vs_cnn.regimes.power_laws import REACH, Laws, Model
-from vit_vs_cnn.statistics.estimate import Estimate
+from vit_vs_cnn.statistics.estimate import Estimate, Values
 from vit_vs_cnn.statistics.resampling import Draws, estimate_from
 
 #: The law of the observed means and those of the resamples, for both contenders of a pair.
@@ -33,12 +32,11 @@ NEAR = 2
 
 
 @dataclass(frozen=True)
-class Crossing:
+class Crossing(Values):
     """The size n* at which ``overtaker`` passes ``overtaken`` and stays ahead up to the largest size.
 
     Arguments:
         overtaker: who is ahead at the largest size if the two cross within the range; else who is behind there.
-        overtaken: the other.
         method: curves interpolated between the sizes, or one of the fitted laws.
         state: where n* lies.
         size: n*; None if it was not found.
@@ -62,10 +60,6 @@ class Crossing:
     def is_shown(self) -> bool:
         """Whether the whole interval lies within the range: then, and only then, the crossing was seen."""
         return self.state == "measured" and self.low is not None and self.high is not None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return dataclasses.asdict(self)
 
 
 def crossings(draws: Draws, laws: PairLaws, curves: Curves | None = None) -> list[Crossing]:

@@ -40,7 +40,9 @@ def warnings_of(results: Sequence[Result]) -> list[str]:
     found = [
         *(f"{why[0].upper()}{why[1:]}." for why in reserved),
         *_about_recipes(results),
-        *_differing(results, "Augmentation differs", _augmentation),
+        *_differing(
+            results, "Augmentation differs", lambda r: r.get("identity", {}).get("contender", {}).get("augmentation")
+        ),
         *_differing(results, "Budgets differ", lambda r: r.get("identity", {}).get("budget")),
         *_differing(results, "Batch sizes differ", lambda r: r.get("identity", {}).get("batch_size")),
         *_differing(results, "Data differ", lambda r: r.get("data", {}).get("fingerprint")),
@@ -97,10 +99,6 @@ def _about_recipes(results: Sequence[Result]) -> list[str]:
 def _unpaired_seeds(first: Sequence[Result], second: Sequence[Result]) -> list[int]:
     theirs = {r.get("seed", 0): r.get("subset") for r in second}
     return [s for r in first if (s := r.get("seed", 0)) in theirs and theirs[s] != r.get("subset")]
-
-
-def _augmentation(result: Result) -> Any:
-    return result.get("identity", {}).get("contender", {}).get("augmentation")
 
 
 def _differing(results: Sequence[Result], sentence: str, value: Callable[[Result], Any]) -> list[str]:

@@ -44,7 +44,6 @@ class Findings:
         analysis: of these.
         correct: whether each network was right on each image, by cell; None if unknown or of different images.
         notes: what weakens the intervals, a sentence each.
-        folder: of the experiment.
         record: of the trials that its recipes come from; None for recipes by hand.
     """
 

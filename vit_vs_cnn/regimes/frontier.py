@@ -1,12 +1,12 @@
 """Accuracy against what it costs, and who is beaten on both counts."""
 
-import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from vit_vs_cnn.regimes.curves import LearningCurve
 from vit_vs_cnn.regimes.measurements import by_network
+from vit_vs_cnn.statistics.estimate import Values
 
 #: What may stand in a result, and what it is called. Not seconds of training: they vary with what else runs.
 COSTS = {
@@ -18,13 +18,11 @@ COSTS = {
 
 
 @dataclass(frozen=True)
-class FrontierPoint:
+class FrontierPoint(Values):
     """One contender at one training size: what it reaches and what it costs.
 
     Arguments:
-        contender: who.
         size: labelled images.
-        cost: a name of ``COSTS``.
         value: mean over its seeds.
         accuracy: mean over its seeds.
         is_on_frontier: no contender with the same data costs as little and is ahead by a verdict.
@@ -36,10 +34,6 @@ class FrontierPoint:
     value: float
     accuracy: float
     is_on_frontier: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return dataclasses.asdict(self)
 
 
 def cost_frontier(

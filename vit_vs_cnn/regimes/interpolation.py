@@ -69,6 +69,7 @@ def reached_from(
     sizes: Float[np.ndarray, "*resamples places"],
     gap: Float[np.ndarray, "resamples places"],
     *,
+    last: bool = True,
     scale: Scale = np.asarray,
 ) -> Float[np.ndarray, "resamples"]:
     """The size from which ``gap`` stays above zero up to the largest size.
@@ -78,38 +79,21 @@ def reached_from(
 
     Arguments:
         sizes: of the places, for all resamples or for each its own.
+        last: False for the first size at which the gap is above zero; plus infinity where it never is.
         scale: what of ``gap`` is straight, where that is not the gap itself; it has the gap's sign.
     """
-    left = _last_below(gap)
-    return np.where(left < 0, -np.inf, _straight(sizes, gap, left, scale))
+    left = _before_change(gap, last)
+    return np.where(left < 0, -np.inf if last else sizes[..., 0], _straight(sizes, gap, left, scale))
 
 
-def first_reached(
-    sizes: Float[np.ndarray, "*resamples places"],
-    gap: Float[np.ndarray, "resamples places"],
-    *,
-    scale: Scale = np.asarray,
-) -> Float[np.ndarray, "resamples"]:
-    """The first size at which ``gap`` is above zero, straight in log n between two places; infinity if it never is.
-
-    Arguments:
-        sizes: as for ``reached_from``.
-        scale: as for ``reached_from``.
-    """
-    left = _first_above(gap) - 1
-    return np.where(left < 0, sizes[..., 0], _straight(sizes, gap, left, scale))
-
-
-def _last_below(gap: Float[np.ndarray, "resamples places"]) -> Int64[np.ndarray, "resamples"]:
-    """The last place at or below zero; -1 where there is none."""
-    below = gap <= 0
-    return np.where(below.any(1), gap.shape[1] - 1 - np.argmax(below[:, ::-1], axis=1), -1)
-
-
-def _first_above(gap: Float[np.ndarray, "resamples places"]) -> Int64[np.ndarray, "resamples"]:
-    """The first place above zero; one behind the last where there is none."""
+def _before_change(gap: Float[np.ndarray, "resamples places"], last: bool) -> Int64[np.ndarray, "resamples"]:
+    """The last place at or below zero, or the one before the first above it; -1 where there is none."""
+    places = gap.shape[1]
+    if last:
+        below = gap <= 0
+        return np.where(below.any(1), places - 1 - np.argmax(below[:, ::-1], axis=1), -1)
     above = gap > 0
-    return np.where(above.any(1), np.argmax(above, axis=1), gap.shape[1])
+    return np.where(above.any(1), np.argmax(above, axis=1), places) - 1
 
 
 def _straight(
@@ -132,7 +116,7 @@ GapAt = Callable[[Float[np.ndarray, "*resamples places"], Any], Float[np.ndarray
 
 
 def searched(sizes: Float[np.ndarray, "places"], gap_at: GapAt, *, last: bool, scale: Scale) -> np.ndarray:
-    """``reached_from`` (last) or ``first_reached``, of a gap that is costly: first at every ``STRIDE``-th place, then
+    """``reached_from`` of a gap that is costly: first at every ``STRIDE``-th place, then
     between the two where its sign changes. What changes it twice between two such places is not seen.
 
     Arguments:
@@ -140,11 +124,11 @@ def searched(sizes: Float[np.ndarray, "places"], gap_at: GapAt, *, last: bool, s
     """
     rough = sizes[::STRIDE]
     gap = gap_at(rough, slice(None))
-    cell = _last_below(gap) if last else _first_above(gap) - 1
+    cell = _before_change(gap, last)
     inside = (cell >= 0) & (cell < len(rough) - 1)
     found = np.where(cell < 0, -np.inf if last else sizes[0], np.inf)
     fine = sizes[STRIDE * cell[inside, None] + np.arange(STRIDE + 1)]
-    within = (reached_from if last else first_reached)(fine, gap_at(fine, inside), scale=scale)
+    within = reached_from(fine, gap_at(fine, inside), last=last, scale=scale)
     found[inside] = np.clip(within, fine[:, 0], fine[:, -1])
     return found
 

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from vit_vs_cnn.regimes.convergence import State as TrainingState
 from vit_vs_cnn.regimes.crossing import Method, PairLaws, State, state_of
 from vit_vs_cnn.regimes.interpolation import Curves, interpolation_error, log_errors, root_with_interval
 from vit_vs_cnn.regimes.power_laws import REACH, Laws, Model
-from vit_vs_cnn.statistics.estimate import Estimate
+from vit_vs_cnn.statistics.estimate import Estimate, Values
 from vit_vs_cnn.statistics.resampling import Draws, estimate_from
 
 MultiplierState = State | Literal["budget-limited", "budget not known", "no longer rises"]
@@ -29,12 +29,11 @@ _SURELY = 0.975
 
 
 @dataclass(frozen=True)
-class Multiplier:
+class Multiplier(Values):
     """M(n) = n_behind(err_ahead(n)) / n: so many times the data ``behind`` needs for what ``ahead`` does with n.
 
     Arguments:
         ahead: who is ahead at the largest size; among equivalents the one that is not.
-        behind: the other.
         size: n.
         method: curves interpolated between the sizes, or one of the fitted laws.
         state: where M n lies, or why nothing is said of it.
@@ -59,10 +58,6 @@ class Multiplier:
     def without_numbers(self, state: "MultiplierState") -> "Multiplier":
         """The same with nothing but why there is no number."""
         return dataclasses.replace(self, state=state, value=None, low=None, high=None)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return dataclasses.asdict(self)
 
 
 def multipliers(draws: Draws, laws: PairLaws, curves: Curves | None = None) -> list[Multiplier]:

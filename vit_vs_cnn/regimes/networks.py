@@ -1,28 +1,26 @@
 """What was compared: each network in words, what its runs were given, and whether they computed equally much."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from vit_vs_cnn.models.presets import ATTENTION_PREFIX, PRESETS, TIMM_PREFIX
 from vit_vs_cnn.runs.design import EQUAL
+from vit_vs_cnn.statistics.estimate import Values
 
 Result = Mapping[str, Any]
 _FAMILIES = {"vit": "ViT", "resnet": "ResNet", "cct": "CCT"}
 
 
 @dataclass(frozen=True)
-class Network:
+class Network(Values):
     """A contender at its largest size; None is what the results do not tell.
 
     Arguments:
-        contender: its name.
         model: the name of its model, as papers write it.
         parameters: learned numbers.
         macs: multiply-accumulates of one image, at the image size at hand.
         start: what it was trained from.
-        budget: of a run.
         way: how it came to its task: from scratch, as a linear probe, fine-tuned.
         architecture: the same for contenders of one model.
     """
@@ -42,10 +40,6 @@ class Network:
         if self.model is None or self.model.lower().startswith(called.lower()):
             return f"a {size}{self.model or called}"
         return f"{called} (a {size}{self.model})"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return dataclasses.asdict(self)
 
 
 def networks_of(results: Sequence[Result]) -> list[Network]:

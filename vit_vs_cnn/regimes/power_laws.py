@@ -13,7 +13,7 @@ from scipy import stats
 
 from vit_vs_cnn.regimes.interpolation import LEAST_ERROR, GapAt, searched, size_grid
 from vit_vs_cnn.seeds import derive_seed
-from vit_vs_cnn.statistics.estimate import Estimate
+from vit_vs_cnn.statistics.estimate import Estimate, Values
 from vit_vs_cnn.statistics.resampling import Draws, estimate_from
 
 Model = Literal["power law", "power law with floor"]
@@ -168,11 +168,10 @@ def _linear_fit(
 
 
 @dataclass(frozen=True)
-class PowerLaw:
+class PowerLaw(Values):
     """err(n) = e^a n^-b + c, fitted to one contender's mean errors.
 
     Arguments:
-        contender: whose.
         model: c = 0 ("power law"), or 0 <= c <= min err ("power law with floor").
         log_scale: a.
         exponent: b, with the interval of its resamples.
@@ -203,10 +202,6 @@ class PowerLaw:
     def error_at(self, size: int | float) -> float:
         """What the law says of a training size."""
         return math.exp(self.log_scale - self.exponent.value * math.log(size)) + self.floor.value
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return dataclasses.asdict(self)
 
 
 def parameters_of(model: Model) -> int:
@@ -291,6 +286,7 @@ def _power_law(draws: Draws, model: Model) -> PowerLaw:
     errors, weights = 1 - draws.observed[0], 1 / draws.variance[0]
     residuals = errors - observed.errors(np.array(draws.sizes, dtype=float))[0]
     chi_squared = float((weights * residuals**2).sum())
+    last = _left_out(draws, 0, model, 1) if m > p else None
     return PowerLaw(
         contender=contender,
         model=model,
@@ -303,10 +299,5 @@ def _power_law(draws: Draws, model: Model) -> PowerLaw:
         p_value=float(stats.chi2.sf(chi_squared, m - p)) if m > p else None,
         aicc=chi_squared + 2 * p + 2 * p * (p + 1) / (m - p - 1) if m > p + 1 else None,
         is_chosen=False,
-        leave_last_out=_leave_last_out(draws, model) if m > p else None,
+        leave_last_out=None if last is None else float(last[0][0] - last[1][0]),
     )
-
-
-def _leave_last_out(draws: Draws, model: Model) -> float:
-    measured, said = _left_out(draws, 0, model, 1)
-    return float(measured[0] - said[0])

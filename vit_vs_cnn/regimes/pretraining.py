@@ -5,10 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from vit_vs_cnn.statistics.estimate import Estimate
-from vit_vs_cnn.statistics.means import difference_of_accuracies, difference_over_seeds
 from vit_vs_cnn.statistics.measurements import Measurements
 
 Result = Mapping[str, Any]
@@ -54,38 +51,17 @@ class Worth:
 
 
 def worth_of(results: Sequence[Result], measured: Measurements) -> list[Worth]:
-    """Every pretrained contender at every size, beside the one of the same model that was trained from scratch.
-
-    Arguments:
-        results: of the same cells.
-        measured: all accuracies.
-    """
+    """Every pretrained contender at every size, beside the one of the same model that was trained from scratch."""
     by_name = {str(r["contender"]): r for r in results}
     scratch = {r.get("architecture"): name for name, r in by_name.items() if r.get("way") == SCRATCH}
     found = []
     for name in measured.contenders:
         way, other = by_name[name].get("way"), scratch.get(by_name[name].get("architecture"))
         if way in (PROBE, TUNED) and other is not None:
-            by_size = {size: _differences(measured, name, other, size) for size in measured.sizes}
-            found += [Worth(name, other, way, size, one) for size, one in by_size.items() if one]
-    return found
-
-
-def _differences(measured: Measurements, name: str, other: str, size: int) -> dict[int, Estimate]:
-    one, two = (measured.contenders.index(contender) for contender in (name, other))
-    place, found = measured.sizes.index(size), {}
-    for other_place, other_size in enumerate(measured.sizes):
-        both = measured.present[one, place] & measured.present[two, other_place]
-        if not both.any():
-            continue
-        if measured.correct is not None:
-            rows = (measured.correct[one, place, both], measured.correct[two, other_place, both])
-            found[other_size] = difference_over_seeds(*rows, paired_seeds=True).interval()
-        else:
-            ours, theirs = measured.accuracy[one, place, both], measured.accuracy[two, other_place, both]
-            images = (
-                int(np.min(measured.images[one, place, both])),
-                int(np.min(measured.images[two, other_place, both])),
-            )
-            found[other_size] = difference_of_accuracies(ours, theirs, images).interval()
+            for size in measured.sizes:
+                place = (name, size)
+                there = [n for n in measured.sizes if measured.shared(place, (other, n)).any()]
+                if there:
+                    differences = {n: measured.difference(place, (other, n)).interval() for n in there}
+                    found.append(Worth(name, other, way, size, differences))
     return found

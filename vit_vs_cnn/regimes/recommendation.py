@@ -1,6 +1,6 @@
 """What to do, in plain words: the first thing that a reader is told."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from vit_vs_cnn.regimes.analysis import Analysis, Pair
 from vit_vs_cnn.regimes.answer import at_equal_costs, called_by, headline
@@ -8,27 +8,23 @@ from vit_vs_cnn.runs.design import EQUAL
 from vit_vs_cnn.statistics.verdict import SEEDS_FOR_A_VERDICT
 
 
-def recommendation(analysis: Analysis, *, names: Mapping[str, str] | None = None) -> str:
+def recommendation(analysis: Analysis) -> str:
     """Which of the two networks of the answer to train, or what it would take to say.
 
-    It names a network only where that is ahead by a verdict, at equal steps and at equal training FLOPs.
-
-    Arguments:
-        names: how to call the contenders, where not by their own names.
-    """
+    It names a network only where that is ahead by a verdict, at equal steps and at equal training FLOPs."""
     pair = headline(analysis)
     if pair is None:
         return "No recommendation: nothing is compared."
     comparison = pair.at_largest
-    leader, follower = (called_by(name, names) for name in (comparison.leader, comparison.follower))
+    leader, follower = (called_by(name) for name in (comparison.leader, comparison.follower))
     match comparison.verdict:
         case "ahead":
             held, _ = at_equal_costs(pair, comparison.leader, follower)
             told = f"Train {leader}." if held else _by_cost(pair, leader, follower)
-            return " ".join([told, *_unsettled(analysis, pair, names)])
+            return " ".join([told, *_unsettled(analysis, pair)])
         case "equivalent":
             return " ".join(
-                [f"Either will do: {leader} and {follower} are equally good here.", *_cheaper(analysis, pair, names)]
+                [f"Either will do: {leader} and {follower} are equally good here.", *_cheaper(analysis, pair)]
             )
         case "no difference shown":
             shown = comparison.what_would_show
@@ -54,10 +50,10 @@ def _by_cost(pair: Pair, leader: str, follower: str) -> str:
     return f"Train {leader} if its compute does not matter; at equal compute nothing is decided."
 
 
-def _unsettled(analysis: Analysis, pair: Pair, names: Mapping[str, str] | None) -> Iterator[str]:
+def _unsettled(analysis: Analysis, pair: Pair) -> Iterator[str]:
     """Which of both was still improving at that size."""
     improving = [
-        called_by(c.contender, names)
+        called_by(c.contender)
         for c in analysis.convergence
         if c.contender in (pair.ahead, pair.behind) and c.size == pair.at_largest.size and c.state == "still improving"
     ]
@@ -66,10 +62,10 @@ def _unsettled(analysis: Analysis, pair: Pair, names: Mapping[str, str] | None) 
         yield f"But {told} when the budget ended: a longer one may change this."
 
 
-def _cheaper(analysis: Analysis, pair: Pair, names: Mapping[str, str] | None) -> Iterator[str]:
+def _cheaper(analysis: Analysis, pair: Pair) -> Iterator[str]:
     """Which of two equals computes less."""
     macs = {n.contender: n.macs for n in analysis.networks if n.contender in (pair.ahead, pair.behind) and n.macs}
     if len(macs) == 2 and max(macs.values()) > EQUAL * min(macs.values()):
         cheap = min(macs, key=lambda name: macs[name])
         ratio = max(macs.values()) / min(macs.values())
-        yield f"For an image {called_by(cheap, names)} takes {ratio:.2g} times fewer multiply-accumulates."
+        yield f"For an image {called_by(cheap)} takes {ratio:.2g} times fewer multiply-accumulates."

@@ -7,7 +7,6 @@ from rich.console import Console
 from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.runner import run_experiment
-from vit_vs_cnn.regimes.comparison import SizedComparison
 from vit_vs_cnn.regimes.findings import comparisons_of, judged_results
 from vit_vs_cnn.runs.design import read_design
 from vit_vs_cnn.runs.images import Pool
@@ -50,15 +49,10 @@ def run_until_decided(experiment: Experiment, *, console: Console, pool: Pool | 
         if primary.verdict in DECIDED:
             console.print(f"Decided at n = {primary.size:,}: no more seeds are needed", soft_wrap=True)
             return results
-        _check_hope(primary)
+        if primary.verdict == "no verdict":  # whatever the seeds
+            raise InputError(f"protocol.until_decided: more seeds decide nothing, as {primary.reason}")
         if count == len(settled.seeds):
             break
     assert settled is not None
     console.print(f"Not decided with all {len(settled.seeds)} planned seeds", soft_wrap=True)
     return results
-
-
-def _check_hope(primary: SizedComparison) -> None:
-    """Seeds cannot help where a verdict is forbidden."""
-    if primary.verdict == "no verdict":
-        raise InputError(f"protocol.until_decided: more seeds decide nothing, as {primary.reason}")

@@ -8,12 +8,12 @@ from vit_vs_cnn.comparison.by_class import ClassAccuracy, by_class, choose_pictu
 from vit_vs_cnn.comparison.entries import grouped
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.regimes import Analysis, Findings, display_name, headline
+from vit_vs_cnn.regimes import Findings, display_name, headline
 from vit_vs_cnn.reporting.comparison_figures import classes_figure, confusion_figure, pictures_figure
 from vit_vs_cnn.reporting.document import Block, Picture, Table, Text
 from vit_vs_cnn.reporting.style import looks, percent
 from vit_vs_cnn.runs.evaluation import Predictions, Said
-from vit_vs_cnn.runs.images import Pool, pool_of
+from vit_vs_cnn.runs.images import pool_of
 from vit_vs_cnn.statistics.estimate import p_text
 
 #: Classes of which the confusion can be read.
@@ -30,7 +30,7 @@ class _CellAnswers:
     predictions: Said
 
 
-def blocks_of_images(found: Findings, pool: Pool | None = None) -> list[Block]:
+def blocks_of_images(found: Findings) -> list[Block]:
     """The pair of which the answer speaks, at its largest size: all of it needs the predictions and the test images.
 
     Where these are not at hand, a line says so; nothing is said where cells are scored on validation images.
@@ -40,7 +40,7 @@ def blocks_of_images(found: Findings, pool: Pool | None = None) -> list[Block]:
         return []
     try:
         cells = [_answers(found, result) for result in results]
-        test = _test_images(found, cells, pool)
+        test = _test_images(found, cells)
     except (InputError, OSError) as error:
         return [Text(f"Not shown: {' '.join(str(error).split())}.")]
     groups = grouped(cells)
@@ -69,16 +69,10 @@ def blocks_of_images(found: Findings, pool: Pool | None = None) -> list[Block]:
 
 def _compared(found: Findings) -> list[Mapping[str, Any]]:
     """The results of the pair in question, or of a contender that is alone."""
-    names, size = _pair(found.analysis)
+    pair, alone = headline(found.analysis), found.analysis.curves[0]
+    names = (alone.contender,) if pair is None else (pair.ahead, pair.behind)
+    size = alone.points[-1].size if pair is None else pair.at_largest.size
     return [r for r in found.longest if r["contender"] in names and r["train_size"] == size]
-
-
-def _pair(analysis: Analysis) -> tuple[Sequence[str], int]:
-    pair = headline(analysis)
-    if pair is not None:
-        return (pair.ahead, pair.behind), pair.at_largest.size
-    curve = analysis.curves[0]
-    return (curve.contender,), curve.points[-1].size
 
 
 def _answers(found: Findings, result: Mapping[str, Any]) -> _CellAnswers:
@@ -86,9 +80,9 @@ def _answers(found: Findings, result: Mapping[str, Any]) -> _CellAnswers:
     return _CellAnswers(display_name(result["contender"]), result["seed"], result["subset"], predictions)
 
 
-def _test_images(found: Findings, cells: Sequence[_CellAnswers], pool: Pool | None) -> LabelledImages:
+def _test_images(found: Findings, cells: Sequence[_CellAnswers]) -> LabelledImages:
     """The images that the cells were tested on. Raises InputError: they are not at hand, or others lie there now."""
-    test = (pool or pool_of(found.folder, _compared(found)[0]["data"]["fingerprint"])).test
+    test = pool_of(found.folder, _compared(found)[0]["data"]["fingerprint"]).test
     names = [str(name) for name in test.sample_ids]
     for predictions in (cell.predictions for cell in cells):
         same = predictions.labels.tolist() == test.labels.tolist()

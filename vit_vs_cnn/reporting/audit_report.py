@@ -155,11 +155,9 @@ def _formats(audit: Audit) -> Table:
 
 
 def _add_pairs(document: Document, audit: Audit) -> None:
-    if audit.pairs is None:
-        document.section("The same picture twice", Text("Not looked for: every image is drawn anew."))
-        return
     if not audit.pairs:
-        document.section("The same picture twice", Text("There is none."))
+        told = "Not looked for: every image is drawn anew." if audit.pairs is None else "There is none."
+        document.section("The same picture twice", Text(told))
         return
     for kind in SHOWN:
         if of_kind := audit.of_kind(kind):

@@ -49,8 +49,7 @@ class Board:
     ) -> None:
         """Put an image there, its pixels as squares; values from 0 to 1, ``size`` its (width, height)."""
         width, height = (max(1, round(side * DPI)) for side in size)
-        image = Image.fromarray(np.rint(255 * pixels).astype(np.uint8))
-        enlarged = np.asarray(image.resize((width, height), Image.Resampling.NEAREST))
+        enlarged = resized(pixels, (width, height))
         first_row, first_col = round(top * DPI), round(left * DPI)
         place = self._canvas[first_row : first_row + height, first_col : first_col + width]
         place[:] = enlarged[: place.shape[0], : place.shape[1]]
@@ -76,13 +75,23 @@ class Board:
         return self._figure
 
 
+def resized(pixels: Float[np.ndarray, "rows cols 3"], size: tuple[int, int]) -> UInt8[np.ndarray, "height width 3"]:
+    """Values from 0 to 1 as bytes, in (width, height) pixels, those of the image as squares."""
+    image = Image.fromarray(np.rint(255 * pixels).astype(np.uint8))
+    return np.asarray(image.resize(size, Image.Resampling.NEAREST))
+
+
 def height_of(lines: int, size: float) -> float:
     """Inches that so many lines of text take."""
     return lines * size * LINE
 
 
+def scaled(values: Float[np.ndarray, "rows cols"]) -> Float[np.ndarray, "rows cols"]:
+    """From 0 for the least value to 1 for the greatest."""
+    span = values.max() - values.min()
+    return (values - values.min()) / span if span > 0 else np.zeros_like(values)
+
+
 def coloured(values: Float[np.ndarray, "rows cols"]) -> Float[np.ndarray, "rows cols 3"]:
     """A map in colours, from its least to its greatest value."""
-    span = values.max() - values.min()
-    scaled = (values - values.min()) / span if span > 0 else np.zeros_like(values)
-    return mpl.colormaps[COLOUR_MAP](scaled)[..., :3]
+    return mpl.colormaps[COLOUR_MAP](scaled(values))[..., :3]

@@ -20,9 +20,8 @@ from vit_vs_cnn.reporting.behaviour_figures import (
     shifts_figure,
     similarity_figures,
 )
-from vit_vs_cnn.reporting.drawing import plain_axes
+from vit_vs_cnn.reporting.drawing import in_colours, in_percent, plain_axes, plot_rows
 from vit_vs_cnn.reporting.style import COLOUR_MAP, GREY, MOST, Looks, looks, percent
-from vit_vs_cnn.statistics.estimate import Estimate
 
 
 def figures_of(comparison: Comparison, tested: Sequence[Tested], test: LabelledImages) -> dict[str, Figure]:
@@ -57,14 +56,8 @@ def figures_of(comparison: Comparison, tested: Sequence[Tested], test: LabelledI
 def accuracy_figure(accuracy: Accuracy, known: Looks) -> Figure:
     """Every group's top-1 accuracy with its interval, and its single networks as small marks."""
     figure, (axis,) = plain_axes(6.4, 0.9 + 0.45 * len(accuracy.groups))
-    for number, group in enumerate(accuracy.groups):
-        value, error = _with_error(group.top1)
-        axis.errorbar(value, number, xerr=error, capsize=3, linestyle="none", **known[group.name].line)
-        alone = [100 * a for a in group.by_network.values()]
-        if len(alone) > 1:
-            axis.plot(alone, [number + 0.22] * len(alone), "|", color=known[group.name].colour, markersize=8)
-    axis.set_yticks(range(len(accuracy.groups)), [group.name for group in accuracy.groups])
-    axis.set_ylim(len(accuracy.groups) - 0.5, -0.5)
+    rows = [(group.name, known[group.name], group.top1, list(group.by_network.values())) for group in accuracy.groups]
+    plot_rows(axis, rows, {"marker": "|", "ms": 8}, capsize=3)
     axis.axvline(100 * accuracy.majority, color=GREY, linestyle=":", zorder=0)
     axis.set_xlabel("top-1 accuracy in %, with 95 % interval; dotted: always the most frequent class")
     axis.grid(axis="x", alpha=0.3)
@@ -154,8 +147,7 @@ def pictures_figure(pictures: Mapping[str, list[int]], tested: Sequence[Answered
 
 
 def _picture(axis: Axes, number: int, first: Sequence[Answered], test: LabelledImages) -> None:
-    pixels = test.images[number].permute(1, 2, 0).numpy()
-    axis.imshow(pixels[..., 0] if pixels.shape[2] == 1 else pixels[..., :3], cmap="gray", vmin=0, vmax=255)
+    axis.imshow(in_colours(test.images[number]))
     truth = test.class_names[int(test.labels[number])]
     says = [f"{t.group}: {test.class_names[int(t.predictions.classes[number])]}" for t in first]
     axis.set_title(f"it is: {truth}", fontsize=6.5, loc="left")
@@ -184,7 +176,7 @@ def cost_figure(cost: Mapping[str, Cost], accuracy: Accuracy, known: Looks) -> F
     figure, axes = plain_axes(8.2, 3.0, 2)
     groups = {group.name: group for group in accuracy.groups}
     for name, one in cost.items():
-        value, error = _with_error(groups[name].top1)
+        value, error = in_percent([groups[name].top1])
         for axis, x in zip(axes, (one.macs and one.macs / 1e6, 1000 * one.latency_p50), strict=True):
             if x:
                 axis.errorbar(x, value, yerr=error, capsize=3, linestyle="none", label=name, **known[name].line)
@@ -195,9 +187,3 @@ def cost_figure(cost: Mapping[str, Cost], accuracy: Accuracy, known: Looks) -> F
         axis.grid(alpha=0.3)
     axes[1].legend(fontsize=7, frameon=False)
     return figure
-
-
-def _with_error(estimate: Estimate) -> tuple[float, np.ndarray]:
-    """In per cent: the value, and how far its interval reaches below and above."""
-    value, low, high = (100 * x for x in (estimate.value, estimate.low, estimate.high))
-    return value, np.array([[value - low], [high - value]])

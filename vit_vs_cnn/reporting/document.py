@@ -27,8 +27,8 @@ class Link:
 
 
 Cell = str | int | Link | None
-#: A file (.png or .svg), the bytes of a PNG, the text of an SVG, or a figure of matplotlib.
-Source = Path | bytes | str | Figure
+#: A file (.png, or .svg of matplotlib's), the bytes of a PNG, or a figure.
+Source = Path | bytes | Figure
 
 
 class Block:
@@ -232,6 +232,16 @@ class Document:
     def pictures(self) -> list[Picture]:
         """Those that have files of their own."""
         return [block for block in _flat(self.blocks) if isinstance(block, Picture) and block.name]
+
+
+def csv_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> str:
+    """Lines for programs, of the columns that are named, else of all that some row has."""
+    text = io.StringIO()
+    columns = columns or list(dict.fromkeys(column for row in rows for column in row))
+    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 def _flat(blocks: Sequence[Block]) -> Iterator[Block]:

@@ -8,6 +8,8 @@ from statistics import fmean
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
+from jaxtyping import UInt8
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -15,6 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from vit_vs_cnn.files import written_whole
 from vit_vs_cnn.reporting.fonts import make_readable
 from vit_vs_cnn.reporting.style import DPI, Look, Looks
+from vit_vs_cnn.statistics.estimate import Estimate
 
 #: Of each contender, from 0 to 1.
 Shares = Mapping[str, Sequence[float]]
@@ -75,10 +78,43 @@ def plot_shares(
         axis.plot(across, [100 * value for value in values], label=name, **style)
 
 
-def picture_of(figure: Figure, kind: str = "svg", *, name: str = "page", dpi: int = DPI) -> bytes:
-    """The bytes of a figure as a file; the same figure and name give the same ones."""
+def in_colours(image: Any) -> UInt8[np.ndarray, "rows cols 3"]:
+    """The first three channels of a tensor (channels, rows, cols) of bytes; where it has fewer the first, in grey."""
+    colours = image[:3] if len(image) >= 3 else image[:1].expand(3, -1, -1)
+    return colours.permute(1, 2, 0).contiguous().numpy()
+
+
+def in_percent(estimates: Sequence[Estimate]) -> tuple[np.ndarray, np.ndarray]:
+    """The values, and how far their intervals reach below and above: as error bars take them."""
+    values, low, high = (100 * np.array([getattr(e, end) for e in estimates]) for end in ("value", "low", "high"))
+    return values, np.maximum([values - low, high - values], 0)
+
+
+def plot_rows(
+    axis: Axes,
+    rows: Sequence[tuple[str, Look, Estimate, Sequence[float]]],
+    mark: Mapping[str, Any],
+    **options: Any,
+) -> None:
+    """A row for each name: its accuracy with an interval and, below it, those of single seeds where there are several.
+
+    Arguments:
+        mark: how a single seed is drawn.
+        options: of the error bars.
+    """
+    for row, (_, look, estimate, by_seed) in enumerate(rows):
+        value, error = in_percent([estimate])
+        axis.errorbar(value, row, xerr=error, ls="none", **look.line, **options)
+        if len(by_seed) > 1:
+            axis.plot([100 * a for a in by_seed], [row + 0.2] * len(by_seed), ls="none", color=look.colour, **mark)
+    axis.set_yticks(range(len(rows)), [name for name, *_ in rows])
+    axis.set_ylim(len(rows) - 0.5, -0.5)
+
+
+def picture_of(figure: Figure, kind: str = "svg", *, dpi: int = DPI) -> bytes:
+    """The bytes of a figure as a file; the same figure gives the same ones."""
     with _laid_out(figure):
-        return _bytes(figure, kind, name, dpi)
+        return _bytes(figure, kind, "page", dpi)
 
 
 def save_figure(figure: Figure, folder: Path, name: str, formats: Sequence[str] = ("png", "svg")) -> list[Path]:

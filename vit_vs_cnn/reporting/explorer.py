@@ -22,6 +22,7 @@ from vit_vs_cnn.inspection.look import MethodMaps, NetworkMaps, attention_of
 from vit_vs_cnn.inspection.runs import InspectedRun, ShownImages
 from vit_vs_cnn.inspection.saliency import resize_maps
 from vit_vs_cnn.reporting.document import Document, Raw, Text
+from vit_vs_cnn.reporting.drawing import in_colours
 from vit_vs_cnn.reporting.page import page_of
 from vit_vs_cnn.reporting.style import listed
 
@@ -238,11 +239,10 @@ def _image(shown: ShownImages, index: int) -> dict[str, Any]:
 
 def _picture(shown: ShownImages, index: int) -> str:
     """As PNG where it is small, so that every pixel is right, and as JPEG else."""
-    image = shown.data.images[index]
-    colours = image[:3] if len(image) >= 3 else image[:1].expand(3, -1, -1)
-    kind = "PNG" if max(image.shape[1:]) <= 64 else "JPEG"
+    pixels = in_colours(shown.data.images[index])
+    kind = "PNG" if max(pixels.shape[:2]) <= 64 else "JPEG"
     file = io.BytesIO()
-    Image.fromarray(colours.permute(1, 2, 0).contiguous().numpy()).save(file, kind, quality=88)
+    Image.fromarray(pixels).save(file, kind, quality=88)
     return f"data:image/{kind.lower()};base64,{_base64(file.getvalue())}"
 
 

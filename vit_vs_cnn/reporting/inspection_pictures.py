@@ -4,7 +4,6 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
@@ -14,9 +13,8 @@ from torch import Tensor
 from vit_vs_cnn.inspection.look import MethodMaps, NetworkMaps
 from vit_vs_cnn.inspection.runs import ShownImages
 from vit_vs_cnn.inspection.saliency import resize_maps
-from vit_vs_cnn.reporting.board import Board, coloured, height_of
-from vit_vs_cnn.reporting.drawing import plain_axes
-from vit_vs_cnn.reporting.style import COLOUR_MAP
+from vit_vs_cnn.reporting.board import Board, coloured, height_of, resized, scaled
+from vit_vs_cnn.reporting.drawing import in_colours, plain_axes
 
 #: Images beside each other on a sheet.
 COLUMNS = 8
@@ -166,7 +164,8 @@ def write_training_gif(
     frames = []
     for step, maps in stages:
         tiles = [_blended(_pixels(shown.data.images[i]), maps[i]) for i in range(count)]
-        row = np.concatenate([np.asarray(_enlarged(tile)) for tile in tiles], axis=1)
+        sizes = [(FRAME, round(FRAME * tile.shape[0] / tile.shape[1])) for tile in tiles]
+        row = np.concatenate([resized(*one) for one in zip(tiles, sizes, strict=True)], axis=1)
         bar = np.full((6, row.shape[1], 3), 255, dtype=np.uint8)
         bar[:, : round(row.shape[1] * step / max(last, 1))] = (0, 114, 178)
         frames.append(Image.fromarray(np.concatenate([row, bar])))
@@ -174,14 +173,8 @@ def write_training_gif(
     return path
 
 
-def _enlarged(tile: Float[np.ndarray, "rows cols 3"]) -> Image.Image:
-    image = Image.fromarray(np.rint(255 * tile).astype(np.uint8))
-    return image.resize((FRAME, round(FRAME * image.height / image.width)), Image.Resampling.NEAREST)
-
-
 def _pixels(image: Tensor) -> Float[np.ndarray, "rows cols 3"]:
-    colours = image[:3] if len(image) >= 3 else image[:1].expand(3, -1, -1)
-    return colours.permute(1, 2, 0).numpy() / 255
+    return in_colours(image) / 255
 
 
 def _legend(board: Board, left: float, top: float, width: float) -> None:
@@ -205,8 +198,6 @@ def _blended(pixels: np.ndarray, values: Tensor) -> Float[np.ndarray, "rows cols
     """The map, from its least to its greatest value, over the image without its colours: the more, the denser."""
     size = (pixels.shape[0], pixels.shape[1])
     heat = resize_maps(values[None].float(), size)[0].cpu().numpy()
-    span = heat.max() - heat.min()
-    scaled = (heat - heat.min()) / span if span > 0 else np.zeros_like(heat)
     grey = np.repeat(pixels @ np.array([[0.299], [0.587], [0.114]]), 3, axis=2)
-    share = (OPACITY[0] + (OPACITY[1] - OPACITY[0]) * scaled)[..., None]
-    return np.clip((1 - share) * grey + share * mpl.colormaps[COLOUR_MAP](scaled)[..., :3], 0, 1)
+    share = (OPACITY[0] + (OPACITY[1] - OPACITY[0]) * scaled(heat))[..., None]
+    return np.clip((1 - share) * grey + share * coloured(heat), 0, 1)

@@ -1,7 +1,5 @@
 """What was found by inspection: pictures, figures and scores in a folder, a page, and a table for the terminal."""
 
-import csv
-import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,7 +25,7 @@ from vit_vs_cnn.inspection.scores import (
 )
 from vit_vs_cnn.reporting import inspection_figures as figures
 from vit_vs_cnn.reporting import inspection_pictures as pictures
-from vit_vs_cnn.reporting.document import Bullets, Document, Gallery, Link, Picture, Table, Text
+from vit_vs_cnn.reporting.document import Bullets, Document, Gallery, Link, Picture, Table, Text, csv_of
 from vit_vs_cnn.reporting.drawing import save_figure
 from vit_vs_cnn.reporting.page import write_document
 from vit_vs_cnn.reporting.style import listed, looks
@@ -307,12 +305,7 @@ def _add_figures(document: Document, shown: ShownImages, networks: Sequence[Netw
 
 def _write_scores(scores: Scores, folder: Path) -> list[Path]:
     rows: list[dict[str, Any]] = [{"network": name, **row.row()} for name, found in scores.items() for row in found]
-    columns = list(dict.fromkeys(column for row in rows for column in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text(folder / "scores.csv", text.getvalue())
+    write_text(folder / "scores.csv", csv_of(rows))
     write_text(folder / "scores.json", json.dumps(rows, indent=1) + "\n")
     return [folder / "scores.csv", folder / "scores.json"]
 

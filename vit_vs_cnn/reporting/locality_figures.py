@@ -1,7 +1,7 @@
 """Figures of how convolution-like a network is: heads on the offset grid, distances, the ladder, the shares."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -20,7 +20,7 @@ SHARES = ("relative", "positional", "content")
 HATCHES = ("", "//", "..")
 
 
-def head_centres(report: LocalityReport, title: str = "Where heads look, seen from the query") -> Figure:
+def head_centres(report: LocalityReport) -> Figure:
     """Of every layer, the centre of each head on the grid of offsets, a circle of its width around it."""
     layers = _layers(report)
     figure, axes = panels(len(layers), COLUMNS, 2.1, 2.3)
@@ -29,83 +29,78 @@ def head_centres(report: LocalityReport, title: str = "Where heads look, seen fr
         _draw_heads(axis, layer, 1.08 * max(1.5, *far))
     for axis in axes[::COLUMNS]:
         axis.set_ylabel("rows", fontsize=8)
-    figure.suptitle(f"{title}\ncircles: standard deviation; crosses: offsets of a 3 x 3 kernel", fontsize=10)
+    how = "circles: standard deviation; crosses: offsets of a 3 x 3 kernel"
+    figure.suptitle(f"Where heads look, seen from the query\n{how}", fontsize=10)
     return figure
 
 
-def attention_distances(report: LocalityReport, title: str = "Mean attention distance") -> Figure:
+def attention_distances(report: LocalityReport) -> Figure:
     """Every head's distance in pixels by layer, their mean, and that of uniform attention."""
     layers = _layers(report)
     figure, (axis,) = plain_axes(max(5.4, 0.5 * len(layers) + 3.4), 3.4)
-    depths = [layer.layer + 1 for layer in layers]
     heads = [[head.distance for head in layer.heads] for layer in layers]
     plot_distances(axis, heads, Look(COLOURS[0], "o"), "mean of heads")
-    axis.plot(depths, [layer.uniform_distance for layer in layers], "--", color="black", label="uniform attention")
-    axis.set_title(title)
-    axis.set_ylim(0, 1.08 * max(*map(max, heads), *(layer.uniform_distance for layer in layers)))
-    _finish(figure, axis, depths)
+    uniform = [layer.uniform_distance for layer in layers]
+    axis.plot(_depths(layers), uniform, "--", color="black", label="uniform attention")
+    axis.set_title("Mean attention distance")
+    axis.set_ylim(0, 1.08 * max(*map(max, heads), *uniform))
+    _finish(figure, axis, layers)
     return figure
 
 
-def convolution_ladder(report: LocalityReport, title: str = "How much of a layer a convolution explains") -> Figure:
+def convolution_ladder(report: LocalityReport) -> Figure:
     """R^2 on held-out images by layer: convolutions of growing size, and the layer's own mean weights."""
     layers = _layers(report)
     figure, (axis,) = plain_axes(max(5.6, 0.5 * len(layers) + 3.6), 3.4)
-    depths = [layer.layer + 1 for layer in layers]
-    sizes = sorted({size for layer in layers for size in layer.ladder})
-    for size, colour, marker in zip(sizes, (*COLOURS[:1], *COLOURS[2:]), "osDv^", strict=False):
-        shares = [layer.ladder.get(size, math.nan) for layer in layers]
-        axis.plot(depths, shares, f"{marker}-", color=colour, ms=4, label=f"convolution {size} x {size}")
-    axis.plot(depths, [layer.static for layer in layers], "x--", color=COLOURS[1], ms=5, label="mean attention")
-    axis.set(xlabel="layer", ylabel="R² on held-out images", title=title)
+    _plot_by_size(axis, layers, [layer.ladder for layer in layers], "convolution {0} x {0}")
+    axis.plot(
+        _depths(layers), [layer.static for layer in layers], "x--", color=COLOURS[1], ms=5, label="mean attention"
+    )
+    axis.set(xlabel="layer", ylabel="R² on held-out images", title="How much of a layer a convolution explains")
     shown = [share for layer in layers for share in (*layer.ladder.values(), layer.static) if math.isfinite(share)]
     axis.set_ylim(max(-0.25, min([0.0, *shown]) - 0.03), 1.03)
-    _finish(figure, axis, depths)
+    _finish(figure, axis, layers)
     return figure
 
 
-def variance_shares(report: LocalityReport, title: str = "What decides the attention weights") -> Figure:
+def variance_shares(report: LocalityReport) -> Figure:
     """Of every layer, the mean shares over heads of offset, place and content, for A and for log A."""
     layers = _layers(report)
     figure, axes = plain_axes(max(6.4, 0.9 * len(layers) + 2.8), 3.4, 2, share=True)
-    depths = [layer.layer + 1 for layer in layers]
     for axis, prefix, name in zip(axes, ("", "log_"), ("A", "log A, centred per query"), strict=True):
         bottom = np.zeros(len(layers))
         for share, colour, hatch in zip(SHARES, COLOURS, HATCHES, strict=False):
             heights = np.nan_to_num([_finite_mean(layer, f"{prefix}{share}") for layer in layers])
-            axis.bar(depths, heights, 0.8, bottom, color=colour, hatch=hatch, edgecolor="white", label=share)
+            axis.bar(_depths(layers), heights, 0.8, bottom, color=colour, hatch=hatch, edgecolor="white", label=share)
             bottom += heights
         axis.set(title=name, xlabel="layer", ylim=(0, 1))
-        axis.set_xticks(depths)
+        axis.set_xticks(_depths(layers))
     axes[0].set_ylabel("share of the variance")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right center", fontsize=8)
-    figure.suptitle(f"{title}: mean of heads", fontsize=10)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center", fontsize=8)
+    figure.suptitle("What decides the attention weights: mean of heads", fontsize=10)
     return figure
 
 
-def replaced_layers(report: LocalityReport, title: str = "A layer replaced by its convolution") -> Figure:
+def replaced_layers(report: LocalityReport) -> Figure:
     """The accuracy that the network loses, or without labels the share of predictions that change, by layer."""
     layers = _layers(report)
     if not any(layer.replaced for layer in layers):
         raise InputError("the report has no layers replaced by convolutions: no kernel sizes were named")
     figure, (axis,) = plain_axes(max(5.6, 0.5 * len(layers) + 3.6), 3.4)
-    depths = [layer.layer + 1 for layer in layers]
-    sizes = sorted({size for layer in layers for size in layer.replaced})
     labelled = all(found.accuracy_lost is not None for layer in layers for found in layer.replaced.values())
-    for size, colour, marker in zip(sizes, (*COLOURS[:1], *COLOURS[2:]), "osDv^", strict=False):
-        found = [layer.replaced.get(size) for layer in layers]
-        lost = [one and (one.accuracy_lost if labelled else 1 - one.agreement) for one in found]
-        heights = [math.nan if share is None else 100 * share for share in lost]
-        axis.plot(depths, heights, f"{marker}-", color=colour, ms=4, label=f"{size} x {size}")
+    lost = [
+        {k: 100 * ((one.accuracy_lost or 0.0) if labelled else 1 - one.agreement) for k, one in layer.replaced.items()}
+        for layer in layers
+    ]
+    _plot_by_size(axis, layers, lost, "{0} x {0}")
     axis.axhline(0, color="black", linewidth=0.8)
     label = "accuracy lost in percentage points" if labelled else "predictions changed in %"
-    axis.set(xlabel="layer", ylabel=label, title=title)
-    _finish(figure, axis, depths)
+    axis.set(xlabel="layer", ylabel=label, title="A layer replaced by its convolution")
+    _finish(figure, axis, layers)
     return figure
 
 
-def feature_locality(report: LocalityReport, title: str = "Feature maps by depth") -> Figure:
+def feature_locality(report: LocalityReport) -> Figure:
     """Shift-equivariance error and radius of the effective receptive field after every block."""
     if not report.features:
         raise InputError("the report has no feature maps to draw")
@@ -120,7 +115,7 @@ def feature_locality(report: LocalityReport, title: str = "Feature maps by depth
         axis.set_xticks(range(len(names)), names)
         axis.set(xlabel="after block", ylabel=label)
         axis.set_ylim(0, 1.08 * max([height for height in heights if math.isfinite(height)], default=1.0) or 1.0)
-    figure.suptitle(title, fontsize=10)
+    figure.suptitle("Feature maps by depth", fontsize=10)
     return figure
 
 
@@ -170,9 +165,22 @@ def _finite_mean(layer: LayerLocality, name: str) -> float:
     return sum(found) / len(found) if found else math.nan
 
 
-def _finish(figure: Figure, axis: Axes, depths: Sequence[int]) -> None:
-    axis.set_xticks(depths)
+def _depths(layers: Sequence[LayerLocality]) -> list[int]:
+    return [layer.layer + 1 for layer in layers]
+
+
+def _plot_by_size(
+    axis: Axes, layers: Sequence[LayerLocality], numbers: Sequence[Mapping[int, float]], label: str
+) -> None:
+    """A line over the layers for each kernel size."""
+    sizes = sorted({size for of_layer in numbers for size in of_layer})
+    for size, colour, marker in zip(sizes, (*COLOURS[:1], *COLOURS[2:]), "osDv^", strict=False):
+        heights = [of_layer.get(size, math.nan) for of_layer in numbers]
+        axis.plot(_depths(layers), heights, f"{marker}-", color=colour, ms=4, label=label.format(size))
+
+
+def _finish(figure: Figure, axis: Axes, layers: Sequence[LayerLocality]) -> None:
+    axis.set_xticks(_depths(layers))
     axis.title.set_fontsize(10)
     axis.grid(axis="y", alpha=0.3, linewidth=0.5)
-    handles, labels = axis.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right center", fontsize=8)
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside right center", fontsize=8)

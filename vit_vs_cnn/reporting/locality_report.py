@@ -13,7 +13,7 @@ from vit_vs_cnn.inspection.locality.report import LocalityReport, Number
 from vit_vs_cnn.inspection.locality.study import SUMMARY, StudiedLayer
 from vit_vs_cnn.regimes import Analysis
 from vit_vs_cnn.reporting.document import Bullets, Document, Picture, Table, Text
-from vit_vs_cnn.reporting.drawing import panels, plain_axes
+from vit_vs_cnn.reporting.drawing import in_percent, panels, plain_axes
 from vit_vs_cnn.reporting.locality_figures import figures_of
 from vit_vs_cnn.reporting.page import write_document
 from vit_vs_cnn.reporting.style import SERIES, looks
@@ -67,7 +67,7 @@ def locality_document(report: LocalityReport, *, title: str, drawn: bool = True)
         pictures = [Picture(figure, f"{ALT[name]}.", ALT[name], name) for name, figure in figures_of(report).items()]
         document.section("Figures", *pictures)
     if heads := [_counted(row) for row in report.head_rows()]:
-        cells = [[_number(value) for value in row.values()] for row in heads]
+        cells = [[f"{value:.3g}" if isinstance(value, float) else value for value in row.values()] for row in heads]
         with document.folded("Every head"):
             document.add(Table("Every head of every layer", list(heads[0]), cells, "heads"))
     document.add(*(Text(f"{name} was not measured: {why}") for name, why in report.refused.items()))
@@ -89,10 +89,6 @@ def _counted(row: dict[str, Number]) -> dict[str, Number]:
     return row | counted
 
 
-def _number(value: Number) -> str | int | None:
-    return f"{value:.3g}" if isinstance(value, float) else value
-
-
 def accuracy_by_contender(analysis: Analysis, order: Sequence[str]) -> Figure:
     """Accuracy with its interval for every contender, one series for each training size."""
     figure, (axis,) = plain_axes(max(5.6, 0.75 * len(order) + 2.2), 3.8)
@@ -100,9 +96,7 @@ def accuracy_by_contender(analysis: Analysis, order: Sequence[str]) -> Figure:
         shift = (index - (len(analysis.sizes) - 1) / 2) * 0.18
         of_size = {c.contender: point.accuracy for c in analysis.curves for point in c.points if point.size == size}
         places = [place + shift for place, name in enumerate(order) if name in of_size]
-        found = [of_size[name] for name in order if name in of_size]
-        errors = [[100 * (e.value - e.low) for e in found], [100 * (e.high - e.value) for e in found]]
-        values = [100 * e.value for e in found]
+        values, errors = in_percent([of_size[name] for name in order if name in of_size])
         form, colour = "osD^v"[index % 5], SERIES[index % len(SERIES)]
         axis.errorbar(places, values, errors, fmt=form, color=colour, capsize=2, ms=5, label=f"n = {size:,}")
     axis.set_xticks(range(len(order)), [name.replace("_", "\n") for name in order], fontsize=8)

@@ -40,7 +40,6 @@ def write_explained(path: Path, pictures: Sequence[tuple[str, bytes]], *, lines:
     Arguments:
         pictures: the name of each, and a PNG of it with its map.
         lines: on all pictures of which these are the first.
-        method: what the maps are of.
     """
     document = Document("Predictions", lines)
     drawn = [Picture(content, name, f"{name} with a map of {method} over it") for name, content in pictures]

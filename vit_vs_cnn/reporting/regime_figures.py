@@ -1,6 +1,6 @@
 """Figures of an analysis of data sizes: readable on a telephone, and by the colour-blind."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,51 +15,48 @@ from vit_vs_cnn.regimes.convergence import LAST, Convergence
 from vit_vs_cnn.regimes.crossing import NEAR, Crossing
 from vit_vs_cnn.regimes.frontier import COSTS
 from vit_vs_cnn.regimes.multiplier import WHY_NONE, Multiplier
-from vit_vs_cnn.reporting.drawing import plain_axes
+from vit_vs_cnn.reporting.drawing import in_percent, plain_axes, plot_rows
 from vit_vs_cnn.reporting.style import GREY, MARKERS, SERIES, Look, looks, rounded, short
 from vit_vs_cnn.statistics.estimate import Estimate
 
-Names = Mapping[str, str] | None
 DASHES = {"interpolation": "-", "power law": "--", "power law with floor": ":"}
 #: A telephone's column, in inches.
 SIZE = (6.0, 4.3)
 
 
-def regime_figures(analysis: Analysis, names: Names = None) -> dict[str, Figure]:
+def regime_figures(analysis: Analysis) -> dict[str, Figure]:
     """Every figure that the analysis has something to show in, by the name of its file.
 
     The difference, the crossing and the multiplier are of the pair of which the answer speaks.
-
-    ``names`` say how to call the contenders.
     """
     pair = headline(analysis)
-    figures = {"learning_curves": learning_curves(analysis, names)}
+    figures = {"learning_curves": learning_curves(analysis)}
     if any(len(c.curve) > 1 for c in analysis.convergence):
-        figures["training_curves"] = training_curves(analysis, names)
+        figures["training_curves"] = training_curves(analysis)
     if analysis.budgets:
-        figures["more_training"] = more_training(analysis, names)
+        figures["more_training"] = more_training(analysis)
     if pair is not None and len(pair.comparisons) > 1:
-        figures["difference"] = difference(pair, names)
+        figures["difference"] = difference(pair)
         if any(m.state not in WHY_NONE for m in pair.multipliers if m.method == "interpolation"):
-            figures["data_multiplier"] = data_multiplier(pair, names)
+            figures["data_multiplier"] = data_multiplier(pair)
     if any(m.state not in WHY_NONE for m in analysis.equivalents):
-        figures["equivalents"] = equivalents(analysis, names)
+        figures["equivalents"] = equivalents(analysis)
     if analysis.laws:
-        figures["residuals"] = residuals(analysis, names)
+        figures["residuals"] = residuals(analysis)
     if analysis.frontier:
-        figures["cost_frontier"] = cost_frontier(analysis, names)
+        figures["cost_frontier"] = cost_frontier(analysis)
     return figures
 
 
-def learning_curves(analysis: Analysis, names: Names = None) -> Figure:
+def learning_curves(analysis: Analysis) -> Figure:
     """Accuracy over log n: means with 95 % intervals, single seeds as dots, and the fitted power laws."""
     if len(analysis.sizes) == 1:
-        return _one_size(analysis, names)
+        return _one_size(analysis)
     figure, axis = _figure("Accuracy and labelled images")
     for curve in analysis.curves:
         look = looks(analysis.contenders)[curve.contender]
         sizes = [point.size for point in curve.points]
-        _with_intervals(axis, sizes, [p.accuracy for p in curve.points], display_name(curve.contender, names), look)
+        _with_intervals(axis, sizes, [p.accuracy for p in curve.points], display_name(curve.contender), look)
         for point in curve.points:
             if (count := len(point.by_seed)) > 1:
                 axis.plot([point.size] * count, _percent(point.by_seed), ".", color=look.colour, ms=4, alpha=0.5)
@@ -70,20 +67,13 @@ def learning_curves(analysis: Analysis, names: Names = None) -> Figure:
     return figure
 
 
-def _one_size(analysis: Analysis, names: Names) -> Figure:
+def _one_size(analysis: Analysis) -> Figure:
     """A row for each contender: there is nothing to draw it over."""
     figure, (axis,) = plain_axes(SIZE[0], 1.2 + 0.5 * len(analysis.curves))
-    for row, curve in enumerate(analysis.curves):
-        (point,), look = curve.points, looks(analysis.contenders)[curve.contender]
-        value, low, high = _percent([point.accuracy.value, point.accuracy.low, point.accuracy.high])
-        error = [[max(0, value - low)], [max(0, high - value)]]
-        axis.errorbar(value, row, xerr=error, ls="none", ms=7, elinewidth=1.5, **look.line)
-        if len(point.by_seed) > 1:
-            axis.plot(
-                _percent(point.by_seed), [row + 0.2] * len(point.by_seed), ".", color=look.colour, ms=4, alpha=0.5
-            )
-    axis.set_yticks(range(len(analysis.curves)), [display_name(c.contender, names) for c in analysis.curves])
-    axis.set_ylim(len(analysis.curves) - 0.5, -0.5)
+    known = looks(analysis.contenders)
+    points = {curve.contender: curve.points[0] for curve in analysis.curves}
+    rows = [(display_name(name), known[name], point.accuracy, point.by_seed) for name, point in points.items()]
+    plot_rows(axis, rows, {"marker": ".", "ms": 4, "alpha": 0.5}, ms=7, elinewidth=1.5)
     axis.set_xlabel("accuracy, %, with 95 % intervals")
     axis.set_title(f"Accuracy with {analysis.sizes[0]:,} images", fontsize=12, loc="left")
     return figure
@@ -103,9 +93,9 @@ def _draw_laws(axis: Axes, analysis: Analysis) -> None:
         axis.set_ylim(bottom, min(top, 100.5))
 
 
-def difference(pair: Pair, names: Names = None) -> Figure:
+def difference(pair: Pair) -> Figure:
     """Paired difference in accuracy over log n with 95 % intervals, and where the curves cross."""
-    ahead, behind = (display_name(name, names) for name in (pair.ahead, pair.behind))
+    ahead, behind = (display_name(name) for name in (pair.ahead, pair.behind))
     figure, axis = _figure(f"{ahead} minus {behind}, 95 % intervals")
     signed = [c.difference if c.first == pair.ahead else -c.difference for c in pair.comparisons]
     sizes = [c.size for c in pair.comparisons]
@@ -117,12 +107,12 @@ def difference(pair: Pair, names: Names = None) -> Figure:
     axis.set(xlabel="labelled images", ylabel="points of accuracy")
     _log_axis(axis, sizes)
     if pair.crossings:
-        _draw_crossings(axis, pair.crossings, names)
+        _draw_crossings(axis, pair.crossings)
     _note(axis, "filled: a verdict; hollow: none")
     return figure
 
 
-def _draw_crossings(axis: Axes, crossings: Sequence[Crossing], names: Names) -> None:
+def _draw_crossings(axis: Axes, crossings: Sequence[Crossing]) -> None:
     """Each method's interval as a bar at the foot of the figure, open where it is censored."""
     bottom, top = axis.get_ylim()
     step = 0.085 * (top - bottom)
@@ -136,7 +126,7 @@ def _draw_crossings(axis: Axes, crossings: Sequence[Crossing], names: Names) -> 
         if crossing.size is not None and crossing.size < right:
             axis.plot(crossing.size, place - 0.8 * step, "D", color=colour, mec="white", ms=8)
         axis.text(left, place, f" {crossing.method}: {_crossing_text(crossing)}", fontsize=9, color=GREY, va="center")
-    passing = display_name(crossings[0].overtaker, names)
+    passing = display_name(crossings[0].overtaker)
     axis.text(left, bottom - step, f" n*, where {passing} overtakes, by", fontsize=9, color=GREY, va="center")
     axis.set_ylim(bottom - (2 * len(crossings) + 1.6) * step, top)
     axis.set_yticks([tick for tick in axis.get_yticks() if bottom <= tick <= top])
@@ -153,7 +143,7 @@ def _crossing_text(crossing: Crossing) -> str:
     return f"{rounded(crossing.size)} ({low} to {open_end if crossing.high is None else rounded(crossing.high)})"
 
 
-def training_curves(analysis: Analysis, names: Names = None) -> Figure:
+def training_curves(analysis: Analysis) -> Figure:
     """Validation accuracy over steps, a panel for each contender and a line for each size, the last quarter shaded."""
     figure, axes = plain_axes(SIZE[0], 0.8 + 2.4 * len(analysis.contenders), rows=len(analysis.contenders), share=True)
     for axis, contender in zip(axes, analysis.contenders, strict=True):
@@ -168,7 +158,7 @@ def training_curves(analysis: Analysis, names: Names = None) -> Figure:
             axis.axvspan((1 - LAST) * end, end, color="#eeeeee", zorder=0)
         axis.margins(x=0.3, y=0.12)
         axis.set_xlim(left=0)
-        axis.set_title(display_name(contender, names), fontsize=11)
+        axis.set_title(display_name(contender), fontsize=11)
         axis.set_ylabel("validation, %", fontsize=11)
     axes[-1].set_xlabel("steps", fontsize=11)
     for axis, contender in zip(axes, analysis.contenders, strict=True):
@@ -176,7 +166,7 @@ def training_curves(analysis: Analysis, names: Names = None) -> Figure:
     return figure
 
 
-def more_training(analysis: Analysis, names: Names = None) -> Figure:
+def more_training(analysis: Analysis) -> Figure:
     """Accuracy over log n, a panel for each contender and a line for each budget, the longest the strongest."""
     figure, axes = plain_axes(SIZE[0], 0.8 + 2.6 * len(analysis.contenders), rows=len(analysis.contenders), share=True)
     for axis, contender in zip(axes, analysis.contenders, strict=True):
@@ -187,7 +177,7 @@ def more_training(analysis: Analysis, names: Names = None) -> Figure:
                 faint = replace(look, colour=_fainter(look.colour, (place + 1) / len(analysis.budgets)))
                 _with_intervals(axis, [p.size for p in points], [p.accuracy for p in points], budget, faint)
                 axis.plot([p.size for p in points], _percent([p.accuracy.value for p in points]), color=faint.colour)
-        axis.set_title(display_name(contender, names), fontsize=11)
+        axis.set_title(display_name(contender), fontsize=11)
         axis.set_ylabel("accuracy, %", fontsize=11)
         _log_axis(axis, sorted({p.size for p in analysis.by_budget}))
         _legend(axis, [])
@@ -213,9 +203,9 @@ def _name_curves(axis: Axes, drawn: Sequence[Convergence]) -> None:
         axis.annotate(told, (step, least), (7, 0), **place)
 
 
-def data_multiplier(pair: Pair, names: Names = None) -> Figure:
+def data_multiplier(pair: Pair) -> Figure:
     """M(n) over log n: measured with intervals, extrapolated by the laws, and arrows where it was not reached."""
-    ahead, behind = (display_name(name, names) for name in (pair.ahead, pair.behind))
+    ahead, behind = (display_name(name) for name in (pair.ahead, pair.behind))
     figure, axis = _figure(f"Times the data that {behind} needs\nfor what {ahead} does with n images")
     sizes = sorted({m.size for m in pair.multipliers})
     for place, method in enumerate(DASHES):
@@ -261,31 +251,27 @@ def _draw_multipliers(axis: Axes, multipliers: Sequence[Multiplier], label: str,
         label = "_"
 
 
-def equivalents(analysis: Analysis, names: Names = None) -> Figure:
+def equivalents(analysis: Analysis) -> Figure:
     """How many images the best contender needs for what each other does with n: a panel for each n, a line for each."""
     sizes = sorted({m.size for m in analysis.equivalents})
     others = [name for name in analysis.contenders if any(m.ahead == name for m in analysis.equivalents)]
-    rows = {name: -place for place, name in enumerate(sorted(others, key=lambda name: -_worth(analysis, name)))}
+    reached = {curve.contender: curve.points[-1].accuracy.value for curve in analysis.curves}
+    rows = {name: -place for place, name in enumerate(sorted(others, key=lambda name: -reached[name]))}
     figure, axes = plain_axes(SIZE[0], 1.0 + len(sizes) * (0.7 + 0.3 * len(rows)), rows=len(sizes))
     by_name = looks(analysis.contenders)
     for axis, size in zip(axes, sizes, strict=True):
         for m in (m for m in analysis.equivalents if m.size == size):
             _draw_equivalent(axis, m, rows[m.ahead], by_name[m.ahead])
         axis.axvline(size, color=GREY, lw=1, ls="--")
-        axis.set_yticks([*rows.values()], [display_name(name, names) for name in rows])
+        axis.set_yticks([*rows.values()], [display_name(name) for name in rows])
         axis.set_ylim(min(rows.values()) - 0.7, 0.7)
         axis.set_title(f"what n = {size:,.0f} images are worth", fontsize=11, loc="left")
         axis.set_xscale("log")
         axis.set_xlim(0.8 * analysis.sizes[0], 1.25 * analysis.sizes[-1])
         _log_axis(axis, analysis.sizes)
-    best = display_name(analysis.equivalents[0].behind, names)
+    best = display_name(analysis.equivalents[0].behind)
     axes[-1].set_xlabel(f"images that {best} needs for the same accuracy", fontsize=11)
     return figure
-
-
-def _worth(analysis: Analysis, name: str) -> float:
-    """By which contenders are put in order: the accuracy at the largest size."""
-    return next(c.points[-1].accuracy.value for c in analysis.curves if c.contender == name)
 
 
 def _draw_equivalent(axis: Axes, m: Multiplier, row: int, look: Look) -> None:
@@ -301,7 +287,7 @@ def _draw_equivalent(axis: Axes, m: Multiplier, row: int, look: Look) -> None:
         axis.plot(end, row, arrow, color=look.colour, ms=7)
 
 
-def residuals(analysis: Analysis, names: Names = None) -> Figure:
+def residuals(analysis: Analysis) -> Figure:
     """Measured minus fitted accuracy of each law, in points; what a law leaves over should show no pattern."""
     models = [model for model in DASHES if any(law.model == model for law in analysis.laws)]
     figure, axes = plain_axes(SIZE[0], 1.0 + 2.2 * len(models), rows=len(models), share=True)
@@ -309,7 +295,7 @@ def residuals(analysis: Analysis, names: Names = None) -> Figure:
         for law in (law for law in analysis.laws if law.model == model):
             # Residuals are of the error: accuracy's have the other sign.
             left_over, line = [-100 * r for r in law.residuals], looks(analysis.contenders)[law.contender].line
-            axis.plot(law.sizes, left_over, ms=7, lw=1, label=display_name(law.contender, names), **line)
+            axis.plot(law.sizes, left_over, ms=7, lw=1, label=display_name(law.contender), **line)
         axis.axhline(0, color=GREY, lw=1)
         axis.set_title(f"{model}: err = $e^a n^{{-b}}{'' if model == 'power law' else ' + c'}$", fontsize=11)
         axis.set_ylabel("points", fontsize=11)
@@ -320,7 +306,7 @@ def residuals(analysis: Analysis, names: Names = None) -> Figure:
     return figure
 
 
-def cost_frontier(analysis: Analysis, names: Names = None) -> Figure:
+def cost_frontier(analysis: Analysis) -> Figure:
     """Accuracy against each cost: a line for a contender from its smallest to its largest size, the frontier ringed."""
     costs = [cost for cost in COSTS if any(point.cost == cost for point in analysis.frontier)]
     figure, axes = plain_axes(SIZE[0], 0.8 + 2.9 * len(costs), rows=len(costs))
@@ -328,7 +314,7 @@ def cost_frontier(analysis: Analysis, names: Names = None) -> Figure:
         for contender, look in looks(analysis.contenders).items():
             points = [p for p in analysis.frontier if p.cost == cost and p.contender == contender]
             across, up = [p.value for p in points], [100 * p.accuracy for p in points]
-            axis.plot(across, up, ms=7, lw=1, label=display_name(contender, names), **look.line)
+            axis.plot(across, up, ms=7, lw=1, label=display_name(contender), **look.line)
             ringed = [(p.value, 100 * p.accuracy) for p in points if p.is_on_frontier]
             axis.plot(*zip(*ringed, strict=True), "o", mfc="none", mec="black", ms=13) if ringed else None
             for p in dict.fromkeys((points[0], points[-1])):
@@ -359,10 +345,9 @@ def _note(axis: Axes, text: str) -> None:
 def _with_intervals(
     axis: Axes, sizes: Sequence[int], estimates: Sequence[Estimate], label: str | None, look: Look
 ) -> None:
-    values, low, high = (_percent([getattr(e, end) for e in estimates]) for end in ("value", "low", "high"))
-    axis.fill_between(sizes, low, high, color=look.colour, alpha=0.15, lw=0)
-    spans = [np.subtract(values, low), np.subtract(high, values)]
-    axis.errorbar(sizes, values, np.maximum(spans, 0), ms=7, lw=0, elinewidth=1.5, label=label, **look.line)
+    values, spans = in_percent(estimates)
+    axis.fill_between(sizes, values - spans[0], values + spans[1], color=look.colour, alpha=0.15, lw=0)
+    axis.errorbar(sizes, values, spans, ms=7, lw=0, elinewidth=1.5, label=label, **look.line)
 
 
 def _legend(axis: Axes, models: Sequence[str]) -> None:

@@ -34,7 +34,6 @@ from vit_vs_cnn.reporting.tables import equal_time_lines, results_csv
 from vit_vs_cnn.reporting.tuning_report import best_of_k, space_warnings, tuning_blocks
 from vit_vs_cnn.runs.audit import PLACE
 from vit_vs_cnn.runs.contamination import PICTURE, Contamination, contamination_of
-from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.ledger import account_of, test_set_of
 from vit_vs_cnn.runs.status import ExperimentStatus, read_status
 from vit_vs_cnn.runs.tuning_record import doubts
@@ -110,9 +109,7 @@ NEAR_DUPLICATES = (
 )
 
 
-def write_report(
-    folder: Path, pool: Pool | None = None, *, findings: Findings | None = None, target: Path | None = None
-) -> list[Path]:
+def write_report(folder: Path, *, findings: Findings | None = None, target: Path | None = None) -> list[Path]:
     """Everything into the experiment's ``report/``: index.html, analysis.json, results.csv, tables and figures.
 
     A pure function of the finished cells and of what is known of the others: run twice, it writes the same bytes.
@@ -120,8 +117,6 @@ def write_report(
     for a run that was interrupted.
 
     Arguments:
-        folder: of the experiment.
-        pool: its images, where they are at hand already; they are looked at for near-duplicates.
         findings: ``findings_of(folder)``, where they are at hand already.
         target: where all of it goes instead.
 
@@ -129,14 +124,8 @@ def write_report(
         InputError: no experiment there, or none of its cells is finished.
     """
     found, target = findings or findings_of(folder), target or folder / "report"
-    document = report_document(found, pool)
-    texts = {
-        "results.csv": results_csv(found.results),
-        "analysis.json": json.dumps(found.analysis.to_dict(), indent=1) + "\n",
-    }
-    for name, text in texts.items():
-        write_text(target / name, text)
-    return [*(target / name for name in texts), *write_document(document, target)]
+    document = report_document(found)
+    return _write(document, results_csv(found.results), found.analysis, target)
 
 
 def summary(found: Findings) -> Document:
@@ -146,17 +135,17 @@ def summary(found: Findings) -> Document:
     return document
 
 
-def report_document(found: Findings, pool: Pool | None = None) -> Document:
-    """All that there is to say of an experiment; ``pool`` has its images, where they are at hand already.
+def report_document(found: Findings) -> Document:
+    """All that there is to say of an experiment.
 
     Raises:
         InputError: the experiment's config can no longer be read.
     """
     config, status = read_config(found.folder / "experiment.yaml"), read_status(found.folder)
-    record, results, duplicates = found.record, found.results, _contamination(found, pool)
+    record, results, duplicates = found.record, found.results, _contamination(found)
     document = _begun(found.analysis, config["name"], _lead(found.analysis, found.recommendation, found.answer))
     weak = [] if record is None else [*space_warnings(record), *doubts(record, found.results)]
-    _tell(document, found.analysis, [*_unfinished(status), *weak, *found.notes], results, blocks_of_images(found, pool))
+    _tell(document, found.analysis, [*_unfinished(status), *weak, *found.notes], results, blocks_of_images(found))
     if record is not None:
         _part(document, "Tuning", _picture("best_of_k", best_of_k(record)), *tuning_blocks(record, found.results))
     _part(document, "Near-duplicates", *_duplicates(found, duplicates))
@@ -177,7 +166,6 @@ def write_recorded(path: Path, target: Path, analysis: Analysis | None = None) -
 
     Arguments:
         path: a results.csv as ``write_report`` writes it, with the experiment.yaml of its folder beside it, or without.
-        target: the folder for the page.
         analysis: of these results, where it is at hand already.
 
     Raises:
@@ -194,8 +182,11 @@ def write_recorded(path: Path, target: Path, analysis: Analysis | None = None) -
     _tell_config(document, values)
     _part(document, "How it was measured", Text(METHOD))
     document.section("Files", Bullets(_links(document)))
-    texts = {"results.csv": path.read_text(encoding="utf-8")}
-    texts["analysis.json"] = json.dumps(analysis.to_dict(), indent=1) + "\n"
+    return _write(document, path.read_text(encoding="utf-8"), analysis, target)
+
+
+def _write(document: Document, results: str, analysis: Analysis, target: Path) -> list[Path]:
+    texts = {"results.csv": results, "analysis.json": json.dumps(analysis.to_dict(), indent=1) + "\n"}
     for name, text in texts.items():
         write_text(target / name, text)
     return [*(target / name for name in texts), *write_document(document, target)]
@@ -278,10 +269,10 @@ def _picture(name: str, figure: Any) -> Picture:
     return Picture(figure, caption, alt, name)
 
 
-def _contamination(found: Findings, pool: Pool | None) -> Contamination | str:
+def _contamination(found: Findings) -> Contamination | str:
     """Near-duplicates of test images, or why they are not known."""
     try:
-        return contamination_of(found.folder, found.results, pool)
+        return contamination_of(found.folder, found.results)
     except (InputError, OSError) as error:
         return f"Not looked for: {' '.join(str(error).split())}."
 

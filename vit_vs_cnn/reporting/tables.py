@@ -1,10 +1,6 @@
 """The table at the end of an experiment, and what may be said of its differences."""
 
-import csv
-import io
-import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -15,7 +11,8 @@ from vit_vs_cnn.regimes.analysis import Pair
 from vit_vs_cnn.regimes.answer import headline
 from vit_vs_cnn.regimes.budgets import COST_NAMES, Budgets, more_than_once
 from vit_vs_cnn.regimes.findings import is_one_value
-from vit_vs_cnn.reporting.document import Document, Table
+from vit_vs_cnn.regimes.measurements import by_network
+from vit_vs_cnn.reporting.document import Document, Table, csv_of
 from vit_vs_cnn.reporting.style import in_millions, looks, percent, points, seconds
 from vit_vs_cnn.reporting.terminal import print_document
 from vit_vs_cnn.runs.answers import MAJORITY
@@ -36,30 +33,18 @@ RERUN = "these images only, and rerunning (the same seed on another number of th
 ONE_SEED = "The interval is about other images; another run moves more."
 
 
-@dataclass(frozen=True)
-class Row:
-    """One contender at one training size, over all its seeds."""
-
-    results: Sequence[Mapping[str, Any]]
-    accuracy: Estimate
-
-    def cells(self) -> tuple[str, ...]:
-        """The row as texts, in the order of ``COLUMNS``; speed and time are of one run, on average."""
-        first = self.results[0]
-        accuracy = (f"{percent(self.accuracy.value)} %", f"{percent(self.accuracy.low)}-{percent(self.accuracy.high)}")
-        sizes = (in_millions(first["parameters"]), in_millions(first["macs"]))
-        speed, time = (fmean(r[key] for r in self.results) for key in ("images_per_second", "train_seconds"))
-        name = (first["contender"], f"{first['train_size']:,}")
-        return (*name, *accuracy, *sizes, _steps(self.results), f"{speed:,.0f}", seconds(time))
-
-
-def rows_of(results: Iterable[Mapping[str, Any]], analysis: Analysis) -> list[Row]:
-    """Results grouped by training size and contender, with the intervals of their analysis."""
+def rows_of(results: Sequence[Mapping[str, Any]], analysis: Analysis) -> list[tuple[str, ...]]:
+    """For each training size and contender its texts, as ``COLUMNS`` has them; speed and time are of one run, on
+    average."""
     accuracies = {(c.contender, point.size): point.accuracy for c in analysis.curves for point in c.points}
-    keys = ("train_size", "contender")
-    ordered = sorted(results, key=lambda r: tuple(r[k] for k in keys))
-    groups = itertools.groupby(ordered, key=lambda r: tuple(r[k] for k in keys))
-    return [Row(list(group), accuracies[contender, size]) for (size, contender), group in groups]
+    rows = []
+    for (contender, size), runs in sorted(by_network(results).items(), key=lambda item: item[0][::-1]):
+        first, reached = runs[0], accuracies[contender, size]
+        accuracy = (f"{percent(reached.value)} %", f"{percent(reached.low)}-{percent(reached.high)}")
+        sizes = (in_millions(first["parameters"]), in_millions(first["macs"]))
+        speed, time = (fmean(r[key] for r in runs) for key in ("images_per_second", "train_seconds"))
+        rows.append((contender, f"{size:,}", *accuracy, *sizes, _steps(runs), f"{speed:,.0f}", seconds(time)))
+    return rows
 
 
 def _steps(results: Sequence[Mapping[str, Any]]) -> str:
@@ -72,7 +57,7 @@ def _steps(results: Sequence[Mapping[str, Any]]) -> str:
 def results_table(results: Sequence[Mapping[str, Any]], analysis: Analysis, *, title: str) -> Table:
     """A row for each contender and size with the longest budget, with what a reader must know to read it."""
     results = Budgets(results).longest
-    rows: list[tuple[str, ...]] = [row.cells() for row in rows_of(results, analysis)]
+    rows = rows_of(results, analysis)
     if analysis.majority is not None:
         name = MAJORITY.replace(" frequent", "\nfrequent")  # or nine columns would not fit
         rows.insert(0, (name, "", f"{percent(analysis.majority)} %", *[""] * (len(COLUMNS) - 3)))
@@ -90,12 +75,9 @@ def print_table(results: Sequence[Mapping[str, Any]], analysis: Analysis, *, tit
 def results_csv(results: Sequence[Mapping[str, Any]]) -> str:
     """One line for each cell, with every value that some cell has and none has a part of."""
     parts = {key for result in results for key, value in result.items() if not is_one_value(key, value)}
-    columns = [key for key in dict.fromkeys(key for result in results for key in result) if key not in parts]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(results)
-    return text.getvalue()
+    return csv_of(
+        results, [key for key in dict.fromkeys(key for result in results for key in result) if key not in parts]
+    )
 
 
 def comparison_lines(analysis: Analysis, *, most_pairs: int = MOST_PAIRS) -> list[str]:

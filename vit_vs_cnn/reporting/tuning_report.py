@@ -23,11 +23,7 @@ BEST_OF_K = (
 
 
 def tuning_blocks(record: Record, results: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """What there is to say of the trials, the picture apart.
-
-    Arguments:
-        results: with what the record says of them.
-    """
+    """What there is to say of the trials, the picture apart."""
     told = f"The record is {record.path.name}, whose SHA-256 begins with {record.hash}."
     return [Bullets(gap_lines(record)), granted_table(record, results), best_of_k_table(record), Text(told, note=True)]
 

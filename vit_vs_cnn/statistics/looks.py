@@ -47,6 +47,10 @@ class Plan:
     seeds: int
     on_the_way: bool = False
 
+    def at(self, seeds: int) -> "Plan":
+        """The plan where it is being followed; one look at what is there where no verdict comes of it anyway."""
+        return self if SEEDS_FOR_A_VERDICT <= seeds <= self.seeds else Plan(seeds)
+
     def level(self, seeds: int, error: float) -> float:
         """The p-value below which so many seeds reject, where all looks together may err in a share of ``error``."""
         if not self.on_the_way:
@@ -104,9 +108,7 @@ def _boundary(spending: Float[np.ndarray, "errors"], mass: Float[np.ndarray, "er
     half = mass.shape[1] // 2
     outwards = (mass[:, half:] + mass[:, half - 1 :: -1])[:, ::-1]  # of |z|, from the outermost cell inwards
     beyond, places = np.log(np.maximum(outwards.cumsum(1), 1e-300)), _EDGES[half:-1][::-1]
-    return np.array(
-        [np.interp(np.log(s), *one) for s, one in zip(spending, ((b, places) for b in beyond), strict=True)]
-    )
+    return np.array([np.interp(np.log(s), b, places) for s, b in zip(spending, beyond, strict=True)])
 
 
 def _leap(seeds: int) -> Float[np.ndarray, "cells cells"]:

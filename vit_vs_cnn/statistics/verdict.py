@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from jaxtyping import Bool, Float
 
-from vit_vs_cnn.statistics.estimate import Estimate, p_text
+from vit_vs_cnn.statistics.estimate import Estimate, Values, p_text
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT, Plan
 from vit_vs_cnn.statistics.means import Uncertain, difference_of_accuracies, difference_over_seeds
 from vit_vs_cnn.statistics.significance import holm, mcnemar_exact
@@ -26,7 +26,7 @@ MCNEMAR = "exact McNemar"
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Values):
     """Two contenders, compared on the same images.
 
     Arguments:
@@ -131,9 +131,6 @@ class Comparison:
             return f"equivalent within {100 * self.margin:.1f} points over {self.seeds} paired seeds{later}"
         return f"no difference is shown: {self.what_would_show}{later}"
 
-    def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
-
 
 Compared = TypeVar("Compared", bound=Comparison)
 
@@ -208,11 +205,10 @@ def _by_itself(
     terms: Terms,
 ) -> Comparison:
     plan = terms.plan or Plan(seeds)
-    looks = plan if SEEDS_FOR_A_VERDICT <= seeds <= plan.seeds else Plan(seeds)
     found = Comparison(
         first=names[0],
         second=names[1],
-        difference=uncertain.interval(1 - looks.level(seeds, LEVEL)),
+        difference=uncertain.interval(1 - plan.at(seeds).level(seeds, LEVEL)),
         uncertain=uncertain,
         images=images,
         seeds=seeds,
@@ -272,15 +268,12 @@ def corrected(
             equivalent=within[i] < LEVEL,
             family=count or len(family),
             primary=i == primary,
-            level=_looks(one).level(one.seeds, LEVEL if apart[i] < LEVEL else LEVEL * min(1.0, shares[i] / left)),
+            level=one.plan.at(one.seeds).level(
+                one.seeds, LEVEL if apart[i] < LEVEL else LEVEL * min(1.0, shares[i] / left)
+            ),
         )
         for i, one in enumerate(family)
     ]
-
-
-def _looks(one: Comparison) -> Plan:
-    """Its plan where it is being followed; one look at what is there where no verdict comes of it anyway."""
-    return one.plan if SEEDS_FOR_A_VERDICT <= one.seeds <= one.plan.seeds else Plan(one.seeds)
 
 
 def _may_be_judged(one: Comparison) -> bool:
@@ -289,7 +282,7 @@ def _may_be_judged(one: Comparison) -> bool:
 
 def _adjusted(family: Sequence[Comparison], p_values: Sequence[float], weights: Sequence[float] | None) -> list[float]:
     """Looks allowed for, then Holm. Where no verdict may be given the share of the error is passed on to no other."""
-    p = [_looks(one).p_value(one.seeds, value) for one, value in zip(family, p_values, strict=True)]
+    p = [one.plan.at(one.seeds).p_value(one.seeds, value) for one, value in zip(family, p_values, strict=True)]
     every = holm(p, weights)
     strict = holm([value if _may_be_judged(one) else 1.0 for one, value in zip(family, p, strict=True)], weights)
     return [strict[i] if _may_be_judged(one) else every[i] for i, one in enumerate(family)]

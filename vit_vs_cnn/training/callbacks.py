@@ -13,6 +13,7 @@ from lightning.pytorch.callbacks import Callback, Checkpoint
 from vit_vs_cnn.devices import wait_for
 from vit_vs_cnn.errors import Interrupted
 from vit_vs_cnn.files import naming, partial_of, put_in_place, read_rows
+from vit_vs_cnn.models.recording import as_evaluated
 from vit_vs_cnn.training.metrics_csv import HEADER, MetricsCsv
 
 #: Keys of what a checkpoint says of itself: that its run ended before its budget, what its last step logged.
@@ -193,13 +194,10 @@ class LostValidation(Callback):
         batches, own = list(data.val_dataloader()), cast(Any, module)
         if not batches:
             return
-        modes = [(part, part.training) for part in module.modules()]
-        module.eval()
-        for index, batch in enumerate(batches):
-            own.validation_step(batch, index)
+        with as_evaluated(module):
+            for index, batch in enumerate(batches):
+                own.validation_step(batch, index)
         scores = {"val/accuracy": own.accuracy.compute().item(), "val/loss": own.loss.compute().item()}
         own.accuracy.reset()
         own.loss.reset()
-        for part, training in modes:
-            part.training = training
         self.metrics.log_metrics(scores, step=step - 1)

@@ -24,11 +24,7 @@ from vit_vs_cnn.training.schedules import Schedule
 
 
 def balanced_weights(labels: Int64[Tensor, "count"], num_classes: int) -> list[float]:
-    """What makes every class weigh the same: ``w_c = n / (C n_c)``; 0 for a class without images.
-
-    Arguments:
-        labels: of the training images.
-    """
+    """What makes every class weigh the same: ``w_c = n / (C n_c)``; 0 for a class without images."""
     counts = torch.bincount(labels, minlength=num_classes).tolist()
     return [len(labels) / (num_classes * count) if count else 0.0 for count in counts]
 
@@ -55,7 +51,6 @@ class Classifier(lightning.LightningModule):
         steps: optimizer steps of the whole run; those of the Trainer if None.
         label_smoothing: s, from 0 to 1.
         ema_half_life: half-life of the average as a share of ``steps``; None for no average.
-        seed: of the network's own randomness.
         loss: of logits and labels, (batch,) numbers of classes or (batch, classes) shares where batches are mixed;
             cross entropy if None. What it learns itself is not trained.
         class_weights: w, one for each class; all 1 if None. The mean over a batch is a weighted one, as torch's.

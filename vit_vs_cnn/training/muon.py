@@ -49,11 +49,8 @@ class StackedMuon(Muon):
         if group.get("algo", "muon") != "muon" or group["conv_mode"] != "flatten" or group.get("capturable", False):
             return {}
         there = {one: one.grad for one in group["params"] if one.grad is not None and not one.grad.is_sparse}
-        return {one: gradient for one, gradient in there.items() if self._is_matrix(self.state[one])}
-
-    @staticmethod
-    def _is_matrix(state: dict[str, Any]) -> bool:
-        return "momentum_buffer" in state and state["use_muon"]
+        known = {one: gradient for one, gradient in there.items() if "momentum_buffer" in self.state[one]}
+        return {one: gradient for one, gradient in known.items() if self.state[one]["use_muon"]}
 
     def _step_stacked(self, matrices: dict[Tensor, Tensor], group: dict[str, Any]) -> None:
         alike: dict[torch.Size, list[tuple[Tensor, Tensor]]] = defaultdict(list)

@@ -5,12 +5,11 @@ import torch.nn.functional as F
 from sklearn.linear_model import Ridge
 from sklearn.metrics import r2_score
 
-from tests.inspection.locality.layers import content_layer, convolution_layer
+from tests.inspection.locality.layers import content_layer, convolution_fit, convolution_layer
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.locality.convolution_fit import (
     ConvolutionFit,
     ExplainedShare,
-    convolution_fit,
 )
 
 GRID = (7, 5)

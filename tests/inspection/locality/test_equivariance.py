@@ -67,6 +67,6 @@ def test_maps_of_a_resnet_are_compared_at_their_own_steps():
     assert all(0 < error < 1 for error in found.values())
 
 
-def test_a_shift_by_part_of_a_patch_raises(images):
-    with pytest.raises(InputError, match="no whole number of steps of block 0"):
-        errors_of(tiny_vit(), images, stride=1)
+def test_a_shift_by_part_of_a_step_raises(images):
+    with pytest.raises(InputError, match="a shift by 1 of 14 pixels is no whole number of steps of cut"):
+        equivariance_errors(lambda batch: {"cut": batch[:, :, :13]}, images)

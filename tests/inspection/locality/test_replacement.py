@@ -3,10 +3,10 @@ import copy
 import pytest
 import torch
 
-from tests.inspection.locality.layers import attention_modules, convolving, tiny_vit
+from tests.inspection.locality.layers import attention_modules, convolution_fit, convolving, tiny_vit
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.locality.attention_layers import attention_layers, layer_passes, replace_attention, to_map
-from vit_vs_cnn.inspection.locality.convolution_fit import FittedConvolution, convolution_fit
+from vit_vs_cnn.inspection.locality.convolution_fit import FittedConvolution
 
 
 @pytest.fixture

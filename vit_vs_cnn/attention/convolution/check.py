@@ -1,6 +1,6 @@
 """Whether a network of attention computes what the network of convolutions did, and which layer does not."""
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Mapping
 from itertools import zip_longest
 from typing import Any
@@ -33,12 +33,11 @@ def check_same_function(model: nn.Module, attention: nn.Module, images: Images, 
         raise ValueError(f"{type(model).__qualname__} fails with attention in it: {error!r}") from error
     if difference <= 1:
         return
-    outputs, order = _outputs(model, images)
-    found, _ = _outputs(attention, images)
-    for name, call in order[:-1]:  # the last one is the network
-        if name in folded or name not in found:
+    outputs, found = (_outputs(network, images) for network in (model, attention))
+    for (name, call), output in list(outputs.items())[:-1]:  # the last one is the network
+        if name in folded or (name, 0) not in found:
             continue  # with the batch norm behind it; or within a layer that was replaced
-        if _difference(outputs[name][call], found[name][call] if call < len(found[name]) else None) > 1:
+        if _difference(output, found.get((name, call))) > 1:
             raise ValueError(_named(model, name, folded))
     raise ValueError(
         f"{type(model).__qualname__} cannot be written as attention: its outputs differ by {difference:.1e} times what "
@@ -56,16 +55,14 @@ def _named(model: nn.Module, name: str, folded: Mapping[str, str]) -> str:
     )
 
 
-def _outputs(network: nn.Module, images: Tensor) -> tuple[dict[str, list[Any]], list[tuple[str, int]]]:
-    """What each layer gives at each of its calls, and in which order they were done."""
-    outputs: dict[str, list[Any]] = defaultdict(list)
-    order: list[tuple[str, int]] = []
-    hooks = []
+def _outputs(network: nn.Module, images: Tensor) -> dict[tuple[str, int], list[Tensor]]:
+    """What each layer gives at each of its calls, in the order in which they end."""
+    outputs, calls, hooks = {}, Counter[str](), []
     for name, module in network.named_modules():
 
         def keep(_: nn.Module, __: Any, output: Any, name: str = name) -> None:
-            order.append((name, len(outputs[name])))
-            outputs[name].append([tensor.clone() for tensor in tensors_in(output)])  # it may be changed in place
+            outputs[name, calls[name]] = [tensor.clone() for tensor in tensors_in(output)]  # it may be changed in place
+            calls[name] += 1
 
         hooks.append(module.register_forward_hook(keep))
     try:
@@ -73,7 +70,7 @@ def _outputs(network: nn.Module, images: Tensor) -> tuple[dict[str, list[Any]], 
     finally:
         for hook in hooks:
             hook.remove()
-    return outputs, order
+    return outputs
 
 
 def _difference(expected: Any, found: Any) -> float:

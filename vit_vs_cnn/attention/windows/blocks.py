@@ -204,18 +204,12 @@ def _layout(
 ) -> tuple[Int[Tensor, "windows places"], Bool[Tensor, "windows places places"]]:
     """Which token stands at each place of each window (one past the last for padding), and who sees whom."""
     with torch.inference_mode(False):  # they outlive this call, and may be read under autograd
-        rows, cols = blocks.grid_size
-        tokens = torch.full((rows + blocks.margins[0], cols + blocks.margins[1]), rows * cols)
-        tokens[:rows, :cols] = torch.arange(rows * cols).view(rows, cols)
-        # What the rolling brings to the far side is a region of its own, by rows and by columns.
-        by_row, by_col = (torch.arange(size) < move for size, move in zip(tokens.shape, blocks.shift, strict=True))
-        regions = by_row[:, None] * 2 + by_col[None, :] * 1
-        regions = regions.masked_fill(tokens == rows * cols, -1)
-        tokens, regions = (
-            _cut(blocks._replace(grid_size=tuple(x.shape)), x.flatten()[None, None, :, None])[0, :, :, 0]
-            for x in (tokens, regions)
-        )
-        return tokens.to(device), (regions[:, :, None] == regions[:, None, :]).to(device)
+        patches = blocks.grid_size[0] * blocks.grid_size[1]
+        tokens = _cut(blocks, torch.arange(1, patches + 1)[None, None, :, None])[0, :, :, 0] - 1  # -1 for padding
+        tokens = tokens.where(tokens >= 0, patches)
+        # Rolling brings tokens of several windows together; padding is a window of its own.
+        window = F.pad(_places(blocks)[0], (0, 1), value=-2)[:, tokens]
+        return tokens.to(device), (window[..., None] == window[..., None, :]).all(dim=0).to(device)
 
 
 def _scores_bias(

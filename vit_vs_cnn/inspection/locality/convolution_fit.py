@@ -94,7 +94,7 @@ class ConvolutionFit(Metric):
         inputs: Float[Tensor, "batch in_channels rows cols"],
         outputs: Float[Tensor, "batch out_channels rows cols"],
     ) -> None:
-        patches, targets = _rows(inputs, outputs, max(self.kernel_sizes), self.padding)
+        patches, targets = rows_of_maps(inputs, outputs, max(self.kernel_sizes), self.padding)
         self.gram.addmm_(patches.mT, patches)
         self.cross.addmm_(patches.mT, targets)
         self.input_sums += patches.sum(dim=0)
@@ -167,26 +167,7 @@ class ExplainedShare(Metric):
         return dict(zip(self.names, shares.tolist(), strict=True))
 
 
-def convolution_fit(
-    inputs: Float[Tensor, "batch in_channels rows cols"],
-    outputs: Float[Tensor, "batch out_channels rows cols"],
-    *,
-    kernel_size: int = 3,
-    padding: str = "valid",
-) -> FittedConvolution:
-    """The convolution nearest to a layer, from all of its inputs and outputs at once.
-
-    The equation of ``ConvolutionFit`` without a penalty: of several solutions the shortest.
-    """
-    check_kernel_sizes([kernel_size])
-    patches, targets = _rows(inputs, outputs, kernel_size, padding)
-    input_mean, output_mean = patches.mean(dim=0), targets.mean(dim=0)
-    solution = torch.linalg.pinv(patches - input_mean) @ (targets - output_mean)
-    weight = solution.mT.unflatten(1, (inputs.shape[1], kernel_size, kernel_size))
-    return FittedConvolution(weight, output_mean - input_mean @ solution, padding)
-
-
-def _rows(inputs: Tensor, outputs: Tensor, kernel_size: int, padding: str) -> tuple[Tensor, Tensor]:
+def rows_of_maps(inputs: Tensor, outputs: Tensor, kernel_size: int, padding: str) -> tuple[Tensor, Tensor]:
     """What the kernel sees at each place, and what it should give there."""
     patches = F.unfold(pad_map(inputs.double(), kernel_size, padding), kernel_size)
     outputs = crop_map(outputs, kernel_size // 2) if padding == "valid" else outputs

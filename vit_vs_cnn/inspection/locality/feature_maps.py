@@ -48,7 +48,6 @@ def equivariance_errors(
     images: Images,
     *,
     shifts: Sequence[tuple[int, int]] = ONE_STEP,
-    stride: int | Sequence[int] | None = None,
     batch_size: int = 128,
 ) -> dict[str, float]:
     """``E |f(T x) - T f(x)|^2 / E |f(x) - mean|^2`` of every map that ``features`` gives, over all shifts T.
@@ -60,17 +59,15 @@ def equivariance_errors(
 
     Arguments:
         features: from images to maps (batch, channels, rows, cols) by name.
-        shifts: (rows, cols) in units of ``stride``.
-        stride: pixels by which images are shifted, one number or (rows, cols), a multiple of every map's step; that of
-            the coarsest map if None.
+        shifts: (rows, cols) in steps of the coarsest map.
 
     Raises:
-        InputError: if a map's step does not divide the stride, or the shift leaves no overlap.
+        InputError: if the step of another map does not divide that of the coarsest, or the shift leaves no overlap.
     """
     errors: dict[str, ExplainedShare] = {}
     for batch in images.split(batch_size):
         maps = features(batch)
-        step = _stride(maps, batch, stride)
+        step = [max(batch.shape[axis] // found.shape[axis] for found in maps.values()) for axis in (2, 3)]
         for shift in shifts:
             pixels = (shift[0] * step[0], shift[1] * step[1])
             shifted = features(batch.roll(pixels, dims=(2, 3)))
@@ -80,16 +77,6 @@ def equivariance_errors(
                 expected = _overlap(found.double().roll(steps, dims=(2, 3)), steps)
                 error.update(expected, {"moved": _overlap(shifted[name].double(), steps)})
     return {name: error.unexplained()["moved"] for name, error in errors.items()}
-
-
-def _stride(maps: dict[str, Tensor], images: Tensor, stride: int | Sequence[int] | None) -> tuple[int, int]:
-    if isinstance(stride, int):
-        return stride, stride
-    if stride is not None:
-        rows, cols = stride
-        return rows, cols
-    rows, cols = (max(images.shape[axis] // found.shape[axis] for found in maps.values()) for axis in (2, 3))
-    return rows, cols
 
 
 def _steps(name: str, found: Tensor, images: Tensor, pixels: tuple[int, int]) -> tuple[int, int]:
@@ -130,23 +117,16 @@ def receptive_fields(
     return fields
 
 
-def field_radius(
-    field: Float[Tensor, "rows cols"], *, map_size: tuple[int, int], centre: tuple[float, float] | None = None
-) -> float:
-    """``sqrt(sum g r^2 / sum g)`` in pixels; not a number for a field of zeros.
+def field_radius(field: Float[Tensor, "rows cols"], *, map_size: tuple[int, int]) -> float:
+    """``sqrt(sum g r^2 / sum g)`` in pixels, r from the middle of what stands for the feature; not a number for a field
+    of zeros.
 
     Arguments:
         map_size: (rows, cols) of the map whose middle the field is of.
-        centre: (row, col) in pixels that r is measured from; the middle of the image's part that stands for the
-            feature if None.
     """
-    if centre is None:
-        steps = [length / size for length, size in zip(field.shape, map_size, strict=True)]
-        row, col = ((size // 2 + 0.5) * step - 0.5 for size, step in zip(map_size, steps, strict=True))
-        centre = (row, col)
     rows, cols = (
-        (torch.arange(length, device=field.device).double() - middle).square()
-        for length, middle in zip(field.shape, centre, strict=True)
+        (torch.arange(length, device=field.device).double() + 0.5 - (size // 2 + 0.5) * length / size).square()
+        for length, size in zip(field.shape, map_size, strict=True)
     )
     mass = field.sum()
     squares = (field * (rows[:, None] + cols)).sum()

@@ -41,7 +41,6 @@ class LayerMeasures:
         reach: Reach,
         kernel_sizes: tuple[int, ...],
         replace: tuple[int, ...],
-        ridge: float,
     ) -> None:
         self.index, self.layer, self.reach, self.kernel_sizes = index, layer, reach, kernel_sizes
         heads, device = example.weights.shape[1], example.weights.device
@@ -60,8 +59,8 @@ class LayerMeasures:
             measures["assignment"] = Assignment(**place, reach=reach)
         self.measures = {name: OverImages(measure, heads).to(device) for name, measure in measures.items()}
         channels = self._map(example.inputs).shape[1], self._map(example.outputs).shape[1]
-        self.ladder = ConvolutionFit(*channels, kernel_sizes=kernel_sizes, ridge=ridge).to(device)
-        fit = {"kernel_sizes": replace, "padding": layer.padding, "ridge": ridge}
+        self.ladder = ConvolutionFit(*channels, kernel_sizes=kernel_sizes).to(device)
+        fit = {"kernel_sizes": replace, "padding": layer.padding}
         self.stand_in = ConvolutionFit(*channels, **fit).to(device) if replace else None
         self.fitted: dict[int, FittedConvolution | None] = {}
         self.mean_weights: Tensor | None = None

@@ -16,7 +16,7 @@ from vit_vs_cnn.inspection.locality.attention_layers import (
     replace_attention,
     to_map,
 )
-from vit_vs_cnn.inspection.locality.convolution_fit import RIDGE, check_kernel_sizes
+from vit_vs_cnn.inspection.locality.convolution_fit import check_kernel_sizes
 from vit_vs_cnn.inspection.locality.feature_maps import (
     equivariance_errors,
     feature_maps,
@@ -73,7 +73,6 @@ def measure_locality(
     kernel_sizes: Sequence[int] | None = None,
     reach: Reach | None = None,
     replace: Sequence[int] | None = None,
-    ridge: float = RIDGE,
     probes: int = 64,
     memory: int = MEMORY,
 ) -> LocalityReport:
@@ -111,7 +110,6 @@ def measure_locality(
                 "reach": default_reach(layer.grid_size) if reach is None else reach,
                 "kernel_sizes": _kernel_sizes("kernel_sizes", kernel_sizes, layer.grid_size, (1, 3, 5)),
                 "replace": _replace_sizes(replace, layer.grid_size),
-                "ridge": ridge,
             }
             for layer in layers
         ]

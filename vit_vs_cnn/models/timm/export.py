@@ -10,7 +10,7 @@ from vit_vs_cnn.attention.multihead import NORM_EPS
 from vit_vs_cnn.attention.positions import SinusoidalPosition
 from vit_vs_cnn.models.presets import PRESETS
 from vit_vs_cnn.models.registry import create_model
-from vit_vs_cnn.models.timm.weights import BLOCK_NAMES, POOL_NAMES, POOLS
+from vit_vs_cnn.models.timm.weights import POOLS, parameter_names
 from vit_vs_cnn.models.vit import VisionTransformer
 
 if TYPE_CHECKING:
@@ -127,56 +127,24 @@ def _last_drop_path(model: VisionTransformer) -> float:
 
 def _translate(model: VisionTransformer) -> dict[str, Tensor]:
     ours = model.state_dict()
-    rows, cols = model.patch_embedding.patch_size
-    norm = "fc_norm" if _norms_pooled(model) else "norm"
+    names = parameter_names(len(model.encoder.blocks), "fc_norm" if _norms_pooled(model) else "norm")
+    theirs = {name: torch.cat([ours[one] for one in own]) for name, own in names.items() if own[0] in ours}
     projection = ours["patch_embedding.projection.weight"]
-    theirs = {
-        "patch_embed.proj.weight": projection.unflatten(1, (-1, rows, cols)),
-        **{f"{norm}.{kind}": ours[f"norm.{kind}"] for kind in ("weight", "bias")},
-        **{f"head.{kind}": ours[f"head.{kind}"] for kind in ("weight", "bias")},
-    }
-    renamed = {"patch_embedding.projection.bias": "patch_embed.proj.bias"}
-    renamed |= {f"embedding_norm.{kind}": f"norm_pre.{kind}" for kind in ("weight", "bias")}
-    theirs |= {name: ours[own] for own, name in renamed.items() if own in ours}
+    theirs["patch_embed.proj.weight"] = projection.unflatten(1, (-1, *model.patch_embedding.patch_size))
     if model.class_token is not None:
         theirs["cls_token"] = model.class_token.detach()[None, None]
     if model.registers is not None:
         theirs["reg_token"] = model.registers.detach()[None]
+    if model.pool == "attention":
+        theirs["attn_pool.latent"] = ours["pooling.query"][None, None]
     if model.position is not None:
         encoding = model.position.encoding.detach().to(projection)
         first, registers = model.position.extra_tokens, model.extra_tokens - model.position.extra_tokens
         nowhere = encoding.new_zeros(registers, encoding.shape[1])
         theirs["pos_embed"] = torch.cat([encoding[:first], nowhere, encoding[first:]])[None]
-    if model.pool == "attention":
-        theirs |= _translate_pool(ours)
-    for layer in range(len(model.encoder.blocks)):
-        theirs |= _translate_block(ours, f"encoder.blocks.{layer}.", f"blocks.{layer}.")
     return theirs
 
 
 def _norms_pooled(model: VisionTransformer) -> bool:
     """Whether the last norm stands behind the pool, where timm calls it ``fc_norm``."""
     return model.pool != "class" and not model.norm_before_pool
-
-
-def _translate_pool(ours: dict[str, Tensor]) -> dict[str, Tensor]:
-    theirs = {"attn_pool.latent": ours["pooling.query"][None, None]}
-    for kind in ("weight", "bias"):
-        parts = [ours[f"pooling.attention.{part}_projection.{kind}"] for part in ("key", "value")]
-        theirs[f"attn_pool.kv.{kind}"] = torch.cat(parts)
-        theirs |= {f"attn_pool.{name}.{kind}": ours[f"pooling.{own}.{kind}"] for name, own in POOL_NAMES.items()}
-    return theirs
-
-
-def _translate_block(ours: dict[str, Tensor], prefix: str, theirs_prefix: str) -> dict[str, Tensor]:
-    own = {name.removeprefix(prefix): value for name, value in ours.items() if name.startswith(prefix)}
-    translated = {}
-    for kind in ("weight", "bias"):
-        parts = [own.get(f"attention.{part}_projection.{kind}") for part in ("query", "key", "value")]
-        if parts[0] is not None:
-            translated[f"{theirs_prefix}attn.qkv.{kind}"] = torch.cat(parts)  # pyright: ignore[reportArgumentType]
-    for theirs_name, our_name in BLOCK_NAMES.items():
-        for name, value in own.items():
-            if name == our_name or name.startswith(f"{our_name}."):
-                translated[theirs_prefix + theirs_name + name.removeprefix(our_name)] = value
-    return translated

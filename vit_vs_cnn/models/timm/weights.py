@@ -9,28 +9,50 @@ from torch import Tensor, nn
 
 from vit_vs_cnn.attention.multihead import NORM_EPS
 
-#: timm's names within a block, and ours. ``attn.qkv`` is three maps here, and is split.
-BLOCK_NAMES = {
-    "norm1": "attention_norm",
-    "attn.q_norm": "attention.query_norm",
-    "attn.k_norm": "attention.key_norm",
-    "attn.proj": "attention.output_projection",
-    "ls1.gamma": "attention_scale",
-    "norm2": "mlp_norm",
-    "mlp.fc1": "mlp.expand",
-    "mlp.fc2": "mlp.contract",
-    "ls2.gamma": "mlp_scale",
-}
 #: timm's names of what the head reads, and ours.
 POOLS = {"token": "class", "avg": "mean", "map": "attention"}
-#: timm's names within its attention pool, and ours. ``latent`` is a vector here, ``kv`` two maps.
-POOL_NAMES = {
-    "q": "attention.query_projection",
-    "proj": "attention.output_projection",
-    "norm": "norm",
-    "mlp.fc1": "mlp.expand",
-    "mlp.fc2": "mlp.contract",
+#: timm's names of modules, and ours, those side by side that timm has as one: of the whole, a block, and the pool.
+MODULES = {"patch_embed.proj": ["patch_embedding.projection"], "norm_pre": ["embedding_norm"], "head": ["head"]}
+OF_BLOCK = {
+    "norm1": ["attention_norm"],
+    "attn.qkv": [f"attention.{part}_projection" for part in ("query", "key", "value")],
+    "attn.q_norm": ["attention.query_norm"],
+    "attn.k_norm": ["attention.key_norm"],
+    "attn.proj": ["attention.output_projection"],
+    "norm2": ["mlp_norm"],
+    "mlp.fc1": ["mlp.expand"],
+    "mlp.fc2": ["mlp.contract"],
 }
+OF_POOL = {
+    "q": ["attention.query_projection"],
+    "kv": [f"attention.{part}_projection" for part in ("key", "value")],
+    "proj": ["attention.output_projection"],
+    "norm": ["norm"],
+    "mlp.fc1": ["mlp.expand"],
+    "mlp.fc2": ["mlp.contract"],
+}
+
+
+def parameter_names(depth: int, last_norm: str) -> dict[str, list[str]]:
+    """The parameters of ours, by the name of timm's in which they stand one above the other.
+
+    Class token, registers, positions and the pool's query have other shapes than timm's, and are not among them.
+
+    Arguments:
+        depth: number of blocks.
+        last_norm: timm's name of it: "norm" before the pool, "fc_norm" behind it.
+    """
+    modules = {**MODULES, last_norm: ["norm"]}
+    modules |= {f"attn_pool.{name}": [f"pooling.{one}" for one in ours] for name, ours in OF_POOL.items()}
+    scales = {}
+    for layer in range(depth):
+        theirs, own = f"blocks.{layer}", f"encoder.blocks.{layer}"
+        modules |= {f"{theirs}.{name}": [f"{own}.{one}" for one in ours] for name, ours in OF_BLOCK.items()}
+        scales |= {f"{theirs}.ls1.gamma": [f"{own}.attention_scale"], f"{theirs}.ls2.gamma": [f"{own}.mlp_scale"]}
+    kinds = ("weight", "bias")
+    return scales | {
+        f"{name}.{kind}": [f"{one}.{kind}" for one in ours] for name, ours in modules.items() for kind in kinds
+    }
 
 
 def read_timm(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -161,22 +183,19 @@ def _drop_path(block: Any) -> float:
 
 
 def _translate(model: Any) -> dict[str, Tensor]:
-    theirs = model.state_dict()
-    ours = {
-        # A convolution with stride = kernel is a product with its kernel flattened.
-        "patch_embedding.projection.weight": theirs["patch_embed.proj.weight"].flatten(1),
-        "head.weight": theirs["head.weight"],
-        "head.bias": theirs["head.bias"],
-    }
-    norm = "norm" if "norm.weight" in theirs else "fc_norm"
-    ours |= {f"norm.{kind}": theirs[f"{norm}.{kind}"] for kind in ("weight", "bias")}
-    if "patch_embed.proj.bias" in theirs:
-        ours["patch_embedding.projection.bias"] = theirs["patch_embed.proj.bias"]
-    for kind in ("weight", "bias"):
-        if (name := f"norm_pre.{kind}") in theirs:
-            ours[f"embedding_norm.{kind}"] = theirs[name]
+    theirs, ours = model.state_dict(), {}
+    names = parameter_names(len(model.blocks), "norm" if "norm.weight" in theirs else "fc_norm")
+    for name, weight in theirs.items():
+        if name in names:
+            ours |= zip(names[name], weight.chunk(len(names[name])), strict=True)
+        elif name.startswith("blocks."):
+            raise ValueError(f"VisionTransformer cannot represent this timm model: it has a weight {name}")
+    # A convolution with stride = kernel is a product with its kernel flattened.
+    ours["patch_embedding.projection.weight"] = theirs["patch_embed.proj.weight"].flatten(1)
     if "cls_token" in theirs:
         ours["class_token"] = theirs["cls_token"].flatten()
+    if "attn_pool.latent" in theirs:
+        ours["pooling.query"] = theirs["attn_pool.latent"].flatten()
     registers = theirs["reg_token"][0] if "reg_token" in theirs else None
     if "pos_embed" in theirs:
         encoding, first = theirs["pos_embed"][0], int("cls_token" in theirs)
@@ -189,32 +208,4 @@ def _translate(model: Any) -> dict[str, Tensor]:
         registers = None if registers is None else registers + places[1]
     if registers is not None:
         ours["registers"] = registers
-    for name, weight in theirs.items():
-        if name.startswith("blocks."):
-            ours |= _translate_block_weight(name, weight)
-        if name.startswith("attn_pool."):
-            ours |= _translate_pool_weight(name.removeprefix("attn_pool."), weight)
     return ours
-
-
-def _translate_pool_weight(name: str, weight: Tensor) -> dict[str, Tensor]:
-    module, _, kind = name.rpartition(".")
-    if name == "latent":
-        return {"pooling.query": weight.flatten()}
-    if module == "kv":
-        parts = zip(("key", "value"), weight.chunk(2), strict=True)
-        return {f"pooling.attention.{part}_projection.{kind}": value for part, value in parts}
-    return {f"pooling.{POOL_NAMES[module]}.{kind}": weight}
-
-
-def _translate_block_weight(name: str, weight: Tensor) -> dict[str, Tensor]:
-    _, layer, rest = name.split(".", 2)
-    prefix = f"encoder.blocks.{layer}."
-    if rest.startswith("attn.qkv."):
-        kind = rest.removeprefix("attn.qkv.")
-        parts = zip(("query", "key", "value"), weight.chunk(3), strict=True)
-        return {f"{prefix}attention.{part}_projection.{kind}": value for part, value in parts}
-    for theirs, ours in BLOCK_NAMES.items():
-        if rest == theirs or rest.startswith(f"{theirs}."):
-            return {prefix + ours + rest.removeprefix(theirs): weight}
-    raise ValueError(f"VisionTransformer cannot represent this timm model: it has a weight {name}")
