@@ -3,7 +3,7 @@
 import contextlib
 import json
 import os
-import uuid
+import tempfile
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -110,25 +110,23 @@ def keep_images(given: Any, options: OwnOptions) -> KeptSource:
         InputError: what cannot be used, or a cache that cannot be written.
     """
     folder, parts = cache_folder(options.cache), parts_of(given)
-    held = folder / f".own-{uuid.uuid4().hex}"
     what = ", ".join(dict.fromkeys(part.what for part in parts.values()))
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        labels = _write_pixels(parts, options, held.with_suffix(".npy"))
-        about = {**_about(parts, labels, options), "description": f"{what} ({len(labels):,} images)"}
-        about["crc32"] = checksum(mapped_images(held.with_suffix(".npy")))
-        write_text(held.with_suffix(".json"), json.dumps(about))
-        path = folder / f"own-{KeptSource(held).fingerprint}"
-        for suffix in (".npy", ".json"):
-            os.replace(held.with_suffix(suffix), path.with_suffix(suffix))
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".own-") as unnamed:
+            held = Path(unnamed, "own")
+            labels = _write_pixels(parts, options, held.with_suffix(".npy"))
+            about = {**_about(parts, labels, options), "description": f"{what} ({len(labels):,} images)"}
+            about["crc32"] = checksum(mapped_images(held.with_suffix(".npy")))
+            write_text(held.with_suffix(".json"), json.dumps(about))
+            path = folder / f"own-{KeptSource(held).fingerprint}"
+            for suffix in (".npy", ".json"):
+                os.replace(held.with_suffix(suffix), path.with_suffix(suffix))
     except OSError as error:
         reason = error.strerror or error
         raise InputError(
             f"{folder}: images of your own cannot be kept there ({reason}); data.own.cache names another folder"
         ) from error
-    finally:
-        for suffix in (".npy", ".json"):
-            held.with_suffix(suffix).unlink(missing_ok=True)
     return KeptSource(path)
 
 

@@ -3,7 +3,7 @@
 import errno
 import mmap
 import os
-import tempfile
+import shutil
 import weakref
 import zlib
 from collections.abc import Iterator, Sequence
@@ -17,6 +17,7 @@ from jaxtyping import Int64, UInt8
 from torch import Tensor
 
 from vit_vs_cnn.data.images import LARGE, LabelledImages
+from vit_vs_cnn.files import written_whole
 
 #: Bytes that are looked at or copied at a time.
 _CHUNK = 2**24
@@ -34,25 +35,15 @@ def written_images(path: Path, shape: tuple[int, ...]) -> Iterator[UInt8[np.ndar
 
     Arguments:
         path: of a .npy file; several processes may write it at a time.
-        shape: of the array, none of its sides 0.
+        shape: of the array.
     """
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", suffix=path.suffix, delete=False) as file:
-        try:
-            _reserve(file.fileno(), int(np.prod(shape)))
-            images = np.lib.format.open_memmap(file.name, mode="w+", dtype=np.uint8, shape=shape)
-            yield images
-            images.flush()
-            os.replace(file.name, path)
-        except BaseException:
-            os.unlink(file.name)
-            raise
-
-
-def _reserve(file: int, size: int) -> None:
-    """A full disk is told now: a mapped page that cannot be written would end the process."""
-    free = os.fstatvfs(file)
-    if size > free.f_bavail * free.f_frsize:
-        raise OSError(errno.ENOSPC, f"{size / 1e9:.1f} GB of images do not fit on the disk")
+    with written_whole(path, contested=True) as partial:
+        size = int(np.prod(shape))
+        if size > shutil.disk_usage(path.parent).free:  # a mapped page that cannot be written would end the process
+            raise OSError(errno.ENOSPC, f"{size / 1e9:.1f} GB of images do not fit on the disk")
+        images = np.lib.format.open_memmap(partial, mode="w+", dtype=np.uint8, shape=shape)
+        yield images
+        images.flush()
 
 
 def mapped_images(path: Path) -> UInt8[np.ndarray, "count channels rows cols"]:
