@@ -1,6 +1,8 @@
 """Plain values, as a config holds them: YAML read strictly, within bounds, and no class where none may stand."""
 
 import math
+import operator
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +15,11 @@ LARGEST = 2**63 - 1
 #: Levels of a config, and values in it with every alias written out; configs of people have 6 and 300.
 DEEPEST, MOST = 32, 100_000
 _Place = tuple[Any, ...]
+#: How a number in a rule bounds others, by the word in front of it.
+_BOUNDS = {
+    **{"": operator.ge, "at least": operator.ge, "from": operator.ge, "above": operator.gt},
+    **{"at most": operator.le, "to": operator.le, "below": operator.lt},
+}
 
 
 class Plain(dict[str, Any]):
@@ -89,6 +96,26 @@ def check_plain(values: Any, *, where: str) -> None:
             raise InputError(f"{where}: has more than {DEEPEST} levels, or leads back into itself")
         if fault := _fault(value):
             raise InputError(f"{': '.join(part for part in (where, dotted(path)) if part)}: {fault}")
+
+
+def check_numbers(values: Mapping[str, Any], told: str = "{name} {value} must be {rule}", **rules: str) -> None:
+    """See that numbers keep to their rules: ``check_numbers(vars(self), splits="from 1 to 9", share="above 0")``.
+
+    Arguments:
+        values: by name; one that is None has no rule to keep.
+        told: the line of an error.
+        rules: what a number must be, in words: "a whole number", "at least 0", "1 to 9", "above 0 and below 1".
+
+    Raises:
+        InputError: one that does not keep to its rule, or is not finite.
+    """
+    for name, rule in rules.items():
+        if (value := values[name]) is None:
+            continue
+        fits = isinstance(value, int if "whole" in rule else int | float) and not isinstance(value, bool)
+        bounds = re.findall(rf"(?:({'|'.join(filter(None, _BOUNDS))}) )?(-?\d+(?:\.\d+)?)", rule)
+        if not (fits and abs(value) < math.inf and all(_BOUNDS[word](value, float(end)) for word, end in bounds)):
+            raise InputError(told.format(name=name, value=value, rule=rule))
 
 
 def refuse_classes(values: Any, *, but_in: Sequence[_Place]) -> None:
