@@ -77,13 +77,9 @@ class KeptSource:
         return {
             "source": "own",
             "description": self.description,
-            "counts": {split: self._counts(split) for split in SPLITS if (self._splits == split).any()},
+            "counts": {split: self._of(split).counts() for split in SPLITS if (self._splits == split).any()},
             **({} if groups is None else {"groups": len(set(groups))}),
         }
-
-    def _counts(self, split: str) -> dict[str, int]:
-        names, labels = self._all.class_names, self._all.labels.numpy()[self._splits == split]
-        return dict(zip(names, np.bincount(labels, minlength=len(names)).tolist(), strict=True))
 
     def _of(self, split: str) -> LabelledImages:
         return self._all.subset(torch.from_numpy(np.flatnonzero(self._splits == split)))

@@ -99,9 +99,7 @@ class MappedImages(LabelledImages):
         groups: Sequence[str] | None = None,
     ) -> None:
         super().__init__(torch.from_numpy(mapped), labels, class_names, sample_ids, groups=groups)
-        object.__setattr__(self, "_mapped", mapped)  # its base is frozen
-        object.__setattr__(self, "_read", [0])
-        object.__setattr__(self, "_file", self._opened())
+        vars(self).update(_mapped=mapped, _read=0, _file=_opened(mapped))  # its base is frozen
 
     def take(self, indices: Int64[Tensor, "chosen"]) -> UInt8[Tensor, "chosen channels rows cols"]:
         if self._file is None:
@@ -118,24 +116,22 @@ class MappedImages(LabelledImages):
             yield batch
             self._count(batch.nbytes)
 
-    def relabelled(self, labels: Int64[Tensor, "count"]) -> LabelledImages:
-        return MappedImages(self._mapped, labels, self.class_names, self.sample_ids, self.groups)
-
     _mapped: Any
-    _read: list[int]
+    _read: int
     _file: int | None
 
-    def _opened(self) -> int | None:
-        """The file, where images begin with the first of it and can be read one by one."""
-        path = getattr(self._mapped, "filename", None)
-        if path is None or not hasattr(os, "preadv"):
-            return None
-        file = os.open(path, os.O_RDONLY)
-        weakref.finalize(self, os.close, file)
-        return file
-
     def _count(self, read: int) -> None:
-        self._read[0] += read
-        if self._read[0] > LARGE:
-            self._read[0] = 0
+        read += self._read
+        if read > LARGE:
             release(self._mapped)
+        vars(self)["_read"] = 0 if read > LARGE else read
+
+
+def _opened(mapped: np.ndarray) -> int | None:
+    """The file, where images begin with the first of it and can be read one by one; it is closed with the map."""
+    path = getattr(mapped, "filename", None)
+    if path is None or not hasattr(os, "preadv"):
+        return None
+    file = os.open(path, os.O_RDONLY)
+    weakref.finalize(mapped, os.close, file)
+    return file
