@@ -250,7 +250,7 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True, rec
     protocol_values, trainer = _budget_from_trainer(_block(values, "protocol"), _block(values, "trainer"))
     protocol = typed.build(Protocol, protocol_values, where="protocol")
     contenders = _contenders(values.get("contenders"), protocol)
-    protocol = _without_left_out(protocol, values["contenders"])
+    protocol = protocol.without_pairs_of({name for name, given in values["contenders"].items() if given is None})
     _check_primary(protocol, contenders)
     built = {name: typed.build(class_, _block(values, name), where=name) for name, class_ in BLOCKS.items()}
     return Experiment(
@@ -316,12 +316,6 @@ def _contenders(given: Any, protocol: Protocol) -> dict[str, Contender]:
     }
     _check_starts(contenders)
     return contenders
-
-
-def _without_left_out(protocol: Protocol, given: Mapping[str, Any]) -> Protocol:
-    """The protocol without the pairs of a contender that null leaves out."""
-    gone = {name for name, contender in given.items() if contender is None}
-    return protocol.without_pairs_of(gone)
 
 
 def _check_primary(protocol: Protocol, contenders: Mapping[str, Contender]) -> None:
