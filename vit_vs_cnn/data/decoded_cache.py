@@ -10,13 +10,10 @@ from typing import Any
 
 import numpy as np
 import PIL
-from rich.console import Console
-from rich.progress import track
 
 from vit_vs_cnn.data.decoding import PixelBudget, UnreadableImage, decode_image
 from vit_vs_cnn.data.folder_layout import Fault, ImageFile
-from vit_vs_cnn.data.images import LARGE
-from vit_vs_cnn.data.mapped import cache_folder, checksum, mapped_images, release, written_images
+from vit_vs_cnn.data.mapped import cache_folder, checksum, filling, mapped_images, written_images
 from vit_vs_cnn.data.options import FolderOptions, TableOptions, sides
 from vit_vs_cnn.files import write_text
 
@@ -121,18 +118,9 @@ def decode_all(
             return Fault(error.kind, name, error.reason)
         return None
 
-    console, at_once = Console(stderr=True), max(1, LARGE // max(1, images[:1].nbytes))
     with warnings.catch_warnings(), ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         warnings.simplefilter("ignore")  # Pillow's remarks on odd but readable files
-        outcomes = pool.map(decode, range(len(files)))
-        shown = track(
-            outcomes, "Decoding images", len(files), console=console, transient=True, disable=not console.is_terminal
-        )
-        faults = []
-        for place, fault in enumerate(shown, start=1):
-            faults.append(fault)
-            if place % at_once == 0:
-                release(images)
+        faults = [*filling(images, pool.map(decode, range(len(files))), "Decoding images")]
     failures = [fault for fault in faults if fault is not None]
     kept = [place for place, fault in enumerate(faults) if fault is None]
     if failures:  # moved up one by one: in order, none is written over before it is moved

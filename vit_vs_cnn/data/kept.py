@@ -1,6 +1,7 @@
 """Images of one's own, kept as bytes in a file that is mapped into memory, and found there by their fingerprint."""
 
 import contextlib
+import itertools
 import json
 import os
 import tempfile
@@ -11,12 +12,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.progress import track
 
 from vit_vs_cnn.data.folder_layout import ImageFile, check_groups, with_test
-from vit_vs_cnn.data.images import LARGE, LabelledImages, concatenate, pool_fingerprint
-from vit_vs_cnn.data.mapped import MappedImages, cache_folder, checksum, mapped_images, release, written_images
+from vit_vs_cnn.data.images import LabelledImages, concatenate, pool_fingerprint
+from vit_vs_cnn.data.mapped import MappedImages, cache_folder, checksum, filling, mapped_images, written_images
 from vit_vs_cnn.data.options import OwnOptions
 from vit_vs_cnn.data.own import Part, label_of, parts_of, pixels_of
 from vit_vs_cnn.errors import InputError
@@ -133,14 +132,9 @@ def _write_pixels(parts: dict[str, Part], options: OwnOptions, path: Path) -> li
         raise InputError("data: it holds no images")
     pairs = _pixels_and_labels(parts, options)
     first, label = next(pairs)
-    console, at_once = Console(stderr=True), max(1, LARGE // first.nbytes)
     with written_images(path, (count, *first.shape)) as images:
-        images[0] = first
-        labels.append(label)
-        numbered = track(
-            pairs, "Reading images", count - 1, console=console, transient=True, disable=not console.is_terminal
-        )
-        for place, (pixels, label) in enumerate(numbered, start=1):
+        given = filling(images, itertools.chain([(first, label)], pairs), "Reading images")
+        for place, (pixels, label) in enumerate(given):
             if pixels.shape != first.shape:
                 shapes = " and ".join(" x ".join(map(str, shape)) for shape in (first.shape, pixels.shape))
                 raise InputError(
@@ -149,8 +143,6 @@ def _write_pixels(parts: dict[str, Part], options: OwnOptions, path: Path) -> li
                 )
             images[place] = pixels
             labels.append(label)
-            if place % at_once == 0:
-                release(images)
     return labels
 
 

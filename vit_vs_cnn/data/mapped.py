@@ -6,19 +6,22 @@ import os
 import shutil
 import weakref
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Int64, UInt8
+from rich.console import Console
+from rich.progress import track
 from torch import Tensor
 
 from vit_vs_cnn.data.images import LARGE, LabelledImages
 from vit_vs_cnn.files import written_whole
 
+Item = TypeVar("Item")
 #: Bytes that are looked at or copied at a time.
 _CHUNK = 2**24
 
@@ -83,8 +86,22 @@ def release(images: np.ndarray) -> None:
         mapped.madvise(mmap.MADV_DONTNEED)
 
 
+def filling(images: np.ndarray, items: Iterable[Item], what: str) -> Iterator[Item]:
+    """What a file of images is filled from, an item for each: with a bar on a terminal, and pages let go of on the way.
+
+    Arguments:
+        what: is done, for a reader.
+    """
+    console, at_once = Console(stderr=True), max(1, LARGE // max(1, images[:1].nbytes))
+    how = {"console": console, "transient": True, "disable": not console.is_terminal}
+    for place, item in enumerate(track(items, what, len(images), **how), start=1):
+        yield item
+        if place % at_once == 0:
+            release(images)
+
+
 class MappedImages(LabelledImages):
-    """Images in a mapped file: of what ``take`` and ``batches`` read, no more than ``LARGE`` bytes stay in memory.
+    """Images in a mapped file: of what ``take`` and ``batches`` read, one batch stays in memory.
 
     Arguments:
         mapped: the pixels, the first ones of what ``mapped_images`` gives; nothing may be written to them.
@@ -99,7 +116,7 @@ class MappedImages(LabelledImages):
         groups: Sequence[str] | None = None,
     ) -> None:
         super().__init__(torch.from_numpy(mapped), labels, class_names, sample_ids, groups=groups)
-        vars(self).update(_mapped=mapped, _read=0, _file=_opened(mapped))  # its base is frozen
+        vars(self).update(_mapped=mapped, _file=_opened(mapped))  # its base is frozen
 
     def take(self, indices: Int64[Tensor, "chosen"]) -> UInt8[Tensor, "chosen channels rows cols"]:
         if self._file is None:
@@ -114,17 +131,10 @@ class MappedImages(LabelledImages):
     def batches(self, size: int = 1000) -> Iterator[UInt8[Tensor, "batch channels rows cols"]]:
         for batch in super().batches(size):
             yield batch
-            self._count(batch.nbytes)
+            release(self._mapped)
 
     _mapped: Any
-    _read: int
     _file: int | None
-
-    def _count(self, read: int) -> None:
-        read += self._read
-        if read > LARGE:
-            release(self._mapped)
-        vars(self)["_read"] = 0 if read > LARGE else read
 
 
 def _opened(mapped: np.ndarray) -> int | None:
