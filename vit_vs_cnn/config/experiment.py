@@ -14,12 +14,11 @@ from typing import Any
 
 from vit_vs_cnn.config import parsing as typed
 from vit_vs_cnn.config import recipes
-from vit_vs_cnn.config.merging import merge, override, with_executor_named
 from vit_vs_cnn.config.schema import Budget, Contender, Data, Execution, Executor, Protocol, Tuning
 from vit_vs_cnn.config.trainer import decisive, read_trainer
 from vit_vs_cnn.data.options import Augmentation, decisive_augmentation
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.plain import Plain, check_plain, read_yaml, refuse_classes
+from vit_vs_cnn.plain import Plain, check_plain, read_yaml, refuse_classes, with_executor_named
 
 __all__ = [
     "Budget",
@@ -33,8 +32,6 @@ __all__ = [
     "experiment_from_dict",
     "find_config",
     "hash_of",
-    "merge",
-    "override",
     "read_config",
     "settings_of_a_config",
 ]
