@@ -21,7 +21,7 @@ from vit_vs_cnn.config.experiment import (
     read_config,
 )
 from vit_vs_cnn.errors import CellsFailed, InputError
-from vit_vs_cnn.plain import merge, override
+from vit_vs_cnn.plain import check_numbers, merge, override
 from vit_vs_cnn.workers.server import start_early
 
 if TYPE_CHECKING:
@@ -745,9 +745,7 @@ def _there(path: Place) -> Path:
 
 
 def _at_least_one(**counts: int | None) -> None:
-    for name, count in counts.items():
-        if count is not None and count < 1:
-            raise InputError(f"{name}: {count} must be a whole number of at least 1")
+    check_numbers(counts, "{name}: {value} must be {rule}", **dict.fromkeys(counts, "a whole number of at least 1"))
 
 
 @contextmanager

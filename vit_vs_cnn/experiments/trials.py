@@ -232,23 +232,20 @@ class Search:
     def cells(self, number: int) -> list[Cell]:
         """The runs of a trial, one for each seed."""
         if number not in self._cells:
-            self._cells[number] = self._make_cells(number)
+            where = f"contenders.{self.contender}.search"
+            recipe = with_values(self.base.recipe(self.contender, self.train_size), self.values(number), where=where)
+            recipe = replace(recipe, by_size=Plain(), by_budget=Plain())
+            trial = first = replace(self.base, contenders={**self.base.contenders, self.contender: recipe})
+            if self.experiment.tuning.pruner == "asha":
+                watchers = [*trial.execution.watchers, self._pruning(number)]
+                first = replace(trial, execution=replace(trial.execution, watchers=watchers))
+            others = (self._cell(trial, seed) for seed in self.seeds[1:])
+            self._cells[number] = [self._cell(first, self.seeds[0]), *others]
         return self._cells[number]
 
     @cached_property
     def _cells(self) -> dict[int, list[Cell]]:
         return {}
-
-    def _make_cells(self, number: int) -> list[Cell]:
-        where = f"contenders.{self.contender}.search"
-        recipe = with_values(self.base.recipe(self.contender, self.train_size), self.values(number), where=where)
-        recipe = replace(recipe, by_size=Plain(), by_budget=Plain())
-        trial = replace(self.base, contenders={**self.base.contenders, self.contender: recipe})
-        if self.experiment.tuning.pruner == "asha":
-            watchers = [*trial.execution.watchers, self._pruning(number)]
-            watched = replace(trial, execution=replace(trial.execution, watchers=watchers))
-            return [self._cell(watched if seed == self.seeds[0] else trial, seed) for seed in self.seeds]
-        return [self._cell(trial, seed) for seed in self.seeds]
 
     def _pruning(self, number: int) -> Plain:
         arguments = {"journal": str(self.journal), "study": self.study.study_name, "trial": number}
