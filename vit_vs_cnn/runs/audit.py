@@ -171,9 +171,11 @@ def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None, *,
     faults: list[Fault] = []
     others: list[str] = []
     layout = "splits of the source"
-    tell("reading images")
     if isinstance(source, FolderSource):
-        layout, others, there = source.layout.kind, source.layout.others, source.layout.splits
+        layout, others = source.layout.kind, source.layout.others
+    tell("reading images")  # what is wrong with the folder itself is told before
+    if isinstance(source, FolderSource):
+        there = source.layout.splits
         read = {split: source.readable(split) for split in ("train", "validation", "test") if split in there}
         splits = {split: images for split, (images, _) in read.items()}
         faults = source.faults({split: failures for split, (_, failures) in read.items()})
