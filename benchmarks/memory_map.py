@@ -87,7 +87,7 @@ def main(words: Sequence[str] | None = None) -> None:
         data = with_given(Data(own=own), Noise(arguments.images, arguments.image_size))
         tell("images kept", began)
         pool = Pool(replace(data, validation_fraction=0.1))
-        print(f"{pool.fingerprint(with_test=True):44s}")
+        print(f"{pool.fingerprint:44s}")
         tell("fingerprints", began)
         drawn = pool.draw(pool.largest, 0)
         tell(f"subset of {pool.largest:,} drawn", began)

@@ -293,7 +293,7 @@ def _elsewhere(experiment: Path, tmp_path: Path, **objects) -> Path:
     config["experiment"]["data"]["objects"].update(objects)
     (target / "config.yaml").write_text(yaml.safe_dump(config))
     data = read_cell(target).experiment.data
-    config["cell"]["fingerprint"] = Pool(data).fingerprint(with_test=True)
+    config["cell"]["fingerprint"] = Pool(data).fingerprint
     (target / "config.yaml").write_text(yaml.safe_dump(config))
 
     def change(contents):

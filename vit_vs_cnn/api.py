@@ -18,11 +18,10 @@ from vit_vs_cnn.config.experiment import (
     Experiment,
     experiment_from_dict,
     find_config,
-    merge,
-    override,
     read_config,
 )
 from vit_vs_cnn.errors import CellsFailed, InputError
+from vit_vs_cnn.plain import check_numbers, merge, override
 from vit_vs_cnn.workers.server import start_early
 
 if TYPE_CHECKING:
@@ -82,21 +81,22 @@ def train(
     from rich.console import Console
 
     from vit_vs_cnn.experiments.planner import planned
-    from vit_vs_cnn.experiments.runner import finished_results, run_experiment
+    from vit_vs_cnn.experiments.runner import run_experiment
     from vit_vs_cnn.regimes.until_decided import run_until_decided
+    from vit_vs_cnn.runs.grid import finished_cells
     from vit_vs_cnn.runs.images import Pool
 
     console = Console(stderr=True, quiet=quiet)
     if experiment.minutes is not None and experiment.data.kind in ("folder", "table", "own", "given"):
         _audit_first(experiment, quiet)
     experiment = _at_hand(experiment, console)
-    pool = Pool(experiment.data, experiment.protocol.scored_on, trust=experiment.trusted)
+    pool = Pool.of(experiment)
     experiment = planned(experiment, fixed=list(overrides), console=console, pool=pool)
     run = run_until_decided if experiment.protocol.until_decided else run_experiment
     try:
         results = run(experiment, console=console, pool=pool)
     except CellsFailed as error:
-        if finished_results(experiment.folder):
+        if finished_cells(experiment.folder, some=False):
             error.found = report(experiment.folder, quiet=quiet)
         raise
     return report(experiment.folder, quiet=quiet) if results else None
@@ -563,14 +563,14 @@ def locality(
             written = [*write_locality(found, folder, title=title), folder / "locality.json"]
             written[-1].write_text(json.dumps(found.to_dict(), indent=1) + "\n", encoding="utf-8")
             return Locality(title, found, None, (), tuple(written))
-        from vit_vs_cnn.experiments.runner import read_results
         from vit_vs_cnn.regimes import findings_of
+        from vit_vs_cnn.runs.grid import finished_cells
 
         findings, layers = findings_of(place), []
         for number, of_cell in enumerate(study_locality(place, count=count, held_out=held_out, root=lie, trust=trust)):
             tell(f"measured: {number + 1} of {len(findings.results)}")
             layers += of_cell
-        order = list(dict.fromkeys(result["contender"] for result in read_results(place)))  # the config's
+        order = list(dict.fromkeys(result["contender"] for result in finished_cells(place).values()))  # the config's
         folder = place / "report" / "locality" if output is None else Path(output)
         title = f"Locality study: {place.name}"
         written = write_study(findings.analysis, layers, order, folder, title=title)
@@ -745,9 +745,7 @@ def _there(path: Place) -> Path:
 
 
 def _at_least_one(**counts: int | None) -> None:
-    for name, count in counts.items():
-        if count is not None and count < 1:
-            raise InputError(f"{name}: {count} must be a whole number of at least 1")
+    check_numbers(counts, "{name}: {value} must be {rule}", **dict.fromkeys(counts, "a whole number of at least 1"))
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,9 +15,9 @@ def partial_of(path: Path, *, contested: bool = False) -> Path:
 
     Arguments:
         path: the file's own place.
-        contested: whether several processes may write it at a time; then each gets a place of its own.
+        contested: whether several writers may meet; then each gets a place of its own.
     """
-    return path.with_name(f"{path.name}.{os.getpid()}.partial" if contested else f"{path.name}.partial")
+    return path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial" if contested else f"{path.name}.partial")
 
 
 def put_in_place(partial: Path, path: Path) -> None:

@@ -15,10 +15,10 @@ from vit_vs_cnn.config.experiment import (
     experiment_from_dict,
     find_config,
     hash_of,
-    override,
     read_config,
 )
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.plain import override
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 

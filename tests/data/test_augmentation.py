@@ -110,8 +110,8 @@ def test_offsets_are_uniform_and_half_of_the_images_are_flipped():
 def test_operations_are_uniform_in_every_round():
     augment = augmenter(policy="randaugment", num_ops=3)
     _, counts = augment._plan(augment.draw(20_000, generator()), SIZE)
-    assert len(counts) == 3
-    for count in counts:
+    assert len(counts["policy"]) == 3
+    for count in counts["policy"]:
         assert len(count) == len(OPERATIONS)
         assert chisquare(count).pvalue > 0.01
 
@@ -119,9 +119,9 @@ def test_operations_are_uniform_in_every_round():
 def test_trivialaugment_uses_every_strength_and_both_signs():
     augment = augmenter(policy="trivialaugment")
     plan, counts = augment._plan(augment.draw(40_000, generator()), SIZE)
-    entries = torch.bincount(plan["entries"][0], minlength=14 * 31 * 2)
+    entries = torch.bincount(plan["policy"][0], minlength=14 * 31 * 2)
     assert chisquare(entries.numpy()).pvalue > 0.01
-    assert len(counts) == 1
+    assert len(counts["policy"]) == 1
 
 
 def test_no_rounds_of_randaugment_is_no_policy(images, labels):

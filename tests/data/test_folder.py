@@ -689,7 +689,7 @@ def test_a_write_that_fails_leaves_nothing(root, options, tmp_path, monkeypatch)
         raise OSError(28, "No space left on device")
 
     classes(root)
-    monkeypatch.setattr(np, "save", full)
+    monkeypatch.setattr(decoded_cache, "write_text", full)
     with pytest.warns(UserWarning, match="No space left"):
         FolderSource(root, options()).train()
     assert list((tmp_path / "cache").iterdir()) == []

@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from vit_vs_cnn.data import decoded_cache, images
+from vit_vs_cnn.data import decoded_cache, images, mapped
 from vit_vs_cnn.data.augmentation import Augmentation
 from vit_vs_cnn.data.datamodule import TrainingData
 from vit_vs_cnn.data.folder import FolderSource
@@ -25,7 +25,7 @@ def _set(count: int, seed: int = 0) -> LabelledImages:
 def large(monkeypatch):
     """Everything counts as large."""
     monkeypatch.setattr(images, "LARGE", 1)
-    monkeypatch.setattr(decoded_cache, "LARGE", 1)
+    monkeypatch.setattr(mapped, "LARGE", 1)
 
 
 def test_parts_and_unions_of_large_sets_are_those_of_small_ones(monkeypatch):
@@ -72,7 +72,7 @@ def test_a_large_folder_is_decoded_into_its_file_once(folder, tmp_path, monkeypa
     options = {"image_size": (5, 11), "skip_unreadable": True}
     with pytest.warns(UserWarning, match="left out"):
         small = FolderSource(folder, FolderOptions(cache=tmp_path / "small", **options)).train()
-    monkeypatch.setattr(decoded_cache, "LARGE", 1)
+    monkeypatch.setattr(mapped, "LARGE", 1)
     cached = FolderOptions(cache=tmp_path / "large", **options)
     with pytest.warns(UserWarning, match="left out"):
         large = FolderSource(folder, cached).train()

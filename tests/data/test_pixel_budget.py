@@ -78,6 +78,6 @@ def test_the_images_of_a_folder_are_decoded_within_the_budget(tmp_path, monkeypa
     monkeypatch.setattr(os, "cpu_count", lambda: 16)
     monkeypatch.setattr(decoded_cache, "PIXELS_IN_FLIGHT", 3 * side * side)
     files = [ImageFile(f"{number}.{suffix}", 0) for number in range(count)]
-    images, failures = decode_all(tmp_path, files, FolderOptions(image_size=7))
+    images, failures = decode_all(tmp_path, files, FolderOptions(image_size=7), np.empty((count, 3, 7, 7), np.uint8))
     assert len(images) == count and not failures
     assert held.holders == 3

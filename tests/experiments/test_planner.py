@@ -14,12 +14,13 @@ from tests.experiments.tiny import tiny_config, tiny_experiment
 from vit_vs_cnn.config.experiment import Budget, Experiment, Protocol, experiment_from_dict, read_config
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.grids import (
+    LEAST_RATIO,
+    PER_CLASS,
     Costs,
     Grid,
     additions,
     first_that_fits,
     images_for,
-    images_per_class,
     ladder,
     one_more_size,
     planned_seeds,
@@ -32,6 +33,11 @@ from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.plan import grid
 
 CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+def images_per_class(sizes: int) -> int:
+    """Of each of classes of equal frequency: ten for one size, 34 for the four of a trend."""
+    return math.ceil(PER_CLASS * LEAST_RATIO ** (sizes - 1))
 
 
 @pytest.fixture(scope="module")

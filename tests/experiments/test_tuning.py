@@ -15,8 +15,7 @@ from vit_vs_cnn.config.experiment import experiment_from_dict, read_config
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.pruning import import_optuna, open_study, reached, report
 from vit_vs_cnn.experiments.runner import run_experiment
-from vit_vs_cnn.experiments.spaces import space_of
-from vit_vs_cnn.experiments.trials import Search, splits_at
+from vit_vs_cnn.experiments.trials import Search, space_of, splits_at
 from vit_vs_cnn.experiments.tuning import equal_trials
 from vit_vs_cnn.regimes import findings_of
 from vit_vs_cnn.reporting.document import Bullets
@@ -110,7 +109,7 @@ def _search(output, **tuning) -> Search:
 
 
 def _searched(experiment) -> Search:
-    return Search(experiment, "linear", 60, experiment.protocol.budget, 3, Pool(experiment.data), "f", 1)
+    return Search(experiment, "linear", 60, experiment.protocol.budget, 3, Pool(experiment.data, "validation"), 1)
 
 
 def test_a_trial_is_drawn_by_its_number_and_the_seed(tmp_path):
@@ -223,9 +222,9 @@ def test_few_validation_images_are_made_up_for_by_more_splits(tmp_path):
 def test_equal_flops_give_the_cheaper_network_more_trials(tmp_path):
     values = tiny_config(tmp_path) | {"tuning": {"equal": "flops"}}
     experiment = experiment_from_dict(values)
-    pool = Pool(experiment.data)
+    pool = Pool(experiment.data, "validation")
     budget = experiment.protocol.budget
-    searches = [Search(experiment, name, 60, budget, 4, pool, "f", 1) for name in ("vit", "resnet")]
+    searches = [Search(experiment, name, 60, budget, 4, pool, 1) for name in ("vit", "resnet")]
     granted = [one.count * one.flops() for one in equal_trials(searches)]
     assert min(one.count for one in equal_trials(searches)) == 4
     assert max(one.count for one in equal_trials(searches)) > 4

@@ -47,7 +47,7 @@ def _results(pool: Pool, sizes=(8, 32)):
         {
             **{"cell": f"{n}-{seed}", "train_size": n, "seed": seed, "scored_on": "test"},
             "subset": pool.draw(n, seed).subset_hash,
-            "data": {"source": "folder", "fingerprint": pool.fingerprint(with_test=True)},
+            "data": {"source": "folder", "fingerprint": pool.fingerprint},
         }
         for n in sizes
         for seed in (0, 1)

@@ -53,7 +53,6 @@ def test_predictions_survive_the_way_to_disk_without_pickle(tmp_path, logits):
     assert _about_the_same(again, predictions)
     for name in ("accuracy", "loss", "calibration_error", "classes_named"):
         assert getattr(again, name) == getattr(predictions, name)
-    assert again.is_of_the_images_of(predictions)
     with np.load(tmp_path / "p.npz") as arrays:
         assert ("logits" in arrays) is logits
         if logits:

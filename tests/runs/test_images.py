@@ -41,8 +41,8 @@ def test_another_seed_is_another_subset(drawn):
 
 def test_test_images_change_the_fingerprint_only_where_they_are_used(drawn):
     other = Pool(Data(objects=ObjectsOptions(train_images=210, test_images=31), validation_fraction=0.2))
-    assert other.fingerprint(with_test=False) == drawn.fingerprint(with_test=False)
-    assert other.fingerprint(with_test=True) != drawn.fingerprint(with_test=True)
+    assert other.images.fingerprint() == drawn.images.fingerprint()
+    assert other.fingerprint != drawn.fingerprint
 
 
 def _photos(root, counts):

@@ -11,9 +11,10 @@ import yaml
 import vit_vs_cnn as vc
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.data.images import pool_fingerprint
 from vit_vs_cnn.data.options import OwnOptions
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.runner import read_results
+from vit_vs_cnn.runs.grid import finished_cells
 from vit_vs_cnn.runs.images import Pool, _made_source, with_given
 from vit_vs_cnn.runs.trained import open_network
 from vit_vs_cnn.training.checkpoints import read_checkpoint
@@ -81,7 +82,7 @@ def test_groups_stand_on_one_side_at_every_size_and_subsets_nest():
 def test_groups_are_part_of_what_names_a_cell():
     pool = _grouped([0])
     plain = Pool(with_given(tiny_experiment(Path("runs")).data, images_and_labels()))
-    assert pool.fingerprint(with_test=False) != plain.fingerprint(with_test=False)
+    assert pool_fingerprint(pool.images) != pool_fingerprint(plain.images)
 
 
 @pytest.fixture
@@ -111,10 +112,10 @@ def test_commands_find_images_that_were_given_in_python(given, tmp_path, cache):
 
 @pytest.mark.slow
 def test_processes_find_images_that_were_given_in_python(given, tmp_path):
-    here = {one["cell"]: one["weights"] for one in read_results(given)}
+    here = {one["cell"]: one["weights"] for one in finished_cells(given).values()}
     values = {**_values(tmp_path / "there"), "executor": {"name": "processes", "workers": 2}}
     vc.train(values, data=images_and_labels(), quiet=True)
-    assert {one["cell"]: one["weights"] for one in read_results(tmp_path / "there" / "tiny")} == here
+    assert {one["cell"]: one["weights"] for one in finished_cells(tmp_path / "there" / "tiny").values()} == here
 
 
 def test_other_images_are_other_cells(given, tmp_path):

@@ -13,7 +13,7 @@ import torch
 import yaml
 
 from tests.experiments.tiny import tiny_config
-from vit_vs_cnn.experiments.runner import read_results
+from vit_vs_cnn.runs.grid import finished_cells
 
 #: What holds measured times, and how the one sentence of the page that does begins.
 TIMED, IN_EQUAL_TIME = {"results.csv"}, b"In equal training time"
@@ -98,7 +98,7 @@ def test_killed_at_random_moments_an_experiment_ends_in_the_same_report(tmp_path
     assert first.keys() == second.keys()
     assert [str(name) for name in first if first[name] != second[name] and name.name not in TIMED] == []
     ours, theirs = (
-        {r["cell"]: (r["weights"], r["accuracy"], r["loss"], r["test_evaluations"]) for r in read_results(f)}
+        {r["cell"]: (r["weights"], r["accuracy"], r["loss"], r["test_evaluations"]) for r in finished_cells(f).values()}
         for f in folders
     )
     assert ours == theirs

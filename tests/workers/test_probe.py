@@ -73,7 +73,7 @@ def test_features_are_computed_once_for_all_sizes_and_seeds(probed, given, monke
     def refused(*_, **__):
         raise AssertionError("computed again")
 
-    monkeypatch.setattr("vit_vs_cnn.workers.features.logits_and_features", refused)
+    monkeypatch.setattr("vit_vs_cnn.workers.probe.logits_and_features", refused)
     values = _values(given, experiment.output, train_sizes=[120], seeds=[4], scored_on="validation")
     values["name"] = "again"
     assert len(run_quietly(experiment_from_dict(values))) == 2

@@ -18,8 +18,8 @@ from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import CellsFailed
-from vit_vs_cnn.experiments.runner import finished_results
 from vit_vs_cnn.files import write_text
+from vit_vs_cnn.runs.grid import finished_cells
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.status import read_status
 from vit_vs_cnn.training.checkpoints import read_checkpoint
@@ -151,7 +151,7 @@ def test_a_damaged_result_fails_its_cell_and_no_other(tmp_path, pair, kind):
         run_quietly(experiment_from_dict(pair))
     assert damaged.read_bytes() == before
     with pytest.warns(UserWarning, match="delete it to have the cell run again"):
-        assert [result["contender"] for result in finished_results(tmp_path / "runs" / "tiny")] == ["resnet"]
+        assert [result["contender"] for result in finished_cells(tmp_path / "runs" / "tiny").values()] == ["resnet"]
     assert [cell.state for cell in read_status(tmp_path / "runs" / "tiny").cells] == ["failed", "done"]
 
 

@@ -23,6 +23,5 @@ def cell(folder: str | os.PathLike[str], *, trust: bool = False) -> None:
     from vit_vs_cnn.workers.cell_run import attempt
 
     one = read_cell(Path(folder), trusted=True)
-    pool = Pool(one.experiment.data, one.experiment.protocol.scored_on, trust=True, fingerprint=one.fingerprint)
-    attempt(one, pool, console=Console(stderr=True))
+    attempt(one, Pool.of(one.experiment, fingerprint=one.fingerprint), console=Console(stderr=True))
     raise_failures([one])

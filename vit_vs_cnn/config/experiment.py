@@ -14,12 +14,11 @@ from typing import Any
 
 from vit_vs_cnn.config import parsing as typed
 from vit_vs_cnn.config import recipes
-from vit_vs_cnn.config.merging import merge, override, with_executor_named
 from vit_vs_cnn.config.schema import Budget, Contender, Data, Execution, Executor, Protocol, Tuning
 from vit_vs_cnn.config.trainer import decisive, read_trainer
 from vit_vs_cnn.data.options import Augmentation, decisive_augmentation
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.plain import Plain, check_plain, read_yaml, refuse_classes
+from vit_vs_cnn.plain import Plain, check_numbers, check_plain, read_yaml, refuse_classes, with_executor_named
 
 __all__ = [
     "Budget",
@@ -33,8 +32,6 @@ __all__ = [
     "experiment_from_dict",
     "find_config",
     "hash_of",
-    "merge",
-    "override",
     "read_config",
     "settings_of_a_config",
 ]
@@ -99,21 +96,18 @@ class Experiment:
         budget = budget or self.protocol.budget.largest
         key = (contender, train_size, budget.short)
         if key not in self._recipes:
-            self._recipes[key] = self._recipe(contender, train_size, budget)
+            recipe = self.contenders[contender]
+            there = dict(recipe.by_budget.get(str(budget.amounts[0]), {}))
+            of_its_sizes = there.pop("by_size", {})
+            for over in (self._of_size(recipe.by_size, train_size), there, self._of_size(of_its_sizes, train_size)):
+                if over:
+                    recipe = recipes.laid_over(recipe, over, where=f"contenders.{contender}")
+            self._recipes[key] = recipe
         return self._recipes[key]
 
     @cached_property
     def _recipes(self) -> dict[tuple[str, int, str], Contender]:
         return {}
-
-    def _recipe(self, contender: str, train_size: int, budget: Budget) -> Contender:
-        recipe = self.contenders[contender]
-        there = dict(recipe.by_budget.get(str(budget.amounts[0]), {}))
-        of_its_sizes = there.pop("by_size", {})
-        for over in (self._of_size(recipe.by_size, train_size), there, self._of_size(of_its_sizes, train_size)):
-            if over:
-                recipe = recipes.laid_over(recipe, over, where=f"contenders.{contender}")
-        return recipe
 
     def _of_size(self, by_size: Mapping[str, Any], train_size: int) -> Mapping[str, Any]:
         unnamed = {} if train_size in self.protocol.train_sizes else by_size.get("all", {})
@@ -247,10 +241,12 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True, rec
     output = values.get("output", "runs")
     if not isinstance(output, str) or not output:
         raise InputError(f"output: expected the path of a folder, got {output!r}")
+    minutes = values.get("minutes")
+    check_numbers({"minutes": minutes}, "{name}: expected {rule}, got {value!r}", minutes="a number above 0")
     protocol_values, trainer = _budget_from_trainer(_block(values, "protocol"), _block(values, "trainer"))
     protocol = typed.build(Protocol, protocol_values, where="protocol")
     contenders = _contenders(values.get("contenders"), protocol)
-    protocol = _without_left_out(protocol, values["contenders"])
+    protocol = protocol.without_pairs_of({name for name, given in values["contenders"].items() if given is None})
     _check_primary(protocol, contenders)
     built = {name: typed.build(class_, _block(values, name), where=name) for name, class_ in BLOCKS.items()}
     return Experiment(
@@ -259,7 +255,7 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True, rec
         protocol=protocol,
         contenders=contenders,
         trainer=Plain(read_trainer(trainer, built["execution"].watchers, trusted=trusted)),
-        minutes=_minutes(values.get("minutes")),
+        minutes=None if minutes is None else float(minutes),
         trusted=trusted,
         **{**built, "tuning": _tuning(built["tuning"], protocol, contenders)},
     )
@@ -318,12 +314,6 @@ def _contenders(given: Any, protocol: Protocol) -> dict[str, Contender]:
     return contenders
 
 
-def _without_left_out(protocol: Protocol, given: Mapping[str, Any]) -> Protocol:
-    """The protocol without the pairs of a contender that null leaves out."""
-    gone = {name for name, contender in given.items() if contender is None}
-    return protocol.without_pairs_of(gone)
-
-
 def _check_primary(protocol: Protocol, contenders: Mapping[str, Contender]) -> None:
     compared = list(itertools.chain(*(protocol.pairs or [])))
     named = {"primary.contenders": protocol.primary.contenders or [], "pairs": compared}
@@ -348,14 +338,6 @@ def _check_starts(contenders: Mapping[str, Contender]) -> None:
     except CycleError as error:
         circle = " starts from ".join(reversed(error.args[1]))
         raise InputError(f"contenders: {circle}: none of them could be first") from error
-
-
-def _minutes(given: Any) -> float | None:
-    if given is None:
-        return None
-    if isinstance(given, bool) or not isinstance(given, int | float) or given <= 0:
-        raise InputError(f"minutes: expected a number above 0, got {given!r}")
-    return float(given)
 
 
 def _budget_from_trainer(protocol: Any, trainer: Any) -> tuple[Any, Any]:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from vit_vs_cnn.data.options import Augmentation, CifarOptions, FolderOptions, ObjectsOptions, OwnOptions, TableOptions
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.plain import Plain, check_class
+from vit_vs_cnn.plain import Plain, check_class, check_numbers
 from vit_vs_cnn.training.optimizers import Optimizer
 from vit_vs_cnn.training.schedules import Schedule
 
@@ -65,8 +65,7 @@ class Data:
         check_class(self.source, "source")
         if self.kind == "given" and self.own.fingerprint is None:
             raise InputError("source given is what train writes; in Python give the images: vc.train(config, data=...)")
-        if not 0 <= self.validation_fraction < 1:
-            raise InputError(f"validation_fraction {self.validation_fraction} must be at least 0 and below 1")
+        check_numbers(vars(self), validation_fraction="at least 0 and below 1")
 
 
 @dataclass(frozen=True)
@@ -239,12 +238,13 @@ class Protocol:
             raise InputError("train_sizes and seeds must each name at least one value")
         if len(set(self.train_sizes)) < len(self.train_sizes) or len(set(self.seeds)) < len(self.seeds):
             raise InputError("train_sizes and seeds must not name a value twice")
-        if not 1 <= self.batch_size <= MOST_AT_ONCE:
-            raise InputError(f"batch_size {self.batch_size} must be at least 1, and at most {MOST_AT_ONCE}")
-        if not 1 <= self.threads <= MOST_THREADS:
-            raise InputError(f"threads {self.threads} must be from 1 to {MOST_THREADS}")
-        if self.trials is not None and not 1 <= self.trials <= MOST_TRIALS:
-            raise InputError(f"trials {self.trials} must be at least 1, and at most {MOST_TRIALS}")
+        check_numbers(
+            vars(self),
+            batch_size=f"at least 1, and at most {MOST_AT_ONCE}",
+            threads=f"from 1 to {MOST_THREADS}",
+            trials=f"at least 1, and at most {MOST_TRIALS}",
+            equivalence_points="above 0, and at most 100",
+        )
         if self.max_seeds is not None and not len(self.seeds) <= self.max_seeds <= MOST_SEEDS:
             raise InputError(
                 f"max_seeds {self.max_seeds} must be at least the number of seeds, {len(self.seeds)}, and at most "
@@ -256,8 +256,6 @@ class Protocol:
             raise InputError(f"pairs must each name two contenders, got {self.pairs}")
         if self.until_decided and not 3 <= len(self.planned_seeds) <= MOST_SEEDS:
             raise InputError(f"until_decided needs 3 to {MOST_SEEDS} seeds; name them, or max_seeds")
-        if not 0 < self.equivalence_points <= 100:
-            raise InputError(f"equivalence_points {self.equivalence_points} must be above 0, and at most 100")
 
 
 def _check_spec(name: str, spec: Any) -> None:
@@ -299,8 +297,7 @@ class Weights:
         given = [name for name in ("cell", "file", "hub") if getattr(self, name)]
         if len(given) != 1:
             raise InputError(f"weights takes exactly one of cell, file, hub; given: {', '.join(given) or 'none'}")
-        if self.may_have_seen < 0:
-            raise InputError(f"weights.may_have_seen {self.may_have_seen} must be 0 or more images")
+        check_numbers(vars(self), "weights.{name} {value} must be {rule}", may_have_seen="at least 0")
         if self.contender is not None and self.cell is None:
             raise InputError("weights.contender belongs to weights.cell, of an experiment")
         if (self.mean is None) != (self.std is None) or len(self.mean or ()) != len(self.std or ()):
@@ -331,10 +328,8 @@ class Tune:
     def __post_init__(self) -> None:
         if self.head and (self.last is not None or self.unfreeze or self.freeze_norms):
             raise InputError("tune: head fits the head alone; last, unfreeze and freeze_norms do not go with it")
-        if self.last is not None and self.last < 0:
-            raise InputError(f"tune.last {self.last} must be 0 or more layers")
-        if not 0 <= self.unfreeze < 1:
-            raise InputError(f"tune.unfreeze {self.unfreeze} is a share of the run: at least 0, below 1")
+        rules = {"last": "at least 0", "unfreeze": "a share of the run: at least 0, below 1"}
+        check_numbers(vars(self), "tune.{name} {value} must be {rule}", **rules)
 
     @property
     def text(self) -> str:
@@ -403,10 +398,8 @@ class Contender:
             all(0 <= one < math.inf for one in self.class_weights) and sum(self.class_weights) > 0
         ):
             raise InputError(f"class_weights {self.class_weights} must be 0 or more, and not all 0")
-        if not 0 <= self.label_smoothing < 1:
-            raise InputError(f"label_smoothing {self.label_smoothing} must be at least 0 and below 1")
-        if self.ema_half_life is not None and not 0 < self.ema_half_life <= 1:
-            raise InputError(f"ema_half_life {self.ema_half_life} is a share of the run: above 0, at most 1")
+        rules = {"label_smoothing": "at least 0 and below 1", "ema_half_life": "a share of the run: above 0, at most 1"}
+        check_numbers(vars(self), **rules)
 
 
 @dataclass(frozen=True)
@@ -439,9 +432,7 @@ class Execution:
     watchers: list[Plain] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        for name in ("checkpoint_interval", "validation_interval"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise InputError(f"{name} {getattr(self, name)} must be at least 1")
+        check_numbers(vars(self), checkpoint_interval="at least 1", validation_interval="at least 1")
         for name, spec in self.metrics.items():
             if not isinstance(name, str) or not name.isidentifier() or name in ("accuracy", "loss"):
                 raise InputError(f"metrics.{name}: a name is a word of letters, digits and _, not accuracy or loss")
@@ -473,9 +464,7 @@ class Executor:
     def __post_init__(self) -> None:
         if self.workers is not None and self.name == "local":
             raise InputError(f"workers {self.workers} are of the other executors; local is this process")
-        for name, least, most in (("workers", 1, 4096), ("retries", 0, 1000)):
-            if (value := getattr(self, name)) is not None and not least <= value <= most:
-                raise InputError(f"{name} {value} must be from {least} to {most}")
+        check_numbers(vars(self), workers="from 1 to 4096", retries="from 0 to 1000")
         if wrong := [name for name, amount in self.resources.items() if amount < 0]:
             raise InputError(f"resources: {wrong[0]} {self.resources[wrong[0]]} must be 0 or more")
 
@@ -515,7 +504,6 @@ class Tuning:
         for name in ("sizes", "budgets"):
             if (named := getattr(self, name)) is not None and len(set(named)) != max(1, len(named)):
                 raise InputError(f"{name} must name at least one value, and none twice")
-        if self.splits is not None and not 1 <= self.splits <= MOST_SPLITS:
-            raise InputError(f"splits {self.splits} must be from 1 to {MOST_SPLITS}")
+        check_numbers(vars(self), splits=f"from 1 to {MOST_SPLITS}")
         if self.equal == "flops" and self.pruner != "none":
             raise InputError("equal flops needs pruner none: FLOPs of trials that are ended early cannot be made equal")

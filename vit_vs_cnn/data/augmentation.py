@@ -100,17 +100,14 @@ class Augmenter:
         ``draws`` stay on the CPU, wherever the images are.
         """
         rows, cols = images.shape[-2:]
-        plan, counts = self._plan(draws, (rows, cols))
-        jitter_counts = self._plan_jitter(draws, plan)
+        plan, rounds = self._plan(draws, (rows, cols))
         plan = _sent(plan, images.device)
         if "parts" in plan:
             images = resized(images, plan["parts"])
         if "offsets" in plan:
             images = shifted(images, plan["offsets"].long(), plan["flips"][0] > 0)
-        if counts:
-            images = self._transformed(images, plan["moves"].long(), plan["entries"].long(), counts)
-        if jitter_counts:
-            images = self._jittered(images, plan["jitter_moves"].long(), plan["jitter_levels"], jitter_counts)
+        for name, counts in rounds.items():
+            images = self._changed(images, name, plan, counts)
         if self.transform is not None:
             images = self.transform(images, _seeds(draws[:, -DRAWS["transform"] :]))
         values = self._covered(self.normalise(images), plan)
@@ -126,8 +123,9 @@ class Augmenter:
 
     def _plan(
         self, draws: Float[Tensor, "batch draws"], grid_size: tuple[int, int]
-    ) -> tuple[dict[str, Tensor], list[list[int]]]:
-        """Parameters of every image, ``(any, batch)`` each, and how often each operation comes in each round."""
+    ) -> tuple[dict[str, Tensor], dict[str, list[list[int]]]]:
+        """Parameters of every image, ``(any, batch)`` each, and how often each operation of the policy and of the
+        colour jitter comes in each round."""
         config, plan, uniform = self.config, {}, self._uniform(draws)
         if config.resized_crop is not None:
             ranges = (config.resized_crop, config.resized_crop_ratio)
@@ -143,10 +141,16 @@ class Augmenter:
         if config.mixes:
             mixing = (config.mixup, config.cutmix, config.mix_probability)
             plan["mixing"] = mixing_plan(uniform["mixing"], *mixing, grid_size)
-        if not config.rounds:
-            return plan, []
-        plan["moves"], plan["entries"], counts = self._chosen(uniform["policy"])
-        return plan, counts
+        chosen = {"policy": self._entries(uniform["policy"])} if config.rounds else {}
+        if any(config.colour_jitter):
+            chosen["jitter"] = jitter_plan(uniform["jitter"], config.colour_jitter)
+        rounds = {}
+        for name, (operations, given) in chosen.items():
+            order = torch.argsort(operations, dim=1, stable=True)
+            plan |= {f"{name}_moves": sorted_moves(operations), name: given.gather(1, order)}
+            kinds = {"policy": len(OPERATIONS), "jitter": len(JITTER)}[name]
+            rounds[name] = [torch.bincount(one, minlength=kinds).tolist() for one in operations]
+        return plan, rounds
 
     def _uniform(self, draws: Float[Tensor, "batch draws"]) -> dict[str, Tensor]:
         """The uniform numbers by what they are for."""
@@ -154,44 +158,33 @@ class Augmenter:
         columns = [DRAWS[name] * (self.config.rounds if name == "policy" else 1) for name in DRAWS]
         return dict(zip(DRAWS, draws.T.double().split(columns), strict=True))
 
-    def _plan_jitter(self, draws: Float[Tensor, "batch draws"], plan: dict[str, Tensor]) -> list[list[int]]:
-        """Add moves and levels of the colour jitter; gives how often each of its changes comes first to last."""
-        if not any(self.config.colour_jitter):
-            return []
-        operations, levels = jitter_plan(self._uniform(draws)["jitter"], self.config.colour_jitter)
-        order = torch.argsort(operations, dim=1, stable=True)
-        plan |= {"jitter_moves": sorted_moves(operations), "jitter_levels": levels.gather(1, order)}
-        return [torch.bincount(chosen, minlength=len(JITTER)).tolist() for chosen in operations]
-
-    def _chosen(self, uniform: Tensor) -> tuple[Tensor, Tensor, list[list[int]]]:
-        """Moves that sort the batch in each round, entries of the table in that order, images for each operation."""
+    def _entries(self, uniform: Tensor) -> tuple[Tensor, Tensor]:
+        """The operation of the policy for each image in each round, and its entry in the table."""
         operation, strength, sign = uniform.unflatten(0, (-1, 3)).unbind(1)
         operations = (operation * len(OPERATIONS)).long()
         bins = (strength * len(self._bins)).long()
-        entries = (operations * len(self._bins) + bins) * 2 + (sign < 0.5)
-        # The entries of an operation stand together: in order of entries means in order of operations.
-        order = torch.argsort(operations, dim=1, stable=True)
-        counts = [torch.bincount(chosen, minlength=len(OPERATIONS)).tolist() for chosen in operations]
-        return sorted_moves(operations), entries.gather(1, order), counts
+        return operations, (operations * len(self._bins) + bins) * 2 + (sign < 0.5)
 
-    def _transformed(self, images: Tensor, moves: Tensor, entries: Tensor, counts: list[list[int]]) -> Tensor:
-        table = self._table(images.device, (images.shape[-2], images.shape[-1]))
-        for move, entry, count in zip(moves[:-1], entries, counts, strict=True):
+    def _changed(self, images: Tensor, name: str, plan: dict[str, Tensor], counts: list[list[int]]) -> Tensor:
+        """The operations of the policy, or the changes of the colour jitter, each image in its own order."""
+        moves = plan[f"{name}_moves"].long()
+        for move, given, count in zip(moves[:-1], plan[name], counts, strict=True):
             images = images.index_select(0, move)
-            apply_round(images, entry, count, table)
+            if name == "policy":
+                apply_round(images, given.long(), count, self._table(images.device, images.shape[-2:]))
+            else:
+                self._jitter(images, given, count)
         return images.index_select(0, moves[-1])
 
-    def _jittered(self, images: Tensor, moves: Tensor, levels: Tensor, counts: list[list[int]]) -> Tensor:
-        """The four changes of colour, each image in its own order. One of no strength does nothing."""
-        for move, level, count in zip(moves[:-1], levels, counts, strict=True):
-            images = images.index_select(0, move)
-            bounds = pairwise(accumulate(count, initial=0))
-            for change, strength, (first, last) in zip(JITTER, self.config.colour_jitter, bounds, strict=True):
-                if strength and first < last:
-                    images[first:last] = change(images[first:last], level[first:last])
-        return images.index_select(0, moves[-1])
+    def _jitter(self, images: Tensor, levels: Tensor, counts: list[int]) -> None:
+        """A change of no strength does nothing."""
+        bounds = pairwise(accumulate(counts, initial=0))
+        for change, strength, (first, last) in zip(JITTER, self.config.colour_jitter, bounds, strict=True):
+            if strength and first < last:
+                images[first:last] = change(images[first:last], levels[first:last])
 
-    def _table(self, device: torch.device, grid_size: tuple[int, int]) -> PolicyTable:
+    def _table(self, device: torch.device, shape: Sequence[int]) -> PolicyTable:
+        grid_size = (shape[0], shape[1])
         if (device, grid_size) not in self._tables:
             table = tabulated(self.config.policy, self._bins, grid_size)
             self._tables[device, grid_size] = table.to(device)

@@ -97,7 +97,11 @@ class TrainingData(lightning.LightningDataModule):
         return {"device": trainer.strategy.root_device, "rank": trainer.global_rank, "world_size": trainer.world_size}
 
     def train_dataloader(self) -> TrainingBatches:
-        options = {"seed": self.seed, "channels_last": self.channels_last, **self._place()}
+        return self.batches_on(**self._place())
+
+    def batches_on(self, device: torch.device, **share: int) -> TrainingBatches:
+        """The batches to train on; with ``rank`` and ``world_size`` those of one process of several."""
+        options = {"seed": self.seed, "channels_last": self.channels_last, "device": device, **share}
         sizes = {"batch_size": self.batch_size, "length": self.batches}
         return TrainingBatches(self.training, self.augmenter, **sizes, **options)
 

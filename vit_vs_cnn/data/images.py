@@ -1,9 +1,10 @@
 """A set of labelled images as bytes: in memory, or in a file that is mapped into it."""
 
+import copy
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -45,6 +46,11 @@ class LabelledImages:
     def num_classes(self) -> int:
         return len(self.class_names)
 
+    def counts(self) -> dict[str, int]:
+        """How many images there are of each class, by its name."""
+        counted = torch.bincount(self.labels, minlength=self.num_classes).tolist()
+        return dict(zip(self.class_names, counted, strict=True))
+
     @property
     def image_shape(self) -> tuple[int, int, int]:
         """Channels, rows and columns of an image."""
@@ -80,7 +86,9 @@ class LabelledImages:
 
     def relabelled(self, labels: Int64[Tensor, "count"]) -> "LabelledImages":
         """The same images with other labels."""
-        return replace(self, labels=labels)
+        other = copy.copy(self)
+        vars(other)["labels"] = labels  # it is frozen
+        return other
 
     def with_pixels(self, images: Bytes) -> "LabelledImages":
         """Other pixels under the same labels and names, in memory, wherever these lie."""
@@ -122,9 +130,8 @@ class Gathered(LabelledImages):
         masks: Bool[Tensor, "count rows cols"] | None = None,
         groups: Sequence[str] | None = None,
     ) -> None:
-        given = {"labels": labels, "class_names": class_names, "sample_ids": sample_ids}
-        for name, value in {**given, "masks": masks, "groups": groups, "wholes": wholes, "places": places}.items():
-            object.__setattr__(self, name, value)  # its base is frozen
+        given = {"labels": labels, "class_names": class_names, "sample_ids": sample_ids, "masks": masks}
+        vars(self).update(given, groups=groups, wholes=wholes, places=places)  # its base is frozen
 
     wholes: tuple[LabelledImages, ...]
     places: Int64[Tensor, "count"]
@@ -151,9 +158,6 @@ class Gathered(LabelledImages):
 
     def batches(self, size: int = _CHUNK) -> Iterator[Bytes]:
         yield from (self.take(places) for places in torch.arange(len(self)).split(size))
-
-    def relabelled(self, labels: Int64[Tensor, "count"]) -> LabelledImages:
-        return Gathered(self.wholes, self.places, labels, self.class_names, self.sample_ids, self.masks, self.groups)
 
 
 def concatenate(first: LabelledImages, second: LabelledImages) -> LabelledImages:

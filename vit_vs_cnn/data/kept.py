@@ -1,9 +1,10 @@
 """Images of one's own, kept as bytes in a file that is mapped into memory, and found there by their fingerprint."""
 
 import contextlib
+import itertools
 import json
 import os
-import uuid
+import tempfile
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -11,12 +12,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.progress import track
 
 from vit_vs_cnn.data.folder_layout import ImageFile, check_groups, with_test
-from vit_vs_cnn.data.images import LARGE, LabelledImages, concatenate, pool_fingerprint
-from vit_vs_cnn.data.mapped import MappedImages, cache_folder, checksum, mapped_images, release, written_images
+from vit_vs_cnn.data.images import LabelledImages, concatenate, pool_fingerprint
+from vit_vs_cnn.data.mapped import MappedImages, cache_folder, checksum, filling, mapped_images, written_images
 from vit_vs_cnn.data.options import OwnOptions
 from vit_vs_cnn.data.own import Part, label_of, parts_of, pixels_of
 from vit_vs_cnn.errors import InputError
@@ -77,13 +76,9 @@ class KeptSource:
         return {
             "source": "own",
             "description": self.description,
-            "counts": {split: self._counts(split) for split in SPLITS if (self._splits == split).any()},
+            "counts": {split: self._of(split).counts() for split in SPLITS if (self._splits == split).any()},
             **({} if groups is None else {"groups": len(set(groups))}),
         }
-
-    def _counts(self, split: str) -> dict[str, int]:
-        names, labels = self._all.class_names, self._all.labels.numpy()[self._splits == split]
-        return dict(zip(names, np.bincount(labels, minlength=len(names)).tolist(), strict=True))
 
     def _of(self, split: str) -> LabelledImages:
         return self._all.subset(torch.from_numpy(np.flatnonzero(self._splits == split)))
@@ -110,25 +105,23 @@ def keep_images(given: Any, options: OwnOptions) -> KeptSource:
         InputError: what cannot be used, or a cache that cannot be written.
     """
     folder, parts = cache_folder(options.cache), parts_of(given)
-    held = folder / f".own-{uuid.uuid4().hex}"
     what = ", ".join(dict.fromkeys(part.what for part in parts.values()))
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        labels = _write_pixels(parts, options, held.with_suffix(".npy"))
-        about = {**_about(parts, labels, options), "description": f"{what} ({len(labels):,} images)"}
-        about["crc32"] = checksum(mapped_images(held.with_suffix(".npy")))
-        write_text(held.with_suffix(".json"), json.dumps(about))
-        path = folder / f"own-{KeptSource(held).fingerprint}"
-        for suffix in (".npy", ".json"):
-            os.replace(held.with_suffix(suffix), path.with_suffix(suffix))
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".own-") as unnamed:
+            held = Path(unnamed, "own")
+            labels = _write_pixels(parts, options, held.with_suffix(".npy"))
+            about = {**_about(parts, labels, options), "description": f"{what} ({len(labels):,} images)"}
+            about["crc32"] = checksum(mapped_images(held.with_suffix(".npy")))
+            write_text(held.with_suffix(".json"), json.dumps(about))
+            path = folder / f"own-{KeptSource(held).fingerprint}"
+            for suffix in (".npy", ".json"):
+                os.replace(held.with_suffix(suffix), path.with_suffix(suffix))
     except OSError as error:
         reason = error.strerror or error
         raise InputError(
             f"{folder}: images of your own cannot be kept there ({reason}); data.own.cache names another folder"
         ) from error
-    finally:
-        for suffix in (".npy", ".json"):
-            held.with_suffix(suffix).unlink(missing_ok=True)
     return KeptSource(path)
 
 
@@ -139,14 +132,9 @@ def _write_pixels(parts: dict[str, Part], options: OwnOptions, path: Path) -> li
         raise InputError("data: it holds no images")
     pairs = _pixels_and_labels(parts, options)
     first, label = next(pairs)
-    console, at_once = Console(stderr=True), max(1, LARGE // first.nbytes)
     with written_images(path, (count, *first.shape)) as images:
-        images[0] = first
-        labels.append(label)
-        numbered = track(
-            pairs, "Reading images", count - 1, console=console, transient=True, disable=not console.is_terminal
-        )
-        for place, (pixels, label) in enumerate(numbered, start=1):
+        given = filling(images, itertools.chain([(first, label)], pairs), "Reading images")
+        for place, (pixels, label) in enumerate(given):
             if pixels.shape != first.shape:
                 shapes = " and ".join(" x ".join(map(str, shape)) for shape in (first.shape, pixels.shape))
                 raise InputError(
@@ -155,8 +143,6 @@ def _write_pixels(parts: dict[str, Part], options: OwnOptions, path: Path) -> li
                 )
             images[place] = pixels
             labels.append(label)
-            if place % at_once == 0:
-                release(images)
     return labels
 
 

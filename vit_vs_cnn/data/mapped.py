@@ -3,21 +3,25 @@
 import errno
 import mmap
 import os
-import tempfile
+import shutil
 import weakref
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Int64, UInt8
+from rich.console import Console
+from rich.progress import track
 from torch import Tensor
 
 from vit_vs_cnn.data.images import LARGE, LabelledImages
+from vit_vs_cnn.files import written_whole
 
+Item = TypeVar("Item")
 #: Bytes that are looked at or copied at a time.
 _CHUNK = 2**24
 
@@ -34,25 +38,15 @@ def written_images(path: Path, shape: tuple[int, ...]) -> Iterator[UInt8[np.ndar
 
     Arguments:
         path: of a .npy file; several processes may write it at a time.
-        shape: of the array, none of its sides 0.
+        shape: of the array.
     """
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", suffix=path.suffix, delete=False) as file:
-        try:
-            _reserve(file.fileno(), int(np.prod(shape)))
-            images = np.lib.format.open_memmap(file.name, mode="w+", dtype=np.uint8, shape=shape)
-            yield images
-            images.flush()
-            os.replace(file.name, path)
-        except BaseException:
-            os.unlink(file.name)
-            raise
-
-
-def _reserve(file: int, size: int) -> None:
-    """A full disk is told now: a mapped page that cannot be written would end the process."""
-    free = os.fstatvfs(file)
-    if size > free.f_bavail * free.f_frsize:
-        raise OSError(errno.ENOSPC, f"{size / 1e9:.1f} GB of images do not fit on the disk")
+    with written_whole(path, contested=True) as partial:
+        size = int(np.prod(shape))
+        if size > shutil.disk_usage(path.parent).free:  # a mapped page that cannot be written would end the process
+            raise OSError(errno.ENOSPC, f"{size / 1e9:.1f} GB of images do not fit on the disk")
+        images = np.lib.format.open_memmap(partial, mode="w+", dtype=np.uint8, shape=shape)
+        yield images
+        images.flush()
 
 
 def mapped_images(path: Path) -> UInt8[np.ndarray, "count channels rows cols"]:
@@ -92,8 +86,22 @@ def release(images: np.ndarray) -> None:
         mapped.madvise(mmap.MADV_DONTNEED)
 
 
+def filling(images: np.ndarray, items: Iterable[Item], what: str) -> Iterator[Item]:
+    """What a file of images is filled from, an item for each: with a bar on a terminal, and pages let go of on the way.
+
+    Arguments:
+        what: is done, for a reader.
+    """
+    console, at_once = Console(stderr=True), max(1, LARGE // max(1, images[:1].nbytes))
+    how = {"console": console, "transient": True, "disable": not console.is_terminal}
+    for place, item in enumerate(track(items, what, len(images), **how), start=1):
+        yield item
+        if place % at_once == 0:
+            release(images)
+
+
 class MappedImages(LabelledImages):
-    """Images in a mapped file: of what ``take`` and ``batches`` read, no more than ``LARGE`` bytes stay in memory.
+    """Images in a mapped file: of what ``take`` and ``batches`` read, one batch stays in memory.
 
     Arguments:
         mapped: the pixels, the first ones of what ``mapped_images`` gives; nothing may be written to them.
@@ -108,9 +116,7 @@ class MappedImages(LabelledImages):
         groups: Sequence[str] | None = None,
     ) -> None:
         super().__init__(torch.from_numpy(mapped), labels, class_names, sample_ids, groups=groups)
-        object.__setattr__(self, "_mapped", mapped)  # its base is frozen
-        object.__setattr__(self, "_read", [0])
-        object.__setattr__(self, "_file", self._opened())
+        vars(self).update(_mapped=mapped, _file=_opened(mapped))  # its base is frozen
 
     def take(self, indices: Int64[Tensor, "chosen"]) -> UInt8[Tensor, "chosen channels rows cols"]:
         if self._file is None:
@@ -125,26 +131,17 @@ class MappedImages(LabelledImages):
     def batches(self, size: int = 1000) -> Iterator[UInt8[Tensor, "batch channels rows cols"]]:
         for batch in super().batches(size):
             yield batch
-            self._count(batch.nbytes)
-
-    def relabelled(self, labels: Int64[Tensor, "count"]) -> LabelledImages:
-        return MappedImages(self._mapped, labels, self.class_names, self.sample_ids, self.groups)
+            release(self._mapped)
 
     _mapped: Any
-    _read: list[int]
     _file: int | None
 
-    def _opened(self) -> int | None:
-        """The file, where images begin with the first of it and can be read one by one."""
-        path = getattr(self._mapped, "filename", None)
-        if path is None or not hasattr(os, "preadv"):
-            return None
-        file = os.open(path, os.O_RDONLY)
-        weakref.finalize(self, os.close, file)
-        return file
 
-    def _count(self, read: int) -> None:
-        self._read[0] += read
-        if self._read[0] > LARGE:
-            self._read[0] = 0
-            release(self._mapped)
+def _opened(mapped: np.ndarray) -> int | None:
+    """The file, where images begin with the first of it and can be read one by one; it is closed with the map."""
+    path = getattr(mapped, "filename", None)
+    if path is None or not hasattr(os, "preadv"):
+        return None
+    file = os.open(path, os.O_RDONLY)
+    weakref.finalize(mapped, os.close, file)
+    return file

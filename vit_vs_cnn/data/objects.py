@@ -10,11 +10,12 @@ from torch import Tensor
 
 from vit_vs_cnn.data.counter_random import balanced_labels, counter_key, split_keys, to_integers
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.data.options import ObjectsOptions, Split, check_count, check_fraction, check_size
+from vit_vs_cnn.data.options import ALLOWED, PIXELS, SHARE, ObjectsOptions, Split
 from vit_vs_cnn.data.scenes import Painted, Purpose, Words, paint_in_chunks, paint_pairs, paint_scenes, purpose_words
 from vit_vs_cnn.data.shapes import SHAPE_NAMES
 from vit_vs_cnn.data.textures import TEXTURE_NAMES
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.plain import check_numbers
 
 _SPLITS: tuple[Split, ...] = ("train", "test")
 #: The shapes that may stand in a pair: told apart where they are small.
@@ -93,11 +94,10 @@ def draw_objects(
         difficulty: 0 to 1, see ``ObjectsOptions``.
     """
     rows, cols = (image_size, image_size) if isinstance(image_size, int) else image_size
-    check_count("count", count, least=1)
-    check_count("start", start, least=0)
-    check_size(rows)
-    check_size(cols)
-    check_fraction("difficulty", difficulty)
+    numbers = {"count": count, "start": start, "rows": rows, "cols": cols, "difficulty": difficulty}
+    numbers |= {"shape_agreement": shape_agreement, "texture_agreement": texture_agreement}
+    rules = {"count": "at least 1", "start": "at least 0", "rows": PIXELS, "cols": PIXELS}
+    check_numbers(numbers, ALLOWED, **dict.fromkeys(numbers, SHARE) | rules)
     if split not in _SPLITS:
         raise InputError(f"split is {split!r}; allowed: {', '.join(_SPLITS)}")
 
@@ -105,8 +105,8 @@ def draw_objects(
     stream = counter_key(seed, _SPLITS.index(split))
     keys = split_keys(stream, numbers)[0]
     labels = balanced_labels(counter_key(seed, _SPLITS.index(split), 1), numbers, len(SHAPE_NAMES))
-    shapes = _agreeing(purpose_words(keys, Purpose.SHAPE, 2), labels, "shape_agreement", shape_agreement)
-    textures = _agreeing(purpose_words(keys, Purpose.TEXTURE, 2), labels, "texture_agreement", texture_agreement)
+    shapes = _agreeing(purpose_words(keys, Purpose.SHAPE, 2), labels, shape_agreement)
+    textures = _agreeing(purpose_words(keys, Purpose.TEXTURE, 2), labels, texture_agreement)
 
     dial = round(difficulty * 256)
     painted = paint_in_chunks(
@@ -124,11 +124,8 @@ def _labelled(
     return LabelledImages(pixels, torch.from_numpy(labels), class_names, ids, masks)
 
 
-def _agreeing(
-    words: Words, labels: Int64[np.ndarray, "count"], name: str, probability: float
-) -> Int64[np.ndarray, "count"]:
+def _agreeing(words: Words, labels: Int64[np.ndarray, "count"], probability: float) -> Int64[np.ndarray, "count"]:
     """The label with the given probability, otherwise one of the nine others."""
-    check_fraction(name, probability)
     classes = len(SHAPE_NAMES)
     # A product with a power of two is exact, so the threshold is the same everywhere.
     agrees = (words[:, 0] >> np.uint64(32)).astype(np.int64) < int(probability * 2**32)

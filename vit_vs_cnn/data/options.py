@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.plain import Plain, check_class
+from vit_vs_cnn.plain import Plain, check_class, check_numbers
 
 SCHEMES = ("https", "http", "file", "ftp")
 Resize = Literal["crop", "squash", "pad"]
@@ -20,10 +20,9 @@ LEAST_DISTANCE = 0.6
 Policy = Literal["none", "randaugment", "trivialaugment"]
 #: Strengths of an operation, from 0 (leaves the image) to 30 (the full range).
 NUM_BINS = 31
-#: Pixels along the side of a drawn image.
-_SMALLEST, _LARGEST = 8, 1024
-#: They are held in memory.
-MOST_IMAGES = 2_000_000
+#: Of drawn images: how many there may be, as they are held in memory; and rules for their numbers.
+MOST_IMAGES, ALLOWED = 2_000_000, "{name} is {value}; allowed: {rule}"
+PIXELS, SHARE = "8 to 1024 pixels", "0 to 1"
 
 
 @dataclass(frozen=True)
@@ -69,28 +68,18 @@ class Augmentation:
     def __post_init__(self) -> None:
         if self.policy not in get_args(Policy):
             raise InputError(f"augmentation.policy = {self.policy!r}: must be one of {', '.join(get_args(Policy))}")
-        for name, most in (("crop_padding", 4096), ("num_ops", 64), ("cutout", 4096)):
-            self._check(name, whole=True, highest=most)
-        self._check("magnitude", highest=NUM_BINS - 1)
-        for name in ("erasing", "mix_probability"):
-            self._check(name, highest=1)
-        for name in ("mixup", "cutmix"):
-            self._check(name)
+        share, told = "a number from 0 to 1", "augmentation.{name} = {value!r}: must be {rule}"
+        whole = {"crop_padding": 4096, "num_ops": 64, "cutout": 4096}
+        check_numbers(vars(self), told, **{name: f"a whole number from 0 to {most}" for name, most in whole.items()})
+        rules = {"magnitude": f"a number from 0 to {NUM_BINS - 1}", "erasing": share, "mix_probability": share}
+        rules |= {"mixup": "a number of at least 0", "cutmix": "a number of at least 0"}
+        check_numbers(vars(self), told, **rules)
+        for name in rules:  # 1 and 1.0 are one config, and have one hash
+            object.__setattr__(self, name, float(getattr(self, name)))
         self._check_range("resized_crop", highest=1.0)
         self._check_range("resized_crop_ratio")
         self._check_jitter()
         check_class(self.transform, "augmentation.transform")
-
-    def _check(self, name: str, *, highest: int | None = None, whole: bool = False) -> None:
-        value = getattr(self, name)
-        # A bool is an int to Python, not to the reader of a config.
-        fits = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-        if not fits or not (0 <= value < math.inf) or (highest is not None and value > highest):
-            kind = "a whole number" if whole else "a number"
-            rule = f"{kind} of at least 0" if highest is None else f"{kind} from 0 to {highest}"
-            raise InputError(f"augmentation.{name} = {value!r}: must be {rule}")
-        if not whole:  # 1 and 1.0 are one config, and have one hash
-            object.__setattr__(self, name, float(value))
 
     def _check_range(self, name: str, *, highest: float = math.inf) -> None:
         value = getattr(self, name)
@@ -180,17 +169,15 @@ class ObjectsOptions:
     distance: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("train_images", "test_images"):
-            check_count(name, getattr(self, name), least=1)
-            if getattr(self, name) > MOST_IMAGES:
-                raise InputError(f"{name} is {getattr(self, name)}; allowed: up to {MOST_IMAGES}")
-        check_size(self.image_size)
-        for name in ("shape_agreement", "texture_agreement", "difficulty"):
-            check_fraction(name, getattr(self, name))
-        if self.test_texture_agreement is not None:
-            check_fraction("test_texture_agreement", self.test_texture_agreement)
-        if not LEAST_DISTANCE <= self.distance <= 1:
-            raise InputError(f"distance is {self.distance}; allowed: {LEAST_DISTANCE} to 1")
+        check_numbers(
+            vars(self),
+            ALLOWED,
+            train_images=f"up to {MOST_IMAGES}, at least 1",
+            test_images=f"up to {MOST_IMAGES}, at least 1",
+            image_size=PIXELS,
+            **dict.fromkeys(("shape_agreement", "texture_agreement", "test_texture_agreement", "difficulty"), SHARE),
+            distance=f"{LEAST_DISTANCE} to 1",
+        )
         if self.task not in get_args(Task):
             raise InputError(f"task is {self.task!r}; allowed: {', '.join(get_args(Task))}")
         if self.task != "shape" and not self._has_default_agreements:
@@ -340,23 +327,7 @@ def _check_pictures(options: FolderOptions | TableOptions | OwnOptions, where: s
         raise InputError(f"{where}.image_size: {size} pixels; it must be at least 1")
     if options.resize not in ("crop", "squash", "pad"):
         raise InputError(f"{where}.resize: {options.resize!r} is not known; it must be one of crop, squash, pad")
-    if not 0 < options.test_fraction < 1:
-        raise InputError(f"{where}.test_fraction: {options.test_fraction}; it must lie between 0 and 1")
-
-
-def check_count(name: str, value: int, *, least: int) -> None:
-    if value < least:
-        raise InputError(f"{name} is {value}; allowed: whole numbers of at least {least}")
-
-
-def check_size(value: int) -> None:
-    if not _SMALLEST <= value <= _LARGEST:
-        raise InputError(f"image_size is {value}; allowed: {_SMALLEST} to {_LARGEST} pixels")
-
-
-def check_fraction(name: str, value: float) -> None:
-    if not 0 <= value <= 1:
-        raise InputError(f"{name} is {value}; allowed: 0 to 1")
+    check_numbers(vars(options), f"{where}.{{name}}: {{value}}; it must be {{rule}}", test_fraction="above 0, below 1")
 
 
 def check_url(url: str) -> None:

@@ -1,8 +1,8 @@
 """Pictures that a user gives, in any of the usual forms, as bytes of the shape that a network takes."""
 
+import itertools
 import os
 import sys
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -99,22 +99,17 @@ def decoded_ahead(
         except InputError as error:
             return error.reason if isinstance(error, UnreadableImage) else str(error)
 
-    waiting: deque[tuple[Picture, Future[Tensor | str]]] = deque()
+    pool, rest = ThreadPoolExecutor(min(16, os.cpu_count() or 1)), iter(pictures)
 
-    def taken() -> list[tuple[Picture, Tensor | str]]:
-        return [
-            (picture, future.result())
-            for picture, future in (waiting.popleft() for _ in range(min(size, len(waiting))))
-        ]
+    def begun() -> list[tuple[Picture, Future[Tensor | str]]]:
+        return [(picture, pool.submit(read, picture)) for picture in itertools.islice(rest, size)]
 
-    pool = ThreadPoolExecutor(min(16, os.cpu_count() or 1))
     try:
-        for picture in pictures:
-            waiting.append((picture, pool.submit(read, picture)))
-            if len(waiting) == 2 * size:
-                yield taken()
-        while waiting:
-            yield taken()
+        batch = begun()
+        while batch:
+            ahead = begun()
+            yield [(picture, future.result()) for picture, future in batch]
+            batch = ahead
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -239,11 +239,6 @@ def images_for(pool: Pool, sizes: int) -> int:
     return math.ceil(_least_size(pool) * LEAST_RATIO ** (sizes - 1))
 
 
-def images_per_class(sizes: int) -> int:
-    """The same for each of classes of equal frequency: ten for one size, 34 for the four of a trend."""
-    return math.ceil(PER_CLASS * LEAST_RATIO ** (sizes - 1))
-
-
 def _least_size(pool: Pool) -> float:
     """Ten images of each class, and so many that the rarest has two to train on."""
     counts = torch.bincount(pool.images.labels, minlength=pool.images.num_classes)

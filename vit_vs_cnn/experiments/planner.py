@@ -73,8 +73,7 @@ def _opened(experiment: Experiment, pool: Pool | None) -> Pool:
             "minutes: a grid is planned by one process; run train once without a launcher, or name no minutes"
         )
     quiet_lightning()
-    scored_on, trust = experiment.protocol.scored_on, experiment.trusted
-    return Pool(experiment.data, scored_on, trust=trust) if pool is None else pool
+    return pool or Pool.of(experiment)
 
 
 def _timed(experiment: Experiment, pool: Pool, console: Console) -> dict[str, float]:

@@ -15,7 +15,7 @@ from vit_vs_cnn.experiments.tuning import tune
 from vit_vs_cnn.runs.cell import Cell, read_result
 from vit_vs_cnn.runs.design import design_of, settle
 from vit_vs_cnn.runs.failures import raise_failures
-from vit_vs_cnn.runs.grid import cells_so_far, finished_cells, write_grid
+from vit_vs_cnn.runs.grid import write_grid
 from vit_vs_cnn.runs.images import CellImages, Pool
 from vit_vs_cnn.runs.own import own_transform
 from vit_vs_cnn.runs.plan import grid, make_plan, seen_before
@@ -48,7 +48,7 @@ def run_experiment(
     """
     quiet_lightning()
     experiment, processes = begun_in(experiment), world_size(experiment)
-    pool = pool or Pool(experiment.data, experiment.protocol.scored_on, trust=experiment.trusted)
+    pool = pool or Pool.of(experiment)
     cells = grid(_with_seeds(experiment, seeds), pool, world_size=processes)
     _check_all(cells, pool)
     if experiment.trainer.get("precision") == AUTO:
@@ -111,21 +111,3 @@ def _check_transform(cell: Cell, images: CellImages) -> None:
     transform = own_transform(augmentation, trust=cell.experiment.trusted)
     if transform is not None:
         transform(images.training.take(torch.tensor([0])), [0])
-
-
-def read_results(folder: Path) -> list[dict[str, Any]]:
-    """The results of ``finished_cells``.
-
-    Raises:
-        InputError: no experiment there, or none of its cells is finished.
-    """
-    return list(finished_cells(folder).values())
-
-
-def finished_results(folder: Path) -> list[dict[str, Any]]:
-    """As ``read_results``, but possibly none.
-
-    Raises:
-        InputError: no experiment there.
-    """
-    return list(cells_so_far(folder).values())

@@ -11,11 +11,10 @@ from torch.nn import functional as F
 
 from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.data.datamodule import TrainingData
-from vit_vs_cnn.data.loading import TrainingBatches
 from vit_vs_cnn.devices import wait_for
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.cell import Cell
-from vit_vs_cnn.runs.images import CellImages, Pool
+from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.own import own_transform
 from vit_vs_cnn.runs.plan import make_plan
 from vit_vs_cnn.workers.processes import count_workers
@@ -84,7 +83,17 @@ class Steps:
         else:
             optimizer = recipe.optimizer.build(network, trust=experiment.trusted)
             self._model, self._optimizer = self._fabric.setup(network, optimizer)
-        self._batches = _batches(experiment, contender, images, self._fabric.device, count)
+        augmentation = experiment.augmentation(recipe)
+        data = TrainingData(
+            images.training,
+            None,
+            augmentation=augmentation,
+            transform=own_transform(augmentation, trust=experiment.trusted),
+            batch_size=experiment.protocol.batch_size,
+            steps=count,
+            channels_last=lies_channels_last(experiment),
+        )
+        self._batches = data.batches_on(self._fabric.device)
 
     def seconds(self, position: int) -> float:
         """Wall time of one step, its batch included."""
@@ -108,26 +117,3 @@ def _fabric(experiment: Experiment) -> Fabric:
         return Fabric(accelerator=accelerator, devices=1, precision=precision)
     except (MisconfigurationException, ValueError, RuntimeError) as error:
         raise InputError(f"trainer: {' '.join(str(error).split())}") from error
-
-
-def _batches(
-    experiment: Experiment, contender: str, images: CellImages, device: torch.device, count: int
-) -> TrainingBatches:
-    augmentation = experiment.augmentation(experiment.recipe(contender, len(images.training)))
-    data = TrainingData(
-        images.training,
-        None,
-        augmentation=augmentation,
-        transform=own_transform(augmentation, trust=experiment.trusted),
-        batch_size=experiment.protocol.batch_size,
-        steps=count,
-    )
-    return TrainingBatches(
-        images.training,
-        data.augmenter,
-        batch_size=data.batch_size,
-        length=data.batches,
-        seed=0,
-        device=device,
-        channels_last=lies_channels_last(experiment),
-    )

@@ -2,19 +2,22 @@
 
 import json
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vit_vs_cnn.config.experiment import Budget, Experiment, hash_of
+from vit_vs_cnn.config.experiment import Budget, Contender, Experiment, hash_of
 from vit_vs_cnn.config.recipes import Space, read_spaces, with_values
+from vit_vs_cnn.data.options import decisive_augmentation
+from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.pruning import PruneTrial, import_optuna, open_study, reached, report
-from vit_vs_cnn.experiments.spaces import SearchSpace, space_of
 from vit_vs_cnn.plain import Plain
 from vit_vs_cnn.runs.cell import Cell, read_result
 from vit_vs_cnn.runs.failures import read_failure
 from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.networks import build_network
 from vit_vs_cnn.runs.plan import make_plan
 from vit_vs_cnn.runs.pretrained import identities_of
 from vit_vs_cnn.runs.tuning_record import Trial, ranked, recipe_hash
@@ -27,6 +30,85 @@ if TYPE_CHECKING:
 FINAL = {"TrialPruned": "PRUNED", "TrainingDiverged": "FAIL"}
 #: Validation answers that a trial is to be judged by, and the most splits that it is run on for that.
 ANSWERS, MOST_SPLITS = 1000, 5
+#: By optimizer: peak learning rate and weight decay, each factor as likely as any other. Those of adamw contain what
+#: Dosovitskiy et al. (ICLR 2021) and Touvron et al. (ICML 2021) train with, those of sgd He et al. (CVPR 2016), and the
+#: rates of muon the 0.02 of Jordan et al. (2024).
+RANGES = {
+    "sgd": ((1e-2, 0.5), (1e-5, 1e-2)),
+    "adamw": ((1e-4, 1e-2), (1e-3, 0.5)),
+    "muon": ((1e-3, 1e-1), (1e-3, 0.5)),
+}
+#: Of RandAugment with two operations, besides the augmentation that is shared.
+MAGNITUDES = (5.0, 10.0)
+MOST_DROP_PATH = 0.3
+
+
+@dataclass(frozen=True)
+class SearchSpace:
+    """What the trials of one contender vary.
+
+    Arguments:
+        search: lists and ranges by dotted names.
+        lacks: settings of the shared space that its model does not have.
+    """
+
+    search: Mapping[str, Any]
+    lacks: tuple[str, ...] = ()
+
+
+def space_of(experiment: Experiment, name: str, pool: Pool) -> SearchSpace:
+    """The space of a contender: its own search, or of ``tuning.space`` what its model has.
+
+    Raises:
+        InputError: its network cannot be built, or there is no space for its optimizer.
+    """
+    contender = experiment.contenders[name]
+    if contender.search:
+        return SearchSpace(contender.search)
+    shared = experiment.tuning.space or _built_in(experiment, name)
+    lacks = tuple(key for key in shared if key.startswith("model.") and not _has(experiment, name, key, shared, pool))
+    return SearchSpace({key: given for key, given in shared.items() if key not in lacks}, lacks)
+
+
+def _built_in(experiment: Experiment, name: str) -> dict[str, Any]:
+    contender = experiment.contenders[name]
+    optimizer = contender.optimizer.name
+    if optimizer not in RANGES:
+        raise InputError(
+            f"contenders.{name}.optimizer: {optimizer} has no search space of its own ({', '.join(RANGES)} have); "
+            f"set tuning.space, or contenders.{name}.search"
+        )
+    rates, decays = ({"low": low, "high": high, "log": True} for low, high in RANGES[optimizer])
+    plain = decisive_augmentation(asdict(experiment.augmentation(contender)))
+    stronger = [{**plain, "policy": "randaugment", "num_ops": 2, "magnitude": one} for one in MAGNITUDES]
+    return {
+        "optimizer.lr": rates,
+        "optimizer.weight_decay": decays,
+        "augmentation": [plain, *stronger],
+        _drop_path(contender): {"low": 0.0, "high": MOST_DROP_PATH},
+    }
+
+
+def _drop_path(contender: Contender) -> str:
+    """What drop path is called, where the model has it."""
+    if "class_path" in contender.model:
+        return "model.init_args.drop_path"
+    return "model.drop_path_rate" if str(contender.model["name"]).startswith("timm/") else "model.drop_path"
+
+
+def _has(experiment: Experiment, name: str, key: str, space: Mapping[str, Any], pool: Pool) -> bool:
+    """Whether the model of a contender can be built with a setting of a space; without it, it must."""
+    contender, where = experiment.contenders[name], f"contenders.{name}.model"
+    given = space[key]
+    value = given[0] if isinstance(given, list) else given["high"]
+    shape = {"num_classes": pool.images.num_classes, "image_shape": pool.images.image_shape}
+    build_network(contender.model, **shape, where=where, trust=experiment.trusted)
+    try:
+        changed = with_values(contender, {key: value}, where=where)
+        build_network(changed.model, **shape, where=where, trust=experiment.trusted)
+    except InputError:
+        return False
+    return True
 
 
 def splits_at(experiment: Experiment, train_size: int) -> int:
@@ -49,8 +131,7 @@ class Search:
         train_size: at which size.
         budget: with which of the budgets.
         count: how many.
-        pool: the images.
-        fingerprint: of those that may be trained on.
+        pool: the images, scored on validation.
         world_size: processes that share a run.
     """
 
@@ -60,7 +141,6 @@ class Search:
     budget: Budget
     count: int
     pool: Pool
-    fingerprint: str
     world_size: int
 
     @property
@@ -152,23 +232,20 @@ class Search:
     def cells(self, number: int) -> list[Cell]:
         """The runs of a trial, one for each seed."""
         if number not in self._cells:
-            self._cells[number] = self._make_cells(number)
+            where = f"contenders.{self.contender}.search"
+            recipe = with_values(self.base.recipe(self.contender, self.train_size), self.values(number), where=where)
+            recipe = replace(recipe, by_size=Plain(), by_budget=Plain())
+            trial = first = replace(self.base, contenders={**self.base.contenders, self.contender: recipe})
+            if self.experiment.tuning.pruner == "asha":
+                watchers = [*trial.execution.watchers, self._pruning(number)]
+                first = replace(trial, execution=replace(trial.execution, watchers=watchers))
+            others = (self._cell(trial, seed) for seed in self.seeds[1:])
+            self._cells[number] = [self._cell(first, self.seeds[0]), *others]
         return self._cells[number]
 
     @cached_property
     def _cells(self) -> dict[int, list[Cell]]:
         return {}
-
-    def _make_cells(self, number: int) -> list[Cell]:
-        where = f"contenders.{self.contender}.search"
-        recipe = with_values(self.base.recipe(self.contender, self.train_size), self.values(number), where=where)
-        recipe = replace(recipe, by_size=Plain(), by_budget=Plain())
-        trial = replace(self.base, contenders={**self.base.contenders, self.contender: recipe})
-        if self.experiment.tuning.pruner == "asha":
-            watchers = [*trial.execution.watchers, self._pruning(number)]
-            watched = replace(trial, execution=replace(trial.execution, watchers=watchers))
-            return [self._cell(watched if seed == self.seeds[0] else trial, seed) for seed in self.seeds]
-        return [self._cell(trial, seed) for seed in self.seeds]
 
     def _pruning(self, number: int) -> Plain:
         arguments = {"journal": str(self.journal), "study": self.study.study_name, "trial": number}
@@ -176,7 +253,7 @@ class Search:
         return Plain({"class_path": class_path, "init_args": arguments})
 
     def _cell(self, experiment: Experiment, seed: int) -> Cell:
-        place = (self.contender, self.train_size, self.budget, seed, self.fingerprint, self.world_size)
+        place = (self.contender, self.train_size, self.budget, seed, self.pool.fingerprint, self.world_size)
         return Cell(experiment, *place, identities_of(experiment))
 
     def is_open(self, number: int) -> bool:
@@ -224,7 +301,7 @@ class Search:
             state=noted.state.name.lower(),
             validation_accuracy=noted.value,
             validation_loss=sum(result["loss"] for result in results) / len(cells) if is_whole else None,
-            images=self.fingerprint,
+            images=self.pool.fingerprint,
             budget=self.budget.short,
             steps=steps,
             flops=flops,

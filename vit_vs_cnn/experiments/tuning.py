@@ -9,14 +9,14 @@ from pathlib import Path
 import yaml
 from rich.console import Console
 
-from vit_vs_cnn.config.experiment import Budget, Experiment, merge
+from vit_vs_cnn.config.experiment import Budget, Experiment
 from vit_vs_cnn.config.recipes import nested
 from vit_vs_cnn.config.schema import MOST_TRIALS, nearest
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.precision import with_precision
 from vit_vs_cnn.experiments.trials import Search
 from vit_vs_cnn.files import write_text
-from vit_vs_cnn.plain import Plain
+from vit_vs_cnn.plain import Plain, merge
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.failures import raise_failures
 from vit_vs_cnn.runs.grid import write_grid
@@ -51,7 +51,6 @@ def tune(experiment: Experiment, *, console: Console) -> Experiment:
         raise InputError("protocol.trials: a launcher has started the processes already; tune without it")
     quiet_lightning()
     pool, processes = Pool(experiment.data, "validation", trust=experiment.trusted), world_size(experiment)
-    fingerprint = pool.fingerprint(with_test=False)
     experiment = with_precision(experiment, pool, console=console)
     tuned, searches = experiment, []
     sizes, budgets = _tuned_sizes(experiment, pool), _tuned_budgets(experiment)
@@ -61,7 +60,7 @@ def tune(experiment: Experiment, *, console: Console) -> Experiment:
             search
             for size, budget in (itertools.product(sizes, budgets.each()) if tried else ())
             for search in equal_trials(
-                [Search(tuned, contender, size, budget, count, pool, fingerprint, processes) for contender in tried]
+                [Search(tuned, contender, size, budget, count, pool, processes) for contender in tried]
             )
         ]
         if ours:

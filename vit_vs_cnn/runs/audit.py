@@ -1,5 +1,6 @@
 """What a user must know of images before anything is trained on them. Nothing is trained, and no folder is changed."""
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -169,19 +170,20 @@ def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None, *,
     source = open_source(data, trust=trust)
     faults: list[Fault] = []
     others: list[str] = []
-    splits: dict[str, LabelledImages] = {}
     layout = "splits of the source"
     if isinstance(source, FolderSource):
-        layout, others, there = source.layout.kind, source.layout.others, source.layout.splits
-        tell("reading images")
+        layout, others = source.layout.kind, source.layout.others
+    tell("reading images")  # what is wrong with the folder itself is told before
+    if isinstance(source, FolderSource):
+        there = source.layout.splits
         read = {split: source.readable(split) for split in ("train", "validation", "test") if split in there}
         splits = {split: images for split, (images, _) in read.items()}
         faults = source.faults({split: failures for split, (_, failures) in read.items()})
     else:
-        tell("reading images")
         given = {"train": source.train(), "validation": source.validation(), "test": source.test()}
         splits = {split: images for split, images in given.items() if images is not None}
-    images, of = _joined(splits)
+    images = functools.reduce(concatenate, splits.values())
+    of = [split for split, one in splits.items() for _ in range(len(one))]
     means, deviations = colours(images)
     blank = deviations <= BLANK
     files: tuple[FileFacts, ...] = ()
@@ -207,7 +209,7 @@ def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None, *,
         image_size=images.image_shape[1:],
         resize=source.options.resize if isinstance(source, FolderSource) else None,
         skips=isinstance(source, FolderSource) and source.options.skip_unreadable,
-        counts={split: _counts(one) for split, one in splits.items()},
+        counts={split: one.counts() for split, one in splits.items()},
         files=files,
         class_of={file.name: class_of[file.name] for file in files},
         faults=tuple(faults),
@@ -222,20 +224,6 @@ def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None, *,
         pairs=pairs,
         pictures=pictures,
     )
-
-
-def _joined(splits: Mapping[str, LabelledImages]) -> tuple[LabelledImages, list[str]]:
-    """All images, and the split of each."""
-    joined = None
-    for one in splits.values():
-        joined = one if joined is None else concatenate(joined, one)
-    assert joined is not None
-    return joined, [split for split, one in splits.items() for _ in range(len(one))]
-
-
-def _counts(images: LabelledImages) -> dict[str, int]:
-    counted = torch.bincount(images.labels, minlength=images.num_classes).tolist()
-    return dict(zip(images.class_names, counted, strict=True))
 
 
 def _pairs(

@@ -97,7 +97,7 @@ def _read(path: Path) -> Contamination | None:
 def _open(folder: Path, results: Sequence[Mapping[str, Any]]) -> Pool:
     """The images of the experiment, if they lie where they lay; nothing is downloaded for it."""
     pool = pool_of(folder, results[0]["data"]["fingerprint"])
-    if {pool.fingerprint(with_test=True)} != {result["data"]["fingerprint"] for result in results}:
+    if {pool.fingerprint} != {result["data"]["fingerprint"] for result in results}:
         raise InputError(f"{pool.data.whence} is not what the cells were trained and tested on")
     return pool
 

@@ -3,10 +3,10 @@
 import hashlib
 import io
 import zipfile
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,35 +26,26 @@ from vit_vs_cnn.runs.predictions_file import BROKEN, PROBABILITIES, WHOLE_NUMBER
 Normalise = Callable[[UInt8[Tensor, "batch channels rows cols"]], Float[Tensor, "batch channels rows cols"]]
 
 
-class Said(ABC):
-    """What a network says of each test image: the class, how sure it is of that, and what it gives the true class."""
+@dataclass(frozen=True, eq=False)
+class Said:
+    """What a network says of each test image, as a file of predictions holds it.
+
+    Arguments:
+        classes: what it says, by its number; of several with the same logit the first.
+        probability: of what it says.
+        label_log_probability: the log of the probability of the true class, in nats.
+        label_rank: how many classes come before the true one: 0 where it is right.
+        logits: rounded to 16 bits; None where they were not kept, or not asked for.
+    """
 
     labels: Int64[Tensor, "count"]
     sample_ids: Sequence[str]
-
-    @property
-    @abstractmethod
-    def num_classes(self) -> int: ...
-
-    @property
-    @abstractmethod
-    def classes(self) -> Int64[Tensor, "count"]:
-        """What it says, by its number; of several with the same logit the first."""
-
-    @property
-    @abstractmethod
-    def probability(self) -> Float[Tensor, "count"]:
-        """Of what it says."""
-
-    @property
-    @abstractmethod
-    def label_log_probability(self) -> Float[Tensor, "count"]:
-        """The log of the probability of the true class, in nats."""
-
-    @property
-    @abstractmethod
-    def label_rank(self) -> Int64[Tensor, "count"]:
-        """How many classes come before the true one: 0 where it is right."""
+    num_classes: int
+    classes: Int64[Tensor, "count"]
+    probability: Float[Tensor, "count"]
+    label_log_probability: Float[Tensor, "count"]
+    label_rank: Int64[Tensor, "count"]
+    logits: Float[Tensor, "count classes"] | None = None
 
     @property
     def correct(self) -> Bool[Tensor, "count"]:
@@ -85,19 +76,22 @@ class Said(ABC):
         """Expected calibration error over 15 bins of equal mass."""
         return calibration_error(self.probability, self.correct)
 
-    def is_of_the_images_of(self, other: "Said") -> bool:
-        """Whether both speak of the same images in the same order."""
-        return torch.equal(self.labels, other.labels) and list(self.sample_ids) == list(other.sample_ids)
 
-
-@dataclass(frozen=True, eq=False)
 class Predictions(Said):
-    """What a network says, with its logits; ``features`` are what it says that by, where they were asked for."""
+    """What a network says, with its exact logits; ``features`` are what it says that by, where they were asked for."""
 
     logits: Float[Tensor, "count classes"]
-    labels: Int64[Tensor, "count"]
-    sample_ids: Sequence[str]
-    features: Float[Tensor, "count width"] | None = None
+    features: Float[Tensor, "count width"] | None
+
+    def __init__(
+        self,
+        logits: Float[Tensor, "count classes"],
+        labels: Int64[Tensor, "count"],
+        sample_ids: Sequence[str],
+        features: Float[Tensor, "count width"] | None = None,
+    ) -> None:
+        # Its base is frozen.
+        vars(self).update(logits=logits, labels=labels, sample_ids=sample_ids, features=features)
 
     @property
     def num_classes(self) -> int:
@@ -170,52 +164,12 @@ class Predictions(Said):
             InputError: no such file, not of this form, or answers that are no finite numbers.
         """
         arrays = read_predictions(path, logits=logits)
-        if "probability" in arrays:
-            return Kept.of(arrays)
-        read, labels = (torch.from_numpy(arrays[name]) for name in ("logits", "labels"))
-        return Predictions(read, labels, arrays["sample_ids"].tolist())
-
-
-@dataclass(frozen=True, eq=False)
-class Kept(Said):
-    """What a file of predictions holds.
-
-    Arguments:
-        arrays: by the names of ``Said``.
-        logits: rounded to 16 bits; None where they were not asked for.
-    """
-
-    labels: Int64[Tensor, "count"]
-    sample_ids: Sequence[str]
-    arrays: Mapping[str, Tensor]
-    logits: Float[Tensor, "count classes"] | None = None
-
-    @classmethod
-    def of(cls, arrays: Mapping[str, np.ndarray]) -> "Kept":
-        """What ``read_predictions`` gives."""
-        found = {name: torch.from_numpy(arrays[name]) for name in (*WHOLE_NUMBERS, *PROBABILITIES)}
-        logits = torch.from_numpy(arrays["logits"]).float() if "logits" in arrays else None
-        return cls(found["labels"], arrays["sample_ids"].tolist(), found, logits)
-
-    @property
-    def num_classes(self) -> int:
-        return int(self.arrays["num_classes"])
-
-    @property
-    def classes(self) -> Int64[Tensor, "count"]:
-        return self.arrays["classes"]
-
-    @property
-    def probability(self) -> Float[Tensor, "count"]:
-        return self.arrays["probability"]
-
-    @property
-    def label_log_probability(self) -> Float[Tensor, "count"]:
-        return self.arrays["label_log_probability"]
-
-    @property
-    def label_rank(self) -> Int64[Tensor, "count"]:
-        return self.arrays["label_rank"]
+        if "probability" not in arrays:
+            read, labels = (torch.from_numpy(arrays[name]) for name in ("logits", "labels"))
+            return Predictions(read, labels, arrays["sample_ids"].tolist())
+        found: dict[str, Any] = {name: torch.from_numpy(arrays[name]) for name in (*WHOLE_NUMBERS, *PROBABILITIES)}
+        found |= {"num_classes": int(arrays["num_classes"]), "sample_ids": arrays["sample_ids"].tolist()}
+        return Said(**found, logits=torch.from_numpy(arrays["logits"]).float() if "logits" in arrays else None)
 
 
 def hash_weights(network: nn.Module) -> str:

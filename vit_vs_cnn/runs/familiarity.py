@@ -1,8 +1,6 @@
 """Whether an image looks unlike all that a network was trained on, by the network's own features."""
 
 import math
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from jaxtyping import Float, Float16
 from torch import Tensor
 
 from vit_vs_cnn.files import written_whole
+from vit_vs_cnn.runs.predictions_file import BROKEN
 
 #: The neighbour whose distance counts.
 NEIGHBOURS = 5
@@ -79,7 +78,7 @@ class Familiarity:
                 if arrays["of"].item() != of:
                     return None
                 bank, threshold = torch.from_numpy(arrays["bank"]), float(arrays["threshold"])
-        except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
+        except (*BROKEN, TypeError):
             return None
         is_bank = bank.ndim == 2 and len(bank) and bank.dtype == torch.float16 and bool(bank.isfinite().all())
         return cls(bank, threshold) if is_bank and 0 < threshold <= 2 else None

@@ -48,40 +48,19 @@ def read_grid(folder: Path) -> dict[str, Budget | None]:
     return {name: budgets[json.dumps(grid[name])] for name in names}
 
 
-def finished_cells(folder: Path) -> dict[Path, dict[str, Any]]:
+def finished_cells(folder: Path, *, some: bool = True) -> dict[Path, dict[str, Any]]:
     """The results of the finished cells of that grid, by the cell's folder, in the grid's order.
 
-    Cells of an earlier config that lie beside them are left out: they answer another question.
+    Cells of an earlier config that lie beside them are left out: they answer another question. A result that is damaged
+    is left out with a warning.
+
+    Arguments:
+        some: whether there must be one.
 
     Raises:
         InputError: no experiment there, or none of its cells is finished.
         DamagedFile: none is, as their results cannot be read.
     """
-    found, damaged = _results(folder)
-    if not found and damaged:
-        raise damaged[0]
-    if not found:
-        raise InputError(f"{folder}: none of its cells is finished yet")
-    return _told(found, damaged)
-
-
-def cells_so_far(folder: Path) -> dict[Path, dict[str, Any]]:
-    """As ``finished_cells``, but possibly none; a result that is damaged is left out with a warning.
-
-    Raises:
-        InputError: no experiment there.
-    """
-    return _told(*_results(folder))
-
-
-def _told(found: dict[Path, dict[str, Any]], damaged: list[DamagedFile]) -> dict[Path, dict[str, Any]]:
-    for error in damaged:
-        warnings.warn(str(error), stacklevel=3)
-    return found
-
-
-def _results(folder: Path) -> tuple[dict[Path, dict[str, Any]], list[DamagedFile]]:
-    """The results that there are, by the cell's folder, and why others cannot be read."""
     found, damaged = {}, []
     for cell in [folder / "cells" / name for name in read_grid(folder)]:
         if not (path := cell / "result.json").exists():
@@ -90,4 +69,8 @@ def _results(folder: Path) -> tuple[dict[Path, dict[str, Any]], list[DamagedFile
             found[cell] = read_result(path)
         except DamagedFile as error:
             damaged.append(error)
-    return found, damaged
+    if some and not found:
+        raise damaged[0] if damaged else InputError(f"{folder}: none of its cells is finished yet")
+    for error in damaged:
+        warnings.warn(str(error), stacklevel=2)
+    return found

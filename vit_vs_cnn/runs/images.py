@@ -14,7 +14,7 @@ from jaxtyping import Bool, Int64, UInt64
 from torch import Tensor
 
 from vit_vs_cnn.config import parsing as typed
-from vit_vs_cnn.config.experiment import Data, read_config
+from vit_vs_cnn.config.experiment import Data, Experiment, read_config
 from vit_vs_cnn.data.cifar import CifarSource
 from vit_vs_cnn.data.counter_random import counter_key, permutation
 from vit_vs_cnn.data.folder import FolderSource
@@ -125,6 +125,12 @@ class Pool:
         self.data, self.scored_on = data, scored_on
         self.source = open_source(data, trust=trust, fingerprint=fingerprint)
 
+    @classmethod
+    def of(cls, experiment: Experiment, *, fingerprint: str | None = None) -> "Pool":
+        """The images of an experiment."""
+        scored_on = experiment.protocol.scored_on
+        return cls(experiment.data, scored_on, trust=experiment.trusted, fingerprint=fingerprint)
+
     @cached_property
     def _training(self) -> LabelledImages:
         return self.source.train()
@@ -153,10 +159,11 @@ class Pool:
         """Of the test images."""
         return self.test.hashes()
 
-    def fingerprint(self, *, with_test: bool) -> str:
-        """Of all images that may be trained on and, if asked for, of those that are tested on: other images in any of
-        these places make another experiment. No network sees the test images for it."""
-        return pool_fingerprint(self.images) + (f"-{self.test.fingerprint()}" if with_test else "")
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of all images that may be trained on and, where these score, of those that are tested on: other images in any
+        of these places make another experiment. No network sees the test images for it."""
+        return pool_fingerprint(self.images) + (f"-{self.test.fingerprint()}" if self.scored_on == "test" else "")
 
     @cached_property
     def largest(self) -> int:

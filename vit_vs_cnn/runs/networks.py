@@ -57,16 +57,15 @@ def build_network(
     """
     if RESIZING & model.keys():
         return _resizing(model, num_classes, image_shape, where, trust)
+    shape = {"num_classes": num_classes, "image_size": image_shape[1:], "in_channels": image_shape[0]}
     if "class_path" in model:
-        given = {"num_classes": num_classes, "image_size": image_shape[1:], "in_channels": image_shape[0]}
-        return _custom(model, given, where, trust in (True, model["class_path"]))
+        return _custom(model, shape, where, trust in (True, model["class_path"]))
     options = {key: value for key, value in model.items() if key != "name"}
     if given := GIVEN_BY_THE_DATA & options.keys():
         raise InputError(f"{where}.{min(given)} follows from the data and can't be set here")
     if given := FETCHING & options.keys():
         raise InputError(f"{where}.{min(given)}: trained weights come by contenders.NAME.weights, with hub or a file")
     options = _typed_options(model["name"], options, where)
-    shape = {"num_classes": num_classes, "image_size": image_shape[1:], "in_channels": image_shape[0]}
     _check_bounds(model["name"], {**options, **shape}, where)
     try:
         return create_model(model["name"], **shape, **options)

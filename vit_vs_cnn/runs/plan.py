@@ -30,12 +30,11 @@ def grid(experiment: Experiment, pool: Pool, *, world_size: int) -> list[Cell]:
     Raises:
         InputError: a training size that the images do not allow.
     """
-    fingerprint = pool.fingerprint(with_test=experiment.protocol.scored_on == "test")
     sizes = [pool.resolve(size) for size in experiment.protocol.train_sizes]
     _check_all_has_one_name(experiment, sizes)
     weights = identities_of(experiment)
     return [
-        Cell(experiment, contender, size, budget, seed, fingerprint, world_size, weights)
+        Cell(experiment, contender, size, budget, seed, pool.fingerprint, world_size, weights)
         for size in sorted(set(sizes))
         for budget in experiment.protocol.budget.each()
         for seed in experiment.protocol.seeds

@@ -22,7 +22,7 @@ from vit_vs_cnn.files import read_mapping
 from vit_vs_cnn.models.features import classifier_of
 from vit_vs_cnn.models.patch_embedding import rows_and_cols
 from vit_vs_cnn.models.presets import TIMM_PREFIX
-from vit_vs_cnn.models.resized import INTERPOLATIONS, ResizedInput, inner
+from vit_vs_cnn.models.resized import INTERPOLATIONS, inner
 from vit_vs_cnn.models.timm.export import vision_transformer_to_timm
 from vit_vs_cnn.models.timm.weights import read_timm
 from vit_vs_cnn.models.vit import VisionTransformer
@@ -31,7 +31,7 @@ from vit_vs_cnn.runs.external import as_timm_reads, read_weights
 from vit_vs_cnn.runs.networks import misfit
 from vit_vs_cnn.runs.seen import NOT_KNOWN, Seen, seen_of
 from vit_vs_cnn.runs.trained import TrainedNetwork, open_network
-from vit_vs_cnn.training.checkpoints import read_about
+from vit_vs_cnn.training.checkpoints import About, read_about
 
 #: What programs put before the names of weights.
 PREFIXES = ("module.", "_orig_mod.")
@@ -181,18 +181,21 @@ def _named(weights: Weights, contender: str) -> str | None:
 
 
 def _of_ours(found: TrainedNetwork, told: str) -> Pretrained:
-    about, network = found.about, inner(found.network)
-    resizing = found.network if isinstance(found.network, ResizedInput) else None
+    return _as_we_say(found.name, told, inner(found.network).state_dict(), found.about, found.seen)
+
+
+def _as_we_say(name: str, told: str, state: Mapping[str, Tensor], about: About, seen: Seen) -> Pretrained:
+    """Weights with what a file of ours says of their images."""
     return Pretrained(
-        name=found.name,
+        name=name,
         told=told,
-        state=network.state_dict(),
-        image_size=about.image_shape[1:] if resizing is None else resizing.image_size,
+        state=state,
+        image_size=rows_and_cols("input_size", about.model.get("input_size", about.image_shape[1:])),
         mean=about.mean,
         std=about.std,
-        interpolation="bicubic" if resizing is None else resizing.interpolation,
-        crop_pct=1.0 if resizing is None else resizing.crop_pct,
-        seen=found.seen,
+        interpolation=about.model.get("interpolation", "bicubic"),
+        crop_pct=about.model.get("crop_pct", 1.0),
+        seen=seen,
         block=about.model,
     )
 
@@ -242,7 +245,8 @@ def _of_file(path: Path, model: Mapping[str, Any], weights: Weights, where: str)
     beside = read_mapping(path.with_name("config.json"))
     state = {_bare(name): value for name, value in read_weights(path).items()}
     if isinstance(ours := beside.get("vit_vs_cnn"), Mapping):
-        return _exported(path, state, ours)
+        state = {name.removeprefix("network."): value for name, value in state.items()}
+        return _as_we_say(path.stem, str(path), state, read_about({"vit_vs_cnn": ours}, path), seen_of(ours))
     if (config := beside.get("pretrained_cfg")) is None and str(model.get("name", "")).startswith(TIMM_PREFIX):
         import timm
 
@@ -251,24 +255,6 @@ def _of_file(path: Path, model: Mapping[str, Any], weights: Weights, where: str)
     if weights.mean is not None:
         config = {**(config or {}), "mean": weights.mean, "std": weights.std}
     return _as_timm_says(path.stem, str(path), state, config or {})
-
-
-def _exported(path: Path, state: Mapping[str, Tensor], said: Mapping[str, Any]) -> Pretrained:
-    """A file that ``export`` wrote, under our names or timm's."""
-    about = read_about({"vit_vs_cnn": said}, path)
-    size = about.model.get("input_size", about.image_shape[1:])
-    return Pretrained(
-        name=path.stem,
-        told=str(path),
-        state={name.removeprefix("network."): value for name, value in state.items()},
-        image_size=rows_and_cols("input_size", size),
-        mean=about.mean,
-        std=about.std,
-        interpolation=about.model.get("interpolation", "bicubic"),
-        crop_pct=about.model.get("crop_pct", 1.0),
-        seen=seen_of(said),
-        block=about.model,
-    )
 
 
 def _bare(name: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from vit_vs_cnn.config.experiment import Budget, read_config
 from vit_vs_cnn.config.parsing import build
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.files import read_mapping, read_rows
 from vit_vs_cnn.runs.cell import read_result
 from vit_vs_cnn.runs.failures import is_being_run, read_failure
@@ -96,9 +96,11 @@ def _read_cell(folder: Path, budget: Budget) -> CellStatus:
         raise InputError(f"{folder}: this is not the name of a cell's folder")
     about: dict[str, Any] = {"folder": folder.name, "contender": match[1], "train_size": int(match[2])}
     about |= {"seed": int(match[3]), "budget": budget, "steps": budget.to_dict().get("steps")}
-    if (result := _result(folder / "result.json")) is not None:
-        if isinstance(result, str):
-            return CellStatus(**about, state="failed", reason=result)
+    if (folder / "result.json").exists():
+        try:
+            result = read_result(folder / "result.json")
+        except DamagedFile as error:
+            return CellStatus(**about, state="failed", reason=f"DamagedFile: {error}")
         keys = {"step": "steps", "steps": "planned_steps", "seconds": "train_seconds", "accuracy": "accuracy"}
         about |= {name: result.get(key) for name, key in keys.items()}
         about["steps"] = about["steps"] or about["step"]
@@ -113,16 +115,6 @@ def _read_cell(folder: Path, budget: Budget) -> CellStatus:
         place = "" if failure.step is None else f" at step {failure.step}"
         return CellStatus(**about, state="failed", reason=f"{failure.type}{place}: {failure.message}")
     return CellStatus(**about, state="waiting")
-
-
-def _result(path: Path) -> Mapping[str, Any] | str | None:
-    """The result; why it can't be read; None where there is none."""
-    if not path.exists():
-        return None
-    try:
-        return read_result(path)
-    except InputError as error:
-        return f"DamagedFile: {error}"
 
 
 def seconds_left(cells: Sequence[CellStatus], *, workers: int) -> float | None:

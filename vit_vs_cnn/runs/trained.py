@@ -185,8 +185,8 @@ class TrainedNetwork:
             table=replace(said.table, cache=None),
         )
         try:
-            pool = Pool(data, experiment.protocol.scored_on, trust=experiment.trusted, fingerprint=cell.fingerprint)
-            fingerprint = pool.fingerprint(with_test=experiment.protocol.scored_on == "test")
+            pool = Pool.of(replace(experiment, data=data), fingerprint=cell.fingerprint)
+            fingerprint = pool.fingerprint
         except InputError as error:
             raise InputError(f"{self.path}: its images: {error}; --root DIR says where they lie") from error
         if fingerprint != cell.fingerprint:

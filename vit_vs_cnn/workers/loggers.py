@@ -60,7 +60,11 @@ def _in_wandb(cell: Cell, own: dict[str, Any]) -> dict[str, Any]:
 
 def _in_mlflow(cell: Cell, own: dict[str, Any]) -> dict[str, Any]:
     experiment = own.get("experiment_name") or cell.experiment.name
-    return {"run_name": cell.name, "experiment_name": experiment, "run_id": _known(cell).get("MLFlowLogger")}
+    return {
+        "run_name": cell.name,
+        "experiment_name": experiment,
+        "run_id": read_mapping(_book(cell)).get("MLFlowLogger"),
+    }
 
 
 def _by_name(cell: Cell, own: dict[str, Any]) -> dict[str, Any]:
@@ -95,14 +99,9 @@ def begin(cell: Cell, loggers: Sequence[Logger]) -> None:
     if is_helper_process():
         return
     for logger in _beside_the_csv(loggers):
-        logger.log_hyperparams({key: value for key, value in cell.to_dict().items() if key == "cell"} | cell.identity)
-    known = {
-        type(logger).__name__: identifier
-        for logger in _beside_the_csv(loggers)
-        if type(logger).__name__ == "MLFlowLogger" and (identifier := getattr(logger, "run_id", None))
-    }
-    if known:
-        write_text(_book(cell), json.dumps(known) + "\n")
+        logger.log_hyperparams({"cell": cell.to_dict()["cell"], **cell.identity})
+        if (kind := type(logger).__name__) == "MLFlowLogger" and (identifier := getattr(logger, "run_id", None)):
+            write_text(_book(cell), json.dumps({kind: identifier}) + "\n")
 
 
 def end(loggers: Sequence[Logger], result: Mapping[str, Any] | None) -> None:
@@ -138,9 +137,5 @@ def _beside_the_csv(loggers: Sequence[Logger]) -> list[Logger]:
 
 
 def _book(cell: Cell) -> Path:
+    """The names that services gave the runs that an earlier piece of this cell's run began."""
     return cell.folder / "loggers.json"
-
-
-def _known(cell: Cell) -> dict[str, str]:
-    """The names of runs that an earlier piece of this cell's run began."""
-    return read_mapping(_book(cell))

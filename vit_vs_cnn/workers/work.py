@@ -204,8 +204,7 @@ def _pool_of(cell: Cell) -> Pool:
     Raises:
         InputError: they are others here than where the command was given.
     """
-    data, scored_on = cell.experiment.data, cell.experiment.protocol.scored_on
-    pool = Pool(data, scored_on, trust=cell.experiment.trusted, fingerprint=cell.fingerprint)
-    if pool.fingerprint(with_test=scored_on == "test") != cell.fingerprint:
-        raise InputError(f"{data.whence} is not the same for the process that runs cells as for yours")
+    pool = Pool.of(cell.experiment, fingerprint=cell.fingerprint)
+    if pool.fingerprint != cell.fingerprint:
+        raise InputError(f"{pool.data.whence} is not the same for the process that runs cells as for yours")
     return pool
