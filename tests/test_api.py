@@ -160,7 +160,7 @@ def test_an_inspection_has_a_page_a_row_for_each_method_and_draws_itself(found, 
     assert frame.deletion.between(0, 1).all() and frame.chance.between(0, 1).all()
     assert "beats random maps in deletion on" in repr(seen)
     assert "rollout" in seen._repr_html_()
-    with pytest.raises(InputError, match="count: 0 must be a whole number of at least 1"):
+    with pytest.raises(InputError, match="count: 0 must be a whole number, at least 1"):
         vc.inspect(found.folder, count=0)
 
 

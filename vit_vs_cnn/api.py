@@ -13,6 +13,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from vit_vs_cnn.bounds import Bounds, check_numbers
 from vit_vs_cnn.config.experiment import (
     Data,
     Experiment,
@@ -20,8 +21,8 @@ from vit_vs_cnn.config.experiment import (
     find_config,
     read_config,
 )
+from vit_vs_cnn.config.merging import merge, override
 from vit_vs_cnn.errors import CellsFailed, InputError
-from vit_vs_cnn.plain import check_numbers, merge, override
 from vit_vs_cnn.workers.server import start_early
 
 if TYPE_CHECKING:
@@ -745,7 +746,8 @@ def _there(path: Place) -> Path:
 
 
 def _at_least_one(**counts: int | None) -> None:
-    check_numbers(counts, "{name}: {value} must be {rule}", **dict.fromkeys(counts, "a whole number of at least 1"))
+    least = Bounds(at_least=1, is_whole=True)
+    check_numbers(counts, "{name}: {value} must be {bounds}", **dict.fromkeys(counts, least))
 
 
 @contextmanager

@@ -1,8 +1,6 @@
 """Plain values, as a config holds them: YAML read strictly, within bounds, and no class where none may stand."""
 
 import math
-import operator
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,11 +13,6 @@ LARGEST = 2**63 - 1
 #: Levels of a config, and values in it with every alias written out; configs of people have 6 and 300.
 DEEPEST, MOST = 32, 100_000
 _Place = tuple[Any, ...]
-#: How a number in a rule bounds others, by the word in front of it.
-_BOUNDS = {
-    **{"": operator.ge, "at least": operator.ge, "from": operator.ge, "above": operator.gt},
-    **{"at most": operator.le, "to": operator.le, "below": operator.lt},
-}
 
 
 class Plain(dict[str, Any]):
@@ -98,26 +91,6 @@ def check_plain(values: Any, *, where: str) -> None:
             raise InputError(f"{': '.join(part for part in (where, dotted(path)) if part)}: {fault}")
 
 
-def check_numbers(values: Mapping[str, Any], told: str = "{name} {value} must be {rule}", **rules: str) -> None:
-    """See that numbers keep to their rules: ``check_numbers(vars(self), splits="from 1 to 9", share="above 0")``.
-
-    Arguments:
-        values: by name; one that is None has no rule to keep.
-        told: the line of an error.
-        rules: what a number must be, in words: "a whole number", "at least 0", "1 to 9", "above 0 and below 1".
-
-    Raises:
-        InputError: one that does not keep to its rule, or is not finite.
-    """
-    for name, rule in rules.items():
-        if (value := values[name]) is None:
-            continue
-        fits = isinstance(value, int if "whole" in rule else int | float) and not isinstance(value, bool)
-        bounds = re.findall(rf"(?:({'|'.join(filter(None, _BOUNDS))}) )?(-?\d+(?:\.\d+)?)", rule)
-        if not (fits and abs(value) < math.inf and all(_BOUNDS[word](value, float(end)) for word, end in bounds)):
-            raise InputError(told.format(name=name, value=value, rule=rule))
-
-
 def refuse_classes(values: Any, *, but_in: Sequence[_Place]) -> None:
     """See that no class is named but where one may stand.
 
@@ -179,38 +152,6 @@ def _walk(value: Any, path: _Place, stop: Callable[[_Place, Any], bool] | None =
     elif isinstance(value, list | tuple):
         for number, inside in enumerate(value):
             yield from _walk(inside, (*path, number), stop)
-
-
-def merge(values: dict[str, Any], over: Mapping[str, Any]) -> None:
-    """Lay one config over another, level by level; lists and single values are replaced."""
-    for key, value in over.items():
-        if isinstance(value, Mapping) and isinstance(values.get(key), dict) and key != "budget":
-            merge(values[key], value)
-        else:
-            values[key] = value
-
-
-def override(values: dict[str, Any], key: str, value: Any) -> None:
-    """Set ``values["a"]["b"] = value`` for the key ``a.b``, making the levels that are missing.
-
-    A scalar that stands where a level is needed is replaced. The steps, epochs and flops of a budget exclude each
-    other, so naming one takes the others away. ``executor`` with a single value is its name.
-    """
-    *levels, last = ["executor", "name"] if key == "executor" and not isinstance(value, Mapping) else key.split(".")
-    here = values
-    for level in levels:
-        if not isinstance(here.get(level), dict):
-            here[level] = {}
-        here = here[level]
-    if levels and levels[-1] == "budget":
-        here.clear()
-    here[last] = value
-
-
-def with_executor_named(values: Mapping[str, Any]) -> dict[str, Any]:
-    """``executor: ray`` is short for ``executor: {name: ray}``."""
-    short = values.get("executor")
-    return {**values, "executor": {"name": short}} if isinstance(short, str) else dict(values)
 
 
 def jsonable(value: Any) -> Any:

@@ -7,9 +7,9 @@ from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.api import experiment_of
 from vit_vs_cnn.commands.command import COMMANDS
 from vit_vs_cnn.config.experiment import experiment_from_dict, hash_of
+from vit_vs_cnn.config.merging import override
 from vit_vs_cnn.config.recipes import read_spaces, with_values
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.plain import override
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.plan import grid
 

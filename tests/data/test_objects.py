@@ -218,8 +218,8 @@ def test_source_draws_what_its_options_say():
 @pytest.mark.parametrize(
     ("argument", "value", "allowed"),
     [
-        ("train_images", 0, "at least 1"),
-        ("test_images", -5, "at least 1"),
+        ("train_images", 0, "from 1 to"),
+        ("test_images", -5, "from 1 to"),
         ("image_size", 7, "8 to 1024"),
         ("image_size", 2000, "8 to 1024"),
         ("shape_agreement", 1.5, "0 to 1"),

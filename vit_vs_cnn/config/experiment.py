@@ -12,13 +12,15 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
+from vit_vs_cnn.bounds import Bounds, check_numbers
 from vit_vs_cnn.config import parsing as typed
 from vit_vs_cnn.config import recipes
+from vit_vs_cnn.config.merging import with_executor_named
 from vit_vs_cnn.config.schema import Budget, Contender, Data, Execution, Executor, Protocol, Tuning
 from vit_vs_cnn.config.trainer import decisive, read_trainer
 from vit_vs_cnn.data.options import Augmentation, decisive_augmentation
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.plain import Plain, check_numbers, check_plain, read_yaml, refuse_classes, with_executor_named
+from vit_vs_cnn.plain import Plain, check_plain, read_yaml, refuse_classes
 
 __all__ = [
     "Budget",
@@ -242,7 +244,7 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True, rec
     if not isinstance(output, str) or not output:
         raise InputError(f"output: expected the path of a folder, got {output!r}")
     minutes = values.get("minutes")
-    check_numbers({"minutes": minutes}, "{name}: expected {rule}, got {value!r}", minutes="a number above 0")
+    check_numbers({"minutes": minutes}, "{name}: expected a number {bounds}, got {value!r}", minutes=Bounds(above=0))
     protocol_values, trainer = _budget_from_trainer(_block(values, "protocol"), _block(values, "trainer"))
     protocol = typed.build(Protocol, protocol_values, where="protocol")
     contenders = _contenders(values.get("contenders"), protocol)

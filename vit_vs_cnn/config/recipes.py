@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from vit_vs_cnn.config import parsing as typed
+from vit_vs_cnn.config.merging import merge, override
 from vit_vs_cnn.config.schema import Contender, Protocol, Tune
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.plain import Plain, merge, override
+from vit_vs_cnn.plain import Plain
 
 #: What a contender is at every size and with every budget.
 OF_ALL_SIZES = ("by_size", "by_budget", "search", "starts_from", "weights")

@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from vit_vs_cnn.bounds import AT_LEAST_0, AT_LEAST_1, Bounds, check_numbers
 from vit_vs_cnn.data.options import Augmentation, CifarOptions, FolderOptions, ObjectsOptions, OwnOptions, TableOptions
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.plain import Plain, check_class, check_numbers
+from vit_vs_cnn.plain import Plain, check_class
 from vit_vs_cnn.training.optimizers import Optimizer
 from vit_vs_cnn.training.schedules import Schedule
 
@@ -65,7 +66,7 @@ class Data:
         check_class(self.source, "source")
         if self.kind == "given" and self.own.fingerprint is None:
             raise InputError("source given is what train writes; in Python give the images: vc.train(config, data=...)")
-        check_numbers(vars(self), validation_fraction="at least 0 and below 1")
+        check_numbers(vars(self), validation_fraction=Bounds(at_least=0, below=1))
 
 
 @dataclass(frozen=True)
@@ -240,10 +241,10 @@ class Protocol:
             raise InputError("train_sizes and seeds must not name a value twice")
         check_numbers(
             vars(self),
-            batch_size=f"at least 1, and at most {MOST_AT_ONCE}",
-            threads=f"from 1 to {MOST_THREADS}",
-            trials=f"at least 1, and at most {MOST_TRIALS}",
-            equivalence_points="above 0, and at most 100",
+            batch_size=Bounds(at_least=1, at_most=MOST_AT_ONCE),
+            threads=Bounds(at_least=1, at_most=MOST_THREADS),
+            trials=Bounds(at_least=1, at_most=MOST_TRIALS),
+            equivalence_points=Bounds(above=0, at_most=100),
         )
         if self.max_seeds is not None and not len(self.seeds) <= self.max_seeds <= MOST_SEEDS:
             raise InputError(
@@ -297,7 +298,7 @@ class Weights:
         given = [name for name in ("cell", "file", "hub") if getattr(self, name)]
         if len(given) != 1:
             raise InputError(f"weights takes exactly one of cell, file, hub; given: {', '.join(given) or 'none'}")
-        check_numbers(vars(self), "weights.{name} {value} must be {rule}", may_have_seen="at least 0")
+        check_numbers(vars(self), "weights.{name} {value} must be {bounds}", may_have_seen=AT_LEAST_0)
         if self.contender is not None and self.cell is None:
             raise InputError("weights.contender belongs to weights.cell, of an experiment")
         if (self.mean is None) != (self.std is None) or len(self.mean or ()) != len(self.std or ()):
@@ -328,8 +329,8 @@ class Tune:
     def __post_init__(self) -> None:
         if self.head and (self.last is not None or self.unfreeze or self.freeze_norms):
             raise InputError("tune: head fits the head alone; last, unfreeze and freeze_norms do not go with it")
-        rules = {"last": "at least 0", "unfreeze": "a share of the run: at least 0, below 1"}
-        check_numbers(vars(self), "tune.{name} {value} must be {rule}", **rules)
+        told = "tune.{name} {value} must be {bounds}"
+        check_numbers(vars(self), told, last=AT_LEAST_0, unfreeze=Bounds(at_least=0, below=1))
 
     @property
     def text(self) -> str:
@@ -398,8 +399,7 @@ class Contender:
             all(0 <= one < math.inf for one in self.class_weights) and sum(self.class_weights) > 0
         ):
             raise InputError(f"class_weights {self.class_weights} must be 0 or more, and not all 0")
-        rules = {"label_smoothing": "at least 0 and below 1", "ema_half_life": "a share of the run: above 0, at most 1"}
-        check_numbers(vars(self), **rules)
+        check_numbers(vars(self), label_smoothing=Bounds(at_least=0, below=1), ema_half_life=Bounds(above=0, at_most=1))
 
 
 @dataclass(frozen=True)
@@ -432,7 +432,7 @@ class Execution:
     watchers: list[Plain] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        check_numbers(vars(self), checkpoint_interval="at least 1", validation_interval="at least 1")
+        check_numbers(vars(self), checkpoint_interval=AT_LEAST_1, validation_interval=AT_LEAST_1)
         for name, spec in self.metrics.items():
             if not isinstance(name, str) or not name.isidentifier() or name in ("accuracy", "loss"):
                 raise InputError(f"metrics.{name}: a name is a word of letters, digits and _, not accuracy or loss")
@@ -464,7 +464,7 @@ class Executor:
     def __post_init__(self) -> None:
         if self.workers is not None and self.name == "local":
             raise InputError(f"workers {self.workers} are of the other executors; local is this process")
-        check_numbers(vars(self), workers="from 1 to 4096", retries="from 0 to 1000")
+        check_numbers(vars(self), workers=Bounds(at_least=1, at_most=4096), retries=Bounds(at_least=0, at_most=1000))
         if wrong := [name for name, amount in self.resources.items() if amount < 0]:
             raise InputError(f"resources: {wrong[0]} {self.resources[wrong[0]]} must be 0 or more")
 
@@ -504,6 +504,6 @@ class Tuning:
         for name in ("sizes", "budgets"):
             if (named := getattr(self, name)) is not None and len(set(named)) != max(1, len(named)):
                 raise InputError(f"{name} must name at least one value, and none twice")
-        check_numbers(vars(self), splits=f"from 1 to {MOST_SPLITS}")
+        check_numbers(vars(self), splits=Bounds(at_least=1, at_most=MOST_SPLITS))
         if self.equal == "flops" and self.pruner != "none":
             raise InputError("equal flops needs pruner none: FLOPs of trials that are ended early cannot be made equal")

@@ -8,14 +8,14 @@ import torch
 from jaxtyping import Int64, UInt64
 from torch import Tensor
 
+from vit_vs_cnn.bounds import AT_LEAST_0, AT_LEAST_1, SHARE, check_numbers
 from vit_vs_cnn.data.counter_random import balanced_labels, counter_key, split_keys, to_integers
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.data.options import ALLOWED, PIXELS, SHARE, ObjectsOptions, Split
+from vit_vs_cnn.data.options import ALLOWED, PIXELS, ObjectsOptions, Split
 from vit_vs_cnn.data.scenes import Painted, Purpose, Words, paint_in_chunks, paint_pairs, paint_scenes, purpose_words
 from vit_vs_cnn.data.shapes import SHAPE_NAMES
 from vit_vs_cnn.data.textures import TEXTURE_NAMES
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.plain import check_numbers
 
 _SPLITS: tuple[Split, ...] = ("train", "test")
 #: The shapes that may stand in a pair: told apart where they are small.
@@ -96,8 +96,8 @@ def draw_objects(
     rows, cols = (image_size, image_size) if isinstance(image_size, int) else image_size
     numbers = {"count": count, "start": start, "rows": rows, "cols": cols, "difficulty": difficulty}
     numbers |= {"shape_agreement": shape_agreement, "texture_agreement": texture_agreement}
-    rules = {"count": "at least 1", "start": "at least 0", "rows": PIXELS, "cols": PIXELS}
-    check_numbers(numbers, ALLOWED, **dict.fromkeys(numbers, SHARE) | rules)
+    whole = {"count": AT_LEAST_1, "start": AT_LEAST_0, "rows": PIXELS, "cols": PIXELS}
+    check_numbers(numbers, ALLOWED, **dict.fromkeys(numbers, SHARE) | whole)
     if split not in _SPLITS:
         raise InputError(f"split is {split!r}; allowed: {', '.join(_SPLITS)}")
 

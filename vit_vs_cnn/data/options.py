@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from vit_vs_cnn.bounds import AT_LEAST_0, SHARE, Bounds, check_numbers
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.plain import Plain, check_class, check_numbers
+from vit_vs_cnn.plain import Plain, check_class
 
 SCHEMES = ("https", "http", "file", "ftp")
 Resize = Literal["crop", "squash", "pad"]
@@ -21,8 +22,8 @@ Policy = Literal["none", "randaugment", "trivialaugment"]
 #: Strengths of an operation, from 0 (leaves the image) to 30 (the full range).
 NUM_BINS = 31
 #: Of drawn images: how many there may be, as they are held in memory; and rules for their numbers.
-MOST_IMAGES, ALLOWED = 2_000_000, "{name} is {value}; allowed: {rule}"
-PIXELS, SHARE = "8 to 1024 pixels", "0 to 1"
+MOST_IMAGES, ALLOWED = 2_000_000, "{name} is {value}; allowed: {bounds}"
+PIXELS = Bounds(at_least=8, at_most=1024)
 
 
 @dataclass(frozen=True)
@@ -68,13 +69,14 @@ class Augmentation:
     def __post_init__(self) -> None:
         if self.policy not in get_args(Policy):
             raise InputError(f"augmentation.policy = {self.policy!r}: must be one of {', '.join(get_args(Policy))}")
-        share, told = "a number from 0 to 1", "augmentation.{name} = {value!r}: must be {rule}"
-        whole = {"crop_padding": 4096, "num_ops": 64, "cutout": 4096}
-        check_numbers(vars(self), told, **{name: f"a whole number from 0 to {most}" for name, most in whole.items()})
-        rules = {"magnitude": f"a number from 0 to {NUM_BINS - 1}", "erasing": share, "mix_probability": share}
-        rules |= {"mixup": "a number of at least 0", "cutmix": "a number of at least 0"}
-        check_numbers(vars(self), told, **rules)
-        for name in rules:  # 1 and 1.0 are one config, and have one hash
+        told = "augmentation.{name} = {value!r}: must be {bounds}"
+        most = {"crop_padding": 4096, "num_ops": 64, "cutout": 4096}
+        whole = {name: Bounds(at_least=0, at_most=end, is_whole=True) for name, end in most.items()}
+        check_numbers(vars(self), told, **whole)
+        bounds = {"magnitude": Bounds(at_least=0, at_most=NUM_BINS - 1), "erasing": SHARE, "mix_probability": SHARE}
+        bounds |= {"mixup": AT_LEAST_0, "cutmix": AT_LEAST_0}
+        check_numbers(vars(self), told, **bounds)
+        for name in bounds:  # 1 and 1.0 are one config, and have one hash
             object.__setattr__(self, name, float(getattr(self, name)))
         self._check_range("resized_crop", highest=1.0)
         self._check_range("resized_crop_ratio")
@@ -172,11 +174,11 @@ class ObjectsOptions:
         check_numbers(
             vars(self),
             ALLOWED,
-            train_images=f"up to {MOST_IMAGES}, at least 1",
-            test_images=f"up to {MOST_IMAGES}, at least 1",
+            train_images=Bounds(at_least=1, at_most=MOST_IMAGES),
+            test_images=Bounds(at_least=1, at_most=MOST_IMAGES),
             image_size=PIXELS,
             **dict.fromkeys(("shape_agreement", "texture_agreement", "test_texture_agreement", "difficulty"), SHARE),
-            distance=f"{LEAST_DISTANCE} to 1",
+            distance=Bounds(at_least=LEAST_DISTANCE, at_most=1),
         )
         if self.task not in get_args(Task):
             raise InputError(f"task is {self.task!r}; allowed: {', '.join(get_args(Task))}")
@@ -327,7 +329,9 @@ def _check_pictures(options: FolderOptions | TableOptions | OwnOptions, where: s
         raise InputError(f"{where}.image_size: {size} pixels; it must be at least 1")
     if options.resize not in ("crop", "squash", "pad"):
         raise InputError(f"{where}.resize: {options.resize!r} is not known; it must be one of crop, squash, pad")
-    check_numbers(vars(options), f"{where}.{{name}}: {{value}}; it must be {{rule}}", test_fraction="above 0, below 1")
+    check_numbers(
+        vars(options), f"{where}.{{name}}: {{value}}; it must be {{bounds}}", test_fraction=Bounds(above=0, below=1)
+    )
 
 
 def check_url(url: str) -> None:

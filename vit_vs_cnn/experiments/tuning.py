@@ -10,13 +10,14 @@ import yaml
 from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Budget, Experiment
+from vit_vs_cnn.config.merging import merge
 from vit_vs_cnn.config.recipes import nested
 from vit_vs_cnn.config.schema import MOST_TRIALS, nearest
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.precision import with_precision
 from vit_vs_cnn.experiments.trials import Search
 from vit_vs_cnn.files import write_text
-from vit_vs_cnn.plain import Plain, merge
+from vit_vs_cnn.plain import Plain
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.failures import raise_failures
 from vit_vs_cnn.runs.grid import write_grid

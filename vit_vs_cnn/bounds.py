@@ -1,0 +1,58 @@
+"""What a number must keep to, and the words for it."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vit_vs_cnn.errors import InputError
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """A lower and an upper end, each of which is allowed itself or not, and whether a number must be whole."""
+
+    at_least: int | float | None = None
+    above: int | float | None = None
+    at_most: int | float | None = None
+    below: int | float | None = None
+    is_whole: bool = False
+
+    def hold(self, value: Any) -> bool:
+        """Whether a value is a finite number between the ends."""
+        return (
+            isinstance(value, int if self.is_whole else int | float)
+            and not isinstance(value, bool)
+            and abs(value) < math.inf
+            and (self.at_least is None or value >= self.at_least)
+            and (self.above is None or value > self.above)
+            and (self.at_most is None or value <= self.at_most)
+            and (self.below is None or value < self.below)
+        )
+
+    def __str__(self) -> str:
+        ends = {"at least": self.at_least, "above": self.above, "at most": self.at_most, "below": self.below}
+        said = " and ".join(f"{word} {end}" for word, end in ends.items() if end is not None)
+        if self.at_least is not None and self.at_most is not None:
+            said = f"from {self.at_least} to {self.at_most}"
+        return f"a whole number, {said}" if self.is_whole else said
+
+
+AT_LEAST_0, AT_LEAST_1 = Bounds(at_least=0), Bounds(at_least=1)
+SHARE = Bounds(at_least=0, at_most=1)
+
+
+def check_numbers(values: Mapping[str, Any], told: str = "{name} {value} must be {bounds}", **bounds: Bounds) -> None:
+    """See that numbers keep within their bounds: ``check_numbers(vars(self), splits=Bounds(at_least=1, at_most=9))``.
+
+    Arguments:
+        values: by name; one that is None is not looked at.
+        told: the line of an error.
+        bounds: of each that is to be looked at.
+
+    Raises:
+        InputError: one that is not within its bounds, or no finite number.
+    """
+    for name, its in bounds.items():
+        if (value := values[name]) is not None and not its.hold(value):
+            raise InputError(told.format(name=name, value=value, bounds=its))
