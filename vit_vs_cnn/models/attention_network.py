@@ -1,7 +1,6 @@
 """A convolutional network compiled to attention, as a model by name."""
 
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -83,16 +82,18 @@ class AttentionNetwork(nn.Module):
         if not return_attention:
             return self.network(images)
         weights: list[Tensor] = []
-
-        def keep_weights(layer: Any, inputs: tuple[Tensor], _: Tensor) -> Tensor:
-            output, kept = layer.forward(*inputs, return_weights=True)
-            weights.append(kept)
-            return output
-
         layers = [module for module in self.network.modules() if isinstance(module, ConvolutionalAttention)]
-        handles = [layer.register_forward_hook(keep_weights) for layer in layers]
         try:
+            for layer in layers:
+                vars(layer)["forward"] = partial(_keeping, layer, weights)
             return self.network(images), weights
         finally:
-            for handle in handles:
-                handle.remove()
+            for layer in layers:
+                vars(layer).pop("forward", None)
+
+
+def _keeping(layer: ConvolutionalAttention, weights: list[Tensor], images: Tensor) -> Tensor:
+    """What a layer gives, its weights put aside."""
+    output, kept = type(layer).forward(layer, images, return_weights=True)
+    weights.append(kept)
+    return output
