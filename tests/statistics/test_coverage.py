@@ -25,10 +25,10 @@ def test_at_most_5_of_100_experiments_with_equal_contenders_say_ahead_anywhere(w
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", [3, 5])
-def test_the_p_value_of_one_size_by_itself_is_right(seeds):
-    """Neither more often below 5 % than that, nor, where nothing is corrected, much less often."""
+def test_the_p_value_of_one_size_by_itself_is_on_the_safe_side_and_not_far(seeds):
+    """Below 5 % in no more experiments with equal contenders than that, and in more than half as many."""
     simulate = partial(calibration.false_ahead, effects=calibration.normal, seeds=seeds, on_the_way=False, sizes=1)
-    assert _share(simulate, 2000, "one size by itself, uncorrected") == pytest.approx(0.05, abs=0.015)
+    assert _share(simulate, 2000, "one size by itself, uncorrected") == pytest.approx(0.04, abs=0.015)
 
 
 def test_a_gap_of_four_points_is_found_and_none_is_not():
