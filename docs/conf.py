@@ -56,7 +56,7 @@ ONLY_NAMES = (
     *("attention.functional.Options", "attention.windows.sliding.Options"),
     *("attention.windows.sliding.Window", "data.pictures.Picture", "data.transforms.OwnTransform", "plain.Plain"),
     *("inspection.saliency.Question", "inspection.scores.Measure", "regimes.findings.Findings", "runs.images.Pool"),
-    "statistics.verdict.Compared",
+    *("statistics.verdict.Compared", "data.loading.TrainingBatches"),
 )
 nitpick_ignore = [("py:class", f"vit_vs_cnn.{name}") for name in ONLY_NAMES]
 

@@ -75,7 +75,7 @@ def test_distance_moves_the_objects_towards_the_middle_and_leaves_them_apart(dis
 
 
 def test_distance_belongs_to_relations_and_has_its_range():
-    with pytest.raises(InputError, match=r"distance is 0\.5; allowed: 0\.6 to 1"):
+    with pytest.raises(InputError, match=r"distance is 0\.5; allowed: from 0\.6 to 1"):
         ObjectsOptions(task="same_different", distance=0.5)
     with pytest.raises(InputError, match="task shape has no distance"):
         ObjectsOptions(distance=0.8)
