@@ -89,7 +89,10 @@ def replaced_layers(report: LocalityReport) -> Figure:
     figure, (axis,) = plain_axes(max(5.6, 0.5 * len(layers) + 3.6), 3.4)
     labelled = all(found.accuracy_lost is not None for layer in layers for found in layer.replaced.values())
     lost = [
-        {k: 100 * ((one.accuracy_lost or 0.0) if labelled else 1 - one.agreement) for k, one in layer.replaced.items()}
+        {
+            size: 100 * (one.accuracy_lost if labelled and one.accuracy_lost is not None else 1 - one.agreement)
+            for size, one in layer.replaced.items()
+        }
         for layer in layers
     ]
     _plot_by_size(axis, layers, lost, "{0} x {0}")
