@@ -16,6 +16,7 @@ import torch
 from filelock import Timeout
 from rich.console import Console
 
+from vit_vs_cnn.devices import keep_freed_memory
 from vit_vs_cnn.errors import INTERRUPTED, SOME_FAILED, InputError, Interrupted
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.failures import has_failed_since, is_being_run, read_failure, write_failure
@@ -74,6 +75,7 @@ def take_cells(order: Order, pool: Pool, *, console: Console, patient: bool = Fa
     """
     told: set[Path] = set()
     waiting = order.cells
+    keep_freed_memory()
     with _old_objects_frozen():
         while waiting := order.left(waiting):
             busy = [cell for cell in waiting if not _take(cell, order, pool, console=console)]

@@ -1,0 +1,32 @@
+"""A worker keeps the memory that a step frees for the next step."""
+
+import ctypes
+import platform
+
+import pytest
+import torch
+
+from vit_vs_cnn import devices
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+def test_memory_that_is_freed_is_not_asked_of_the_system_again():
+    resource = pytest.importorskip("resource")
+    devices.keep_freed_memory()
+    faults = []
+    for _ in range(7):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        kept = [torch.ones(5 * 2**20) for _ in range(5)]  # 20 MiB each, 25,600 pages in all
+        del kept
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    assert max(faults[3:]) < 2_000, faults  # 20,448 with glibc's own thresholds
+
+
+def test_where_there_is_no_such_library_nothing_happens(monkeypatch):
+    class Other:
+        """A C library without ``mallopt``."""
+
+    real = ctypes.CDLL
+    for library in (lambda _: Other(), lambda _: real("no such library"), lambda _: None + 1):  # Windows: TypeError
+        monkeypatch.setattr(ctypes, "CDLL", library)
+        devices.keep_freed_memory()
