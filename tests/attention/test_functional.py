@@ -1,10 +1,11 @@
 import math
+from functools import partial
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from vit_vs_cnn.attention import masked_softmax, scaled_dot_product_attention
+from vit_vs_cnn.attention import block_attention, local_attention, masked_softmax, scaled_dot_product_attention
 
 BATCH, HEADS, QUERIES, KEYS, DIM, VALUE_DIM = 2, 3, 5, 7, 11, 13
 
@@ -178,17 +179,34 @@ def test_a_permutation_of_the_keys_changes_nothing():
     torch.testing.assert_close(output, permuted, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("masked", [False, True])
-def test_training_in_half_precision_on_a_processor_takes_no_fused_kernel(monkeypatch, masked):
+def windows(*tensors):
+    return local_attention(*tensors, grid_size=(3, 5), window_size=(3, 1))
+
+
+def blocks(*tensors):
+    return block_attention(*tensors, grid_size=(3, 5), window_size=(2, 3), shift=1)
+
+
+MASK = torch.arange(QUERIES * KEYS).view(QUERIES, KEYS) % 3 > 0
+HALF = {
+    "all": (scaled_dot_product_attention, KEYS),
+    "masked": (partial(scaled_dot_product_attention, mask=MASK), KEYS),
+    "windows": (windows, 15),
+    "blocks": (blocks, 15),
+}
+
+
+@pytest.mark.parametrize(("attend", "keys"), HALF.values(), ids=HALF)
+def test_training_in_half_precision_on_a_processor_takes_no_fused_kernel(monkeypatch, attend, keys):
     """Its backward pass is many times slower there; the results are those of double precision but for rounding."""
-    mask = random_mask((QUERIES, KEYS)) if masked else None
-    exact = tensors(requires_grad=True)
+    exact = tensors() if keys == KEYS else torch.randn(3, BATCH, HEADS, keys, DIM, dtype=torch.float64)
+    exact = [one.requires_grad_() for one in exact]
     half = [one.detach().bfloat16().requires_grad_() for one in exact]
-    expected = scaled_dot_product_attention(*exact, mask=mask)
+    expected = attend(*exact)
     expected.sum().backward()
     fused = F.scaled_dot_product_attention
     monkeypatch.setattr(F, "scaled_dot_product_attention", None)
-    output = scaled_dot_product_attention(*half, mask=mask)
+    output = attend(*half)
     output.sum().backward()
     assert output.dtype == torch.bfloat16
     torch.testing.assert_close(output.double(), expected, rtol=2e-2, atol=2e-2)
@@ -196,7 +214,20 @@ def test_training_in_half_precision_on_a_processor_takes_no_fused_kernel(monkeyp
         torch.testing.assert_close(one.grad.double(), other.grad, rtol=2e-2, atol=4e-2)
     monkeypatch.setattr(F, "scaled_dot_product_attention", fused)
     with torch.no_grad():
-        assert scaled_dot_product_attention(*half, mask=mask).dtype == torch.bfloat16
+        assert attend(*half).dtype == torch.bfloat16
+
+
+def test_a_bias_that_learns_takes_no_fused_kernel_on_a_processor(monkeypatch):
+    """None of torch's gives its gradient; what torch does instead takes longer than our products."""
+    bias = torch.randn(HEADS, QUERIES, KEYS, requires_grad=True)
+    single = [one.float() for one in tensors()]
+    monkeypatch.setattr(F, "scaled_dot_product_attention", None)
+    with pytest.raises(TypeError):
+        scaled_dot_product_attention(*single, bias=bias.detach())
+    scaled_dot_product_attention(*single, bias=bias).square().sum().backward()
+    ours, bias.grad = bias.grad, None
+    scaled_dot_product_attention(*single, bias=bias, return_weights=True)[0].square().sum().backward()
+    torch.testing.assert_close(ours, bias.grad)
 
 
 def test_products_of_many_tokens_stay_fused_in_half_precision(monkeypatch):

@@ -78,43 +78,67 @@ def scaled_dot_product_attention(
         return_weights: also return the weights ``(batch, heads, queries, keys)``, computed explicitly instead of by the
             fused kernel. They are those before dropout, so that the rows sum to one.
 
-    In half precision on a processor the products are written out as well, as far as gradients are asked for: the
-    backward pass of torch's fused kernel takes many times as long there.
+    On a processor the products are written out as well where a gradient is asked for in half precision, in which the
+    backward pass of torch's fused kernel takes many times as long, or that of ``bias``, which it does not know.
 
     Raises:
         ValueError: if ``mask`` is not boolean.
     """
-    explicit = return_weights or _is_quicker_explicitly(queries, keys, values)
-    if mask is None and bias is None and not explicit:
-        return fused_attention(queries, keys, values, None, dropout_p=dropout, scale=scale)
     if mask is not None and mask.dtype != torch.bool:
         raise ValueError(f"mask must be boolean, True where a query may attend, but has dtype {mask.dtype}")
     if bias is not None:
         mask = (bias != -torch.inf) if mask is None else mask & (bias != -torch.inf)
         bias = bias.to(queries.dtype)
-    if explicit:
-        scores = (queries * (queries.shape[-1] ** -0.5 if scale is None else scale)) @ keys.transpose(-2, -1)
+    if return_weights:
+        scores = _scores(queries, keys, scale)
         weights = masked_softmax(scores if bias is None else scores + bias, mask)
-        output = dropped(weights, dropout) @ values
-        return (output, weights) if return_weights else output
-    assert mask is not None
+        return dropped(weights, dropout) @ values, weights
+    if mask is None:
+        return quickest_attention(queries, keys, values, None, dropout=dropout, scale=scale)
     # Torch's kernel must not see an empty row, on which kernels and versions differ: opened before, zero after.
     empty = ~mask.any(dim=-1, keepdim=True)
-    attn_mask = mask | empty if bias is None else bias.masked_fill(~mask, -torch.inf).masked_fill(empty, 0.0)
-    if attn_mask.shape[-1] != keys.shape[-2]:  # kernels broadcast over batch and heads, not all of them over keys
-        attn_mask = attn_mask.expand(*attn_mask.shape[:-1], keys.shape[-2])
-    output = fused_attention(queries, keys, values, attn_mask, dropout_p=dropout, scale=scale)
-    return output.masked_fill(empty, 0.0)
+    added = mask | empty if bias is None else bias.masked_fill(~mask, -torch.inf).masked_fill(empty, 0.0)
+    if added.shape[-1] != keys.shape[-2]:  # kernels broadcast over batch and heads, not all of them over keys
+        added = added.expand(*added.shape[:-1], keys.shape[-2])
+    return quickest_attention(queries, keys, values, added, dropout=dropout, scale=scale).masked_fill(empty, 0.0)
+
+
+def quickest_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    added: Tensor | None,
+    *,
+    dropout: float = 0.0,
+    scale: float | None = None,
+) -> Tensor:
+    """``scaled_dot_product_attention`` where no row is empty: by torch's fused kernel, or product by product.
+
+    Arguments:
+        added: to the scores, or a boolean mask.
+    """
+    if not _is_quicker_by_products(queries, keys, values, added):
+        return fused_attention(queries, keys, values, added, dropout_p=dropout, scale=scale)
+    scores = _scores(queries, keys, scale)
+    if added is not None:
+        scores = scores.masked_fill(~added, -torch.inf) if added.dtype == torch.bool else scores + added
+    return dropped(scores.softmax(dim=-1), dropout) @ values
+
+
+def _scores(queries: Tensor, keys: Tensor, scale: float | None) -> Tensor:
+    return (queries * (queries.shape[-1] ** -0.5 if scale is None else scale)) @ keys.transpose(-2, -1)
 
 
 #: Weights of all heads of a batch that are kept for a backward pass, at most; beyond, memory counts for more.
 _MOST_WEIGHTS = 2**25
 
 
-def _is_quicker_explicitly(queries: Tensor, keys: Tensor, values: Tensor) -> bool:
-    """Whether products and softmax, one by one, take less time than torch's fused kernel."""
+def _is_quicker_by_products(queries: Tensor, keys: Tensor, values: Tensor, added: Tensor | None) -> bool:
+    """Whether products and softmax, one by one, take less time than what torch does."""
     if queries.device.type != "cpu" or not torch.is_grad_enabled():
         return False
+    if added is not None and added.requires_grad:  # which no fused kernel of a processor knows
+        return True
     if not (queries.requires_grad or keys.requires_grad or values.requires_grad):
         return False
     is_half = queries.dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled("cpu")

@@ -12,6 +12,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.step_time import side_by_side
 from vit_vs_cnn.experiments.trials import splits_at
 from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.status_view import duration
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
 
 #: Sizes, seeds and share of the config's steps, the best first. Three seeds allow a verdict and four sizes a trend;
@@ -285,8 +286,3 @@ def _two_digits(size: float) -> int:
 def steps_of(budget: Budget) -> tuple[int, ...]:
     """The amounts of a budget in steps; none of another."""
     return tuple(int(amount) for amount in budget.amounts) if budget.unit == "steps" else ()
-
-
-def duration(seconds: float) -> str:
-    """For a reader."""
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

@@ -8,8 +8,7 @@ from einops import rearrange, repeat
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from vit_vs_cnn.attention.differentiation import fused_attention
-from vit_vs_cnn.attention.functional import attended, scaled_dot_product_attention
+from vit_vs_cnn.attention.functional import attended, quickest_attention, scaled_dot_product_attention
 from vit_vs_cnn.attention.shapes import AttendedHeads, Heads, HeadValues, Sizes, TokenWeights
 from vit_vs_cnn.attention.tracing import is_tracing, kept
 from vit_vs_cnn.attention.windows.neighbourhood import neighbourhood
@@ -87,7 +86,7 @@ def block_attention(
     plain = bias is None and extra_bias is None and not return_weights
     scores = queries.shape[0] * queries.shape[1] * queries.shape[2] ** 2
     if plain and not is_tracing() and scores <= DENSE_SCORES:
-        return fused_attention(queries, keys, values, _dense_mask(blocks, queries.dtype, queries.device))
+        return quickest_attention(queries, keys, values, _dense_mask(blocks, queries.dtype, queries.device))
     cut = [_cut(blocks, x[:, :, extra_tokens:]) for x in (queries, keys, values)]
     if extra_tokens:
         cut[1:] = (_with_extra(x[:, :, :extra_tokens], tiles) for x, tiles in zip((keys, values), cut[1:], strict=True))
@@ -96,7 +95,7 @@ def block_attention(
         windows = blocks.counts[0] * blocks.counts[1]
         mask = _plain_mask(blocks, queries.dtype, queries.device)
         tiles = [x.unflatten(1, (-1, windows)).flatten(0, 1) for x in cut]
-        output = fused_attention(*tiles, attn_mask=mask)
+        output = quickest_attention(*tiles, added=mask)
         output, weights = output.unflatten(0, queries.shape[:2]).flatten(1, 2), None
     else:
         added = _scores_bias(blocks, queries, bias, extra_bias)

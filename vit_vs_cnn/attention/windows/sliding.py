@@ -8,8 +8,13 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from vit_vs_cnn.attention.differentiation import fused_attention, is_transformed
-from vit_vs_cnn.attention.functional import attended, masked_softmax, scaled_dot_product_attention
+from vit_vs_cnn.attention.differentiation import is_transformed
+from vit_vs_cnn.attention.functional import (
+    attended,
+    masked_softmax,
+    quickest_attention,
+    scaled_dot_product_attention,
+)
 from vit_vs_cnn.attention.shapes import AttendedHeads, Heads, HeadValues, Sizes
 from vit_vs_cnn.attention.tracing import is_tracing, kept
 from vit_vs_cnn.attention.windows.neighbourhood import Neighbourhood, neighbourhood, slot_matrix, window_places
@@ -235,7 +240,7 @@ def _dense(
     if table is None:
         bias = plain_bias(around, queries.dtype, queries.device)
         if not return_weights:  # no row is empty: a token sees itself
-            return fused_attention(queries, keys, values, bias)
+            return quickest_attention(queries, keys, values, bias)
     else:
         bias = _dense_bias(around, table)
     output, weights = attended(queries, keys, values, bias=bias, return_weights=return_weights)
