@@ -176,6 +176,7 @@ class _Stub:
         self.script = script
         self.queue = []
         self.taken = []
+        self.stopped = 0
 
     def start(self, order, count):
         self.queue += [order] * count
@@ -193,7 +194,7 @@ class _Stub:
         return [Outcome("through")]
 
     def stop(self):
-        self.queue = []
+        self.stopped, self.queue = len(self.queue), []
 
 
 class _View(CellsView):
@@ -224,6 +225,16 @@ def test_workers_are_started_until_every_cell_is_through(tmp_path):
     order, stub = _order(tmp_path), _Stub(_finish)
     supervise(order, stub, _View())
     assert stub.taken == ["resnet-n120-s3", "later-n120-s3", "resnet-n120-s4", "later-n120-s4"]
+    assert stub.queue == []
+
+
+@pytest.mark.parametrize(("seconds", "stopped"), [(5.0, 0), (0.0, 1)], ids=["seen out", "still queue"])
+def test_workers_that_have_nothing_left_end_by_themselves(tmp_path, monkeypatch, seconds, stopped):
+    monkeypatch.setattr("vit_vs_cnn.workers.supervise.SECONDS_TO_END", seconds)
+    order = _order(tmp_path)
+    stub = _Stub(lambda _: [_finish(cell) for cell in order.left()][-1])
+    supervise(order, stub, _View())
+    assert stub.stopped == stopped
     assert stub.queue == []
 
 

@@ -1,6 +1,7 @@
 """Workers are started, replaced where they are lost, and stopped, until every cell is through."""
 
 import multiprocessing
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -23,6 +24,8 @@ from vit_vs_cnn.workers.work import POLL_SECONDS, Order, Outcome, on_termination
 #: Pixels that an experiment trains on, each as often as it is seen, from which on processes of their own pay off: on
 #: two cores that is half a minute of the smallest networks.
 WORTH_PIXELS = 2e7
+#: What workers have to end by themselves when nothing is left; then they are stopped, as those that still queue.
+SECONDS_TO_END = 5.0
 
 
 @runtime_checkable
@@ -134,6 +137,9 @@ def supervise(order: Order, workers: Workers, view: CellsView) -> None:
                             view.note(f"a worker was lost ({outcome.message}); another one goes on from its checkpoint")
                             workers.start(order, 1)
                 view.refresh()
+            deadline = time.monotonic() + SECONDS_TO_END
+            while workers.running() and time.monotonic() < deadline:
+                workers.ended(POLL_SECONDS)
     except KeyboardInterrupt as error:
         raise Interrupted("stopped") from error
     finally:
