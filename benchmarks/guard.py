@@ -86,6 +86,13 @@ def half_attention(_: Path) -> Ways:
     }
 
 
+def half_windows(_: Path) -> Ways:
+    args = argparse.Namespace(device="cpu", compile=None, batch_size=64)
+    kinds = {"all": {}, "windows": {"window_size": 3}}
+    networks = {name: create_model("vit_nano", image_size=32, num_classes=10, **kind) for name, kind in kinds.items()}
+    return {name: Step(network, args, "bf16") for name, network in networks.items()}
+
+
 def pipeline(_: Path) -> Ways:
     loaders = loaders_of(RECIPES["crop + flip"], batches=2, batch_size=64, workers=0)
     return {name: partial(list, loader) for name, loader in loaders.items()}
@@ -119,6 +126,7 @@ CHECKS = (
     Check("a step of the nano ViT beside timm's", steps, FUSED, OURS, 0.75, 12),
     Check("bf16 beside fp32, nano ViT", precisions, "fp32", "bf16", 0.3, 12),
     Check("attention in bf16 with backward beside torch's fused one", half_attention, "fused", "ours", 0.8, 12),
+    Check("windows of 3 beside all with all, nano ViT in bf16", half_windows, "all", "windows", 0.6, 12),
     Check(
         "pipeline beside torchvision on tensors, one process", pipeline, "torchvision, tensor", "ours, 1 thread", 2, 6
     ),
