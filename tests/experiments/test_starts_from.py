@@ -79,6 +79,7 @@ def test_weights_of_another_network_are_refused_in_one_line(finished, tmp_path):
     "starts, message",
     [
         ({"vit": "resnett"}, "contenders.vit.starts_from: 'resnett' is neither another contender"),
+        ({"vit": "."}, "for networks trained before: contenders.vit.weights.cell"),
         ({"vit": "resnet", "resnet": "vit"}, "none of them could be first"),
         ({"vit": "vit"}, "none of them could be first"),
     ],

@@ -334,7 +334,10 @@ def _check_starts(contenders: Mapping[str, Contender]) -> None:
         where = f"contenders.{name}.starts_from"
         if start is not None and start not in contenders and not Path(start).is_file():
             others = ", ".join(other for other in contenders if other != name)
-            raise InputError(f"{where}: {start!r} is neither another contender ({others}) nor the file of a checkpoint")
+            meant = f"; for networks trained before: contenders.{name}.weights.cell" if Path(start).is_dir() else ""
+            raise InputError(
+                f"{where}: {start!r} is neither another contender ({others}) nor the file of a checkpoint{meant}"
+            )
     try:
         TopologicalSorter({name: [start] for name, start in starts.items()}).prepare()
     except CycleError as error:
