@@ -1,4 +1,4 @@
-"""Shapes are checked in every test: jaxtyping's hook wraps the package with beartype before anything imports it."""
+"""What all tests share. Types and shapes of every call are checked, from before anything imports the package."""
 
 import base64
 import functools
@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jaxtyping import install_import_hook
+
+from tests import typed_calls
 
 gc.disable()  # until all is imported: nothing of it is garbage
 sys.dont_write_bytecode = False  # compiled once, and not anew in each process
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-install_import_hook("vit_vs_cnn", "beartype.beartype")
+typed_calls.install()
 
 
 def pytest_collection_finish() -> None:
