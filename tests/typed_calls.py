@@ -21,13 +21,14 @@ def _names_shape(annotation: Any) -> bool:
 
 def _checked(*given: Any, typechecker: Any = None) -> Any:
     """In place of ``jaxtyping.jaxtyped``, which wraps a function three times for a message that says which argument was
-    wrong. One wrapper checks as much, with another one that remembers dimensions where shapes are named. Names of types
-    that are imported for type checkers only, which beartype would look up, are left to jaxtyping, which skips them.
+    wrong. One wrapper checks as much, with another one that remembers dimensions where shapes are named. Left to jaxtyping
+    are classes, generators, and names of types that are imported for type checkers only: it skips those.
     """
 
     def check(function: Any) -> Any:
         annotations = _annotations(function)
-        if inspect.isclass(function) or any(isinstance(annotation, str) for annotation in annotations):
+        left = inspect.isclass(function) or inspect.isgeneratorfunction(function)
+        if left or any(isinstance(annotation, str) for annotation in annotations):
             return _jaxtyped(function, typechecker=typechecker)
         if not annotations:
             return function

@@ -199,3 +199,13 @@ def test_gradcheck_of_the_weights(kernel):
 def test_what_cannot_be_done_says_why(build, message):
     with pytest.raises(ValueError, match=message):
         build()
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_half_precision_has_every_kernel(kernel):
+    queries, keys = torch.randn(3, 5), torch.randn(7, 5)
+    log_weights = log_kernel(queries, keys, kernel=kernel, bandwidth=2.0)
+    half = log_kernel(queries.bfloat16(), keys.bfloat16(), kernel=kernel, bandwidth=2.0)
+    assert half.dtype == torch.bfloat16
+    finite = log_weights.isfinite() & half.isfinite()
+    torch.testing.assert_close(half[finite].float(), log_weights[finite], rtol=0.05, atol=0.05)

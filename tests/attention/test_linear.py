@@ -186,3 +186,13 @@ def test_what_cannot_be_built_says_which_argument_and_why():
         RandomFeatures(DIM, 0)
     with pytest.raises(ValueError, match="chunk_size must be at least 1, but is 0"):
         linear_attention(*tensors(7), causal=True, chunk_size=0)
+
+
+@pytest.mark.parametrize("name", ["elu", "random"])
+def test_many_keys_in_half_precision_stay_in_its_range(name):
+    features = elu_features if name == "elu" else RandomFeatures(64, 17)
+    queries, keys, values = (torch.randn(1, 2, 1021, 64) for _ in range(3))
+    wide = linear_attention(queries, keys, values, feature_map=features)
+    half = linear_attention(queries.half(), keys.half(), values.half(), feature_map=features)
+    assert half.dtype == torch.float16
+    torch.testing.assert_close(half.float(), wide, rtol=0.02, atol=0.02)

@@ -152,3 +152,8 @@ def test_grey_images_and_other_sizes_are_compared():
     grey = one.float().mean(1, keepdim=True).byte()
     found = near_duplicates(grey, one)
     assert set(zip(range(5), range(5), strict=True)) <= set(zip(found.test.tolist(), found.train.tolist(), strict=True))
+
+
+def test_where_there_are_no_images_there_are_no_duplicates(pictures):
+    test, train = pictures
+    assert len(near_duplicates(test[:0], train).test) == len(near_duplicates(test, train[:0]).test) == 0

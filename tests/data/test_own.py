@@ -13,6 +13,7 @@ from torchvision.transforms.functional import pil_to_tensor, to_tensor
 
 from vit_vs_cnn.data.kept import KeptSource, find_kept, keep_images
 from vit_vs_cnn.data.options import OwnOptions
+from vit_vs_cnn.data.own import pixels_of
 from vit_vs_cnn.errors import InputError
 
 ROWS, COLS, COUNT = 11, 7, 37
@@ -188,3 +189,9 @@ def test_grey_images_keep_their_one_channel(options):
 def test_pixels_of_what_is_kept_are_pinned(options):
     pixels = keep_images(FORMS["arrays"](), options()).test().images.numpy()
     assert hashlib.sha256(np.ascontiguousarray(pixels)).hexdigest()[:8] == "94a08f1b"
+
+
+def test_a_picture_of_one_row_keeps_its_colours():
+    red = torch.tensor([200, 10, 20], dtype=torch.uint8).view(3, 1, 1).expand(3, 1, 4)
+    resized = pixels_of(red, OwnOptions(image_size=(1, 2), resize="squash"))
+    assert resized[:, 0, 0].tolist() == [200, 10, 20]

@@ -83,6 +83,20 @@ def test_groups_of_a_folder_are_found_in_the_names_of_files(rows, tmp_path):
 def test_numbers_as_labels_are_sorted_as_numbers(rows, source):
     rows["label"] = np.arange(39) % 3 * 9
     assert source(rows).layout.class_names == ("0", "9", "18")
+    rows["label"] = ["01", "1", "-2"] * 13  # one number twice
+    assert source(rows).layout.class_names == ("-2", "01", "1")
+    rows["label"] = ["--5", "3", "4"] * 13
+    assert source(rows).layout.class_names == ("--5", "3", "4")
+
+
+def test_tables_of_one_folder_keep_their_decoded_images_side_by_side(rows, tmp_path):
+    for name, part in {"all": rows, "some": rows[rows.label != "cat"]}.items():
+        part.assign(kind=part.label).to_csv(tmp_path / f"{name}.csv", index=False)
+        for label in ("label", "kind"):
+            TableSource(
+                tmp_path / f"{name}.csv", TableOptions(image_size=5, label=label, cache=tmp_path / "cache")
+            ).train()
+    assert len(list((tmp_path / "cache").glob("*.npy"))) == 4
 
 
 @pytest.mark.parametrize(

@@ -77,3 +77,5 @@ def test_contenders_of_unequal_compute_are_warned_of_in_one_line():
     assert [text for text in warnings_of(results) if text.startswith(told)] == warnings_of(results)
     close = [r | {"macs": {"a": 125, "b": 100}[r["contender"]]} for r in both()]
     assert warnings_of(close) == []
+    equal = [r | {"identity": {**r["identity"], "budget": {"flops": 1e12}}} for r in results]
+    assert warnings_of(equal) == []

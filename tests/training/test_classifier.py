@@ -207,3 +207,10 @@ def test_a_run_that_nobody_bounds_is_refused():
     )
     with pytest.raises(InputError, match="give Classifier steps, or the Trainer max_steps"):
         trainer.fit(Classifier(_network(), num_classes=3), _data())
+
+
+def test_an_average_in_half_precision_is_refused():
+    """Its steps would be lost: bf16 has eight bits."""
+    module = _classifier(ema_half_life=0.5).bfloat16()
+    with pytest.raises(InputError, match="ema_half_life: .* take trainer.precision bf16-mixed"):
+        module.on_fit_start()

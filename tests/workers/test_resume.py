@@ -91,7 +91,7 @@ def test_two_contenders_killed_once_each_end_bit_for_bit_like_the_undisturbed_on
     assert _in_child(calm) == 0
     for contender, step, hook in (("resnet", 4, "on_train_batch_end"), ("vit", 8, "on_before_optimizer_step")):
         alone = {**killed, "contenders": {contender: killed["contenders"][contender]}}
-        assert _run_and_die(alone, step=step, hook=hook) == -signal.SIGKILL
+        assert _run_and_die(alone, step=15, hook=hook) == -signal.SIGKILL
     assert len(list(tmp_path.glob("killed/tiny/cells/*/checkpoints/last.ckpt"))) == 2
     assert not list(tmp_path.glob("killed/tiny/cells/*/result.json"))
     assert _in_child(killed) == 0
@@ -100,13 +100,17 @@ def test_two_contenders_killed_once_each_end_bit_for_bit_like_the_undisturbed_on
 
 
 @pytest.mark.slow
-def test_a_validation_that_a_kill_cuts_off_is_in_the_log_nevertheless(tmp_path):
-    """The checkpoint of step 15 is there, the validation of step 15 is not."""
-    contenders = {"vit": tiny_config(tmp_path)["contenders"]["vit"]}
-    protocol = tiny_config(tmp_path)["protocol"] | {"budget": {"steps": 17}}
+@pytest.mark.parametrize("steps", [15, 17])
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "bf16-true"])
+def test_a_validation_that_a_kill_cuts_off_is_in_the_log_nevertheless(tmp_path, precision, steps):
+    """That of step 15, which has a checkpoint, but where it is the last step."""
+    contenders = {"vit": tiny_config(tmp_path)["contenders"]["vit"] | {"ema_half_life": None}}
+    protocol = tiny_config(tmp_path)["protocol"] | {"budget": {"steps": steps}}
     calm, killed = (
         tiny_config(tmp_path / name, contenders=contenders, protocol=protocol) for name in ("calm", "killed")
     )
+    for values in (calm, killed):
+        values["trainer"] |= {"precision": precision}
     assert _in_child(calm) == 0
     assert _run_and_die(killed, step=15, hook="on_validation_batch_end") == -signal.SIGKILL
     assert _in_child(killed) == 0
@@ -122,7 +126,7 @@ def test_a_run_killed_at_ten_random_steps_ends_bit_for_bit_like_the_undisturbed_
     chance = random.Random(11)
     deaths = 0
     for step in sorted(chance.sample(range(22), 10)):
-        deaths += _run_and_die(values, step=step, hook=chance.choice(HOOKS)) == -signal.SIGKILL
+        deaths += _run_and_die(values, step=15, hook=chance.choice(HOOKS)) == -signal.SIGKILL
     assert deaths >= 8  # a hook that never comes again lets a run finish
     assert _in_child(values) == 0
 

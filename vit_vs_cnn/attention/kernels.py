@@ -68,8 +68,9 @@ def log_kernel(
     if is_tracing():  # ONNX has no cdist
         distances = (queries.unsqueeze(-2) - keys.unsqueeze(-3)).norm(dim=-1)
     else:
-        distances = torch.cdist(queries, keys, compute_mode="donot_use_mm_for_euclid_dist")
-    return LOG_PROFILES[kernel](distances)
+        wide = torch.promote_types(queries.dtype, torch.float32)  # half precision has no cdist on a processor
+        distances = torch.cdist(queries.to(wide), keys.to(wide), compute_mode="donot_use_mm_for_euclid_dist")
+    return LOG_PROFILES[kernel](distances).to(queries.dtype)
 
 
 class KernelRegression(nn.Module):

@@ -58,11 +58,14 @@ def linear_attention(
         ValueError: if ``mask`` is not one row, not boolean, ``chunk_size`` is not positive, or a causal call has not
             as many queries as keys.
     """
-    if mask is not None and (mask.dtype != torch.bool or mask.shape[-2] != 1):
+    if mask is not None and (mask.dtype != torch.bool or mask.ndim < 2 or mask.shape[-2] != 1):
         raise ValueError(
             f"mask must be boolean of shape (..., 1, keys), as linear attention has no scores to mask one by one, but "
             f"is {mask.dtype} of shape {tuple(mask.shape)}"
         )
+    kind = values.dtype
+    if kind == torch.float16:  # sums over many keys leave its range
+        queries, keys, values = queries.float(), keys.float(), values.float()
     query_features, key_features = feature_map(queries), feature_map(keys)
     if mask is not None:
         key_features = key_features.masked_fill(~mask.transpose(-2, -1), 0.0)
@@ -72,7 +75,7 @@ def linear_attention(
         sums = _causal_sums(query_features, key_features, values, chunk_size)
     else:
         sums = query_features @ (key_features.transpose(-2, -1) @ values)
-    return _divide(sums[..., :-1], sums[..., -1:])
+    return _divide(sums[..., :-1], sums[..., -1:]).to(kind)
 
 
 def linear_attention_reference(

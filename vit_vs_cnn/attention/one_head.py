@@ -48,7 +48,7 @@ def attend_as_one_head(
     """
     check_head_fusion(head_fusion)
     batch, heads, tokens, width = queries.shape
-    size = batch if queries.is_cuda else min(batch, max(1, AT_ONCE // (tokens * keys.shape[2])))
+    size = batch if queries.is_cuda else min(batch, max(1, AT_ONCE // (tokens * keys.shape[2]))) or 1
     output = queries.new_empty(batch, tokens, heads, values.shape[-1])  # as the fused kernels lay it out
     fused = queries.new_empty(batch, tokens, keys.shape[2])
     of_others, zero = queries.new_empty(size, *fused.shape[1:]), queries.new_zeros(())

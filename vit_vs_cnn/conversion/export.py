@@ -79,7 +79,9 @@ def _safetensors(deployable: Normalised, images: Tensor, folder: Path) -> tuple[
 def _saved(network: nn.Module, deployable: Normalised, images: Tensor, path: Path) -> tuple[Path, Tensor]:
     """A network's weights in safetensors, and the logits of a copy that has read them back."""
     safetensors = _library("safetensors.torch")
-    safetensors.save_file({k: v.contiguous() for k, v in network.state_dict().items()}, path)
+    # Copies, as the format has no two names for one tensor, and weights may be tied.
+    weights = {k: v.clone(memory_format=torch.contiguous_format) for k, v in network.state_dict().items()}
+    safetensors.save_file(weights, path)
     again = copy.deepcopy(network)
     again.load_state_dict(safetensors.load_file(path))
     with torch.no_grad():

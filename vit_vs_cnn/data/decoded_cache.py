@@ -5,6 +5,7 @@ import json
 import os
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +27,18 @@ PIXELS_IN_FLIGHT = 50_000_000
 class DecodedCache:
     """The decoded images of one split, kept in a file that is used as long as no file and no option has changed.
 
-    Two files share a name made of a hash of root, split and options, and one of each file's path, size and time of
+    Two files share a name made of a hash of the source (the folder, or the table), split and options, and one of each file's path, size and time of
     change: ``.npy`` with the images, and ``.json`` with their CRC-32 and the files that could not be read. Both appear
     whole, so writers may meet; a damaged pair is made anew, and the pair of an earlier state is removed.
     """
 
-    def __init__(self, root: Path, split: str, files: list[ImageFile], options: PictureOptions) -> None:
+    def __init__(self, source: Path, root: Path, split: str, files: list[ImageFile], options: PictureOptions) -> None:
         self.root = root
         self.files = files
         self.options = options
         self.folder = cache_folder(options.cache)
-        chosen = (options.image_size, options.resize, options.test_fraction, options.split_seed)
-        self.place = _digest([CACHE_FORMAT, PIL.__version__, str(root.resolve()), split, *chosen])
+        chosen = repr(replace(options, cache=None))
+        self.place = _digest([CACHE_FORMAT, PIL.__version__, str(source.resolve()), split, chosen])
         self.name = f"{self.place}-{_digest([self._state(file) for file in files])}"
 
     def _state(self, file: ImageFile) -> tuple[Any, ...]:

@@ -44,6 +44,7 @@ class FolderSource:
 
     def __init__(self, root: Path | str, options: PictureOptions | None = None) -> None:
         self.root = Path(root)
+        self.path = self.root
         self.options = options or FolderOptions()
         self._skipped: dict[str, Any] = {}
 
@@ -99,7 +100,7 @@ class FolderSource:
         return images
 
     def _cache(self, split: str) -> DecodedCache:
-        return DecodedCache(self.root, split, self.layout.splits[split], self.options)
+        return DecodedCache(self.path, self.root, split, self.layout.splits[split], self.options)
 
     def _kept(self, split: str, failures: list[Fault]) -> list[ImageFile]:
         lost = {failure.name for failure in failures}

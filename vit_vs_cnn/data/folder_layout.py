@@ -322,7 +322,10 @@ class Search:
 
 
 def _is_within(path: str, folder: str) -> bool:
-    return os.path.commonpath([path, folder]) == folder
+    try:
+        return os.path.commonpath([path, folder]) == folder
+    except ValueError:  # on different drives
+        return False
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -81,6 +81,9 @@ def near_duplicates(test: Images, train: Images) -> Duplicates:
         test: images that are tested on.
         train: images that are trained on; sizes may differ from those of ``test``.
     """
+    if not len(test) or not len(train):
+        nothing = torch.empty(0, dtype=torch.int64)
+        return Duplicates(nothing, nothing, torch.empty(0))
     theirs, found = _grey(train), []
     hashes = _hashes(theirs)
     for shown in (test, test.flip(-1)):

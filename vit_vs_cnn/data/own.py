@@ -202,7 +202,8 @@ def pixels_of(image: Any, options: OwnOptions) -> UInt8[np.ndarray, "channels ro
     pixels = _bytes_of(image)
     if options.image_size is None or pixels.shape[1:] == sides(options.image_size):
         return pixels
-    picture = Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0).squeeze()))
+    last = np.ascontiguousarray(pixels.transpose(1, 2, 0))
+    picture = Image.fromarray(last[..., 0] if len(pixels) == 1 else last)
     return fit_image(picture, options.image_size, options.resize)[: len(pixels)]
 
 

@@ -1,5 +1,6 @@
 """A table of images as a source: a CSV or Parquet file with a row for each, its path, its class, its split."""
 
+import re
 from collections import Counter
 from functools import cached_property
 from pathlib import Path
@@ -45,9 +46,9 @@ class TableSource(FolderSource):
     kind = "table"
 
     def __init__(self, path: Path | str, options: TableOptions | None = None) -> None:
-        self.path = Path(path)
         self.columns = options or TableOptions()
-        super().__init__(self.path.parent, self.columns)
+        super().__init__(Path(path).parent, self.columns)
+        self.path = Path(path)
 
     @cached_property
     def layout(self) -> Layout:
@@ -117,8 +118,8 @@ class TableSource(FolderSource):
 
 def _sorted(names: set[str]) -> tuple[str, ...]:
     """By name; whole numbers by their size."""
-    are_numbers = all(name.isascii() and name.lstrip("-").isdigit() for name in names)
-    return tuple(sorted(names, key=int) if are_numbers else sorted(names))
+    are_numbers = all(re.fullmatch("-?[0-9]+", name) for name in names)
+    return tuple(sorted(names, key=lambda name: (int(name), name)) if are_numbers else sorted(names))
 
 
 def _read(path: Path) -> "pandas.DataFrame":

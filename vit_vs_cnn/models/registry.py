@@ -111,8 +111,9 @@ def _create_timm_model(
         options = {"img_size": image_size if isinstance(image_size, int) else tuple(image_size), **options}
     try:
         return timm.create_model(name, pretrained=False, num_classes=num_classes, in_chans=in_channels, **options)
-    except (TypeError, AssertionError) as error:
-        raise ValueError(f'timm model "{name}" cannot be made with these options: {error}') from error
+    except (TypeError, AssertionError, RuntimeError) as error:
+        said = str(error) or type(error).__name__
+        raise ValueError(f'timm model "{name}" cannot be made with these options: {said}') from error
 
 
 def _suggestions(name: str, names: Iterable[str]) -> str:

@@ -116,27 +116,37 @@ def introduction(first: Network, second: Network, called: Mapping[str, str]) -> 
 
 def same_steps(results: Sequence[Result]) -> str | None:
     """Why the sizes of an experiment do not tell more data from more training; None where they do, or it is unknown."""
-    seen = {int(r["train_size"]): float(r["epochs"]) for r in results if "epochs" in r}
-    steps = {int(r.get("planned_steps", r["steps"])) for r in results if "steps" in r}
-    if len(seen) < 2 or not steps:
+    ran = [r for r in results if "epochs" in r and "steps" in r]
+    sizes = sorted({int(r["train_size"]) for r in ran})
+    if len(sizes) < 2:
         return None
-    small, large = min(seen), max(seen)
-    if len(steps) == 1:
-        return (
-            f"Every run has {steps.pop():,} steps: {seen[small]:.3g} epochs at n = {small:,} and {seen[large]:.3g} at "
-            f"{large:,}. More data and more training are not told apart: a curve that flattens may be out of steps, "
-            "not of data."
-        )
-    return (
-        f"Runs have {min(steps):,} to {max(steps):,} steps, {seen[small]:.3g} epochs at n = {small:,} and "
-        f"{seen[large]:.3g} at {large:,}. More data and more training are not told apart where both grow."
+    planned = {(r["contender"], int(r.get("planned_steps", r["steps"]))) for r in ran}
+    steps = [count for _, count in planned]
+    runs = f"{_span(steps, ',')} steps"
+    seen = " and ".join(
+        f"{_span([float(r['epochs']) for r in ran if int(r['train_size']) == size], '.3g')} {at}{size:,}"
+        for size, at in ((sizes[0], "epochs at n = "), (sizes[-1], "at "))
     )
+    if len(planned) > len({contender for contender, _ in planned}):
+        return f"Runs have {runs}, {seen}. More data and more training are not told apart where both grow."
+    every = f"Every run has {runs}" if len({*steps}) == 1 else f"A contender has the same steps at every size ({runs})"
+    return (
+        f"{every}: {seen}. More data and more training are not told apart: a curve that flattens may be out of "
+        "steps, not of data."
+    )
+
+
+def _span(numbers: Sequence[int] | Sequence[float], form: str) -> str:
+    texts = dict.fromkeys((f"{min(numbers):{form}}", f"{max(numbers):{form}}"))
+    return " to ".join(texts)
 
 
 def unequal_compute(results: Sequence[Result]) -> str | None:
     """One line where two contenders that came to the task in the same way differ in multiply-accumulates; None where
-    they do not, or that is unknown.
+    they do not, that is unknown, or the budget is one of FLOPs, which makes up for it.
     """
+    if results and all((r.get("identity", {}).get("budget") or {}).get("flops") for r in results):
+        return None
     macs = {n.contender: n.macs for n in networks_of(results) if n.macs}
     by_way: dict[str | None, list[str]] = {}
     for network in networks_of(results):

@@ -4,16 +4,14 @@ import signal
 import time
 from pathlib import Path
 from types import FrameType
-from typing import Any, cast
+from typing import Any
 
 import lightning
-import torch
 from lightning.pytorch.callbacks import Callback, Checkpoint
 
 from vit_vs_cnn.devices import wait_for
 from vit_vs_cnn.errors import Interrupted
 from vit_vs_cnn.files import naming, partial_of, put_in_place, read_rows
-from vit_vs_cnn.models.recording import as_evaluated
 from vit_vs_cnn.training.metrics_csv import HEADER, MetricsCsv
 
 #: Keys of what a checkpoint says of itself: that its run ended before its budget, what its last step logged.
@@ -44,7 +42,8 @@ class LastCheckpoint(Checkpoint):
 
     def on_train_batch_end(self, trainer: lightning.Trainer, *_: Any) -> None:
         step = trainer.global_step
-        if step % self.interval == 0 and step != self._saved_step:
+        # Behind the last step stands one more validation; the file of a run that is over would not have it made again.
+        if step % self.interval == 0 and step != self._saved_step and step < trainer.max_steps:
             self.save(trainer)
 
     def on_train_end(self, trainer: lightning.Trainer, *_: Any) -> None:
@@ -173,6 +172,8 @@ class ImagesSeen(Callback):
 class LostValidation(Callback):
     """Validates once more where a kill has cut off the validation behind the checkpoint that a run goes on from.
 
+    By Lightning's own loop, so that it is the validation that was cut off: precision, metrics, loggers.
+
     Arguments:
         metrics: where its line belongs.
         interval: optimizer steps from one validation to the next.
@@ -182,22 +183,13 @@ class LostValidation(Callback):
         self.metrics = metrics
         self.interval = interval
 
-    @torch.no_grad()
-    def on_train_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
+    def on_train_start(self, trainer: lightning.Trainer, *_: Any) -> None:
         step = trainer.global_step
         if not step or step % self.interval or trainer.world_size > 1:
             return
         rows = read_rows(self.metrics.path, columns=len(HEADER))
         if any((int(row[0]), row[1]) == (step - 1, "val/accuracy") for row in rows):
             return
-        data: Any = trainer.datamodule  # pyright: ignore[reportAttributeAccessIssue]
-        batches, own = list(data.val_dataloader()), cast(Any, module)
-        if not batches:
-            return
-        with as_evaluated(module):
-            for index, batch in enumerate(batches):
-                own.validation_step(batch, index)
-        scores = {"val/accuracy": own.accuracy.compute().item(), "val/loss": own.loss.compute().item()}
-        own.accuracy.reset()
-        own.loss.reset()
-        self.metrics.log_metrics(scores, step=step - 1)
+        trainer.validating = True
+        trainer.fit_loop.epoch_loop.val_loop.run()
+        trainer.training = True

@@ -127,6 +127,11 @@ class Classifier(lightning.LightningModule):
 
     def on_fit_start(self) -> None:
         if self.average is not None and self.ema_half_life is not None:
+            if any(weight.dtype in (torch.bfloat16, torch.float16) for weight in self.average.parameters()):
+                raise InputError(
+                    "ema_half_life: steps of an average are lost in half precision; take trainer.precision bf16-mixed "
+                    "or 32-true, where weights are in single precision"
+                )
             self.average.half_life = self.ema_half_life * self._planned_steps()
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:

@@ -81,14 +81,14 @@ class Optimizer:
         name, create = self.name, create_optimizer_v2
         if self.is_own:
             name, create = _OWN, _creator_of_own(imported(self.name, where="optimizer.name", trust=trust))
-        elif self.name in ("muon", "nmuon"):
-            create = _creator_of_stacked(self.name)
         options = dict(self.options)
         if self.betas is not None:
             options["betas"] = tuple(self.betas)
         if self.layer_decay is not None:
             options["layer_decay"] = self.layer_decay
         try:
+            if self.name in ("muon", "nmuon"):
+                create = _creator_of_stacked(self.name)
             built = create(
                 inner(network), opt=name, lr=self.lr, weight_decay=self.weight_decay, momentum=self.momentum, **options
             )

@@ -50,7 +50,7 @@ class Thawing(Callback):
         self._still = [
             norm
             for name, norm in batch_norms_of(network).items()
-            if freeze_norms or any(own in kept for own in (f"{name}.weight", f"{name}.bias"))
+            if freeze_norms or _is_among(name, kept, [*parameters])
         ]
 
     def on_fit_start(self, trainer: lightning.Trainer, *_: Any) -> None:
@@ -63,3 +63,12 @@ class Thawing(Callback):
         for begin, layer in self._begin if self._waits else ():
             for parameter in layer:
                 parameter.requires_grad_(trainer.global_step >= begin)
+
+
+def _is_among(norm: str, kept: set[str], parameters: list[str]) -> bool:
+    """Whether a norm is in a layer that does not train: with its parameters; if it has none, with those around it."""
+    while norm:
+        if inside := [name for name in parameters if name.startswith(f"{norm}.")]:
+            return kept.issuperset(inside)
+        norm = norm.rpartition(".")[0]
+    return False

@@ -377,3 +377,19 @@ def test_tiles_are_taken_where_they_were_measured_to_be_quicker():
     assert quicker(16, 16, 3)
     assert all(quicker(32, 1, window) for window in (3, 5, 7))
     assert all(quicker(64, 1, window) for window in (3, 5, 7, 11))
+
+
+def test_tiles_train_where_autocast_makes_softmax_single_precision(monkeypatch):
+    """As CUDA's does; a processor's leaves it, so its rule is put in here."""
+    softmax = torch.Tensor.softmax
+    monkeypatch.setattr(windows, "TILES_CALL", TILES_CALL["tiles"])
+    monkeypatch.setattr(
+        torch.Tensor,
+        "softmax",
+        lambda x, *args, **options: softmax(x.float() if torch.is_autocast_enabled("cpu") else x, *args, **options),
+    )
+    inputs = [torch.randn(1, HEADS, 17 * 13, DIM, requires_grad=True) for _ in range(3)]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        gathered = local_attention(*inputs, grid_size=(17, 13), window_size=3)
+    gathered.float().sum().backward()
+    assert all(x.grad is not None for x in inputs)

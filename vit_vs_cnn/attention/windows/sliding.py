@@ -1,6 +1,7 @@
 """Attention within a sliding window: every token of a grid sees its neighbourhood, and the extra tokens."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Literal, Required, TypedDict, Unpack, overload
 
 import torch
@@ -276,8 +277,8 @@ def _tiled(
     extra = around.extra_tokens
     queries, keys, values = inputs
     device = queries.device.type
-    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
-        # The backward pass is not under autocast: what it reads must be of one type.
+    is_cast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    if is_cast:  # the backward pass is not under autocast: what it reads must be of one type
         queries, keys, values = (x.to(torch.get_autocast_dtype(device)) for x in inputs)
     cut = layout(around.grid_size, around.windows, extra, queries.device)
     if table is None:
@@ -290,7 +291,8 @@ def _tiled(
     if around.windows.halo:
         grids[1:] = (_with_halo(grid, around) for grid in grids[1:])
     way = Way(biased=table is not None, keeps=keeps_weights(cut, inputs, memory))
-    output = TiledAttention.apply(*grids, *extras, patterns, cut, way)
+    with torch.autocast(device, enabled=False) if is_cast else nullcontext():  # CUDA's would make softmax float32
+        output = TiledAttention.apply(*grids, *extras, patterns, cut, way)
     assert isinstance(output, Tensor)
     if not extra:
         return output.flatten(2, 3)
