@@ -21,8 +21,8 @@ def _names_shape(annotation: Any) -> bool:
 
 def _checked(*given: Any, typechecker: Any = None) -> Any:
     """In place of ``jaxtyping.jaxtyped``, which wraps a function three times for a message that says which argument was
-    wrong. One wrapper checks as much, with another one that remembers dimensions where shapes are named. Left to jaxtyping
-    are classes, generators, and names of types that are imported for type checkers only: it skips those.
+    wrong. One wrapper checks as much, with another one that remembers dimensions where shapes are named. Classes,
+    generators, and names of types that are imported for type checkers only, which jaxtyping skips, are left to it.
     """
 
     def check(function: Any) -> Any:

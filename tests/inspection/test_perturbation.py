@@ -76,7 +76,7 @@ def test_steps_and_fills_that_there_are_not_are_refused():
     zeros = torch.zeros(3, dtype=torch.long)
     with pytest.raises(InputError, match="steps is 16; allowed: 1 to 15"):
         deletion_curves(Counting(), _images(), torch.ones(3, *GRID), zeros, grid_size=GRID, steps=16)
-    with pytest.raises(InputError, match=r'fill is "road"; allowed: mean, blur, noise$'):
+    with pytest.raises(InputError, match=r'(?m)fill is "road"; allowed: mean, blur, noise$'):
         filled(_images(), "road")
     with pytest.raises(InputError, match='fill is "grey"; allowed: mean, blur, noise, road'):
         deletion_curves(Counting(), _images(), torch.ones(3, *GRID), zeros, fill="grey", grid_size=GRID, steps=3)

@@ -212,5 +212,5 @@ def test_a_run_that_nobody_bounds_is_refused():
 def test_an_average_in_half_precision_is_refused():
     """Its steps would be lost: bf16 has eight bits."""
     module = _classifier(ema_half_life=0.5).bfloat16()
-    with pytest.raises(InputError, match="ema_half_life: .* take trainer.precision bf16-mixed"):
+    with pytest.raises(InputError, match=r"ema_half_life: .* take trainer.precision bf16-mixed"):
         module.on_fit_start()

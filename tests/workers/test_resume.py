@@ -91,7 +91,7 @@ def test_two_contenders_killed_once_each_end_bit_for_bit_like_the_undisturbed_on
     assert _in_child(calm) == 0
     for contender, step, hook in (("resnet", 4, "on_train_batch_end"), ("vit", 8, "on_before_optimizer_step")):
         alone = {**killed, "contenders": {contender: killed["contenders"][contender]}}
-        assert _run_and_die(alone, step=15, hook=hook) == -signal.SIGKILL
+        assert _run_and_die(alone, step=step, hook=hook) == -signal.SIGKILL
     assert len(list(tmp_path.glob("killed/tiny/cells/*/checkpoints/last.ckpt"))) == 2
     assert not list(tmp_path.glob("killed/tiny/cells/*/result.json"))
     assert _in_child(killed) == 0
@@ -126,7 +126,7 @@ def test_a_run_killed_at_ten_random_steps_ends_bit_for_bit_like_the_undisturbed_
     chance = random.Random(11)
     deaths = 0
     for step in sorted(chance.sample(range(22), 10)):
-        deaths += _run_and_die(values, step=15, hook=chance.choice(HOOKS)) == -signal.SIGKILL
+        deaths += _run_and_die(values, step=step, hook=chance.choice(HOOKS)) == -signal.SIGKILL
     assert deaths >= 8  # a hook that never comes again lets a run finish
     assert _in_child(values) == 0
 

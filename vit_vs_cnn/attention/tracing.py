@@ -30,7 +30,8 @@ def kept(function: Callable[Given, Made]) -> Callable[Given, Made]:
 
     @lru_cache(maxsize=64)
     def plain(*args: Given.args, **kwargs: Given.kwargs) -> Made:
-        made = function(*args, **kwargs)
+        with torch.inference_mode(False), torch.no_grad():  # it outlives this call, and may be read under autograd
+            made = function(*args, **kwargs)
         if not _is_plain(made):
             raise _Unkept(made)  # an exception is not kept
         return made

@@ -27,9 +27,10 @@ PIXELS_IN_FLIGHT = 50_000_000
 class DecodedCache:
     """The decoded images of one split, kept in a file that is used as long as no file and no option has changed.
 
-    Two files share a name made of a hash of the source (the folder, or the table), split and options, and one of each file's path, size and time of
-    change: ``.npy`` with the images, and ``.json`` with their CRC-32 and the files that could not be read. Both appear
-    whole, so writers may meet; a damaged pair is made anew, and the pair of an earlier state is removed.
+    Two files share a name made of a hash of the source (the folder, or the table), split and options, and one of each
+    file's path, size and time of change: ``.npy`` with the images, and ``.json`` with their CRC-32 and the files that
+    could not be read. Both appear whole, so writers may meet; a damaged pair is made anew, and the pair of an earlier
+    state is removed.
     """
 
     def __init__(self, source: Path, root: Path, split: str, files: list[ImageFile], options: PictureOptions) -> None:

@@ -346,7 +346,7 @@ def test_memory_moves_no_number_and_decides_what_backward_finds(monkeypatch, mem
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()) or x, lambda x: x):
         output = local_attention(*tensors, grid_size=(17, 13), window_size=3, memory=memory)
-    cut = tiles.layout((17, 13), windows.neighbourhood((17, 13), 3).windows, 0, output.device)
+    cut = tiles.layout(windows.neighbourhood((17, 13), 3), output.device)
     assert (BATCH * HEADS * cut.scores in kept) == (memory in ("auto", 10**9))
     direction = torch.randn_like(output)
     expected = local_attention_reference(*tensors, grid_size=(17, 13), window_size=3)
@@ -358,7 +358,7 @@ def test_memory_moves_no_number_and_decides_what_backward_finds(monkeypatch, mem
 
 def test_weights_are_kept_only_where_a_backward_pass_may_follow_and_they_fit():
     queries, keys, values = inputs(17 * 13)
-    cut = tiles.layout((17, 13), windows.neighbourhood((17, 13), 3).windows, 0, queries.device)
+    cut = tiles.layout(windows.neighbourhood((17, 13), 3), queries.device)
     bytes_needed = BATCH * HEADS * cut.scores * 8
     assert windows.keeps_weights(cut, (queries, keys, values), bytes_needed)
     assert not windows.keeps_weights(cut, (queries, keys, values), bytes_needed - 1)

@@ -145,11 +145,10 @@ def _places(blocks: Blocks) -> tuple[Int[Tensor, "2 patches"], Int[Tensor, "2 pa
 @kept
 def _dense_mask(blocks: Blocks, dtype: torch.dtype, device: torch.device) -> Float[Tensor, "1 1 tokens tokens"]:
     """What is added to the scores of all tokens with all."""
-    with torch.inference_mode(False):  # it outlives this call, and may be read under autograd
-        block, _ = _places(blocks)
-        apart = (block[:, :, None] != block[:, None, :]).any(dim=0)
-        mask = torch.zeros(apart.shape, dtype=dtype).masked_fill(apart, -torch.inf)
-        return F.pad(mask, (blocks.extra_tokens, 0) * 2)[None, None].to(device)
+    block, _ = _places(blocks)
+    apart = (block[:, :, None] != block[:, None, :]).any(dim=0)
+    mask = torch.zeros(apart.shape, dtype=dtype).masked_fill(apart, -torch.inf)
+    return F.pad(mask, (blocks.extra_tokens, 0) * 2)[None, None].to(device)
 
 
 @kept
@@ -159,10 +158,9 @@ def _plain_mask(
     """What is added to the scores in the windows of every head where nothing is but what must not be seen."""
     if not any(blocks.shift) and not any(blocks.margins):
         return None
-    with torch.inference_mode(False):  # it outlives this call, and may be read under autograd
-        _, seen = _layout(blocks, device)
-        mask = torch.zeros(seen.shape, dtype=dtype, device=device).masked_fill(~seen, -torch.inf)
-        return F.pad(mask, (blocks.extra_tokens, 0))[None]
+    _, seen = _layout(blocks, device)
+    mask = torch.zeros(seen.shape, dtype=dtype, device=device).masked_fill(~seen, -torch.inf)
+    return F.pad(mask, (blocks.extra_tokens, 0))[None]
 
 
 def _cut(blocks: Blocks, patches: Tensor) -> Shaped[Tensor, "batch head_windows places dim"]:
@@ -202,13 +200,12 @@ def _layout(
     blocks: Blocks, device: torch.device
 ) -> tuple[Int[Tensor, "windows places"], Bool[Tensor, "windows places places"]]:
     """Which token stands at each place of each window (one past the last for padding), and who sees whom."""
-    with torch.inference_mode(False):  # they outlive this call, and may be read under autograd
-        patches = blocks.grid_size[0] * blocks.grid_size[1]
-        tokens = _cut(blocks, torch.arange(1, patches + 1)[None, None, :, None])[0, :, :, 0] - 1  # -1 for padding
-        tokens = tokens.where(tokens >= 0, patches)
-        # Rolling brings tokens of several windows together; padding is a window of its own.
-        window = F.pad(_places(blocks)[0], (0, 1), value=-2)[:, tokens]
-        return tokens.to(device), (window[..., None] == window[..., None, :]).all(dim=0).to(device)
+    patches = blocks.grid_size[0] * blocks.grid_size[1]
+    tokens = _cut(blocks, torch.arange(1, patches + 1)[None, None, :, None])[0, :, :, 0] - 1  # -1 for padding
+    tokens = tokens.where(tokens >= 0, patches)
+    # Rolling brings tokens of several windows together; padding is a window of its own.
+    window = F.pad(_places(blocks)[0], (0, 1), value=-2)[:, tokens]
+    return tokens.to(device), (window[..., None] == window[..., None, :]).all(dim=0).to(device)
 
 
 def _scores_bias(

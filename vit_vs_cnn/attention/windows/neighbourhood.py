@@ -11,7 +11,6 @@ from torch import Tensor
 from vit_vs_cnn.attention.checks import check_choice
 from vit_vs_cnn.attention.shapes import Sizes
 from vit_vs_cnn.attention.tracing import kept
-from vit_vs_cnn.attention.windows.tiles import Windows
 
 BOUNDARIES = ("mask", "zero", "shift", "circular")
 
@@ -21,7 +20,8 @@ class Neighbourhood(NamedTuple):
 
     Arguments:
         extra_tokens: tokens without a place, first in the sequence.
-        by_offset: see ``Windows``.
+        by_offset: whether the bias has a place for every offset from query to key, ``2 size - 1`` per axis, instead of
+            one for every place in the window. The two differ where windows are shifted.
     """
 
     grid_size: tuple[int, int]
@@ -60,10 +60,15 @@ class Neighbourhood(NamedTuple):
         )
 
     @property
-    def windows(self) -> Windows:
-        """The same for tiles."""
-        halo = self.boundary in ("zero", "circular")
-        return Windows(self.window_size, self.dilation, self.boundary == "shift", halo, self.by_offset)
+    def has_halo(self) -> bool:
+        """Whether the grid of keys is larger than that of queries, by the windows of the outermost queries."""
+        return self.boundary in ("zero", "circular")
+
+    @property
+    def places(self) -> tuple[int, int]:
+        """(rows, cols) of the bias."""
+        rows, cols = self.window_size
+        return (2 * rows - 1, 2 * cols - 1) if self.by_offset else (rows, cols)
 
     @property
     def margins(self) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -118,27 +123,25 @@ class Places(NamedTuple):
 def window_places(around: Neighbourhood, device: torch.device) -> Places:
     """The windows of a grid, as the products of those of its two axes."""
     keys, inside, slots = zip(*(_axis_places(around, axis) for axis in (0, 1)), strict=True)
-    _, cols = around.windows.places
+    _, cols = around.places
 
     def product(by_row: Tensor, by_col: Tensor) -> Tensor:
         pairs = torch.stack(torch.broadcast_tensors(by_row[:, None, :, None], by_col[None, :, None, :]))
         return rearrange(pairs, "which r c y x -> which (r c) (y x)")
 
-    with torch.inference_mode(False):  # they outlive this call, and may be read under autograd
-        here = product(*inside).all(dim=0)
-        tokens = (product(*keys) * torch.tensor([around.grid_size[1], 1])[:, None, None]).sum(dim=0)
-        columns = (product(*slots) * torch.tensor([cols, 1])[:, None, None]).sum(dim=0)
-        tokens = tokens.where(here, around.patches)
-        return Places(tokens.to(device), here.to(device), columns.to(device))
+    here = product(*inside).all(dim=0)
+    tokens = (product(*keys) * torch.tensor([around.grid_size[1], 1])[:, None, None]).sum(dim=0)
+    columns = (product(*slots) * torch.tensor([cols, 1])[:, None, None]).sum(dim=0)
+    tokens = tokens.where(here, around.patches)
+    return Places(tokens.to(device), here.to(device), columns.to(device))
 
 
 def _axis_places(around: Neighbourhood, axis: int) -> tuple[Tensor, Tensor, Tensor]:
     size, window, dilation = around.grid_size[axis], around.window_size[axis], around.dilation[axis]
-    with torch.inference_mode(False):
-        keys, inside = window_keys(size, window, dilation=dilation, boundary=around.boundary)
-        slots = torch.arange(window).expand_as(keys)
-        if around.by_offset:
-            slots = (keys - torch.arange(size)[:, None]) // dilation + window - 1
+    keys, inside = window_keys(size, window, dilation=dilation, boundary=around.boundary)
+    slots = torch.arange(window).expand_as(keys)
+    if around.by_offset:
+        slots = (keys - torch.arange(size)[:, None]) // dilation + window - 1
     return keys, inside, slots
 
 
@@ -147,13 +150,12 @@ def slot_matrix(around: Neighbourhood, device: torch.device) -> Int[Tensor, "que
     """The column of ``bias_table`` for each pair of all tokens; windows must not see a key twice."""
     keys, inside, slots = window_places(around, device)
     extra, patches = around.extra_tokens, around.patches
-    outside = around.windows.places[0] * around.windows.places[1]
-    with torch.inference_mode(False):
-        of_grid = slots.new_full((patches, patches + 1), outside).scatter_(1, keys, slots.where(inside, outside))
-        matrix = slots.new_full((extra + patches, extra + patches), outside + 3)
-        matrix[extra:, :extra] = outside + 1
-        matrix[:extra, extra:] = outside + 2
-        matrix[extra:, extra:] = of_grid[:, :patches]
+    outside = around.places[0] * around.places[1]
+    of_grid = slots.new_full((patches, patches + 1), outside).scatter_(1, keys, slots.where(inside, outside))
+    matrix = slots.new_full((extra + patches, extra + patches), outside + 3)
+    matrix[extra:, :extra] = outside + 1
+    matrix[:extra, extra:] = outside + 2
+    matrix[extra:, extra:] = of_grid[:, :patches]
     return matrix
 
 

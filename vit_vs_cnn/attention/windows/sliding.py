@@ -140,7 +140,7 @@ def tiles_are_quicker(around: Neighbourhood, queries: Tensor) -> bool:
     saved = batch * heads * tokens**2 - (0 if queries.is_meta else TILES_CALL)
     if saved <= 0:  # small ones need not know how they would be cut
         return False
-    cut = layout(around.grid_size, around.windows, around.extra_tokens, queries.device)
+    cut = layout(around, queries.device)
     return saved > TILES_SCORE * batch * heads * cut.scores
 
 
@@ -182,7 +182,7 @@ def bias_table(
 
     One row for all heads if there is nothing to add.
     """
-    places = around.windows.places[0] * around.windows.places[1]
+    places = around.places[0] * around.places[1]
     heads = 1 if bias is None and extra_bias is None else queries.shape[1]
     parts = [
         queries.new_zeros(heads, places) if bias is None else bias.flatten(1).to(queries.dtype),
@@ -251,8 +251,7 @@ def _dense(
 @kept
 def plain_bias(around: Neighbourhood, dtype: torch.dtype, device: torch.device) -> Tensor:
     """The bias of all tokens with all where nothing is added within the windows."""
-    with torch.inference_mode(False), torch.no_grad():  # it outlives this call, and may be read under autograd
-        return _dense_bias(around, bias_table(around, torch.empty(1, 1, 1, 1, dtype=dtype, device=device), None, None))
+    return _dense_bias(around, bias_table(around, torch.empty(1, 1, 1, 1, dtype=dtype, device=device), None, None))
 
 
 def _dense_bias(around: Neighbourhood, table: Tensor) -> Float[Tensor, "1 bias_heads tokens keys"]:
@@ -280,7 +279,7 @@ def _tiled(
     is_cast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
     if is_cast:  # the backward pass is not under autocast: what it reads must be of one type
         queries, keys, values = (x.to(torch.get_autocast_dtype(device)) for x in inputs)
-    cut = layout(around.grid_size, around.windows, extra, queries.device)
+    cut = layout(around, queries.device)
     if table is None:
         patterns = plain_patterns(around, queries.dtype, queries.device)
     else:
@@ -288,7 +287,7 @@ def _tiled(
     # The gradient of a slice is a copy, even where the slice is all or nothing: none are taken without extra tokens.
     grids = [(x[:, :, extra:] if extra else x).unflatten(2, around.grid_size) for x in (queries, keys, values)]
     extras = [x[:, :, :extra] if extra else x.detach()[:, :, :0] for x in (keys, values)]
-    if around.windows.halo:
+    if around.has_halo:
         grids[1:] = (_with_halo(grid, around) for grid in grids[1:])
     way = Way(biased=table is not None, keeps=keeps_weights(cut, inputs, memory))
     with torch.autocast(device, enabled=False) if is_cast else nullcontext():  # CUDA's would make softmax float32
@@ -304,9 +303,8 @@ def _tiled(
 @kept
 def plain_patterns(around: Neighbourhood, dtype: torch.dtype, device: torch.device) -> Tensor:
     """The bias of tiles where nothing is added within the windows."""
-    with torch.inference_mode(False), torch.no_grad():  # it outlives this call, and may be read under autograd
-        cut = layout(around.grid_size, around.windows, around.extra_tokens, device)
-        return _bias_patterns(cut, bias_table(around, torch.empty(1, 1, 1, 1, dtype=dtype, device=device), None, None))
+    cut = layout(around, device)
+    return _bias_patterns(cut, bias_table(around, torch.empty(1, 1, 1, 1, dtype=dtype, device=device), None, None))
 
 
 def _bias_patterns(cut: Layout, table: Tensor) -> Float[Tensor, "bias_heads patterns queries keys"]:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from vit_vs_cnn.attention.differentiation import gradients_again
 from vit_vs_cnn.attention.tracing import kept
+from vit_vs_cnn.attention.windows.neighbourhood import Neighbourhood
 
 #: Queries in a tile, about: smaller tiles score fewer keys in vain, larger ones make better matrix products.
 TILE_QUERIES = 16
@@ -21,31 +22,6 @@ TILE_QUERIES = 16
 FORWARD_SHARE, BACKWARD_SHARE = 1.0, 0.25
 #: The least is worth a call, the most stays within the caches.
 CHUNK_RANGE = (2**16, 2**19)
-
-
-class Windows(NamedTuple):
-    """Which keys a query sees, as tiles need it; see ``local_attention``.
-
-    Arguments:
-        size: (rows, cols) of a window.
-        dilation: (rows, cols) between two keys of a window.
-        shift: whether windows are moved inwards at the edges; else they are cut off there.
-        halo: whether the grid of keys is larger than that of queries, by the windows of the outermost queries.
-        by_offset: whether the bias has a place for every offset from query to key, ``2 size - 1`` per axis, instead of
-            one for every place in the window. The two differ where windows are shifted.
-    """
-
-    size: tuple[int, int]
-    dilation: tuple[int, int]
-    shift: bool
-    halo: bool
-    by_offset: bool
-
-    @property
-    def places(self) -> tuple[int, int]:
-        """(rows, cols) of the bias."""
-        rows, cols = self.size
-        return (2 * rows - 1, 2 * cols - 1) if self.by_offset else (rows, cols)
 
 
 class Cut(NamedTuple):
@@ -91,9 +67,9 @@ class Reach(NamedTuple):
     after: int
 
 
-def cut_axis(size: int, axis: int, tile: int, windows: Windows) -> Cut:
-    """Cut one axis of ``size`` queries into equal tiles of at most ``tile``, and say which keys each needs."""
-    window, step = windows.size[axis], windows.dilation[axis]
+def cut_axis(around: Neighbourhood, axis: int, tile: int) -> Cut:
+    """Cut one axis into equal tiles of at most ``tile``, and say which keys each needs."""
+    size, window, step = around.grid_size[axis], around.window_size[axis], around.dilation[axis]
     length = -(-size // step)
     tile = -(-length // -(-length // tile))
     seen = {}
@@ -101,13 +77,13 @@ def cut_axis(size: int, axis: int, tile: int, windows: Windows) -> Cut:
         inside = max(len(range(lattice, size, step)), 1)
         # A query past the end looks where the last one does.
         queries = [min(query, inside - 1) - first for query in range(first, first + tile)]
-        starts = [query if windows.halo else query - (window - 1) // 2 for query in queries]
-        if windows.shift:
+        starts = [query if around.has_halo else query - (window - 1) // 2 for query in queries]
+        if around.boundary == "shift":
             starts = [max(-first, min(start, inside - window - first)) for start in starts]
         bounds = (starts[0], starts[-1] + window)
-        if not windows.halo:
+        if not around.has_halo:
             bounds = (max(bounds[0], -first), min(bounds[1], inside - first))
-        origins = [query - window + 1 for query in queries] if windows.by_offset else starts
+        origins = [query - window + 1 for query in queries] if around.by_offset else starts
         seen[first, lattice] = tuple(starts), tuple(origins), bounds
     distinct = {found: number for number, found in enumerate(dict.fromkeys(seen.values()))}
     low = min(bounds[0] for _, _, bounds in distinct)
@@ -148,19 +124,18 @@ class Layout(NamedTuple):
 
 
 @kept
-def layout(grid_size: tuple[int, int], windows: Windows, extra: int, device: torch.device) -> Layout:
+def layout(around: Neighbourhood, device: torch.device) -> Layout:
     """The grid in tiles that all have the same size."""
-    tile = (TILE_QUERIES,) * 2 if 1 in grid_size else (int(TILE_QUERIES**0.5),) * 2
-    rows, cols = (cut_axis(size, axis, tile[axis], windows) for axis, size in enumerate(grid_size))
-    with torch.inference_mode(False):  # it outlives this call, and may be read under autograd
-        by_row = torch.tensor(rows.kinds).view(rows.tiles, rows.step, 1)
-        kinds = (by_row * len(cols.patterns) + torch.tensor(cols.kinds)).flatten(1)
-        row, col = torch.tensor(rows.patterns)[:, None, :, None, :, None], torch.tensor(cols.patterns)[:, None, :, None]
-        outside = windows.places[0] * windows.places[1]
-        slots = torch.where((row >= 0) & (col >= 0), row * windows.places[1] + col, outside)
-        slots = rearrange(slots, "i j r c y x -> (i j) (r c) (y x)")
-        slots = torch.cat([slots.new_full((*slots.shape[:2], extra), outside + 1), slots], dim=-1)
-        return Layout(rows, cols, kinds.to(device), slots.to(device))
+    tile = (TILE_QUERIES,) * 2 if 1 in around.grid_size else (int(TILE_QUERIES**0.5),) * 2
+    rows, cols = (cut_axis(around, axis, tile[axis]) for axis in (0, 1))
+    by_row = torch.tensor(rows.kinds).view(rows.tiles, rows.step, 1)
+    kinds = (by_row * len(cols.patterns) + torch.tensor(cols.kinds)).flatten(1)
+    row, col = torch.tensor(rows.patterns)[:, None, :, None, :, None], torch.tensor(cols.patterns)[:, None, :, None]
+    outside = around.places[0] * around.places[1]
+    slots = torch.where((row >= 0) & (col >= 0), row * around.places[1] + col, outside)
+    slots = rearrange(slots, "i j r c y x -> (i j) (r c) (y x)")
+    slots = torch.cat([slots.new_full((*slots.shape[:2], around.extra_tokens), outside + 1), slots], dim=-1)
+    return Layout(rows, cols, kinds.to(device), slots.to(device))
 
 
 class Chunk:
