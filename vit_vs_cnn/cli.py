@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from vit_vs_cnn import __version__
-from vit_vs_cnn.errors import BAD_INPUT, INTERRUPTED, SOME_FAILED, CellsFailed, InputError, Interrupted
+from vit_vs_cnn.errors import BAD_INPUT, INTERRUPTED, SOME_FAILED, CellsFailed, InputError, Interrupted, one_line
 
 if TYPE_CHECKING:
     from vit_vs_cnn.commands.command import Command, Given
@@ -59,7 +59,7 @@ def _told(error: BaseException, words: list[str]) -> tuple[int, list[str]]:
             return INTERRUPTED, [f"{str(error) or 'stopped'}{goes_on}"]
         case OSError():  # a full disk, a folder that may not be written to
             return BAD_INPUT, [f"error: {error.filename or 'input or output'}: {error.strerror or error}"]
-    said = " ".join(str(error).split())[:300] or "no message"
+    said = one_line(error)
     if isinstance(error, MemoryError) or any(part in said for part in NO_MEMORY):
         return BAD_INPUT, [f"error: {words[0]} needs more memory than there is: {said}"]
     what, trace = f"{type(error).__name__}: {said}", _kept_trace(error, words)

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import InputError, one_line
 
 #: The largest whole number; more digits fit into no tensor.
 LARGEST = 2**63 - 1
@@ -70,7 +70,7 @@ def read_yaml(text: str, *, where: str) -> Any:
     try:
         values = yaml.load(text, _Strict)
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        raise InputError(f"{where} is not YAML: {' '.join(str(error).split())[:300]}") from error
+        raise InputError(f"{where} is not YAML: {one_line(error)}") from error
     check_plain(values, where=where)
     return values
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.models.normalised import Normalised
 from vit_vs_cnn.models.timm.export import vision_transformer_to_timm
 from vit_vs_cnn.models.vit import VisionTransformer
@@ -142,8 +142,9 @@ def _told_in_a_line(form: str, deployable: Normalised) -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     except Exception as error:  # whatever a network of others may make an exporter raise
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(f"format {form} cannot hold this {type(deployable.network).__name__}: {reason}") from error
+        raise InputError(
+            f"format {form} cannot hold this {type(deployable.network).__name__}: {one_line(error)}"
+        ) from error
 
 
 def _library(name: str) -> Any:

@@ -12,7 +12,7 @@ from jaxtyping import UInt8
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from vit_vs_cnn.data.options import Resize, sides
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import InputError, one_line
 
 #: The only readers that Pillow is let use: others start programs (EPS) or are rare enough to be a mistake.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
@@ -119,7 +119,7 @@ def _kind_and_reason(path: Path, error: Exception) -> tuple[str, str]:
         if error.errno == errno.EACCES:
             return "no permission", "no permission to read it"
         return ("missing" if error.errno in (errno.ENOENT, errno.ELOOP) else "unreadable"), str(error.strerror)
-    return "damaged", f"damaged ({' '.join(str(error).split())[:80] or type(error).__name__})"
+    return "damaged", f"damaged ({one_line(error, 80)})"
 
 
 def _upright(image: Image.Image) -> Image.Image:

@@ -15,7 +15,7 @@ from vit_vs_cnn.data.decoding import FORMATS, fit_image, whole_image
 from vit_vs_cnn.data.images import LabelledImages, Source
 from vit_vs_cnn.data.options import OwnOptions, sides
 from vit_vs_cnn.data.table import SPLITS
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import InputError, one_line
 
 KINDS = (
     "a Dataset of (image, label) pairs, a Hugging Face dataset, (images, labels) as arrays or tensors, "
@@ -51,8 +51,7 @@ class Part:
             except InputError:
                 raise
             except Exception as error:  # whatever the code of somebody's own raises
-                said = " ".join(str(error).split())[:200]
-                raise InputError(f"{self.what}: image {place}: {type(error).__name__}: {said}") from error
+                raise InputError(f"{self.what}: image {place}: {type(error).__name__}: {one_line(error)}") from error
 
 
 def parts_of(given: Any) -> dict[str, Part]:

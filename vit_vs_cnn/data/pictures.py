@@ -17,7 +17,7 @@ from torch import Tensor
 
 from vit_vs_cnn.data.decoded_cache import PIXELS_IN_FLIGHT
 from vit_vs_cnn.data.decoding import SUFFIXES, PixelBudget, Resize, UnreadableImage, decode_image, fit_image
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import InputError, one_line
 
 KINDS = "the path of an image or a folder, a PIL image, a uint8 array or tensor, or a list of these"
 #: Pictures that are decoded together, and their pixels, of which there are no more where pictures are large.
@@ -75,7 +75,7 @@ class Picture:
             copied.format = image.format
             return fit_image(copied, size, resize)
         except Exception as error:  # damaged bytes make Pillow's readers fail in every way there is
-            raise InputError(f"image {self.name} cannot be read: {' '.join(str(error).split())[:80]}") from error
+            raise InputError(f"image {self.name} cannot be read: {one_line(error, 80)}") from error
 
 
 def _luminance(image: UInt8[np.ndarray, "3 rows cols"]) -> UInt8[np.ndarray, "1 rows cols"]:

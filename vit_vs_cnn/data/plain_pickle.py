@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import InputError, one_line
 
 MOST_STEPS = 1_000_000  # the published file with the most instructions, CIFAR-100's train, has 200,204
 MOST_DEPTH = 100
@@ -271,7 +271,7 @@ def parse_plain_pickle(content: bytes, where: Path | str) -> Any:
         return Machine(content).run()
     except Refused as refusal:
         raise InputError(
-            f"{where}: refused to load it: {' '.join(str(refusal).split())[:200]}, and only arrays, numbers, strings "
+            f"{where}: refused to load it: {one_line(refusal)}, and only arrays, numbers, strings "
             "and lists or dicts of them are allowed; get the file from a source that you trust"
         ) from None
     except Exception as error:  # damaged bytes make the stack machine fail in every way there is

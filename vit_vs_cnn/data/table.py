@@ -17,7 +17,7 @@ from vit_vs_cnn.data.folder_layout import (
     with_test,
 )
 from vit_vs_cnn.data.options import TableOptions
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import InputError, one_line
 
 if TYPE_CHECKING:
     import pandas
@@ -136,4 +136,4 @@ def _read(path: Path) -> "pandas.DataFrame":
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     except Exception as error:  # damaged bytes make the readers fail in every way there is
-        raise InputError(f"{path}: cannot be read as a table: {' '.join(str(error).split())[:200]}") from error
+        raise InputError(f"{path}: cannot be read as a table: {one_line(error)}") from error

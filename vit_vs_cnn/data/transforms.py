@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vit_vs_cnn.data.images import Bytes
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import InputError, one_line
 
 
 class OwnTransform:
@@ -54,8 +54,9 @@ class OwnTransform:
                 np.random.seed(seed % 2**32)
                 given = self.transform(image)
         except Exception as error:  # whatever the code of somebody's own raises
-            said = " ".join(str(error).split())[:200]
-            raise InputError(f"augmentation.transform: {self.name}: {type(error).__name__}: {said}") from error
+            raise InputError(
+                f"augmentation.transform: {self.name}: {type(error).__name__}: {one_line(error)}"
+            ) from error
         if not isinstance(given, Tensor) or given.dtype != torch.uint8 or given.shape != image.shape:
             got = f"{given.dtype} {tuple(given.shape)}" if isinstance(given, Tensor) else type(given).__name__
             raise InputError(

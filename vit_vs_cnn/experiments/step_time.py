@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.data.datamodule import TrainingData
 from vit_vs_cnn.devices import wait_for
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.own import own_transform
@@ -116,4 +116,4 @@ def _fabric(experiment: Experiment) -> Fabric:
     try:
         return Fabric(accelerator=accelerator, devices=1, precision=precision)
     except (MisconfigurationException, ValueError, RuntimeError) as error:
-        raise InputError(f"trainer: {' '.join(str(error).split())}") from error
+        raise InputError(f"trainer: {one_line(error)}") from error

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from vit_vs_cnn.attention.shapes import Sizes
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.models.attention_network import AttentionNetwork
 from vit_vs_cnn.models.presets import ATTENTION_PREFIX, PRESETS, TIMM_PREFIX
 
@@ -112,8 +112,7 @@ def _create_timm_model(
     try:
         return timm.create_model(name, pretrained=False, num_classes=num_classes, in_chans=in_channels, **options)
     except (TypeError, AssertionError, RuntimeError) as error:
-        said = str(error) or type(error).__name__
-        raise ValueError(f'timm model "{name}" cannot be made with these options: {said}') from error
+        raise ValueError(f'timm model "{name}" cannot be made with these options: {one_line(error)}') from error
 
 
 def _suggestions(name: str, names: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from vit_vs_cnn.comparison.by_class import ClassAccuracy, by_class, choose_pictures, confusion
 from vit_vs_cnn.comparison.entries import grouped
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.regimes import Findings, display_name, headline
 from vit_vs_cnn.reporting.comparison_figures import classes_figure, confusion_figure, pictures_figure
 from vit_vs_cnn.reporting.document import Block, Picture, Table, Text
@@ -42,7 +42,7 @@ def blocks_of_images(found: Findings) -> list[Block]:
         cells = [_answers(found, result) for result in results]
         test = _test_images(found, cells)
     except (InputError, OSError) as error:
-        return [Text(f"Not shown: {' '.join(str(error).split())}.")]
+        return [Text(f"Not shown: {one_line(error)}.")]
     groups = grouped(cells)
     classes = by_class(groups, test.class_names)
     size = f"n = {results[0]['train_size']:,}"

@@ -10,7 +10,7 @@ import yaml
 from vit_vs_cnn.config.experiment import Budget, read_config
 from vit_vs_cnn.config.parsing import build
 from vit_vs_cnn.data.folder_layout import in_words
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.regimes import (
     Analysis,
@@ -274,7 +274,7 @@ def _contamination(found: Findings) -> Contamination | str:
     try:
         return contamination_of(found.folder, found.results)
     except (InputError, OSError) as error:
-        return f"Not looked for: {' '.join(str(error).split())}."
+        return f"Not looked for: {one_line(error)}."
 
 
 def _duplicates(found: Findings, duplicates: Contamination | str) -> list[Block]:

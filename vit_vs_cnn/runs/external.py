@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.runs.networks import build_network, check_logits, load_weights
 from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.training.checkpoints import About
@@ -80,7 +80,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     except pickle.UnpicklingError as error:
         raise InputError(f"weights {path} holds more than tensors and plain values; it was not loaded") from error
     except Exception as error:  # torch's restricted unpickler trips in many ways over bytes that are no weights
-        raise InputError(f"weights {path} can't be read: {' '.join(str(error).split())[:300]}") from error
+        raise InputError(f"weights {path} can't be read: {one_line(error)}") from error
     while isinstance(contents, dict) and (inside := [key for key in NESTED if isinstance(contents.get(key), dict)]):
         contents = contents[inside[0]]
     if not isinstance(contents, dict) or not all(isinstance(value, Tensor) for value in contents.values()):
@@ -108,7 +108,7 @@ class OnnxNetwork(nn.Module):
             graph = onnx.load(path).graph
             self._session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         except Exception as error:  # each library has exceptions of its own, without a common kind
-            raise InputError(f"{path} is no ONNX file that can be run: {' '.join(str(error).split())[:300]}") from error
+            raise InputError(f"{path} is no ONNX file that can be run: {one_line(error)}") from error
         weights = [torch.from_numpy(onnx.numpy_helper.to_array(tensor).copy()) for tensor in graph.initializer]
         self.weights = nn.ParameterList(
             nn.Parameter(weight, requires_grad=False) for weight in weights if weight.is_floating_point()
@@ -142,7 +142,7 @@ def onnx_network(path: Path, image_shape: tuple[int, int, int] | None) -> tuple[
     try:
         shape = tuple(network(torch.zeros(2, channels, rows, cols)).shape)
     except Exception as error:
-        raise InputError(f"{path}: fails on its images: {' '.join(str(error).split())[:300]}") from error
+        raise InputError(f"{path}: fails on its images: {one_line(error)}") from error
     if shape != (2, len(class_names)):
         raise InputError(f"{path}: gives logits of shape {shape} for 2 images of {len(class_names)} classes")
     described = About({}, class_names, (channels, rows, cols), mean=[0.0] * channels, std=[1.0] * channels)

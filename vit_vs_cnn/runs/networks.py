@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vit_vs_cnn.config import parsing as typed
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.models import create_model
 from vit_vs_cnn.models.attention_network import AttentionNetwork
 from vit_vs_cnn.models.cost import shadow_pass
@@ -70,8 +70,7 @@ def build_network(
     try:
         return create_model(model["name"], **shape, **options)
     except Exception as error:  # timm's models refuse settings in many ways, memory that is not there among them
-        said = " ".join(str(error).split())[:500] or type(error).__name__
-        raise InputError(f"{where}: {said}") from error
+        raise InputError(f"{where}: {one_line(error)}") from error
 
 
 def _resizing(
@@ -151,7 +150,7 @@ def check_logits(network: nn.Module, image_shape: tuple[int, int, int], *, num_c
     try:
         shape, macs = shadow_pass(network, (2, *image_shape))
     except Exception as error:  # whatever a network of the user's own may raise
-        raise InputError(f"{where}: fails on images of shape {image_shape}: {' '.join(str(error).split())}") from error
+        raise InputError(f"{where}: fails on images of shape {image_shape}: {one_line(error)}") from error
     if shape != (2, num_classes):
         raise InputError(f"{where}: gives logits of shape {shape} for 2 images of {num_classes} classes")
     return macs // 2
@@ -170,7 +169,7 @@ def start_from(network: nn.Module, trained: nn.Module, *, where: str) -> None:
     try:
         network.start_from(trained)
     except (RuntimeError, ValueError) as error:
-        raise InputError(f"{where}: the weights do not fit: {' '.join(str(error).split())[:300]}") from error
+        raise InputError(f"{where}: the weights do not fit: {one_line(error)}") from error
 
 
 def load_weights(network: nn.Module, weights: Mapping[str, Tensor], *, says: str) -> None:
@@ -182,7 +181,7 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor], *, says: str
     try:
         network.load_state_dict(weights)
     except RuntimeError as error:
-        why = misfit(network.state_dict(), weights) or " ".join(str(error).split())[:300]
+        why = misfit(network.state_dict(), weights) or one_line(error)
         raise InputError(f"{says}: {why}") from error
 
 

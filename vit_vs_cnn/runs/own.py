@@ -15,7 +15,7 @@ from torchmetrics import Metric
 from vit_vs_cnn.config import parsing as typed
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.data.transforms import OwnTransform
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.plain import jsonable
 from vit_vs_cnn.runs.evaluation import Predictions
 from vit_vs_cnn.training.own_classes import imported
@@ -48,8 +48,7 @@ def _told(place: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        said = " ".join(str(error).split())[:500] or type(error).__name__
-        raise InputError(f"{place}: {said}") from error
+        raise InputError(f"{place}: {one_line(error)}") from error
 
 
 def _typed(made: Any, values: dict[str, Any], *, handed: set[str]) -> dict[str, Any]:

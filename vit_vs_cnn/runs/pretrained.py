@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.config.schema import Weights
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.files import read_mapping
 from vit_vs_cnn.models.features import classifier_of
 from vit_vs_cnn.models.patch_embedding import rows_and_cols
@@ -210,10 +210,9 @@ def _of_hub(name: str, where: str) -> Pretrained:
         with _offline_where_nobody_answers():
             network: Any = timm.create_model(architecture, pretrained=True)
     except Exception as error:  # no network, no such weights, a full disk: each library in between says it its own way
-        said = " ".join(str(error).split())[:200]
         raise OutOfReach(
-            f"{where}.hub: the weights of {name} are neither in timm's cache nor could they be fetched ({said}); "
-            "weights.file takes them from a file"
+            f"{where}.hub: the weights of {name} are neither in timm's cache nor could they be fetched "
+            f"({one_line(error)}); weights.file takes them from a file"
         ) from error
     return _as_timm_says(name, f"timm's {architecture}", network.state_dict(), network.pretrained_cfg)
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.files import written_whole
 from vit_vs_cnn.plain import check_plain, refuse_classes
 
@@ -101,8 +101,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     except pickle.UnpicklingError as error:
         raise InputError(f"checkpoint {path} holds more than tensors and plain values; it was not loaded") from error
     except _UNREADABLE as error:
-        why = " ".join(str(error).split())[:200] or type(error).__name__
-        raise InputError(f"checkpoint {path} is damaged or no checkpoint: {why}") from error
+        raise InputError(f"checkpoint {path} is damaged or no checkpoint: {one_line(error)}") from error
     return _ours(contents, path)
 
 

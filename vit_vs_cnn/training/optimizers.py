@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.plain import Plain
 from vit_vs_cnn.training.own_classes import imported
 
@@ -98,8 +98,9 @@ class Optimizer:
             known = [str(name) for name in list_optimizers()]
             if self.name not in known and not self.is_own:
                 raise InputError(f"optimizer name {self.name!r}: timm knows {', '.join(known)}") from error
-            said = " ".join(str(error).split())[:300] or type(error).__name__
-            raise InputError(f"optimizer {self.name} can't be made with these settings here: {said}") from error
+            raise InputError(
+                f"optimizer {self.name} can't be made with these settings here: {one_line(error)}"
+            ) from error
         for group in built.param_groups:  # timm's own schedulers would read the scale at every step
             group["lr"] *= group.get("lr_scale", 1.0)
         return built

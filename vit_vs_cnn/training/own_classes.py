@@ -3,7 +3,7 @@
 import importlib
 from typing import Any
 
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import InputError, one_line
 
 
 def imported(path: str, *, where: str, trust: bool) -> Any:
@@ -24,8 +24,7 @@ def imported(path: str, *, where: str, trust: bool) -> Any:
     try:
         found = getattr(importlib.import_module(module), name)
     except Exception as error:  # importing runs code, which may fail in any way
-        said = " ".join(str(error).split())[:300] or type(error).__name__
-        raise InputError(f"{where}: {path} can't be imported: {said}") from error
+        raise InputError(f"{where}: {path} can't be imported: {one_line(error)}") from error
     if not callable(found):
         raise InputError(f"{where}: {path} is a {type(found).__name__}, not a class or a function")
     return found

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Executor
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.workers.work import PATIENCE, Order, Outcome, work
 
 KNOCK_SECONDS = 5.0
@@ -88,8 +88,7 @@ def _connect(ray: Any, address: str) -> None:
     try:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"executor.address {address}: there is no Ray cluster to join: {reason}") from error
+        raise InputError(f"executor.address {address}: there is no Ray cluster to join: {one_line(error)}") from error
 
 
 def knock(address: str) -> None:

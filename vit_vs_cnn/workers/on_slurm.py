@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 from vit_vs_cnn.config.experiment import Experiment
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.workers.work import PATIENCE, Order, Outcome, work
 
 PACKAGE = "vit-vs-cnn[slurm]"
@@ -38,7 +38,7 @@ class SlurmJobs:
             own = {"name": experiment.name, "cpus_per_task": experiment.protocol.threads}
             self._executor.update_parameters(**own | parameters)
         except (NameError, RuntimeError, TypeError, ValueError, AssertionError) as error:
-            raise InputError(f"executor.slurm: {' '.join(str(error).split())}") from error
+            raise InputError(f"executor.slurm: {one_line(error)}") from error
         self._jobs: list[Any] = []
 
     def start(self, order: Order, count: int) -> None:
@@ -68,5 +68,5 @@ def _outcome(job: Any) -> Outcome:
     try:
         outcome = job.result()
     except Exception as error:  # submitit tells of a job without a result in several ways
-        return Outcome("lost", f"job {job.job_id}: {job.state}: {' '.join(str(error).split())[:200]}")
+        return Outcome("lost", f"job {job.job_id}: {job.state}: {one_line(error)}")
     return Outcome("lost", f"job {job.job_id} was ended by the scheduler") if outcome.kind == "stopped" else outcome

@@ -14,7 +14,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from vit_vs_cnn.config import parsing as typed
 from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.config.trainer import AUTO, listed
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import InputError, one_line
 
 WHO_TRAINS = ("accelerator", "devices", "num_nodes", "strategy", "precision", "plugins", "accumulate_grad_batches")
 
@@ -49,7 +49,7 @@ def make_trainer(arguments: dict[str, Any]) -> lightning.Trainer:
     try:
         return lightning.Trainer(**arguments)
     except (MisconfigurationException, ValueError, TypeError, RuntimeError, ImportError) as error:
-        raise InputError(f"trainer: {' '.join(str(error).split())}") from error
+        raise InputError(f"trainer: {one_line(error)}") from error
 
 
 def world_size(experiment: Experiment) -> int:
