@@ -39,10 +39,14 @@ class Bounds:
 
 
 AT_LEAST_0, AT_LEAST_1 = Bounds(at_least=0), Bounds(at_least=1)
-SHARE = Bounds(at_least=0, at_most=1)
+SHARE, SHARE_ABOVE_0 = Bounds(at_least=0, at_most=1), Bounds(above=0, at_most=1)
+#: Of a recipe's numbers, in a config and in Python.
+RECIPE = {"label_smoothing": Bounds(at_least=0, below=1), "ema_half_life": SHARE_ABOVE_0}
 
 
-def check_numbers(values: Mapping[str, Any], told: str = "{name} {value} must be {bounds}", **bounds: Bounds) -> None:
+def check_numbers(
+    values: Mapping[str, Any], told: str = "{name} {value} must be {bounds}", /, **bounds: Bounds
+) -> None:
     """See that numbers keep within their bounds: ``check_numbers(vars(self), splits=Bounds(at_least=1, at_most=9))``.
 
     Arguments:

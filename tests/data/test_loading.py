@@ -9,6 +9,7 @@ from vit_vs_cnn.data.augmentation import Augmentation, Augmenter
 from vit_vs_cnn.data.datamodule import TrainingData, channel_statistics
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.loading import EvaluationBatches, TrainingBatches
+from vit_vs_cnn.errors import InputError
 
 PLAIN = Augmentation(crop_padding=0, flip=False)
 
@@ -109,6 +110,11 @@ def test_the_deviation_is_that_of_pixels_not_the_mean_of_the_images_own():
 def test_a_constant_channel_does_not_divide_by_zero():
     mean, std = channel_statistics(torch.full((3, 1, 2, 2), 51, dtype=torch.uint8))
     assert (mean.item(), std.item()) == (pytest.approx(0.2), 1.0)
+
+
+def test_a_step_that_cannot_be_parted_evenly_is_refused():
+    with pytest.raises(InputError, match="batch_size 13 must be a multiple of accumulate 2"):
+        TrainingData(_data(), None, augmentation=PLAIN, batch_size=13, steps=1, accumulate=2)
 
 
 def test_normalisation_is_measured_on_the_training_images_alone():

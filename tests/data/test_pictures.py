@@ -48,6 +48,7 @@ def test_where_channels_may_stand_first_or_last_they_stand_last_in_an_array_and_
 
 def test_an_array_that_runs_backwards_and_an_image_that_lies_on_its_side_are_read_and_not_changed(pixels, tmp_path):
     assert torch.equal(_decoded(pixels[::-1]), _decoded(pixels[::-1].copy()))
+    assert torch.equal(_decoded(np.broadcast_to(pixels, pixels.shape)), _decoded(pixels))  # which cannot be written to
     exif = Image.Exif()
     exif[0x0112] = 6
     Image.fromarray(pixels).save(tmp_path / "side.jpg", exif=exif, quality=95)

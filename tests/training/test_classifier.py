@@ -214,3 +214,20 @@ def test_an_average_in_half_precision_is_refused():
     module = _classifier(ema_half_life=0.5).bfloat16()
     with pytest.raises(InputError, match=r"ema_half_life: .* take trainer.precision bf16-mixed"):
         module.on_fit_start()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"label_smoothing": math.nan}, {"label_smoothing": 1.0}, {"ema_half_life": 0.0}, {"ema_half_life": math.nan}],
+)
+def test_shares_that_are_none_are_refused(wrong):
+    with pytest.raises(InputError, match=f"{next(iter(wrong))} .* must be"):
+        _classifier(**wrong)
+
+
+def test_class_weights_keep_their_digits_in_half_precision():
+    """0.3337 is 0.334 in bf16: the loss of half-precision logits is computed in single precision."""
+    module = _classifier(class_weights=[0.3337, 1.0, 2.0])
+    logits, labels = torch.randn(7, 3).bfloat16(), torch.tensor([0, 1, 2, 0, 0, 1, 2])
+    expected = torch.nn.functional.cross_entropy(logits.float(), labels, weight=torch.tensor([0.3337, 1.0, 2.0]))
+    torch.testing.assert_close(module._loss(logits, labels), expected, rtol=0.0, atol=0.0)

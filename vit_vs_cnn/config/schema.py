@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from vit_vs_cnn.bounds import AT_LEAST_0, AT_LEAST_1, Bounds, check_numbers
+from vit_vs_cnn.bounds import AT_LEAST_0, AT_LEAST_1, RECIPE, Bounds, check_numbers
 from vit_vs_cnn.data.options import Augmentation, CifarOptions, FolderOptions, ObjectsOptions, OwnOptions, TableOptions
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.plain import Plain, check_class
@@ -399,7 +399,7 @@ class Contender:
             all(0 <= one < math.inf for one in self.class_weights) and sum(self.class_weights) > 0
         ):
             raise InputError(f"class_weights {self.class_weights} must be 0 or more, and not all 0")
-        check_numbers(vars(self), label_smoothing=Bounds(at_least=0, below=1), ema_half_life=Bounds(above=0, at_most=1))
+        check_numbers(vars(self), **RECIPE)
 
 
 @dataclass(frozen=True)

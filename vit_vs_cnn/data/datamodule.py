@@ -12,6 +12,7 @@ from vit_vs_cnn.data.augmentation import Augmentation, Augmenter
 from vit_vs_cnn.data.images import Bytes, LabelledImages
 from vit_vs_cnn.data.loading import EvaluationBatches, TrainingBatches
 from vit_vs_cnn.data.transforms import OwnTransform
+from vit_vs_cnn.errors import InputError
 
 #: Images that are counted together.
 _CHUNK = 1000
@@ -60,6 +61,9 @@ class TrainingData(lightning.LightningDataModule):
         normalisation: mean and standard deviation of each channel, in units where white is 1, instead of those of the
             training images: those that pretrained weights came with.
         transform: what ``augmentation.transform`` names.
+
+    Raises:
+        InputError: ``batch_size`` is no multiple of ``accumulate``.
     """
 
     def __init__(
@@ -78,6 +82,8 @@ class TrainingData(lightning.LightningDataModule):
         transform: OwnTransform | None = None,
     ) -> None:
         super().__init__()
+        if accumulate < 1 or batch_size % accumulate:
+            raise InputError(f"batch_size {batch_size} must be a multiple of accumulate {accumulate}")
         self.training = training
         self.validation = validation
         self.test = test

@@ -199,7 +199,7 @@ def _channels_first(given: np.ndarray | Tensor, channels: int) -> UInt8[Tensor, 
     shape, is_array = tuple(given.shape), not isinstance(given, Tensor)
     if given.dtype not in (np.uint8, torch.uint8):
         raise InputError(f"images: values are {given.dtype}; expected bytes (uint8) from 0 to 255")
-    images = given.detach().cpu() if isinstance(given, Tensor) else torch.from_numpy(np.ascontiguousarray(given))
+    images = given.detach().cpu() if isinstance(given, Tensor) else torch.from_numpy(np.array(given, order="C"))
     images = images[None] if images.ndim == 3 else images
     if images.ndim != 4 or channels not in (images.shape[1], images.shape[3]) or not min(shape[1:]):
         raise InputError(f"images: shape {shape}; expected {channels} channels, first or last, of one image or several")

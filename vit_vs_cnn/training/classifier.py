@@ -15,6 +15,7 @@ from torchmetrics import Metric
 from torchmetrics.aggregation import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy
 
+from vit_vs_cnn.bounds import RECIPE, check_numbers
 from vit_vs_cnn.data.loading import Batch
 from vit_vs_cnn.errors import InputError, TrainingDiverged
 from vit_vs_cnn.seeds import derive_seed
@@ -58,8 +59,8 @@ class Classifier(lightning.LightningModule):
         trust: whether an optimizer that is a class of one's own may be imported by its path.
 
     Raises:
-        InputError: ``loss`` beside ``label_smoothing`` or ``class_weights``; not one weight for each class; from
-            training, where neither ``steps`` nor the Trainer bounds the run.
+        InputError: ``loss`` beside ``label_smoothing`` or ``class_weights``; not one weight for each class; a
+            share that is none; from training, where neither ``steps`` nor the Trainer bounds the run.
         TrainingDiverged: from training, at the first loss that is not finite.
     """
 
@@ -86,6 +87,7 @@ class Classifier(lightning.LightningModule):
             raise InputError("loss is one's own: label_smoothing and class_weights are of cross entropy")
         if class_weights is not None and len(class_weights) != num_classes:
             raise InputError(f"class_weights has {len(class_weights)} numbers for {num_classes} classes")
+        check_numbers({"label_smoothing": label_smoothing, "ema_half_life": ema_half_life}, **RECIPE)
         self.network = network
         self.average = None if ema_half_life is None else MovingAverage(network)
         self.num_classes = num_classes
@@ -152,6 +154,7 @@ class Classifier(lightning.LightningModule):
     def _loss(self, logits: Tensor, targets: Tensor) -> Float[Tensor, ""]:
         if self.own_loss is not None:
             return self.own_loss(logits, targets)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         weights = None if self.class_weights is None else self.class_weights.to(logits)
         return F.cross_entropy(logits, targets, weight=weights, label_smoothing=self.label_smoothing)
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from vit_vs_cnn.bounds import AT_LEAST_0, SHARE_ABOVE_0, Bounds, check_numbers
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.plain import Plain
 from vit_vs_cnn.training.own_classes import imported
@@ -44,15 +45,11 @@ class Optimizer:
     layer_decay: float | None = None
 
     def __post_init__(self) -> None:
-        if not self.lr > 0:
-            raise InputError(f"lr {self.lr} must be above 0")
-        if self.weight_decay < 0:
-            raise InputError(f"weight_decay {self.weight_decay} must be 0 or more")
-        rates = {"momentum": [self.momentum], "betas": self.betas or ()}
-        if wrong := [name for name, values in rates.items() if not all(0 <= value < 1 for value in values)]:
-            raise InputError(f"{wrong[0]} {getattr(self, wrong[0])} must be at least 0 and below 1")
-        if self.layer_decay is not None and not 0 < self.layer_decay <= 1:
-            raise InputError(f"layer_decay {self.layer_decay} must be above 0, and at most 1")
+        rate = Bounds(at_least=0, below=1)
+        numbers = {"lr": Bounds(above=0), "weight_decay": AT_LEAST_0, "momentum": rate, "layer_decay": SHARE_ABOVE_0}
+        check_numbers(vars(self), **numbers)
+        if not all(map(rate.hold, self.betas or ())):
+            raise InputError(f"betas {self.betas} must be {rate}")
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Optimizer":
