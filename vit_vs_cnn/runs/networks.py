@@ -70,7 +70,7 @@ def build_network(
     try:
         return create_model(model["name"], **shape, **options)
     except Exception as error:  # timm's models refuse settings in many ways, memory that is not there among them
-        raise InputError(f"{where}: {one_line(error)}") from error
+        raise InputError(f"{where}: {one_line(error, 500)}") from error
 
 
 def _resizing(

@@ -48,7 +48,7 @@ def _told(place: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise InputError(f"{place}: {one_line(error)}") from error
+        raise InputError(f"{place}: {one_line(error, 500)}") from error
 
 
 def _typed(made: Any, values: dict[str, Any], *, handed: set[str]) -> dict[str, Any]:

@@ -101,7 +101,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     except pickle.UnpicklingError as error:
         raise InputError(f"checkpoint {path} holds more than tensors and plain values; it was not loaded") from error
     except _UNREADABLE as error:
-        raise InputError(f"checkpoint {path} is damaged or no checkpoint: {one_line(error)}") from error
+        raise InputError(f"checkpoint {path} is damaged or no checkpoint: {one_line(error, 200)}") from error
     return _ours(contents, path)
 
 
