@@ -49,4 +49,4 @@ class Interrupted(Exception):
 def one_line(error: BaseException, at_most: int = 300) -> str:
     """An error's message in one line of no more characters than that; its type where it says nothing."""
     said = " ".join(str(error).split()) or type(error).__name__
-    return said if len(said) <= at_most else f"{said[: at_most - 4]} ..."
+    return said if len(said) <= at_most else f"{said[: at_most - 6]} [...]"
