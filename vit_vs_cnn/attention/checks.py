@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+from vit_vs_cnn.attention.shapes import Sizes
+
 
 def check_positive(**sizes: int) -> None:
     for name, size in sizes.items():
@@ -18,3 +20,11 @@ def check_probability(**probabilities: float) -> None:
 def check_choice(name: str, value: str, allowed: Iterable[str]) -> None:
     if value not in allowed:
         raise ValueError(f'{name} must be one of {", ".join(allowed)}, but is "{value}"')
+
+
+def rows_and_cols(name: str, size: Sizes, *, least: int = 1) -> tuple[int, int]:
+    """A size as (rows, cols), given as one number for both or as two."""
+    pair = (size, size) if isinstance(size, int) else tuple(size)
+    if len(pair) != 2 or min(pair) < least:
+        raise ValueError(f"{name} must be one number or (rows, cols), at least {least}, but is {size}")
+    return pair[0], pair[1]

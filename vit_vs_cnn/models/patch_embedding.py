@@ -5,6 +5,7 @@ from itertools import pairwise
 from einops import rearrange
 from torch import nn
 
+from vit_vs_cnn.attention.checks import rows_and_cols
 from vit_vs_cnn.attention.shapes import Images, Sizes, Tokens
 
 STEMS = ("patch", "conv", "conv_pool")
@@ -101,14 +102,6 @@ class PatchEmbedding(nn.Module):
         patch_rows, patch_cols = self.patch_size
         patches = rearrange(images, "b c (rows y) (cols x) -> b (rows cols) (c y x)", y=patch_rows, x=patch_cols)
         return self.projection(patches)
-
-
-def rows_and_cols(name: str, size: Sizes) -> tuple[int, int]:
-    """A size as (rows, cols), given as one number for both or as two."""
-    pair = (size, size) if isinstance(size, int) else tuple(size)
-    if len(pair) != 2 or min(pair) < 1:
-        raise ValueError(f"{name} must be one positive number or (rows, cols), but is {size}")
-    return pair[0], pair[1]
 
 
 def _halvings(patch_size: tuple[int, int], stem: str) -> int:

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from vit_vs_cnn.attention.checks import rows_and_cols
 from vit_vs_cnn.attention.shapes import Images, Sizes
-from vit_vs_cnn.models.patch_embedding import rows_and_cols
 
 #: How an image is brought to another size.
 INTERPOLATIONS = ("bilinear", "bicubic", "nearest")

@@ -10,12 +10,12 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from vit_vs_cnn.attention.checks import rows_and_cols
 from vit_vs_cnn.config import parsing as typed
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.models import create_model
 from vit_vs_cnn.models.attention_network import AttentionNetwork
 from vit_vs_cnn.models.cost import shadow_pass
-from vit_vs_cnn.models.patch_embedding import rows_and_cols
 from vit_vs_cnn.models.presets import ATTENTION_PREFIX, PRESETS
 from vit_vs_cnn.models.resized import ResizedInput, inner
 from vit_vs_cnn.runs.own import make_own

@@ -15,12 +15,12 @@ from urllib.request import getproxies
 import yaml
 from torch import Tensor, nn
 
+from vit_vs_cnn.attention.checks import rows_and_cols
 from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.config.schema import Weights
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.files import read_mapping
 from vit_vs_cnn.models.features import classifier_of
-from vit_vs_cnn.models.patch_embedding import rows_and_cols
 from vit_vs_cnn.models.presets import TIMM_PREFIX
 from vit_vs_cnn.models.resized import INTERPOLATIONS, inner
 from vit_vs_cnn.models.timm.export import vision_transformer_to_timm

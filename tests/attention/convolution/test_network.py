@@ -378,7 +378,7 @@ def test_saved_and_loaded_gives_the_same_output():
         ({"form": "quadratic", "compensate": True}, 'compensate goes with form="window" alone'),
         ({"head_dim": 6}, "head_dim must be between 1 and 5, the largest rank, but is 6"),
         ({"groups": 2}, "groups must divide in_channels and out_channels, but groups=2, in_channels=5"),
-        ({"stride": (1, 0)}, r"stride must be one number or two, at least 1, but is \(1, 0\)"),
+        ({"stride": (1, 0)}, r"stride must be one number or \(rows, cols\), at least 1, but is \(1, 0\)"),
         ({"padding": (1, 1, 1)}, r"padding must be a number or \(rows, cols\), but is \(1, 1, 1\)"),
         ({"released": True, "key_dim": 0}, "key_dim must be at least 1, but is 0"),
     ],

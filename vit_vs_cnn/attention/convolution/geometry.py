@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from vit_vs_cnn.attention.checks import check_choice
+from vit_vs_cnn.attention.checks import check_choice, rows_and_cols
 from vit_vs_cnn.attention.shapes import Sizes
 
 PADDING_MODES = ("zeros", "replicate", "circular", "reflect")
@@ -185,23 +185,16 @@ def read_geometry(
 ) -> Geometry:
     """Read and check what the user gave."""
     check_choice("padding_mode", padding_mode, PADDING_MODES)
-    kernel = _pair("kernel_size", kernel_size, least=1)
-    window = kernel if window_size is None else _pair("window_size", window_size, least=1)
+    kernel = rows_and_cols("kernel_size", kernel_size)
+    window = kernel if window_size is None else rows_and_cols("window_size", window_size)
     if kernel == (1, 1):
         window = kernel
     if window[0] < kernel[0] or window[1] < kernel[1]:
         raise ValueError(f"window_size must not be smaller than the kernel of {kernel}, but is {window_size}")
-    strides, dilations = _pair("stride", stride, least=1), _pair("dilation", dilation, least=1)
+    strides, dilations = rows_and_cols("stride", stride), rows_and_cols("dilation", dilation)
     sides = (padding, padding) if isinstance(padding, int) else padding
-    pads = [_pair("padding", side, least=0) for side in sides]
+    pads = [rows_and_cols("padding", side, least=0) for side in sides]
     if len(pads) != 2:
         raise ValueError(f"padding must be a number or (rows, cols), but is {padding}")
     rows, cols = (Axis(kernel[i], window[i], strides[i], dilations[i], *pads[i], padding_mode) for i in (0, 1))
     return Geometry(rows, cols)
-
-
-def _pair(name: str, given: Sizes, *, least: int) -> tuple[int, int]:
-    numbers = (given, given) if isinstance(given, int) else tuple(given)
-    if len(numbers) != 2 or min(numbers) < least:
-        raise ValueError(f"{name} must be one number or two, at least {least}, but is {given}")
-    return numbers[0], numbers[1]

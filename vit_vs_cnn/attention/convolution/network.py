@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from vit_vs_cnn.attention.checks import rows_and_cols
 from vit_vs_cnn.attention.convolution.check import CHECKED_IMAGES, check_same_function
 from vit_vs_cnn.attention.convolution.folding import folded_kernel, trace_foldings, what_is_left
 from vit_vs_cnn.attention.convolution.layer import ConvolutionalAttention
@@ -167,8 +168,7 @@ def _is_plain(module: nn.Module) -> bool:
 def _example(first: nn.Conv2d, image_size: Sizes | None) -> Tensor:
     if image_size is None:
         raise ValueError("an example image or an image_size must be given, to see which batch norm follows which layer")
-    rows, cols = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
-    return first.weight.new_zeros(1, first.in_channels, rows, cols)
+    return first.weight.new_zeros(1, first.in_channels, *rows_and_cols("image_size", image_size))
 
 
 def _head_dim(conv: nn.Conv2d, head_dim: int | None) -> int | None:
