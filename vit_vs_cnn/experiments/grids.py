@@ -12,7 +12,6 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.step_time import side_by_side
 from vit_vs_cnn.experiments.trials import splits_at
 from vit_vs_cnn.runs.images import Pool
-from vit_vs_cnn.runs.status_view import duration
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
 
 #: Sizes, seeds and share of the config's steps, the best first. Three seeds allow a verdict and four sizes a trend;
@@ -187,7 +186,7 @@ def first_that_fits(grids: Sequence[Grid], minutes: float) -> Grid:
             return grid
     least = min(grids, key=lambda grid: grid.seconds)
     raise InputError(
-        f"minutes {minutes:g}: the least ({least.text}) takes about {duration(least.seconds)} here; give "
+        f"minutes {minutes:g}: the least ({least.text}) takes about {math.ceil(least.seconds / 6) / 10:g} here; give "
         f"--minutes {math.ceil(least.seconds / 60)}, smaller images or smaller models"
     )
 
