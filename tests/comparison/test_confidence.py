@@ -90,9 +90,10 @@ def test_the_temperature_comes_from_validation_images_alone_and_leaves_every_ans
     assert judged.before == calibration(*test)
 
 
-def test_without_validation_images_nothing_is_fitted():
+def test_of_no_validation_images_or_few_nothing_is_fitted():
     logits, labels = _random()
-    for held in ((None, None), (logits[:0], labels[:0])):
+    assert judge_confidence(logits, labels, logits[:30], labels[:30]).fitted_on == 30
+    for held in ((None, None), (logits[:0], labels[:0]), (logits[:29], labels[:29])):
         judged = judge_confidence(logits, labels, *held)
         assert (judged.after, judged.temperature, judged.fitted_on) == (None, None, 0)
 

@@ -6,7 +6,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn import functional as F
 
-from vit_vs_cnn.runs.calibration import expected_calibration_error, fit_temperature, reliability
+from vit_vs_cnn.runs.calibration import LEAST, expected_calibration_error, fit_temperature, reliability
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Confidence:
     """Calibration before and after temperature scaling.
 
     Arguments:
-        temperature: logits are divided by it; None where there is nothing to fit it on.
+        temperature: logits are divided by it; None where there is too little to fit it on.
     """
 
     before: Calibration
@@ -68,10 +68,11 @@ def judge_confidence(
     """Calibration on test images, before and after a temperature that only validation images have decided.
 
     Arguments:
-        validation_logits, validation_labels: of images that were neither trained on nor tested on; None for none.
+        validation_logits, validation_labels: of images that were neither trained on nor tested on; None for none. Fewer
+            than ``LEAST`` fit no temperature.
     """
     before = calibration(logits, labels)
-    if validation_logits is None or validation_labels is None or not len(validation_labels):
+    if validation_logits is None or validation_labels is None or len(validation_labels) < LEAST:
         return Confidence(before, None, None, 0)
     temperature = fit_temperature(validation_logits, validation_labels)
     after = calibration(logits.double() / temperature, labels)

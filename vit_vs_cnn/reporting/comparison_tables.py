@@ -13,6 +13,7 @@ from vit_vs_cnn.comparison.similarity import LayerSimilarity
 from vit_vs_cnn.reporting.document import Table
 from vit_vs_cnn.reporting.style import bytes_text, in_millions, interval, percent, points, value_text
 from vit_vs_cnn.runs.answers import MAJORITY
+from vit_vs_cnn.runs.calibration import LEAST
 from vit_vs_cnn.statistics.estimate import p_text
 
 
@@ -84,9 +85,10 @@ def _confidence(confidence: dict[str, Confidence]) -> Table:
         judged = [one.before, one.after] if one.after else [one.before]
         scores = [[percent(j.ece), f"{j.nll:.3f}", f"{j.brier:.3f}"] for j in judged]
         temperature = "-" if one.temperature is None else f"{one.temperature:.2f}"
-        rows.append([name, *map(" -> ".join, zip(*scores, strict=True)), temperature, str(one.fitted_on)])
+        rows.append([name, *map(" -> ".join, zip(*scores, strict=True)), temperature, str(one.fitted_on or "-")])
     columns = ["", "ECE %", "NLL", "Brier", "temperature", "fitted on"]
-    note = "As it is -> after a temperature fitted on so many validation images. ECE: 15 bins of equal mass."
+    fitted = f"As it is -> after a temperature fitted on so many validation images, of which it takes {LEAST}."
+    note = f"{fitted} ECE: 15 bins of equal mass."
     return Table("Confidence", columns, rows, "confidence", note)
 
 

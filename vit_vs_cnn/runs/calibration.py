@@ -7,6 +7,8 @@ from scipy import optimize
 from torch import Tensor
 
 BINS = 15
+#: Fewer validation images tell neither a temperature nor a threshold: of 4 that are all right it would be 0.
+LEAST = 30
 #: Inverse temperatures that are looked at: where validation images are all right, none is too cold.
 COLDEST, HOTTEST = 1e3, 1e-3
 

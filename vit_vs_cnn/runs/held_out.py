@@ -14,13 +14,11 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import read_mapping
 from vit_vs_cnn.models.features import classifier_of, logits_and_features
 from vit_vs_cnn.models.recording import as_evaluated
-from vit_vs_cnn.runs.calibration import fit_temperature
+from vit_vs_cnn.runs.calibration import LEAST, fit_temperature
 from vit_vs_cnn.runs.evaluation import Normalise, Predictions, hash_weights
 from vit_vs_cnn.runs.familiarity import Familiarity
 from vit_vs_cnn.runs.images import CellImages
 
-#: Fewer validation images tell neither a temperature nor a threshold.
-LEAST = 30
 #: Training images whose features are kept.
 MOST_KEPT = 1000
 #: The file of a cell, and beside an exported network.

@@ -9,8 +9,9 @@ import numpy as np
 from jaxtyping import Float
 
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.runs.calibration import LEAST
 from vit_vs_cnn.runs.familiarity import FALSE_ALARMS
-from vit_vs_cnn.runs.held_out import LEAST, HeldOut
+from vit_vs_cnn.runs.held_out import HeldOut
 
 if TYPE_CHECKING:
     import pandas
