@@ -16,6 +16,12 @@ def test_what_is_within_the_error_of_chance_has_failed():
     assert has_failed(float("nan"), 0.1, 1000)
 
 
+def test_of_a_few_images_what_is_closer_to_all_right_than_to_chance_has_not_failed():
+    """Of 8 images at .75 two standard errors reach beyond 1."""
+    assert has_failed(7 / 8, 0.75, 8)
+    assert not has_failed(1.0, 0.75, 8)
+
+
 @pytest.mark.parametrize(
     ("accuracies", "gap"),
     [

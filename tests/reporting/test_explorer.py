@@ -185,7 +185,7 @@ class _Reader:
         return self.browser.execute_script(script)
 
     def numbers(self, panel=0):
-        script = "return [...arguments[0].querySelectorAll('td')].map(cell => +cell.dataset.value)"
+        script = "return [...arguments[0].querySelectorAll('tbody td')].map(cell => +cell.dataset.value)"
         return torch.tensor(self.browser.execute_script(script, self.find(".numbers", panel)), dtype=torch.float64)
 
     def text(self, selector, panel=0):

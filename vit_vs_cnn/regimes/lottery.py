@@ -16,8 +16,13 @@ _NEAR, _APART = 2.0, 5.0
 
 
 def has_failed(accuracy: float, chance: float, images: int) -> bool:
-    """Whether an accuracy is that of chance within two of its standard errors, or is none: the run learned nothing."""
-    return not accuracy > chance + _NEAR * math.sqrt(chance * (1 - chance) / images)
+    """Whether an accuracy is that of chance within two of its standard errors, or is none: the run learned nothing.
+
+    Of a few images two standard errors may be all that lies above chance: then what is closer to all right is no
+    failure.
+    """
+    error = math.sqrt(chance * (1 - chance) / images)
+    return not accuracy > chance + min(_NEAR * error, (1 - chance) / 2)
 
 
 def two_groups(accuracies: Sequence[float] | np.ndarray, images: int) -> float | None:

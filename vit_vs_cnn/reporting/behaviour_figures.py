@@ -108,14 +108,14 @@ def fourier_figure(similarity: Similarity) -> Figure:
     """Amplitude over frequency of every layer's maps, from the first (dark) to the last (light)."""
     names = list(similarity.fourier)[:MOST]
     figure, axes = plain_axes(3.4 * len(names) + 0.6, 3.0, len(names))
-    least = min(min(map(min, similarity.fourier[name].log_amplitude)) for name in names)
+    every = [value for name in names for values in similarity.fourier[name].log_amplitude for value in values]
     for axis, name in zip(axes, names, strict=True):
         profile = similarity.fourier[name]
         colours = mpl.colormaps[COLOUR_MAP](np.linspace(0, 0.9, len(profile.layers)))
         for layer, values, colour in zip(profile.layers, profile.log_amplitude, colours, strict=True):
             axis.plot(profile.frequencies, values, color=colour, label=layer)
         axis.set_title(name, fontsize=10)
-        axis.set_ylim(least - 0.2, 0.4)
+        axis.set_ylim(min(every) - 0.2, max(every) + 0.4)
         axis.set_xlabel("frequency in units of pi")
         axis.grid(alpha=0.3)
         if len(profile.layers) <= 12:

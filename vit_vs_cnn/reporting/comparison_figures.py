@@ -20,7 +20,7 @@ from vit_vs_cnn.reporting.behaviour_figures import (
     shifts_figure,
     similarity_figures,
 )
-from vit_vs_cnn.reporting.drawing import in_colours, in_percent, plain_axes, plot_rows
+from vit_vs_cnn.reporting.drawing import PercentLocator, in_colours, in_percent, plain_axes, plot_rows
 from vit_vs_cnn.reporting.style import COLOUR_MAP, GREY, MOST, Looks, looks, percent
 
 
@@ -69,6 +69,7 @@ def classes_figure(classes: Sequence[ClassAccuracy], known: Looks) -> Figure:
     ordered = sorted(classes, key=lambda c: max(c.accuracy.values()) - min(c.accuracy.values()), reverse=True)
     shown = ordered[:30]
     figure, (axis,) = plain_axes(6.4, 1.2 + 0.27 * len(shown))
+    axis.xaxis.set_major_locator(PercentLocator())
     for name in classes[0].accuracy:
         values = [100 * one.accuracy[name] for one in shown]
         axis.plot(values, range(len(shown)), ls="none", label=name, ms=5, **known[name].line)
@@ -119,7 +120,7 @@ def disagreement_figure(accuracy: Accuracy) -> Figure:
     side = 2.0 + 0.5 * count
     figure, (axis,) = plain_axes(side + 1, side)
     values = 100 * np.asarray(accuracy.disagreement)
-    picture = axis.imshow(values, cmap=COLOUR_MAP, vmin=0)
+    picture = axis.imshow(values, cmap=COLOUR_MAP, vmin=0, vmax=max(1.0, values.max()))
     axis.set_xticks(range(count), accuracy.networks, rotation=90)
     axis.set_yticks(range(count), accuracy.networks)
     axis.spines[:].set_visible(False)
@@ -175,6 +176,8 @@ def reliability_figure(first: Mapping[str, str], confidence: Mapping[str, Confid
 def cost_figure(cost: Mapping[str, Cost], accuracy: Accuracy, known: Looks) -> Figure:
     figure, axes = plain_axes(8.2, 3.0, 2)
     groups = {group.name: group for group in accuracy.groups}
+    for axis in axes:
+        axis.yaxis.set_major_locator(PercentLocator())
     for name, one in cost.items():
         value, error = in_percent([groups[name].top1])
         for axis, x in zip(axes, (one.macs and one.macs / 1e6, 1000 * one.latency_p50), strict=True):

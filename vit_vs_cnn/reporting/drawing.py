@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import UInt8
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import AutoLocator, MaxNLocator
 
 from vit_vs_cnn.files import written_whole
 from vit_vs_cnn.reporting.fonts import make_readable
@@ -21,6 +21,15 @@ from vit_vs_cnn.statistics.estimate import Estimate
 
 #: Of each contender, from 0 to 1.
 Shares = Mapping[str, Sequence[float]]
+
+
+class PercentLocator(AutoLocator):
+    """Ticks of shares in per cent, on an axis that ends at 0 and 100, with room for a mark."""
+
+    def view_limits(self, dmin: float, dmax: float) -> tuple[float, float]:
+        low, high = super().view_limits(dmin, dmax)
+        room = 0.03 * (min(high, 100) - max(low, 0))
+        return max(low, -room), min(high, 100 + room)
 
 
 class Drawing(Figure):
@@ -73,6 +82,7 @@ def plot_shares(
     axis: Axes, across: Sequence[float] | Sequence[int], shares: Shares, looks: Looks, **options: Any
 ) -> None:
     """A line in per cent for each contender."""
+    axis.yaxis.set_major_locator(PercentLocator())
     for name, values in shares.items():
         style: dict[str, Any] = {"ms": 4, **looks[name].line, **options}
         axis.plot(across, [100 * value for value in values], label=name, **style)
@@ -102,6 +112,7 @@ def plot_rows(
         mark: how a single seed is drawn.
         options: of the error bars.
     """
+    axis.xaxis.set_major_locator(PercentLocator())
     for row, (_, look, estimate, by_seed) in enumerate(rows):
         value, error = in_percent([estimate])
         axis.errorbar(value, row, xerr=error, ls="none", **look.line, **options)

@@ -234,7 +234,9 @@ def _whose(shown: ShownImages, networks: Sequence[NetworkMaps]) -> str:
 
 
 def _lead(shown: ShownImages, networks: Sequence[NetworkMaps]) -> list[str]:
-    said = [f"Where {listed([n.run.name for n in networks])} look: {len(shown.data)} images, {shown.whence}."]
+    count, verb = len(shown.data), "looks" if len(networks) == 1 else "look"
+    names = listed([network.run.name for network in networks])
+    said = [f"Where {names} {verb}: {count} image{'s' * (count != 1)}, {shown.whence}."]
     for network in networks:
         right = [shown.label(i) == shown.data.class_names[int(p)] for i, p in enumerate(network.predicted)]
         better = [f"{m.method} {sum(m.faster(i) > 0 for i in range(len(right)))}" for m in network.methods]
@@ -270,7 +272,7 @@ def _pictures(
 def _add_figures(document: Document, shown: ShownImages, networks: Sequence[NetworkMaps], folder: Path) -> list[Path]:
     """A section for each; returns the files of moving pictures."""
     size = (shown.data.images.shape[2], shown.data.images.shape[3])
-    seen = f"image 0 ({shown.label(0) or shown.data.sample_ids[0]})"
+    seen = f"the first image ({shown.label(0) or shown.data.sample_ids[0]})"
     films = []
 
     def keep(kind: str, figure: Figure | None, name: str = "", **told: str) -> None:
@@ -285,7 +287,8 @@ def _add_figures(document: Document, shown: ShownImages, networks: Sequence[Netw
         attention, name = network.attention, network.run.name
         assert attention is not None
         keep("heads", figures.head_grid(attention, 0, f"{name}: heads by layers on {seen}"), name)
-        title = f"{name}: mean weights of {len(attention.logits)} images"
+        count = len(attention.logits)
+        title = f"{name}: mean weights of {count} image{'s' * (count != 1)}"
         keep("weights", figures.weight_grid(attention, title), name)
     if attending:
         keep("attention_distance", figures.distances_by_depth(attending, size))

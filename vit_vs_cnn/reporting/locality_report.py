@@ -13,7 +13,7 @@ from vit_vs_cnn.inspection.locality.report import LocalityReport, Number
 from vit_vs_cnn.inspection.locality.study import SUMMARY, StudiedLayer
 from vit_vs_cnn.regimes import Analysis
 from vit_vs_cnn.reporting.document import Bullets, Document, Picture, Table, Text
-from vit_vs_cnn.reporting.drawing import in_percent, panels, plain_axes
+from vit_vs_cnn.reporting.drawing import PercentLocator, in_percent, panels, plain_axes
 from vit_vs_cnn.reporting.locality_figures import figures_of
 from vit_vs_cnn.reporting.page import write_document
 from vit_vs_cnn.reporting.style import SERIES, looks
@@ -92,6 +92,7 @@ def _counted(row: dict[str, Number]) -> dict[str, Number]:
 def accuracy_by_contender(analysis: Analysis, order: Sequence[str]) -> Figure:
     """Accuracy with its interval for every contender, one series for each training size."""
     figure, (axis,) = plain_axes(max(5.6, 0.75 * len(order) + 2.2), 3.8)
+    axis.yaxis.set_major_locator(PercentLocator())
     for index, size in enumerate(analysis.sizes):
         shift = (index - (len(analysis.sizes) - 1) / 2) * 0.18
         of_size = {c.contender: point.accuracy for c in analysis.curves for point in c.points if point.size == size}

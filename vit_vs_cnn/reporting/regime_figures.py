@@ -15,7 +15,7 @@ from vit_vs_cnn.regimes.convergence import LAST, Convergence
 from vit_vs_cnn.regimes.crossing import NEAR, Crossing
 from vit_vs_cnn.regimes.frontier import COSTS
 from vit_vs_cnn.regimes.multiplier import WHY_NONE, Multiplier
-from vit_vs_cnn.reporting.drawing import in_percent, plain_axes, plot_rows
+from vit_vs_cnn.reporting.drawing import PercentLocator, in_percent, plain_axes, plot_rows
 from vit_vs_cnn.reporting.style import GREY, MARKERS, SERIES, Look, looks, rounded, short
 from vit_vs_cnn.statistics.estimate import Estimate
 
@@ -53,6 +53,7 @@ def learning_curves(analysis: Analysis) -> Figure:
     if len(analysis.sizes) == 1:
         return _one_size(analysis)
     figure, axis = _figure("Accuracy and labelled images")
+    axis.yaxis.set_major_locator(PercentLocator())
     for curve in analysis.curves:
         look = looks(analysis.contenders)[curve.contender]
         sizes = [point.size for point in curve.points]
@@ -149,6 +150,7 @@ def training_curves(analysis: Analysis) -> Figure:
     for axis, contender in zip(axes, analysis.contenders, strict=True):
         look = looks(analysis.contenders)[contender]
         drawn = [c for c in analysis.convergence if c.contender == contender and len(c.curve) > 1]
+        axis.yaxis.set_major_locator(PercentLocator())
         for place, c in enumerate(drawn):
             steps, accuracies = zip(*c.curve, strict=True)
             strength = (place + 1) / len(drawn)  # the more data, the stronger
@@ -171,6 +173,7 @@ def more_training(analysis: Analysis) -> Figure:
     figure, axes = plain_axes(SIZE[0], 0.8 + 2.6 * len(analysis.contenders), rows=len(analysis.contenders), share=True)
     for axis, contender in zip(axes, analysis.contenders, strict=True):
         look = looks(analysis.contenders)[contender]
+        axis.yaxis.set_major_locator(PercentLocator())
         for place, budget in enumerate(analysis.budgets):
             points = [p for p in analysis.by_budget if (p.contender, p.budget) == (contender, budget)]
             if points:
@@ -311,6 +314,7 @@ def cost_frontier(analysis: Analysis) -> Figure:
     costs = [cost for cost in COSTS if any(point.cost == cost for point in analysis.frontier)]
     figure, axes = plain_axes(SIZE[0], 0.8 + 2.9 * len(costs), rows=len(costs))
     for axis, cost in zip(axes, costs, strict=True):
+        axis.yaxis.set_major_locator(PercentLocator())
         for contender, look in looks(analysis.contenders).items():
             points = [p for p in analysis.frontier if p.cost == cost and p.contender == contender]
             across, up = [p.value for p in points], [100 * p.accuracy for p in points]

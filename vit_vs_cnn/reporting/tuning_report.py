@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator
 
 from vit_vs_cnn.regimes import display_name
 from vit_vs_cnn.reporting.document import Block, Bullets, Table, Text
-from vit_vs_cnn.reporting.drawing import plain_axes
+from vit_vs_cnn.reporting.drawing import PercentLocator, plain_axes
 from vit_vs_cnn.reporting.style import looks, percent, points
 from vit_vs_cnn.runs.tuning_record import Chance, Place, Record, Trial
 from vit_vs_cnn.statistics.best_of import expected_best
@@ -104,6 +104,7 @@ def best_of_k(record: Record) -> Figure:
     figure, axes = plain_axes(6.0, 1.0 + 2.2 * len(places), rows=len(places))
     by_name = looks(_contenders(record))
     for axis, (place, there) in zip(axes, places.items(), strict=True):
+        axis.yaxis.set_major_locator(PercentLocator())
         for name, look in by_name.items():
             if values := _reached(there.get(name, ())):
                 counts = range(1, len(values) + 1)
