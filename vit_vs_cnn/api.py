@@ -23,6 +23,7 @@ from vit_vs_cnn.config.experiment import (
 )
 from vit_vs_cnn.config.merging import merge, override
 from vit_vs_cnn.errors import CellsFailed, InputError
+from vit_vs_cnn.told import console_for_news
 from vit_vs_cnn.workers.server import start_early
 
 if TYPE_CHECKING:
@@ -79,15 +80,13 @@ def train(
     experiment = experiment_of(config, overrides)  # before the libraries: what is misspelt is told at once
     experiment = _with_images(experiment, data)
     start_early(experiment)
-    from rich.console import Console
-
     from vit_vs_cnn.experiments.planner import planned
     from vit_vs_cnn.experiments.runner import run_experiment
     from vit_vs_cnn.regimes.until_decided import run_until_decided
     from vit_vs_cnn.runs.grid import finished_cells
     from vit_vs_cnn.runs.images import Pool
 
-    console = Console(stderr=True, quiet=quiet)
+    console = console_for_news(quiet=quiet)
     if experiment.minutes is not None and experiment.data.kind in ("folder", "table", "own", "given"):
         _audit_first(experiment, quiet)
     experiment = _at_hand(experiment, console)
@@ -123,12 +122,10 @@ def tune(
     Raises:
         InputError, CellsFailed, Interrupted: as ``train``; no trial of a contender came to an end.
     """
-    from rich.console import Console
-
     from vit_vs_cnn.experiments.tuning import tune as choose_recipes
 
     experiment = _with_images(experiment_of(config, overrides), data)
-    console = Console(stderr=True, quiet=quiet)
+    console = console_for_news(quiet=quiet)
     return choose_recipes(_at_hand(experiment, console), console=console)
 
 
@@ -140,7 +137,7 @@ def _at_hand(experiment: Experiment, console: "Console") -> Experiment:
 
     experiment, told = with_weights_at_hand(experiment)
     for line in told:
-        console.print(line, soft_wrap=True, markup=False, highlight=False)
+        console.print(line, soft_wrap=True)
     return experiment
 
 
@@ -190,8 +187,6 @@ def _audited(data: Data, folder: Path, quiet: bool, trust: bool) -> "Audited":
 
 def _audit_first(experiment: Experiment, quiet: bool) -> None:
     """The audit of the folder that an experiment is planned for, once; its three worst findings are told."""
-    from rich.console import Console
-
     from vit_vs_cnn.reporting.audit_report import lines_of
     from vit_vs_cnn.runs.audit import PLACE
 
@@ -199,10 +194,10 @@ def _audit_first(experiment: Experiment, quiet: bool) -> None:
     if (experiment.folder / "experiment.yaml").exists() and (folder / "index.html").exists():
         return
     found = _audited(experiment.data, folder, quiet, experiment.trusted)
-    console = Console(stderr=True, quiet=quiet)
+    console = console_for_news(quiet=quiet)
     for line in lines_of(found.findings[:3]):
-        console.print(line, soft_wrap=True, markup=False, highlight=False)
-    console.print(f"More on the images: {found.page}", soft_wrap=True, markup=False, highlight=False)
+        console.print(line, soft_wrap=True)
+    console.print(f"More on the images: {found.page}", soft_wrap=True)
 
 
 def status(folder: Place) -> "ExperimentStatus":
@@ -757,18 +752,18 @@ def _progress(quiet: bool, *, lines: bool = True) -> Iterator[Callable[[str], No
     Arguments:
         lines: whether there are lines elsewhere.
     """
-    from rich.console import Console
+    from rich.text import Text
 
-    console = Console(stderr=True, quiet=quiet)
+    console = console_for_news(quiet=quiet)
     last = ""
 
     def tell(text: str) -> None:
         nonlocal last
         part = text.partition(":")[0]
         if status is not None:
-            status.update(text)
+            status.update(Text(text))
         elif lines and part != last:
-            console.print(f"{part} ...", soft_wrap=True, markup=False, highlight=False)
+            console.print(f"{part} ...", soft_wrap=True)
         last = part
 
     # In a notebook a live display is a widget, which stays in the output whatever is shown.

@@ -290,7 +290,7 @@ class Explanation:
         return file.getvalue()
 
     def _repr_html_(self) -> str:
-        said = f"{self.method}: {self.class_name} {self.probability:.0%}"
+        said = html.escape(f"{self.method}: {self.class_name} {self.probability:.0%}")
         return f'<img alt="{said}" src="data:image/png;base64,{base64.b64encode(self._repr_png_()).decode()}">'
 
 

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.told import console_for_news
 
 
 def cell(folder: str | os.PathLike[str], *, trust: bool = False) -> None:
@@ -15,13 +16,11 @@ def cell(folder: str | os.PathLike[str], *, trust: bool = False) -> None:
     """
     if not trust:
         raise InputError(f"{folder}: its config.yaml says what is trained, and where to; --trust if it is yours")
-    from rich.console import Console
-
     from vit_vs_cnn.runs.cell import read_cell
     from vit_vs_cnn.runs.failures import raise_failures
     from vit_vs_cnn.runs.images import Pool
     from vit_vs_cnn.workers.cell_run import attempt
 
     one = read_cell(Path(folder), trusted=True)
-    attempt(one, Pool.of(one.experiment, fingerprint=one.fingerprint), console=Console(stderr=True))
+    attempt(one, Pool.of(one.experiment, fingerprint=one.fingerprint), console=console_for_news())
     raise_failures([one])

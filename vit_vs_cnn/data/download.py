@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.response import addinfourl
 
-from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from vit_vs_cnn.data.options import check_url
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.told import console_for_news
 
 CHUNK = 1 << 18
 
@@ -125,8 +125,8 @@ def _copy(
     response: HTTPResponse | addinfourl, file: BinaryIO, offset: int, total: int | None, most: int | None
 ) -> bool:
     """Whether the end was reached before ``most`` bytes were exceeded."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    console = console_for_news()
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(
         *columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal, transient=True
     ) as progress:

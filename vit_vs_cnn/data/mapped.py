@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from jaxtyping import Int64, UInt8
-from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
 from vit_vs_cnn.data.images import LARGE, LabelledImages
 from vit_vs_cnn.files import written_whole
+from vit_vs_cnn.told import console_for_news
 
 Item = TypeVar("Item")
 #: Bytes that are looked at or copied at a time.
@@ -92,7 +92,7 @@ def filling(images: np.ndarray, items: Iterable[Item], what: str) -> Iterator[It
     Arguments:
         what: is done, for a reader.
     """
-    console, at_once = Console(stderr=True), max(1, LARGE // max(1, images[:1].nbytes))
+    console, at_once = console_for_news(), max(1, LARGE // max(1, images[:1].nbytes))
     how = {"console": console, "transient": True, "disable": not console.is_terminal}
     for place, item in enumerate(track(items, what, len(images), **how), start=1):
         yield item

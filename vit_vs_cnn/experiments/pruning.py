@@ -110,10 +110,11 @@ def report(study: "optuna.Study", number: int, accuracies: Mapping[int, float]) 
     """
     from optuna.trial import Trial
 
-    trial = Trial(study, study.trials[number]._trial_id)
+    noted = study.get_trials(deepcopy=False)[number]
+    trial = Trial(study, noted._trial_id)
     is_behind = False
     for place, accuracy in sorted(accuracies.items()):
-        if place not in study.trials[number].intermediate_values:
+        if place not in noted.intermediate_values:
             trial.report(accuracy, place)
             is_behind = trial.should_prune()  # notes the rung, too
     return is_behind

@@ -8,6 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from filelock import FileLock
+
 from vit_vs_cnn.config.experiment import Budget, Contender, Experiment, hash_of
 from vit_vs_cnn.config.recipes import Space, read_spaces, with_values
 from vit_vs_cnn.data.options import decisive_augmentation
@@ -25,6 +27,7 @@ from vit_vs_cnn.seeds import derive_seed
 
 if TYPE_CHECKING:
     import optuna
+    from optuna.trial import FrozenTrial
 
 #: Failures that belong to the recipe: another try would end the same way.
 FINAL = {"TrialPruned": "PRUNED", "TrainingDiverged": "FAIL"}
@@ -218,16 +221,22 @@ class Search:
     def enter(self) -> None:
         """Note the trials that are not in the books yet."""
         optuna = import_optuna()
-        for number in range(len(self.study.trials), self.count):
-            values = {name: _label(value) for name, value in self.draw(number).items()}
-            trial = optuna.trial.create_trial(
-                state=optuna.trial.TrialState.RUNNING, params=values, distributions=self._distributions
-            )
-            self.study.add_trial(trial)
+        with FileLock(self.folder / ".enter.lock"):  # another process may tune the same experiment
+            for number in range(len(self._noted), self.count):
+                values = {name: _label(value) for name, value in self.draw(number).items()}
+                trial = optuna.trial.create_trial(
+                    state=optuna.trial.TrialState.RUNNING, params=values, distributions=self._distributions
+                )
+                self.study.add_trial(trial)
+
+    @property
+    def _noted(self) -> "list[FrozenTrial]":
+        """The trials in the books, which Optuna would copy at each look."""
+        return self.study.get_trials(deepcopy=False)
 
     def values(self, number: int) -> dict[str, Any]:
         """What a trial in the books gives to which setting."""
-        return {name: self._plain(name, value) for name, value in self.study.trials[number].params.items()}
+        return {name: self._plain(name, value) for name, value in self._noted[number].params.items()}
 
     def cells(self, number: int) -> list[Cell]:
         """The runs of a trial, one for each seed."""
@@ -258,7 +267,7 @@ class Search:
 
     def is_open(self, number: int) -> bool:
         """Whether a trial still has to be run."""
-        return not self.study.trials[number].state.is_finished()
+        return not self._noted[number].state.is_finished()
 
     def close(self, number: int) -> None:
         """Enter the result of a trial whose runs are through, or are not worth another try."""
@@ -267,13 +276,15 @@ class Search:
         optuna, cells = import_optuna(), self.cells(number)
         for cell in cells:
             if not cell.is_finished and (failure := read_failure(cell.folder)) and failure.type in FINAL:
-                self.study.tell(number, state=optuna.trial.TrialState[FINAL[failure.type]])
+                state = optuna.trial.TrialState[FINAL[failure.type]]
+                self.study.tell(number, state=state, skip_if_finished=True)
                 return
         if all(cell.is_finished for cell in cells):
             results = [read_result(cell.folder / "result.json") for cell in cells]
             if self.experiment.tuning.pruner == "asha":
                 report(self.study, number, reached(cells[0].folder / "metrics.csv", before=results[0]["steps"]))
-            self.study.tell(number, sum(result["accuracy"] for result in results) / len(results))
+            mean = sum(result["accuracy"] for result in results) / len(results)
+            self.study.tell(number, mean, skip_if_finished=True)
 
     def flops(self) -> float:
         """Of the training of one trial with the recipe that the search begins from, all its runs counted."""
@@ -290,7 +301,7 @@ class Search:
         return ranked(self._trial(number) for number in range(self.count))
 
     def _trial(self, number: int) -> Trial:
-        cells, noted = self.cells(number), self.study.trials[number]
+        cells, noted = self.cells(number), self._noted[number]
         results = [read_result(cell.folder / "result.json") for cell in cells if cell.is_finished]
         is_whole = len(results) == len(cells)
         steps, flops = self._granted(cells[0])

@@ -11,6 +11,7 @@ from vit_vs_cnn.regimes.multiplier import WHY_NONE, Multiplier
 from vit_vs_cnn.regimes.networks import introduction
 from vit_vs_cnn.statistics.estimate import Estimate, p_text
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
+from vit_vs_cnn.statistics.verdict import margin_text
 
 #: How papers write what contenders are often called.
 NAMES = {"vit": "ViT", "cnn": "CNN", "resnet": "ResNet", "cct": "CCT", "deit": "DeiT", "mlp": "MLP"}
@@ -49,7 +50,7 @@ def headline(analysis: Analysis) -> Pair | None:
     Where some are pretrained, the one next to it is of another model: which network to take is what is asked.
     """
     largest = max((pair.at_largest.size for pair in analysis.pairs), default=0)
-    at_largest = {c.contender: c.points[-1].accuracy.value for c in analysis.curves if c.points[-1].size == largest}
+    at_largest = {c.contender: p.accuracy.value for c in analysis.curves for p in c.points if p.size == largest}
     ranked = sorted(at_largest, key=lambda name: -at_largest[name])
     candidates = [pair for pair in analysis.pairs if pair.at_largest.size == largest]
     if len(analysis.ways) > 1:
@@ -81,7 +82,7 @@ def _first_sentence(analysis: Analysis, pair: Pair, called: Mapping[str, str], o
             )
         return f"{place} no difference is shown: {ahead} is {lead} above {behind} ({interval}); {shown}."
     if comparison.verdict == "equivalent":
-        within = f"{100 * comparison.margin:.1f} points"
+        within = margin_text(comparison.margin)
         return f"{place} {ahead} and {behind} are equivalent within {within}: they are {lead} apart ({interval})."
     if comparison.verdict != "ahead":
         return (

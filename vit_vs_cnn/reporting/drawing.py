@@ -28,6 +28,8 @@ class PercentLocator(AutoLocator):
 
     def view_limits(self, dmin: float, dmax: float) -> tuple[float, float]:
         low, high = super().view_limits(dmin, dmax)
+        if high - low < 2:  # points, where all values are one
+            low, high = low - 1, high + 1
         room = 0.03 * (min(high, 100) - max(low, 0))
         return max(low, -room), min(high, 100 + room)
 

@@ -158,7 +158,7 @@ def training_curves(analysis: Analysis) -> Figure:
         if drawn:
             end = max(c.curve[-1][0] for c in drawn)
             axis.axvspan((1 - LAST) * end, end, color="#eeeeee", zorder=0)
-        axis.margins(x=0.3, y=0.12)
+        axis.margins(x=0.3, y=0.12, tight=False)
         axis.set_xlim(left=0)
         axis.set_title(display_name(contender), fontsize=11)
         axis.set_ylabel("validation, %", fontsize=11)
@@ -324,7 +324,7 @@ def cost_frontier(analysis: Analysis) -> Figure:
             for p in dict.fromkeys((points[0], points[-1])):
                 at = (p.value, 100 * p.accuracy)
                 axis.annotate(f"n = {p.size:,}", at, (10, 0), textcoords="offset points", fontsize=9)
-        axis.margins(x=0.25, y=0.12)
+        axis.margins(x=0.25, y=0.12, tight=False)
         axis.set_xlabel(COSTS[cost], fontsize=11)
         axis.set_ylabel("accuracy, %", fontsize=11)
         _log_axis(axis, [p.value for p in analysis.frontier if p.cost == cost], short)

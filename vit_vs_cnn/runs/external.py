@@ -49,6 +49,9 @@ def timm_network(
 def as_timm_reads(network: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Weights for a model of timm's as timm itself takes them: positions resized to its images, old names renamed, the
     first convolution for other channels. For any other network they are as they are.
+
+    Raises:
+        InputError: they are of another model.
     """
     state = dict(weights)
     if not type(network).__module__.startswith("timm."):
@@ -56,7 +59,10 @@ def as_timm_reads(network: nn.Module, weights: Mapping[str, Tensor]) -> dict[str
     from timm.models import adapt_input_conv
 
     own_filter = getattr(sys.modules[type(network).__module__], "checkpoint_filter_fn", None)
-    state = state if own_filter is None else own_filter(state, network)
+    try:
+        state = state if own_filter is None else own_filter(state, network)
+    except Exception as error:  # which is written for weights of this model
+        raise InputError(f"the weights do not fit {type(network).__name__}: {one_line(error)}") from error
     first = (getattr(network, "pretrained_cfg", None) or {}).get("first_conv")
     for name in [first] if isinstance(first, str) else list(first or ()):
         theirs, own = state.get(f"{name}.weight"), network.get_parameter(f"{name}.weight")
@@ -81,8 +87,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         raise InputError(f"weights {path} holds more than tensors and plain values; it was not loaded") from error
     except Exception as error:  # torch's restricted unpickler trips in many ways over bytes that are no weights
         raise InputError(f"weights {path} can't be read: {one_line(error)}") from error
-    while isinstance(contents, dict) and (inside := [key for key in NESTED if isinstance(contents.get(key), dict)]):
-        contents = contents[inside[0]]
+    for _ in NESTED:  # as deep as programs put them; a file may hold itself
+        inside = [key for key in NESTED if isinstance(contents, dict) and isinstance(contents.get(key), dict)]
+        contents = contents[inside[0]] if inside else contents
     if not isinstance(contents, dict) or not all(isinstance(value, Tensor) for value in contents.values()):
         raise InputError(f"weights {path} holds no tensors by name")
     return contents

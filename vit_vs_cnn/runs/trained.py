@@ -22,7 +22,7 @@ from vit_vs_cnn.models.presets import TIMM_PREFIX
 from vit_vs_cnn.runs.cell import Cell, cell_from_dict, read_cell
 from vit_vs_cnn.runs.evaluation import predict
 from vit_vs_cnn.runs.external import onnx_network, timm_network
-from vit_vs_cnn.runs.grid import finished_cells
+from vit_vs_cnn.runs.grid import finished_cells, read_grid
 from vit_vs_cnn.runs.held_out import HeldOut, read_held_out
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.networks import network_of
@@ -281,7 +281,9 @@ def _of_run(path: Path, trust: bool | str) -> TrainedNetwork:
 
 
 def _choose_cell(experiment: Path, contender: str | None) -> Path:
-    """The folder of a contender's finished cell: of the largest training size, and of that with the first seed."""
+    """The folder of a contender's finished cell: of the largest training size, and of that with the longest budget and
+    the first seed.
+    """
     results = finished_cells(experiment)
     names = list(dict.fromkeys(result["contender"] for result in results.values()))
     if contender is None and len(names) > 1:
@@ -291,4 +293,5 @@ def _choose_cell(experiment: Path, contender: str | None) -> Path:
     own = {folder: result for folder, result in results.items() if result["contender"] == name}
     if not own:
         raise InputError(f"{experiment} has no finished cell of contender {name!r}; there are {', '.join(names)}")
-    return min(own, key=lambda folder: (-own[folder]["train_size"], own[folder]["seed"]))
+    budgets = {name: budget.amounts[0] if budget else 0 for name, budget in read_grid(experiment).items()}
+    return min(own, key=lambda folder: (-own[folder]["train_size"], -budgets[folder.name], own[folder]["seed"]))

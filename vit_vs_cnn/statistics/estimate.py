@@ -40,7 +40,9 @@ def wilson_interval(correct: int, count: int, confidence: float = 0.95) -> Estim
 
 
 def p_text(p: float | None) -> str:
-    """A p-value in two digits, wherever one is printed; "-" for none."""
+    """A p-value in two digits, or as many more as tell that it is below 5 %, wherever one is printed; "-" for none."""
     if p is None:
         return "-"
-    return "< 0.0001" if p < 1e-4 else f"{p:.2g}"
+    if p < 1e-4:
+        return "< 0.0001"
+    return next(text for digits in range(2, 18) if (float(text := f"{p:.{digits}g}") < 0.05) == (p < 0.05))

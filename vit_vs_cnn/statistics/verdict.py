@@ -128,7 +128,7 @@ class Comparison(Values):
         if self.verdict == "ahead":
             return f"shown over {self.seeds} paired seeds{later}"
         if self.verdict == "equivalent":
-            return f"equivalent within {100 * self.margin:.1f} points over {self.seeds} paired seeds{later}"
+            return f"equivalent within {margin_text(self.margin)} over {self.seeds} paired seeds{later}"
         return f"no difference is shown: {self.what_would_show}{later}"
 
 
@@ -316,6 +316,12 @@ def too_few(images: int) -> str:
         f"{images} image{'s' * (images != 1)} to score on can show no difference, however large it is; "
         f"it takes {FEWEST_IMAGES} or more"
     )
+
+
+def margin_text(margin: float) -> str:
+    """A margin in points, with every digit that it has: "1.0 points", "0.25 points"."""
+    points = round(100 * margin, 6)
+    return f"{points:.1f} points" if points == round(points, 1) else f"{points:g} points"
 
 
 def _seeds(count: int) -> str:

@@ -48,10 +48,10 @@ class RunProgress(ProgressBar):
         if not self._enabled or not self.console.is_terminal:
             return
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", markup=False),
         )
         self._bar = Progress(*columns, _TimeLeft(), console=self.console, transient=True)
         self._bar.add_task(self.title, total=trainer.max_steps, completed=trainer.global_step, note="")

@@ -72,7 +72,7 @@ def fit_probe(cell: Cell, pool: Pool, *, console: Console) -> Fitted:
     began = time.perf_counter()
     folder = _folder(cell, network, classifier, plan.model, (mean, std))
     features = Features(folder, network, normalise, classifier, cell.name)
-    tell = functools.partial(console.print, soft_wrap=True, markup=False, highlight=False)
+    tell = functools.partial(console.print, soft_wrap=True)
     given, held = (features.of(one, tell) for one in (images.training, images.validation))
     held_out = (held, images.validation.labels.numpy())
     head = fit_logistic(given, images.training.labels.numpy(), held_out, num_classes=num_classes)

@@ -29,7 +29,8 @@ def start_early(experiment: Experiment) -> None:
     """Have the libraries imported for the workers while the experiment is still being checked, if it may have some."""
     protocol = experiment.protocol
     cells = len(experiment.contenders) * len(protocol.train_sizes) * len(protocol.seeds) * len(protocol.budget.amounts)
-    room = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1) // protocol.threads
+    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]  # of nested levels the outer one
+    room = (int(asked) if asked.isdigit() else os.cpu_count() or 1) // protocol.threads
     begun = (experiment.folder / "grid.json").exists()  # and may be finished
     if sys.platform != "linux" or begun or experiment.executor.name not in ("auto", "processes") or cells < 2:
         return

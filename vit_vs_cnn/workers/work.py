@@ -21,6 +21,7 @@ from vit_vs_cnn.errors import INTERRUPTED, SOME_FAILED, InputError, Interrupted
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.failures import has_failed_since, is_being_run, read_failure, write_failure
 from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.told import console_for_news
 from vit_vs_cnn.workers.cell_run import attempt
 from vit_vs_cnn.workers.resumed import Turns
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, quiet_lightning
@@ -190,7 +191,7 @@ def work(order: Order) -> Outcome:
     try:
         with contextlib.chdir(order.folder):
             if left := order.left():
-                take_cells(order, _pool_of(left[0]), console=Console(quiet=True))
+                take_cells(order, _pool_of(left[0]), console=console_for_news(quiet=True))
     except (Interrupted, KeyboardInterrupt) as error:
         return Outcome("stopped", str(error))
     except InputError as error:
