@@ -237,3 +237,17 @@ def test_a_number_that_is_none_is_named_with_its_line(tmp_path):
     (tmp_path / "results.csv").write_text(text)
     with pytest.raises(InputError, match=r"line 2: train_size 'many' is no int"):
         recorded_results(tmp_path / "results.csv")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (",500,0,", ",0,0,", r"line 2: train_size 0 must be at least 1"),
+        ("\n", ",\n", r"line 2: more cells than there are columns"),
+    ],
+)
+def test_a_row_that_is_none_is_named_with_its_line(tmp_path, old, new, says):
+    header, rows = (RESULTS / "cifar10_cpu" / "results.csv").read_text().split("\n", 1)
+    (tmp_path / "results.csv").write_text(f"{header}\n{rows.replace(old, new, 1)}", encoding="utf-8-sig")
+    with pytest.raises(InputError, match=says):
+        recorded_results(tmp_path / "results.csv")

@@ -91,7 +91,8 @@ def train(
         _audit_first(experiment, quiet)
     experiment = _at_hand(experiment, console)
     pool = Pool.of(experiment)
-    experiment = planned(experiment, fixed=list(overrides), console=console, pool=pool)
+    fixed = [*overrides, *(f"protocol.{name}" for name in overrides.get("protocol") or ())]
+    experiment = planned(experiment, fixed=fixed, console=console, pool=pool)
     run = run_until_decided if experiment.protocol.until_decided else run_experiment
     try:
         results = run(experiment, console=console, pool=pool)
@@ -555,7 +556,7 @@ def locality(
             on = images_for(network.cell, network.pool(lie), count=count, held_out=held_out)
             tell(f"measuring {network.name} on {len(on.fitted):,} and {len(on.held_out):,} images")
             found, title = measure_network(network, on), f"Locality of {network.name}"
-            folder = network.path.parents[1] / "locality" if output is None else Path(output)
+            folder = network.folder / "locality" if output is None else Path(output)
             written = [*write_locality(found, folder, title=title), folder / "locality.json"]
             written[-1].write_text(json.dumps(found.to_dict(), indent=1) + "\n", encoding="utf-8")
             return Locality(title, found, None, (), tuple(written))
@@ -654,7 +655,7 @@ def export(
         tell("opening")
         network = load(path, trust=trust)
         tell("writing, and checking what was written")
-        return write(network, list(format), network.path.parents[1] / "export" if output is None else Path(output))
+        return write(network, list(format), network.folder / "export" if output is None else Path(output))
 
 
 def models(pattern: str = "*") -> list[dict[str, Any]]:

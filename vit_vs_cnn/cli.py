@@ -1,6 +1,7 @@
 """The command line: finds the command, and turns what goes wrong into one line and an exit code."""
 
 import difflib
+import io
 import platform
 import shlex
 import sys
@@ -34,6 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0; 1 where cells failed or the program did; 2 for unusable input; 130 for a run that was asked to stop.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name in another script is no reason to end
+            stream.reconfigure(errors="replace")
     if words[:1] == ["--version"]:
         print(f"vit-vs-cnn {__version__}, Python {platform.python_version()}, torch {metadata.version('torch')}")
         return 0

@@ -86,5 +86,12 @@ def read_rows(path: Path, columns: int = 3) -> list[list[str]]:
         text = path.read_text(encoding="utf-8", errors="replace").replace("\0", "")
     except OSError:
         return []
-    rows = (next(csv.reader([line]), []) for line in text.splitlines())
+    rows = (_row(line) for line in text.splitlines())
     return [row for row in rows if len(row) == columns and row[0].isascii() and row[0].isdigit()]
+
+
+def _row(line: str) -> list[str]:
+    try:
+        return next(csv.reader([line]), [])
+    except csv.Error:  # longer than any that was written
+        return []

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     import matplotlib.figure
     import pandas
 
+    from vit_vs_cnn.reporting.drawing import Drawing
+
 
 class Written:
     """What was written of a result.
@@ -259,7 +261,7 @@ class Explanation:
     class_name: str
     probability: float
 
-    def plot(self) -> "matplotlib.figure.Figure":
+    def plot(self) -> "Drawing":
         """The image, and the map over it."""
         from vit_vs_cnn.reporting.drawing import Drawing
         from vit_vs_cnn.reporting.style import COLOUR_MAP
@@ -285,9 +287,7 @@ class Explanation:
         Image.open(io.BytesIO(self._repr_png_())).show()
 
     def _repr_png_(self) -> bytes:
-        file = io.BytesIO()
-        self.plot().savefig(file, format="png", dpi=100, facecolor="white")
-        return file.getvalue()
+        return self.plot()._repr_png_()
 
     def _repr_html_(self) -> str:
         said = html.escape(f"{self.method}: {self.class_name} {self.probability:.0%}")
@@ -416,4 +416,4 @@ class Locality:
 
 def records(frame: "pandas.DataFrame") -> list[dict[str, Any]]:
     """The rows of a table as plain values: a number that there is not is None."""
-    return json.loads(str(frame.to_json(orient="records")))
+    return json.loads(str(frame.to_json(orient="records", double_precision=15)))

@@ -270,3 +270,15 @@ def test_a_config_that_is_missing_or_no_mapping_is_named(tmp_path):
             read_config(tmp_path / "bad.yaml")
     with pytest.raises(InputError, match="No such file"):
         read_config(tmp_path / "missing.yaml")
+
+
+@pytest.mark.parametrize("text", ["photos #1", "2024", "[2024] photos", "a: b", "yes", "*x"])
+def test_a_path_of_the_command_line_is_taken_as_it_is(text):
+    given = COMMANDS["train"].read(["--data.root", text, "--output", text, "--protocol.seeds", "[0, 1]"])
+    assert given.overrides == {"data.root": text, "output": text, "protocol.seeds": [0, 1]}
+
+
+def test_contenders_whose_names_differ_in_their_case_alone_are_refused():
+    contenders = {"vit": {"model": {"name": "vit_nano"}}, "ViT": {"model": {"name": "vit_nano"}}}
+    with pytest.raises(InputError, match="contenders: vit and ViT differ in their case alone"):
+        experiment_from_dict({"name": "a", "protocol": {"budget": {"steps": 3}}, "contenders": contenders})

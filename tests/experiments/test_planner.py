@@ -313,7 +313,8 @@ def test_a_class_in_the_folder_is_not_taken_for_one_that_the_user_named(tmp_path
 def _finish(cells: Iterable[Cell], seconds: float = 2.0) -> None:
     for cell in cells:
         cell.folder.mkdir(parents=True, exist_ok=True)
-        result = dict.fromkeys(RESULT_KEYS, 0) | {"train_seconds": seconds}
+        result = {name: (kind if isinstance(kind, type) else int)() for name, kind in RESULT_KEYS.items()}
+        result |= {"train_seconds": seconds}
         cell.write_result(result)
 
 

@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -307,3 +309,11 @@ def test_the_report_has_the_trials_of_the_record(tuned):
     notes = next(block for block in document.blocks if isinstance(block, Bullets))
     assert not [note for note in notes.items if "record" in str(note) or "trials had" in str(note)]
     assert "best_of_k" in [picture.name for picture in document.pictures]
+
+
+def test_two_that_tune_one_experiment_enter_each_trial_once(tmp_path, monkeypatch):
+    searches, draw = [_search(tmp_path) for _ in range(2)], Search.draw
+    monkeypatch.setattr(Search, "draw", lambda search, number: time.sleep(0.05) or draw(search, number))
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(Search.enter, searches))
+    assert len(searches[0].study.get_trials()) == 3

@@ -185,3 +185,10 @@ def test_a_verdict_tells_which_failure_rates_its_seeds_leave_open():
 def test_a_model_is_called_as_papers_call_it():
     told = {"cct_7_3x1": "CCT-7/3x1", "vit_nano": "ViT nano", "resnet18_w32": "ResNet-18 w32", "timm/a_b": "timm/a_b"}
     assert {name: model_name({"name": name}) for name in told} == told
+
+
+def test_a_contender_that_is_ahead_with_its_runs_is_compared_where_both_are():
+    results = seeded({"vit": {500: 0.5, 900: 0.6}, "resnet": {500: 0.7}})
+    analysis = analyse(results, resamples=50)
+    assert (headline(analysis).ahead, headline(analysis).at_largest.size) == ("resnet", 500)
+    assert answer(analysis).startswith("With 500 images")

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 import yaml
+from filelock import FileLock
 from rich.console import Console
 
 from tests.experiments.tiny import run_quietly, tiny_config
@@ -101,3 +102,13 @@ def test_what_starts_from_a_failed_cell_is_not_run(tmp_path):
 def test_a_failure_reads_as_one_line():
     assert str(Failure("a-n1-s0", "ValueError", "no", 7, "2020")) == "a-n1-s0: ValueError at step 7: no"
     assert str(Failure("a-n1-s0", "ValueError", "no", None, "2020")) == "a-n1-s0: ValueError: no"
+
+
+def test_who_may_only_read_a_folder_sees_that_a_cell_runs(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError
+
+    with FileLock(tmp_path / ".lock"):
+        monkeypatch.setattr("vit_vs_cnn.runs.failures.FileLock", refuse)
+        assert is_being_run(tmp_path)
+    assert not is_being_run(tmp_path)

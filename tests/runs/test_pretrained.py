@@ -16,6 +16,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models import ResNet, VisionTransformer, create_model
 from vit_vs_cnn.models.resized import ResizedInput
 from vit_vs_cnn.regimes.fairness import warnings_of
+from vit_vs_cnn.runs.external import as_timm_reads, read_weights
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.plan import grid, make_plan
 from vit_vs_cnn.runs.pretrained import Pretrained, fit_weights, pretrained_of, with_weights_at_hand
@@ -366,3 +367,17 @@ def test_models_of_timms_that_we_train_and_export_are_read_back_from_timms_files
     assert probe.about.mean == given.about.mean
     moved = {k for k, v in given.network.state_dict().items() if not torch.equal(v, probe.network.state_dict()[k])}
     assert {name.split(".")[0] for name in moved} == {"head"}
+
+
+def test_a_file_of_weights_that_holds_itself_is_refused(tmp_path):
+    contents = {"nothing": 1}
+    contents["state_dict"] = contents
+    torch.save(contents, tmp_path / "round.pth")
+    with pytest.raises(InputError, match=r"round\.pth holds no tensors by name"):
+        read_weights(tmp_path / "round.pth")
+
+
+def test_weights_of_another_model_of_timms_are_refused_in_one_line():
+    network = timm.create_model("vit_tiny_patch16_224", pretrained=False, img_size=32, patch_size=8)
+    with pytest.raises(InputError, match="the weights do not fit VisionTransformer: "):
+        as_timm_reads(network, network.state_dict() | {"pos_embed": torch.zeros(17, 192)})

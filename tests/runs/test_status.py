@@ -10,7 +10,8 @@ from filelock import FileLock
 from tests.experiments.tiny import tiny_config
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.schema import Budget
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import DamagedFile, InputError
+from vit_vs_cnn.runs.cell import read_result
 from vit_vs_cnn.runs.status import CellStatus, read_status, seconds_left
 from vit_vs_cnn.runs.status_view import duration, status_line
 
@@ -117,3 +118,24 @@ def test_several_budgets_are_told_apart(folder):
 
 def test_durations_read_as_one_would_say_them():
     assert [duration(s) for s in (7.4, 99.0, 400.0, 12000.0)] == ["7 s", "99 s", "7 min", "3 h 20 min"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("accuracy", None),
+        ("accuracy", "0.5"),
+        ("accuracy", 50.0),
+        ("train_size", "a"),
+        ("data", None),
+        ("identity", [1]),
+    ],
+)
+def test_a_result_that_holds_something_else_is_damaged(tmp_path, key, value):
+    names = {"cell": "a", "contender": "a", "scored_on": "test", "train_size": 60, "seed": 0, "scored_images": 9}
+    whole = {**names, "accuracy": 0.5, "data": {}}
+    (tmp_path / "result.json").write_text(json.dumps(whole))
+    assert read_result(tmp_path / "result.json") == whole
+    (tmp_path / "result.json").write_text(json.dumps(whole | {key: value}))
+    with pytest.raises(DamagedFile, match=f"{key} is .*delete it to have the cell run again"):
+        read_result(tmp_path / "result.json")

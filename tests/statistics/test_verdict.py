@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from statsmodels.stats.multitest import multipletests
 
+from vit_vs_cnn.statistics.estimate import p_text
 from vit_vs_cnn.statistics.looks import Plan
 from vit_vs_cnn.statistics.significance import mcnemar_exact
-from vit_vs_cnn.statistics.verdict import LEVEL, Terms, compare_accuracies, compare_scores, corrected
+from vit_vs_cnn.statistics.verdict import LEVEL, Terms, compare_accuracies, compare_scores, corrected, margin_text
 
 
 def _right(share: float, seeds: int = 3, *, seed: int = 0, images: int = 997) -> np.ndarray:
@@ -159,3 +160,12 @@ def test_networks_that_answer_alike_are_0_points_apart():
     found = compare_scores(("a", "b"), right, right)
     assert found.sentence.startswith("a and b are 0.0 points apart")
     assert found.p_value == 1.0
+
+
+@pytest.mark.parametrize(("margin", "text"), [(0.01, "1.0 points"), (0.0025, "0.25 points"), (0.0004, "0.04 points")])
+def test_a_margin_is_told_as_it_was_settled(margin, text):
+    assert margin_text(margin) == text
+
+
+def test_a_p_value_has_the_digits_that_tell_its_side_of_5_percent():
+    assert [p_text(p) for p in (0.0496, 0.04999, 0.05, 0.0504, 0.3)] == ["0.0496", "0.04999", "0.05", "0.05", "0.3"]

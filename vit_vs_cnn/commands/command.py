@@ -3,14 +3,15 @@
 import difflib
 import importlib
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from vit_vs_cnn.config.experiment import settings_of_a_config
-from vit_vs_cnn.config.parsing import Setting, element_of, kinds_of, settings_of
+from vit_vs_cnn.config.experiment import Contender, settings_of_a_config
+from vit_vs_cnn.config.parsing import Setting, element_of, kinds_of, settings_of, walk
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.plain import read_yaml
 
@@ -87,7 +88,7 @@ class Command:
             if self._is_configured(name):
                 value = text if equals else _taken(rest, 1, name)[0]
                 given.overrides.pop(name, None)  # what is named last is laid over the rest
-                given.overrides[name] = _from_yaml(value, name)
+                given.overrides[name] = value if self._is_text(name, value) else _from_yaml(value, name)
             else:
                 self._take(name, [text] if equals else None, rest, given.options)
         self._check_paths(given.paths)
@@ -101,6 +102,17 @@ class Command:
 
     def _is_configured(self, name: str) -> bool:
         return bool(self.configured) and ("." in name or (name in self.configured and name not in self.settings))
+
+    def _is_text(self, name: str, value: str) -> bool:
+        """Whether a setting of the config takes a word as it is: a path such as "photos #1" is no YAML."""
+        hint = self._texts.get(re.sub(r"^contenders\.[^.]+", "contenders.NAME", name))
+        return hint is not None and not (value == "null" and type(None) in kinds_of(hint))
+
+    @cached_property
+    def _texts(self) -> dict[str, Any]:
+        """The settings of a config that are texts, by dotted name, with their types."""
+        known = [*walk(self.configured), *walk(settings_of(Contender), "contenders.NAME.")]
+        return {name: one.hint for name, one in known if {*kinds_of(one.hint)} <= {str, type(None)}}
 
     def _take(self, word: str, texts: list[str] | None, rest: list[str], options: dict[str, Any]) -> None:
         """The value of one option, from behind the equals sign or from the words that follow."""

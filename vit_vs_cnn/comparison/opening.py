@@ -12,7 +12,7 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.presets import TIMM_PREFIX
 from vit_vs_cnn.runs.cell import read_result
-from vit_vs_cnn.runs.grid import finished_cells, read_grid
+from vit_vs_cnn.runs.grid import finished_cells, longest_budget, read_grid
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.ledger import Account, TestLedger, account_of, output_of
 from vit_vs_cnn.runs.networks import check_logits
@@ -104,11 +104,10 @@ def _cells_of(experiment: Path, train_size: int | None) -> tuple[list[Path], str
 
     If no size is named, it is the largest of which every cell is finished.
     """
-    grid, results = read_grid(experiment), finished_cells(experiment)
-    budgets = {budget.amounts[0]: budget for name in results if (budget := grid[name.name]) is not None}
-    longest = budgets[max(budgets)] if budgets else None
+    grid, every = read_grid(experiment), finished_cells(experiment)
+    longest = longest_budget(grid, every)
     names = [name for name, budget in grid.items() if budget == longest]
-    results = {folder: result for folder, result in results.items() if folder.name in names}
+    results = {folder: result for folder, result in every.items() if grid[folder.name] == longest}
     sizes, finished = {result["train_size"] for result in results.values()}, {folder.name for folder in results}
     there = {(result["contender"], result["train_size"]) for result in results.values()}
     whole = [size for size in sizes if finished.issuperset(name for name in names if f"-n{size}-s" in name)]
@@ -116,7 +115,7 @@ def _cells_of(experiment: Path, train_size: int | None) -> tuple[list[Path], str
     size = train_size or max(whole or sizes)
     if size not in sizes:
         raise InputError(f"{experiment}: no finished cell of {size} images; there are {sorted(sizes)}")
-    which = f"{size:,} images" + (f" and {longest.text}" if longest is not None and len(budgets) > 1 else "")
+    which = f"{size:,} images" + (f" and {longest.text}" if longest is not None and len(results) < len(every) else "")
     return [folder for folder, result in results.items() if result["train_size"] == size], which
 
 

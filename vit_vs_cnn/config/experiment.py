@@ -308,6 +308,9 @@ def _contenders(given: Any, protocol: Protocol) -> dict[str, Contender]:
     for name in given:
         if not isinstance(name, str) or not _is_file_name(name):
             raise InputError(f"contenders.{name}: a contender's name is part of a folder's: letters, digits, . _ -")
+    folded = {name.lower(): name for name in given}
+    if alike := [name for name in given if folded[name.lower()] != name]:
+        raise InputError(f"contenders: {alike[0]} and {folded[alike[0].lower()]} differ in their case alone")
     contenders = {
         name: recipes.read_contender(contender, protocol, where=f"contenders.{name}")
         for name, contender in given.items()

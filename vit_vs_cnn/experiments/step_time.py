@@ -77,6 +77,7 @@ class Steps:
         network = make_plan(cell, images).network
         if lies_channels_last(experiment):
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._contender = contender
         self._fabric = _fabric(experiment)
         if recipe.tune.head:
             self._model, self._optimizer = self._fabric.setup(network), None
@@ -96,8 +97,17 @@ class Steps:
         self._batches = data.batches_on(self._fabric.device)
 
     def seconds(self, position: int) -> float:
-        """Wall time of one step, its batch included."""
+        """Wall time of one step, its batch included. Raises InputError: a network of the user's own that fails."""
         began = time.perf_counter()
+        try:
+            self._take(position)
+        except (InputError, MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # whatever the code of somebody's own raises
+            raise InputError(f"contenders.{self._contender}: a step of training fails: {one_line(error)}") from error
+        return (time.perf_counter() - began) * (3 if self._optimizer is None else 1)
+
+    def _take(self, position: int) -> None:
         inputs, targets = self._batches.batch(position)
         if self._optimizer is None:
             with torch.no_grad():
@@ -107,7 +117,6 @@ class Steps:
             self._optimizer.step()
             self._optimizer.zero_grad()
         wait_for(self._fabric.device)
-        return (time.perf_counter() - began) * (3 if self._optimizer is None else 1)
 
 
 def _fabric(experiment: Experiment) -> Fabric:

@@ -19,7 +19,7 @@ from vit_vs_cnn.inspection.runs import InspectedRun, ShownImages, ShuffledNetwor
 from vit_vs_cnn.inspection.saliency import list_methods, method_named, noise_of, saliency_maps
 from vit_vs_cnn.inspection.scores import MethodScore
 from vit_vs_cnn.runs.evaluation import check_finite
-from vit_vs_cnn.runs.trained import UNKNOWN, TrainedNetwork
+from vit_vs_cnn.runs.trained import UNKNOWN, TrainedNetwork, folder_of
 
 #: What is shown where nothing is asked for: attention through all layers, attention for the class; Grad-CAM, or where
 #: there is no feature map for it what any network can be asked.
@@ -249,4 +249,4 @@ def default_folder(path: Path, checkpoint: Path) -> Path:
     """Where to write: in the experiment's report, in the cell's folder, or beside a checkpoint that lies elsewhere."""
     if (path / "grid.json").exists():
         return path / "report" / "inspection"
-    return (checkpoint.parents[1] if checkpoint.parent.name == "checkpoints" else checkpoint.parent) / "inspection"
+    return folder_of(checkpoint) / "inspection"

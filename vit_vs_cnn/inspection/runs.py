@@ -173,7 +173,7 @@ def images_to_score(trained: TrainedNetwork, *, count: int, seed: int = 0, root:
 
 
 def _of_experiment(folder: Path, trust: bool) -> list[TrainedNetwork]:
-    results = finished_cells(folder)
+    results = finished_cells(folder, longest=True)
     size = max(result["train_size"] for result in results.values())
     seed = min(result["seed"] for result in results.values() if result["train_size"] == size)
     kinds: dict[bool, TrainedNetwork] = {}

@@ -133,8 +133,9 @@ def pretraining_sentences(analysis: Analysis) -> list[str]:
         told = [one for one in analysis.worth if one.pretrained == name and one.more_than is not None]
         if told:
             best = max(told, key=lambda one: ((one.more_than or 0) / one.size, -one.size))
+            verb = "does better than" if pair.at_largest.seeds >= SEEDS_FOR_A_VERDICT else "came out above"
             found.append(
-                f"With {best.size:,} images {called_by(name)} does better than "
+                f"With {best.size:,} images {called_by(name)} {verb} "
                 f"{called_by(best.scratch)}, from scratch, with {best.more_than:,}."
             )
     return [*found, *_order_by_way(analysis)]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vit_vs_cnn.bounds import AT_LEAST_0, AT_LEAST_1, SHARE, check_numbers
 from vit_vs_cnn.config.experiment import read_config
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.analysis import Analysis, analyse
@@ -157,7 +158,7 @@ def recorded_results(path: Path) -> list[dict[str, Any]]:
         InputError: no such table, a column that is missing, or a cell that is no number.
     """
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             lines = list(csv.DictReader(file))
     except (OSError, ValueError, csv.Error) as error:
         raise InputError(f"{path}: {error}") from error
@@ -169,6 +170,8 @@ def recorded_results(path: Path) -> list[dict[str, Any]]:
 
 
 def _result(line: dict[str, str], where: str) -> dict[str, Any]:
+    if None in line:
+        raise InputError(f"{where}: more cells than there are columns")
     kinds = dict.fromkeys(WHOLE, int) | dict.fromkeys(REAL, float)
     known = {column: kind for column, kind in OF_RECIPES.items() if line.get(column)}
     words = {"": None, "True": True, "False": False}
@@ -179,4 +182,10 @@ def _result(line: dict[str, str], where: str) -> dict[str, Any]:
                 result[column] = kind(line[column])
             except (TypeError, ValueError) as error:
                 raise InputError(f"{where}: {column} {line[column]!r} is no {kind.__name__}") from error
+    bounds = dict.fromkeys(REAL, AT_LEAST_0) | {"accuracy": SHARE}
+    bounds |= {"train_size": AT_LEAST_1, "scored_images": AT_LEAST_1}
+    try:
+        check_numbers(result, **{name: its for name, its in bounds.items() if name in result})
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
     return result

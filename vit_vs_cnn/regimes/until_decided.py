@@ -54,5 +54,7 @@ def run_until_decided(experiment: Experiment, *, console: Console, pool: Pool | 
         if count == len(settled.seeds):
             break
     assert settled is not None
-    console.print(f"Not decided with all {len(settled.seeds)} planned seeds", soft_wrap=True)
+    every = f"all {len(settled.seeds)} planned seeds"
+    some = f"{len(planned)} of {len(settled.seeds)} planned seeds: protocol.max_seeds allows no more"
+    console.print(f"Not decided with {every if len(planned) >= len(settled.seeds) else some}", soft_wrap=True)
     return results

@@ -145,7 +145,14 @@ def _few_tests(audit: Audit) -> Iterator[Finding]:
                 ", and no difference between networks can be shown, however large it is: that takes "
                 f"{FEWEST_IMAGES} or more"
             )
-        yield Finding("weakens", "Few test images", told, "Add images, or raise --data.folder.test_fraction")
+        yield Finding("weakens", "Few test images", told, f"Add images{_or_more_of_them(audit)}")
+
+
+def _or_more_of_them(audit: Audit) -> str:
+    """Advice for who has test images set apart; of splits of one's own training takes no share."""
+    if audit.source == "table":
+        return ", or raise --data.table.test_fraction where no column names splits"
+    return ", or raise --data.folder.test_fraction" * (audit.layout == "class folders")
 
 
 def _lopsided(audit: Audit) -> Iterator[Finding]:
@@ -176,20 +183,20 @@ def _repeats(audit: Audit) -> Iterator[Finding]:
 def _sizes(audit: Audit) -> Iterator[Finding]:
     if not audit.files:
         return
-    size, count = min(audit.image_size), len(audit.files)
+    size, count, settings = min(audit.image_size), len(audit.files), f"--data.{audit.source}"
     sides = [max(f.width, f.height) if audit.resize == "pad" else f.shorter for f in audit.files]
     small, cut = sum(side < size for side in sides), sum(1 - 1 / file.aspect > CUT for file in audit.files)
     if small > MANY * count:
         told = f"{small:,} of {count:,} images are smaller than the {size} pixels of training, and are enlarged"
-        advice = "Lower --data.folder.image_size, or take larger images"
+        advice = f"Lower {settings}.image_size, or take larger images"
         yield Finding("weakens", "Enlarged images", told, advice)
     if audit.resize == "crop" and cut > MANY * count:
         told = f"{cut:,} of {count:,} images are so long that the middle square leaves out more than {CUT:.0%} of them"
-        advice = "Keep the whole of them with --data.folder.resize pad or squash"
+        advice = f"Keep the whole of them with {settings}.resize pad or squash"
         yield Finding("weakens", "Cut images", told, advice)
     if (middle := median(sides)) > MUCH_LARGER * size:
         told = f"half of the images have sides of {middle:,.0f} pixels and more, and are trained on at {size}"
-        advice = "If what tells the classes is small, raise --data.folder.image_size; time grows with its square"
+        advice = f"If what tells the classes is small, raise {settings}.image_size; time grows with its square"
         yield Finding("worth knowing", "Much reduced images", told, advice)
 
 

@@ -10,14 +10,19 @@ from typing import Any
 
 import yaml
 
+from vit_vs_cnn.bounds import SHARE
 from vit_vs_cnn.config import parsing as typed
 from vit_vs_cnn.config.experiment import Budget, Contender, Experiment, experiment_from_dict, hash_of, read_config
 from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.plain import Plain, check_plain
 
-#: What every result has; a file that lacks one of these is not a result.
-RESULT_KEYS = ("cell", "contender", "train_size", "seed", "scored_on", "scored_images", "accuracy", "data")
+#: What every result has, and as what; a file that lacks one of these is not a result.
+RESULT_KEYS: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("cell", "contender", "scored_on"), str),
+    **dict.fromkeys(("train_size", "seed", "scored_images"), int),
+    **{"accuracy": (int, float), "data": dict},
+}
 
 
 @dataclass(frozen=True)
@@ -207,6 +212,12 @@ def read_result(path: Path) -> dict[str, Any]:
     if not isinstance(result, dict) or (missing := [key for key in RESULT_KEYS if key not in result]):
         lacks = f"it has no {missing[0]}" if isinstance(result, dict) else f"it is a {type(result).__name__}"
         raise DamagedFile(f"result {path} is not that of a cell: {lacks}; {again}")
+    for key, kind in RESULT_KEYS.items():
+        if not isinstance(result[key], kind) or (key == "accuracy" and not SHARE.hold(result[key])):
+            raise DamagedFile(f"result {path} is not that of a cell: {key} is {str(result[key])[:40]!r}; {again}")
+    for key in ("identity", "validation_curve"):
+        if not isinstance(result.get(key) or {}, dict):
+            raise DamagedFile(f"result {path} is not that of a cell: {key} is no mapping; {again}")
     return result
 
 

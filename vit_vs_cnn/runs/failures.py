@@ -65,8 +65,22 @@ def is_being_run(folder: Path) -> bool:
             return False
     except Timeout:
         return True
-    except OSError:  # nobody runs anything on a disk that can't be written to
+    except OSError:  # of somebody else, or a disk that can't be written to
+        return _is_locked(folder / ".lock")
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether a file is locked that one may read and not write."""
+    try:
+        import fcntl
+
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except (ImportError, OSError):
         return False
+    return False
 
 
 def raise_failures(cells: list[Cell]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def read_grid(folder: Path) -> dict[str, Budget | None]:
     """
     try:
         grid = json.loads((folder / "grid.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         if (folder / "tuning" / "grid.json").exists():
             message = f"{folder} is still choosing its recipes; what it runs for that is in {folder / 'tuning'}"
             raise InputError(message) from error
@@ -48,7 +49,7 @@ def read_grid(folder: Path) -> dict[str, Budget | None]:
     return {name: budgets[json.dumps(grid[name])] for name in names}
 
 
-def finished_cells(folder: Path, *, some: bool = True) -> dict[Path, dict[str, Any]]:
+def finished_cells(folder: Path, *, some: bool = True, longest: bool = False) -> dict[Path, dict[str, Any]]:
     """The results of the finished cells of that grid, by the cell's folder, in the grid's order.
 
     Cells of an earlier config that lie beside them are left out: they answer another question. A result that is damaged
@@ -56,13 +57,14 @@ def finished_cells(folder: Path, *, some: bool = True) -> dict[Path, dict[str, A
 
     Arguments:
         some: whether there must be one.
+        longest: whether those of shorter budgets are left out.
 
     Raises:
         InputError: no experiment there, or none of its cells is finished.
         DamagedFile: none is, as their results cannot be read.
     """
-    found, damaged = {}, []
-    for cell in [folder / "cells" / name for name in read_grid(folder)]:
+    found, damaged, grid = {}, [], read_grid(folder)
+    for cell in [folder / "cells" / name for name in grid]:
         if not (path := cell / "result.json").exists():
             continue
         try:
@@ -73,4 +75,13 @@ def finished_cells(folder: Path, *, some: bool = True) -> dict[Path, dict[str, A
         raise damaged[0] if damaged else InputError(f"{folder}: none of its cells is finished yet")
     for error in damaged:
         warnings.warn(str(error), stacklevel=2)
+    if longest:
+        most = longest_budget(grid, found)
+        return {cell: result for cell, result in found.items() if grid[cell.name] == most}
     return found
+
+
+def longest_budget(grid: Mapping[str, Budget | None], cells: Iterable[Path]) -> Budget | None:
+    """The longest budget that some of a grid's cells had; None where none is noted."""
+    budgets = (budget for cell in cells if (budget := grid[cell.name]) is not None)
+    return max(budgets, key=lambda budget: budget.amounts[0], default=None)

@@ -85,7 +85,9 @@ def read_status(folder: Path) -> ExperimentStatus:
     cells = [_read_cell(folder / "cells" / name, own or budget) for name, own in grid.items()]
     if len({cell.budget.text for cell in cells}) > 1:
         cells = [replace(cell, is_one_budget_of_several=True) for cell in cells]
-    workers = (values.get("executor") or {}).get("workers") or 1
+    executor = values.get("executor")
+    workers = executor.get("workers") if isinstance(executor, Mapping) else None
+    workers = workers if isinstance(workers, int) else 1
     running = sum(cell.state == "running" for cell in cells)
     return ExperimentStatus(folder.resolve().name, cells, seconds_left(cells, workers=max(workers, running)))
 
@@ -107,9 +109,10 @@ def _read_cell(folder: Path, budget: Budget) -> CellStatus:
         return CellStatus(**about, state="done")
     about |= {"step": max((int(row[0]) for row in read_rows(folder / "metrics.csv")), default=None)}
     progress = read_mapping(folder / "progress.json")
-    about |= {name: progress[name] for name in ("step", "steps") if name in progress}
+    about |= {name: progress[name] for name in ("step", "steps") if isinstance(progress.get(name), int)}
     if is_being_run(folder):
         rate = progress.get("steps_per_second")
+        rate = rate if isinstance(rate, int | float) else None
         return CellStatus(**about, state="running", steps_per_second=rate, host=progress.get("host"))
     if failure := read_failure(folder):
         place = "" if failure.step is None else f" at step {failure.step}"

@@ -84,6 +84,11 @@ class TrainedNetwork:
             raise InputError(f"{self.name} is of no run of this package, so its images and its training are not known")
         return self.origin
 
+    @property
+    def folder(self) -> Path:
+        """Where what is found of it is written: the cell's folder, or that of a file that lies elsewhere."""
+        return folder_of(self.path)
+
     def normalise(self, images: UInt8[Tensor, "batch channels rows cols"]) -> Float[Tensor, "batch channels rows cols"]:
         """Bytes to what the network takes: ``(x / 255 - mean) / std``."""
         sides = (self.about.mean, self.about.std)
@@ -254,11 +259,16 @@ def _of_timm(word: str, like: TrainedNetwork | LabelledImages | None) -> Trained
     return TrainedNetwork(f"{name} ({weights.stem})", weights.absolute(), network, about, resize)
 
 
+def folder_of(checkpoint: Path) -> Path:
+    """The cell's folder that a checkpoint lies in, or that of a checkpoint which lies elsewhere."""
+    return checkpoint.parent.parent if checkpoint.parent.name == "checkpoints" else checkpoint.parent
+
+
 def _of_run(path: Path, trust: bool | str) -> TrainedNetwork:
     checkpoint = (path / "checkpoints" / "last.ckpt" if path.is_dir() else path).absolute()
     if path.is_dir() and not checkpoint.exists():
         raise InputError(f"{path} is not the folder of a trained cell: it has no checkpoints/last.ckpt")
-    contents, folder = read_checkpoint(checkpoint), checkpoint.parents[1]
+    contents, folder = read_checkpoint(checkpoint), folder_of(checkpoint)
     network, about = network_of(contents, checkpoint, trust=trust)
     said = contents["vit_vs_cnn"]
     if "origin" in said:

@@ -30,6 +30,7 @@ from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.ledger import output_of
 from vit_vs_cnn.runs.networks import start_from
 from vit_vs_cnn.runs.plan import make_plan, seen_before, starting_network
+from vit_vs_cnn.runs.predictions_file import BROKEN
 from vit_vs_cnn.statistics.logistic import fit_logistic
 from vit_vs_cnn.training.checkpoints import write_checkpoint
 from vit_vs_cnn.workers.fitted import Fitted, Spent, described
@@ -184,8 +185,8 @@ class Features:
             try:
                 with np.load(path, allow_pickle=False) as part:
                     hashes.append(part["images"])
-                    features.append(part["features"])
-            except (OSError, ValueError, KeyError) as error:
+                    features.append(part["features"].reshape(len(hashes[-1]), width))
+            except BROKEN as error:
                 raise InputError(f"features {path}: {error}; delete the file to have them computed again") from error
         return np.concatenate(hashes), np.concatenate(features)
 

@@ -102,7 +102,7 @@ class StudiedLayer:
 def study_locality(
     folder: Path, *, count: int, held_out: int, root: Path | None = None, trust: bool = False
 ) -> Iterator[list[StudiedLayer]]:
-    """Measure the attention of every finished cell of an experiment, before and after training; cell by cell.
+    """Measure the attention of every finished cell of the longest budget, before and after training; cell by cell.
 
     What was measured is kept beside the report (``report/locality/<cell>.json``) and is not measured again.
 
@@ -110,7 +110,7 @@ def study_locality(
         trust: whether the class of a model that is not the package's own may be imported.
     """
     pool = None
-    for cell_folder, result in finished_cells(folder).items():
+    for cell_folder, result in finished_cells(folder, longest=True).items():
         kept = folder / "report" / "locality" / f"{cell_folder.name}.json"
         settings = {"images": count, "held_out": held_out, "weights": result["weights"]}
         if (rows := _kept(kept, settings)) is None:
