@@ -6,7 +6,7 @@ import torch
 
 from tests.regimes.tables import seeded
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.regimes import load_correct, results_of_table
+from vit_vs_cnn.regimes import load_answers, results_of_table
 from vit_vs_cnn.regimes.measurements import in_order, measurements_of
 from vit_vs_cnn.runs.evaluation import Predictions
 
@@ -85,7 +85,7 @@ def _save(folder, cell, ids):
 def test_predictions_on_disk_become_right_and_wrong(tmp_path):
     for cell in ("x", "y"):
         _save(tmp_path, cell, ["i", "j", "k"])
-    loaded = load_correct(tmp_path, [{"cell": "x"}, {"cell": "y"}])
+    loaded = load_answers(tmp_path, [{"cell": "x"}, {"cell": "y"}]).correct
     assert loaded is not None
     assert {cell: hits.tolist() for cell, hits in loaded.items()} == {
         "x": [True, False, True],
@@ -96,4 +96,4 @@ def test_predictions_on_disk_become_right_and_wrong(tmp_path):
 def test_predictions_on_different_images_are_not_mixed(tmp_path):
     _save(tmp_path, "x", ["i", "j", "k"])
     _save(tmp_path, "y", ["i", "j", "l"])
-    assert load_correct(tmp_path, [{"cell": "x"}, {"cell": "y"}]) is None
+    assert load_answers(tmp_path, [{"cell": "x"}, {"cell": "y"}]).correct is None

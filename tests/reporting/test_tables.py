@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.regimes.tables import RISING, seeded, validated
-from vit_vs_cnn.regimes import Analysis, analyse, load_correct
+from vit_vs_cnn.regimes import Analysis, analyse, load_answers
 from vit_vs_cnn.reporting.tables import comparison_lines, results_csv, results_table, rows_of
 from vit_vs_cnn.runs.evaluation import Predictions
 
@@ -49,7 +49,7 @@ def _both(folder: Path, seeds: int, gap: float = 0.1, **changes) -> list[dict]:
 
 
 def _analysis(folder: Path, results: list[dict]) -> Analysis:
-    return analyse(results, load_correct(folder, results), resamples=500)
+    return analyse(results, load_answers(folder, results).correct, resamples=500)
 
 
 def _lines(folder: Path, results: list[dict]) -> list[str]:

@@ -11,7 +11,7 @@ from vit_vs_cnn.regimes.answer import (
 )
 from vit_vs_cnn.regimes.crossing import Crossing
 from vit_vs_cnn.regimes.findings import Findings, findings_of
-from vit_vs_cnn.regimes.measurements import load_correct, results_of_table
+from vit_vs_cnn.regimes.measurements import load_answers, results_of_table
 
 __all__ = [
     "Analysis",
@@ -23,7 +23,7 @@ __all__ = [
     "failures_line",
     "findings_of",
     "headline",
-    "load_correct",
+    "load_answers",
     "multiplier_line",
     "pretraining_sentences",
     "results_of_table",

@@ -1,5 +1,6 @@
 """All that the results of a grid say about data sizes: one pure function."""
 
+import dataclasses
 import itertools
 import os
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,7 @@ from vit_vs_cnn.regimes.networks import Network, networks_of, same_steps
 from vit_vs_cnn.regimes.power_laws import PowerLaw, fit_draws, models_for, power_laws
 from vit_vs_cnn.regimes.pretraining import Worth, worth_of
 from vit_vs_cnn.runs.design import Design
-from vit_vs_cnn.statistics.estimate import Estimate, Values
+from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
 from vit_vs_cnn.statistics.measurements import Measurements
 from vit_vs_cnn.statistics.resampling import Draws, Resamples
@@ -34,7 +35,7 @@ MOST_THREADS = 4
 
 
 @dataclass(frozen=True)
-class Pair(Values):
+class Pair:
     """Two contenders over all sizes that they have in common.
 
     Arguments:
@@ -67,7 +68,7 @@ class Pair(Values):
 
 
 @dataclass(frozen=True)
-class Analysis(Values):
+class Analysis:
     """What the results of a grid say. Where runs were made with several budgets, all is of the longest but what is said
     of the others.
 
@@ -113,6 +114,10 @@ class Analysis(Values):
     resamples: int
     has_predictions: bool
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, to be written as JSON."""
+        return dataclasses.asdict(self)
+
     @property
     def ways(self) -> tuple[str, ...]:
         """How networks came to their task, where that is known: from scratch, as a linear probe, fine-tuned."""
@@ -144,7 +149,7 @@ def analyse(
     Arguments:
         results: of finished cells, as in result.json; a table of accuracies (``results_of_table``) will do. What the
             ledger of its test set has against a verdict stands under ``reservation``.
-        correct: by the result's ``cell``, whether each test image is classified rightly (``load_correct``).
+        correct: by the result's ``cell``, whether each test image is classified rightly (``load_answers``).
         majority: accuracy of always naming the most frequent class (``load_answers``).
         few_classes: sentences on networks that name few classes.
         design: what was settled before anybody looked; None to give all comparisons the same share of the error.

@@ -9,8 +9,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vit_vs_cnn.statistics.estimate import Values
-
 #: The part of a run, at its end, whose gain is looked at.
 LAST = 0.25
 #: Where a last quarter surely gains less than so much accuracy, the budget is not what limits the run.
@@ -47,7 +45,7 @@ class Gain:
 
 
 @dataclass(frozen=True)
-class Convergence(Values):
+class Convergence:
     """The training of one contender at one size, over its seeds.
 
     Arguments:

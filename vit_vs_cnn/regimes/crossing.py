@@ -18,7 +18,7 @@ from vit_vs_cnn.regimes.interpolation import (
     size_grid,
 )
 from vit_vs_cnn.regimes.power_laws import REACH, Laws, Model
-from vit_vs_cnn.statistics.estimate import Estimate, Values
+from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.resampling import Draws, estimate_from
 
 #: The law of the observed means and those of the resamples, for both contenders of a pair.
@@ -32,7 +32,7 @@ NEAR = 2
 
 
 @dataclass(frozen=True)
-class Crossing(Values):
+class Crossing:
     """The size n* at which ``overtaker`` passes ``overtaken`` and stays ahead up to the largest size.
 
     Arguments:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from vit_vs_cnn.statistics.estimate import Estimate, Values
+from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.measurements import Measurements
 
 
@@ -23,7 +23,7 @@ class CurvePoint:
 
 
 @dataclass(frozen=True)
-class LearningCurve(Values):
+class LearningCurve:
     """Accuracy of one contender at every training size."""
 
     contender: str

@@ -6,7 +6,6 @@ from typing import Any
 
 from vit_vs_cnn.regimes.curves import LearningCurve
 from vit_vs_cnn.regimes.measurements import by_network
-from vit_vs_cnn.statistics.estimate import Values
 
 #: What may stand in a result, and what it is called. Not seconds of training: they vary with what else runs.
 COSTS = {
@@ -18,7 +17,7 @@ COSTS = {
 
 
 @dataclass(frozen=True)
-class FrontierPoint(Values):
+class FrontierPoint:
     """One contender at one training size: what it reaches and what it costs.
 
     Arguments:

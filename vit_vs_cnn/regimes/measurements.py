@@ -123,12 +123,3 @@ def load_answers(folder: Path, results: Sequence[Mapping[str, Any]]) -> Answers:
         counts.append(np.bincount(said["labels"], minlength=classes))
         named[result["cell"].rpartition("-")[0] or result["cell"]] = len(np.unique(said["classes"]))  # without its hash
     return Answers(counts[0] if same else np.sum(counts, axis=0), named, correct if same else None)
-
-
-def load_correct(folder: Path, results: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray] | None:
-    """Which images each finished cell of an experiment classified rightly, by cell: ``correct`` of ``load_answers``.
-
-    Raises:
-        InputError: a file that can't be read.
-    """
-    return load_answers(folder, results).correct

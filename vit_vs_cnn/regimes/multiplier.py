@@ -12,7 +12,7 @@ from vit_vs_cnn.regimes.convergence import State as TrainingState
 from vit_vs_cnn.regimes.crossing import Method, PairLaws, State, state_of
 from vit_vs_cnn.regimes.interpolation import Curves, interpolation_error, log_errors, root_with_interval
 from vit_vs_cnn.regimes.power_laws import REACH, Laws, Model
-from vit_vs_cnn.statistics.estimate import Estimate, Values
+from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.resampling import Draws, estimate_from
 
 MultiplierState = State | Literal["budget-limited", "budget not known", "no longer rises"]
@@ -29,7 +29,7 @@ _SURELY = 0.975
 
 
 @dataclass(frozen=True)
-class Multiplier(Values):
+class Multiplier:
     """M(n) = n_behind(err_ahead(n)) / n: so many times the data ``behind`` needs for what ``ahead`` does with n.
 
     Arguments:

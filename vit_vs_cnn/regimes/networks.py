@@ -6,14 +6,13 @@ from typing import Any
 
 from vit_vs_cnn.models.presets import ATTENTION_PREFIX, PRESETS, TIMM_PREFIX
 from vit_vs_cnn.runs.design import EQUAL
-from vit_vs_cnn.statistics.estimate import Values
 
 Result = Mapping[str, Any]
 _FAMILIES = {"vit": "ViT", "resnet": "ResNet", "cct": "CCT"}
 
 
 @dataclass(frozen=True)
-class Network(Values):
+class Network:
     """A contender at its largest size; None is what the results do not tell.
 
     Arguments:

@@ -13,7 +13,7 @@ from scipy import stats
 
 from vit_vs_cnn.regimes.interpolation import LEAST_ERROR, GapAt, searched, size_grid
 from vit_vs_cnn.seeds import derive_seed
-from vit_vs_cnn.statistics.estimate import Estimate, Values
+from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.resampling import Draws, estimate_from
 
 Model = Literal["power law", "power law with floor"]
@@ -168,7 +168,7 @@ def _linear_fit(
 
 
 @dataclass(frozen=True)
-class PowerLaw(Values):
+class PowerLaw:
     """err(n) = e^a n^-b + c, fitted to one contender's mean errors.
 
     Arguments:

@@ -1,18 +1,8 @@
 """A value with an interval, and Wilson's interval for a share."""
 
-import dataclasses
 from dataclasses import dataclass
-from typing import Any
 
 from scipy import stats
-
-
-class Values:
-    """A dataclass that can be written out."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, to be written as JSON."""
-        return dataclasses.asdict(self)  # pyright: ignore[reportArgumentType]
 
 
 @dataclass(frozen=True)

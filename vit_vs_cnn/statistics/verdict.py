@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from jaxtyping import Bool, Float
 
-from vit_vs_cnn.statistics.estimate import Estimate, Values, p_text
+from vit_vs_cnn.statistics.estimate import Estimate, p_text
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT, Plan
 from vit_vs_cnn.statistics.means import Uncertain, difference_of_accuracies, difference_over_seeds
 from vit_vs_cnn.statistics.significance import holm, mcnemar_exact
@@ -26,7 +26,7 @@ MCNEMAR = "exact McNemar"
 
 
 @dataclass(frozen=True)
-class Comparison(Values):
+class Comparison:
     """Two contenders, compared on the same images.
 
     Arguments:
