@@ -1,7 +1,6 @@
 """Networks, losses, metrics and optimizers of one's own are trained, recorded, and opened where they are trusted."""
 
 import json
-from dataclasses import replace
 
 import pytest
 import timm
@@ -21,7 +20,7 @@ from vit_vs_cnn.models import ResNet, VisionTransformer, create_model, register_
 from vit_vs_cnn.models.checkpointing import checkpoint_gradients
 from vit_vs_cnn.plain import Plain
 from vit_vs_cnn.runs.evaluation import Predictions
-from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.images import CellImages, Pool
 from vit_vs_cnn.runs.networks import build_network
 from vit_vs_cnn.runs.own import make_own, own_transform
 from vit_vs_cnn.runs.plan import grid, make_plan
@@ -295,7 +294,7 @@ def test_a_cell_is_balanced_by_its_own_training_images(tmp_path):
     images = pool.draw(cell.train_size, cell.seed)
     labels = torch.cat([images.training.labels[:30], images.training.labels[:30].zero_() + 2])
     training = LabelledImages(images.training.images[:60], labels, images.training.class_names, [*map(str, range(60))])
-    plan = make_plan(cell, replace(images, training=training))
+    plan = make_plan(cell, CellImages(training, (torch.arange(60), torch.arange(0))))
     assert plan.class_weights == balanced_weights(labels, 10)
 
 

@@ -96,11 +96,10 @@ def _check_all(cells: list[Cell], pool: Pool) -> None:
     for cell in cells:
         if cell.is_finished:
             continue
-        pool.check(cell.train_size, cell.seed)
+        images = pool.draw(cell.train_size, cell.seed)
         if isinstance(cell.start, Path) or cell.recipe.weights is not None:
-            seen_before(cell, pool.draw(cell.train_size, cell.seed), pool)
+            seen_before(cell, images, pool)
         if (recipe := (cell.contender, cell.recipe)) not in recipes:
-            images = pool.draw(cell.train_size, cell.seed)
             make_plan(cell, images)
             _check_transform(cell, images)
             recipes.append(recipe)

@@ -114,7 +114,7 @@ def _run(searches: list[Search], pool: Pool, console: Console) -> None:
         if not trials:
             continue
         for cell in trials:
-            pool.check(cell.train_size, cell.seed)
+            pool.draw(cell.train_size, cell.seed)
         cells = list(_with_starts(trials))
         write_grid(searches[0].base, cells)
         console.print(f"{len(cells)} runs to choose recipes by: {searches[0].folder}", soft_wrap=True)

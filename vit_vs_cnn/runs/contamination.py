@@ -106,14 +106,12 @@ def _search(
     pool: Pool, results: Sequence[Mapping[str, Any]]
 ) -> tuple[Duplicates, dict[str, torch.Tensor], LabelledImages]:
     """The pairs, each subset as places among the used images, and these images."""
-    places = {name: place for place, name in enumerate(pool.images.sample_ids)}
     subsets: dict[str, torch.Tensor] = {}
     for size, seed, name in sorted({(r["train_size"], r["seed"], r["subset"]) for r in results}):
         drawn = pool.draw(size, seed)
         if drawn.subset_hash != name:
             raise InputError(f"the subset of {size} images and seed {seed} is not what the cells were trained on")
-        ids = [*drawn.training.sample_ids, *drawn.validation.sample_ids]
-        subsets[name] = torch.tensor([places[one] for one in ids])
+        subsets[name] = drawn.places
     used = torch.cat(list(subsets.values())).unique()
     images = pool.images.subset(used)
     where = {name: torch.searchsorted(used, indices) for name, indices in subsets.items()}

@@ -3,7 +3,7 @@
 import functools
 import json
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -31,13 +31,41 @@ from vit_vs_cnn.runs.own import make_own
 from vit_vs_cnn.seeds import derive_seed
 
 
-@dataclass(frozen=True, eq=False)
 class CellImages:
-    """What one cell trains on: nothing here comes from the test set."""
+    """What one cell trains on: nothing here comes from the test set. Pixels are copied once somebody asks for them.
 
-    training: LabelledImages
-    validation: LabelledImages
-    subset_hash: str
+    Arguments:
+        images: all that may be trained on.
+        places: of those to train on, and of those to validate with, among them.
+        shuffled_by: a seed, where the training images have each other's labels.
+    """
+
+    def __init__(
+        self,
+        images: LabelledImages,
+        places: tuple[Int64[Tensor, "n"], Int64[Tensor, "v"]],
+        shuffled_by: int | None = None,
+    ) -> None:
+        self._images, self._parts = images, places
+        self._shuffled_by = shuffled_by
+
+    @cached_property
+    def training(self) -> LabelledImages:
+        given = self._images.subset(self._parts[0])
+        return given if self._shuffled_by is None else _shuffled(given, self._shuffled_by)
+
+    @cached_property
+    def validation(self) -> LabelledImages:
+        return self._images.subset(self._parts[1])
+
+    @property
+    def places(self) -> Int64[Tensor, "images"]:
+        """Of all of them, those to train on first."""
+        return torch.cat(self._parts)
+
+    @property
+    def subset_hash(self) -> str:
+        return subset_hash(self.places)
 
 
 def open_source(data: Data, *, trust: bool = False, fingerprint: str | None = None) -> Source:
@@ -191,10 +219,6 @@ class Pool:
             raise InputError(f"protocol.train_sizes: {size} is not {there}")
         return size
 
-    def check(self, train_size: int, seed: int) -> None:
-        """Draw the subset without copying a pixel. Raises InputError: as ``draw``."""
-        self._indices(train_size, seed)
-
     def draw(self, train_size: int, seed: int) -> CellImages:
         """The nested, stratified subset of a seed, with its validation share set apart; no group is on both sides.
 
@@ -204,13 +228,7 @@ class Pool:
         Raises:
             InputError: a class would have no training image, or there is nothing to validate with.
         """
-        training, validation = self._indices(train_size, seed)
-        given = self.images.subset(training)
-        return CellImages(
-            training=_shuffled(given, seed) if self.data.shuffle_labels else given,
-            validation=self.images.subset(validation),
-            subset_hash=subset_hash(torch.cat([training, validation])),
-        )
+        return CellImages(self.images, self._indices(train_size, seed), seed if self.data.shuffle_labels else None)
 
     def _indices(self, train_size: int, seed: int) -> tuple[Int64[Tensor, "n"], Int64[Tensor, "v"]]:
         fraction = self.data.validation_fraction
