@@ -272,7 +272,7 @@ class Explanation:
         for axis, title in zip(figure.subplots(1, 2), titles, strict=True):
             axis.imshow(self.image, cmap="gray", extent=(0, cols, rows, 0))
             axis.set_axis_off()
-            axis.set_title(title, fontsize=10, parse_math=False)
+            axis.set_title(title, fontsize=10)
         figure.axes[1].imshow(self.map, cmap=COLOUR_MAP, alpha=0.6, interpolation="bilinear", extent=(0, cols, rows, 0))
         return figure
 

@@ -197,6 +197,21 @@ def test_attentions_side_by_side_in_a_block_are_one_layer_of_all_their_heads():
         torch.testing.assert_close(maps.weights[0][:, 2 * number : 2 * number + 2], expected, rtol=0.0, atol=1e-12)
 
 
+def test_attentions_side_by_side_are_fused_over_the_heads_of_all():
+    model = timm_vit(block_fn=ParallelThingsBlock, depth=2)
+    whole, fused = attention_maps(model, images()), attention_maps(model, images(), head_fusion="mean")
+    for layer, one in zip(whole.weights, fused.weights, strict=True):
+        torch.testing.assert_close(one, layer.mean(dim=1, keepdim=True), rtol=0.0, atol=1e-12)
+
+
+def test_distances_count_the_pixels_of_a_patch_that_is_no_whole_number_of_them():
+    maps = attention_maps(vit(), images())
+    (ours, uniform), (twice, double) = (maps.distances(size) for size in ((7, 12), (14, 24)))
+    for one, other in zip(ours, twice, strict=True):
+        torch.testing.assert_close(2 * one, other)
+    assert double == pytest.approx(2 * uniform)
+
+
 class Windowed(nn.Module):
     """Attention within halves of a sequence, as windows do it: in the batch."""
 

@@ -234,6 +234,13 @@ def test_rollout_of_a_vision_transformer_says_that_it_is_class_agnostic():
     assert all(math.isfinite(value) for value in rollout.row().values() if isinstance(value, float))
 
 
+def test_a_network_without_a_grid_is_scored_by_tokens_that_have_a_pixel_each():
+    images, options = _images(), {"fills": ("mean",), "steps": 3, "sanity_stages": 0, "normalise": _scale}
+    small = LabelledImages(images.images[:, :, :5, :7], images.labels, images.class_names, images.sample_ids)
+    whole, asked = (score_methods(Template(), small, [KNOWS], **options | own) for own in ({}, {"grid_size": (5, 7)}))
+    assert vars(whole[0].measures["deletion_mean"].value) == vars(asked[0].measures["deletion_mean"].value)
+
+
 @pytest.mark.parametrize(
     "change, message",
     [

@@ -147,6 +147,16 @@ def test_maps_are_rows_of_the_matrices(layout):
     torch.testing.assert_close(relevance_map(maps.weights, maps.gradients, **given), row, **EXACT)
 
 
+def test_relevance_of_half_precision_is_not_lost_in_the_share_it_starts_from():
+    maps = attention_gradients(vit(pool="class"), images())
+    small = [1e-4 * gradient for gradient in maps.gradients]
+    given = {"query": maps.query, "extra_tokens": maps.extra_tokens}
+    exact = relevance_map(maps.weights, small, **given)
+    half = [[layer.bfloat16() for layer in layers] for layers in (maps.weights, small)]
+    rough = relevance_map(*half, query=maps.query.bfloat16(), extra_tokens=maps.extra_tokens).double()
+    torch.testing.assert_close(rough, exact, rtol=0.05, atol=1e-3 * exact.max().item())
+
+
 def test_a_gradient_of_zero_gives_the_identity():
     maps = attention_maps(vit(), images())
     nothing = [torch.zeros_like(layer) for layer in maps.weights]

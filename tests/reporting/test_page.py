@@ -146,6 +146,8 @@ def _printed(document: Document, width: int = 80) -> str:
 def test_columns_of_numbers_are_flush_right():
     rows = [["3a", "+3.5 %", "4 of them"], ["b", "x6.0", "none"], ["c", None, "-x"]]
     assert page_of(_made(Table("c", ["name", "share", "text"], rows))).count('<td class="right">') == 3
+    sizes = [["1,000", "3D-shape"], ["20,000", "7_up"], ["-", "none"]]
+    assert page_of(_made(Table("c", ["n", "class"], sizes))).count('<td class="right">') == 3
 
 
 def test_a_row_that_does_not_fit_its_table_is_refused():

@@ -259,6 +259,26 @@ def test_accuracy_without_duplicates_leaves_out_those_of_the_cells_own_subset():
     assert row == ["7", "ViT", "1.5", "30.00", "60.00", "54.17", "-5.83"]
 
 
+@pytest.mark.parametrize(
+    "others, expected",
+    [
+        ([], ["7", "ViT", "5.0", "100.00", "-", "-", "-"]),
+        ([4], ["7", "ViT", "3.0", "60.00", "60.00", "75.00", "+15.00"]),
+    ],
+    ids=["nothing is left", "of one cell"],
+)
+def test_where_nothing_is_left_without_duplicates_there_is_a_dash_and_means_are_of_the_same_cells(others, expected):
+    found = Contamination("f", 5, {"a": [0, 1, 2, 3, 4], "b": others})
+    correct = {"x": np.array([1, 1, 1, 1, 1], bool), "y": np.array([1, 1, 1, 0, 0], bool)}
+    subsets = {"x": "a"} | ({"y": "b"} if others else {})
+    results = [
+        {"cell": cell, "contender": "vit", "train_size": 7, "subset": subset, "accuracy": correct[cell].mean().item()}
+        for cell, subset in subsets.items()
+    ]
+    (row,) = duplicates_table(found, results, correct).rows
+    assert row == expected
+
+
 def test_a_browser_reads_the_report_on_a_desk_and_on_a_phone(reported, tmp_path):
     page = reported / "report" / "index.html"
     with open_browser(tmp_path / "profile") as browser:

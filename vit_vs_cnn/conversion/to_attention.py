@@ -62,9 +62,9 @@ def compile_network(
     start_from(compiled, trained.network, where=f"checkpoint {trained.path}")
     origin = {"origin": trained.cell.to_dict(), KEY: trained.seen.to_dict()}
     origin |= {"compiled_from": hash_weights(trained.network)}
-    write_checkpoint(output, {**asdict(trained.about), **origin, "model": model}, compiled)
     normalise = trained.normalise
     before, after = (predict(network, images, normalise).logits for network in (trained.network, compiled))
+    write_checkpoint(output, {**asdict(trained.about), **origin, "model": model}, compiled)
     return Compilation(
         path=output,
         images=len(images),

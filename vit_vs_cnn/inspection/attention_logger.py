@@ -76,8 +76,10 @@ class AttentionLogger(Callback):
         if self._batch is None or trainer.global_step == self._logged:
             return
         self._logged = trainer.global_step
+        network = _network_of(module)
+        batch = self._batch.to(next(network.parameters()))  # which may be in half precision
         with torch.random.fork_rng(devices=[]):  # training goes on as if nothing had been looked at
-            maps = saliency_maps(_network_of(module), self._batch, self.method, verify=False)
+            maps = saliency_maps(network, batch, self.method, verify=False)
         sheet = picture_sheet(self._batch, maps)
         for board in self._boards(trainer):
             board.experiment.add_image(f"attention/{self.method.name}", sheet, trainer.global_step)

@@ -51,7 +51,7 @@ class AttentionMaps:
 
     def distances(self, image_size: tuple[int, int]) -> tuple[list[Float[Tensor, "heads"]], float]:
         """How far in pixels each head of each layer looks on average, and how far one that sees all patches alike."""
-        patch = (image_size[0] // self.grid_size[0], image_size[1] // self.grid_size[1])
+        patch = (image_size[0] / self.grid_size[0], image_size[1] / self.grid_size[1])
         distance = Distance(grid_size=self.grid_size, patch_size=patch, extra_tokens=self.extra_tokens)
         return [distance(layer) for layer in self.weights], distance.uniform
 
@@ -91,7 +91,7 @@ def attention_maps(
             or the logits differ; or an unknown fusion.
     """
     with torch.no_grad():
-        if head_fusion is None or set(_abreast(network)) > {1}:  # attentions side by side are fused when merged
+        if head_fusion is None or set(_abreast(network)) - {1}:  # attentions side by side are fused when merged
             maps = _merged(network, _maps(network, images, layout, verify))
             if head_fusion is None:
                 return maps

@@ -14,7 +14,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.attention_weights import has_attention
 from vit_vs_cnn.inspection.layout import Images, TokenLayout, layout_of
 from vit_vs_cnn.inspection.mask_agreement import agreement_with_masks
-from vit_vs_cnn.inspection.perturbation import FILLS, PerturbedImages, area_under, check_fills
+from vit_vs_cnn.inspection.perturbation import FILLS, PerturbedImages, area_under, check_fills, no_finer
 from vit_vs_cnn.inspection.randomisation import is_constant
 from vit_vs_cnn.inspection.saliency import Maps, Method, method_named, noise_of, saliency_maps
 from vit_vs_cnn.inspection.sanity import sanity_checks
@@ -131,7 +131,7 @@ def _grid(
         return grid_size
     if layout is None and has_attention(network):
         layout = layout_of(getattr(network, "_orig_mod", network), size)
-    return (8, 8) if layout is None else layout.grid_size
+    return no_finer((8, 8) if layout is None else layout.grid_size, size)
 
 
 def _score_batch(

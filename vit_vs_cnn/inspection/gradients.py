@@ -67,7 +67,8 @@ def relevance(weights: Sequence[Weights], gradients: Sequence[Weights]) -> Matri
 
     Arguments and Raises: as ``gradient_rollout``.
     """
-    return _accumulated(every_token(weights), weights, gradients)
+    start = every_token(weights)
+    return start + _gained(start, weights, gradients)
 
 
 def relevance_map(
@@ -79,7 +80,7 @@ def relevance_map(
     patch's under the class token.
     """
     start = query_vector(query, weights, extra_tokens)
-    return (_accumulated(start, weights, gradients) - start)[:, 0, extra_tokens:]
+    return _gained(start, weights, gradients)[:, 0, extra_tokens:]
 
 
 def _rolled_out(asked: Asked, weights: Sequence[Weights], gradients: Sequence[Weights], residual: Residual) -> Asked:
@@ -88,11 +89,13 @@ def _rolled_out(asked: Asked, weights: Sequence[Weights], gradients: Sequence[We
     return carry_down(asked, residual_of_layers(weights, residual), contributions)
 
 
-def _accumulated(asked: Asked, weights: Sequence[Weights], gradients: Sequence[Weights]) -> Asked:
+def _gained(asked: Asked, weights: Sequence[Weights], gradients: Sequence[Weights]) -> Asked:
+    """What comes to the starting share: by itself, as it is far smaller and half precision would lose it in the sum."""
     _check_pairs(weights, gradients)
+    gained = torch.zeros_like(asked)
     for layer, gradient in zip(reversed(weights), reversed(gradients), strict=True):
-        asked = asked + torch.bmm(asked, positive_contribution(layer, gradient))
-    return asked
+        gained = gained + torch.bmm(asked + gained, positive_contribution(layer, gradient))
+    return gained
 
 
 def _check_pairs(weights: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:

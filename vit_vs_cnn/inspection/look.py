@@ -14,7 +14,7 @@ from vit_vs_cnn.inspection.attention_weights import AttentionMaps, attention_map
 from vit_vs_cnn.inspection.class_activation import feature_layer
 from vit_vs_cnn.inspection.faithfulness import RANDOM_MAPS, score_methods
 from vit_vs_cnn.inspection.layout import layout_of
-from vit_vs_cnn.inspection.perturbation import BACKGROUNDS, FILLS, area_under, deletion_curves
+from vit_vs_cnn.inspection.perturbation import BACKGROUNDS, FILLS, area_under, deletion_curves, no_finer
 from vit_vs_cnn.inspection.runs import InspectedRun, ShownImages, ShuffledNetwork, images_to_score
 from vit_vs_cnn.inspection.saliency import list_methods, method_named, noise_of, saliency_maps
 from vit_vs_cnn.inspection.scores import MethodScore
@@ -120,8 +120,8 @@ def grid_for(runs: Sequence[InspectedRun], image_size: tuple[int, int]) -> tuple
     for run in runs:
         if run.attends:
             with contextlib.suppress(InputError):  # whoever needs its tokens says so
-                return layout_of(run.network, image_size).grid_size
-    return 8, 8
+                return no_finer(layout_of(run.network, image_size).grid_size, image_size)
+    return no_finer((8, 8), image_size)
 
 
 def look_into(
@@ -155,7 +155,7 @@ def look_into(
         check_finite(logits, run.name)
         probabilities = logits.softmax(dim=1)
     classes = probabilities.argmax(dim=1) if class_index is None else torch.full((len(pixels),), class_index)
-    noises = (noise_of(pixels, "random map", number)[:, 0] for number in range(RANDOM_MAPS))
+    noises = (noise_of(pixels, "random map", number)[:, 0] for number in range(1, RANDOM_MAPS + 1))
     chance = torch.stack([_areas(run, pixels, noise, classes, grid_size) for noise in noises]).mean(dim=0)
     found = []
     for number, name in enumerate(methods, start=1):

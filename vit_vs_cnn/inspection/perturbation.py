@@ -139,6 +139,11 @@ def area_under(curves: Float[Tensor, "batch points"], tokens: int) -> Float[Tens
     return torch.trapezoid(curves, shares, dim=1)
 
 
+def no_finer(grid_size: tuple[int, int], image_size: tuple[int, int]) -> tuple[int, int]:
+    """A grid of tokens each of which has a pixel: a network that enlarges its images may have more than those."""
+    return min(grid_size[0], image_size[0]), min(grid_size[1], image_size[1])
+
+
 def token_counts(tokens: int, steps: int) -> list[int]:
     """How many tokens have been changed at each point of a curve, from none to all."""
     return [tokens * step // steps for step in range(steps + 1)]

@@ -39,8 +39,8 @@ def randomisation_stages(network: nn.Module, stages: int = 5) -> dict[str, list[
     """
     groups = parameter_groups(network)
     parts = list(groups)
-    chosen = sorted({round(number) for number in np.linspace(1, len(parts), min(stages, len(parts)))})
-    labels = [parts[0], *(f"{parts[0]} to {parts[number - 1]}" for number in chosen[1:])]
+    chosen = sorted({round(number) for number in np.linspace(len(parts), 1, min(stages, len(parts)))})
+    labels = [parts[0] if number == 1 else f"{parts[0]} to {parts[number - 1]}" for number in chosen]
     labels[-1] = "all"
     return {
         label: [name for part in parts[:number] for name in groups[part]]
@@ -94,6 +94,6 @@ def _part(name: str) -> str:
     if first is None:
         return words[0]
     last = first
-    while words[last + 1].isdigit():
+    while last + 1 < len(words) and words[last + 1].isdigit():
         last += 1
     return ".".join(words[: last + 1])

@@ -66,7 +66,6 @@ class Board:
             fontweight="bold" if bold else "normal",
             ha="right" if right else "left",
             va="top",
-            parse_math=False,
         )
 
     def figure(self) -> Figure:

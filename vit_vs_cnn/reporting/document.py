@@ -15,7 +15,7 @@ from vit_vs_cnn.reporting.style import Looks
 
 #: A number that a person reads: its thousands parted.
 _NUMBER = re.compile(r"[-+<>~ ]*[\d,]+(\.\d+)?")
-_BEGINS_AS_ONE = re.compile(r"([-+<>~x]\s?)*[\d.]+|(-|none|never)?$")
+_BEGINS_AS_ONE = re.compile(r"([-+<>~x]\s?)*[\d.,]+(?![\d.,]*[A-Za-z_]{2})|(-|none|never)?$")
 
 
 @dataclass(frozen=True)

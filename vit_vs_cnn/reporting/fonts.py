@@ -23,13 +23,15 @@ VARIANTS = range(0xFE00, 0xFE10)
 
 
 def make_readable(figure: Figure) -> None:
-    """Give every text of a figure fonts that have its signs; those that no font has become their code points.
+    """Give every text of a figure fonts that have its signs, and take none for maths; signs that no font has become
+    their code points.
 
     ``猫`` becomes ``[732B]`` where no font has it: two names stay two, and matplotlib has nothing to warn of.
     """
     for axes in figure.findobj(Axis):
         _make_ticks_readable(axes)
     for text in figure.findobj(Text):
+        text.set_parse_math(False)  # a class may be called $5$
         if not text.get_text().isascii():
             words, families = readable(text.get_text(), text.get_fontfamily())
             text.set(text=words, fontfamily=families)

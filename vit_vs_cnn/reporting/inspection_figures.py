@@ -141,7 +141,7 @@ def _mosaic(
     colours = figure.colorbar(image, ax=axis, shrink=0.8, pad=0.02, extend=extend)
     colours.set_label(bar, fontsize=8)
     colours.ax.tick_params(labelsize=8)
-    figure.suptitle(title, fontsize=10, parse_math=False)
+    figure.suptitle(title, fontsize=10)
     return figure
 
 

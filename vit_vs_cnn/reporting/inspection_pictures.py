@@ -146,7 +146,7 @@ def training_strip(
         pixels = _pixels(shown.data.images[column])
         axes[column].imshow(pixels, interpolation="nearest")
         label = _wrapped(shown.label(column) or "class not known")
-        axes[column].set_title(label, fontsize=7, parse_math=False)
+        axes[column].set_title(label, fontsize=7)
         for axis, (_, maps) in zip(axes[count + column :: count], stages, strict=True):
             axis.imshow(_blended(pixels, maps[column]), interpolation="nearest")
     for axis, (step, _) in zip(axes[count::count], stages, strict=True):

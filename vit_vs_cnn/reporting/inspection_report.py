@@ -238,10 +238,10 @@ def _lead(shown: ShownImages, networks: Sequence[NetworkMaps]) -> list[str]:
     names = listed([network.run.name for network in networks])
     said = [f"Where {names} {verb}: {count} image{'s' * (count != 1)}, {shown.whence}."]
     for network in networks:
-        right = [shown.label(i) == shown.data.class_names[int(p)] for i, p in enumerate(network.predicted)]
-        better = [f"{m.method} {sum(m.faster(i) > 0 for i in range(len(right)))}" for m in network.methods]
-        known = any(shown.label(i) is not None for i in range(len(right)))
-        is_right = f"is right on {sum(right)} of {len(right)}; " if known else ""
+        said_of = zip(map(shown.label, range(count)), network.predicted.tolist(), strict=True)
+        right = [label == shown.data.class_names[place] for label, place in said_of if label is not None]
+        better = [f"{m.method} {sum(m.faster(i) > 0 for i in range(count))}" for m in network.methods]
+        is_right = f"is right on {sum(right)} of {len(right)}; " if right else ""
         said.append(f"{network.run.name} {is_right}maps that beat random ones in deletion: {', '.join(better)}.")
         if network.unseen is not None:
             said.append(f"No figures of the attention of {network.run.name}: {network.unseen}.")

@@ -300,7 +300,7 @@ def residuals(analysis: Analysis) -> Figure:
             left_over, line = [-100 * r for r in law.residuals], looks(analysis.contenders)[law.contender].line
             axis.plot(law.sizes, left_over, ms=7, lw=1, label=display_name(law.contender), **line)
         axis.axhline(0, color=GREY, lw=1)
-        axis.set_title(f"{model}: err = $e^a n^{{-b}}{'' if model == 'power law' else ' + c'}$", fontsize=11)
+        axis.set_title(f"{model}: err = exp(a) n^-b{'' if model == 'power law' else ' + c'}", fontsize=11)
         axis.set_ylabel("points", fontsize=11)
         _log_axis(axis, analysis.sizes)
     axes[-1].set_xlabel("labelled images", fontsize=11)

@@ -261,9 +261,13 @@ def duplicates_table(contamination: Contamination, results: Results, correct: Ma
         clean = [contamination.clean(result["subset"]) for result in group]
         number = float(np.mean([(~kept).sum() for kept in clean]))
         pairs = [(correct[r["cell"]], kept) for r, kept in zip(group, clean, strict=True) if kept.any()]
-        without = float(np.mean([answers[kept].mean() for answers, kept in pairs]))
-        whole = float(np.mean([result["accuracy"] for result in group]))
-        values = [percent(whole, 2), percent(without, 2), points(without - whole, 2)]
+        values = ["-"] * 3
+        if pairs:  # of a subset that holds the whole test set nothing is left
+            whole, without = (
+                float(np.mean(shares))
+                for shares in ([a.mean() for a, _ in pairs], [answers[kept].mean() for answers, kept in pairs])
+            )
+            values = [percent(whole, 2), percent(without, 2), points(without - whole, 2)]
         share = percent(number / contamination.test_images, 2)
         rows.append([f"{size:,}", display_name(contender), f"{number:,.1f}", share, *values])
     title = "Test images with a near-duplicate among the n images that were used, and the accuracy without them"

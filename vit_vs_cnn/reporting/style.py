@@ -86,7 +86,7 @@ def in_millions(count: int | None) -> str:
     """Parameters or MACs in millions or billions; "-" for none."""
     if count is None:
         return "-"
-    return f"{count / 1e6:.3g}M" if count < 1e9 else f"{count / 1e9:.3g}G"
+    return "".join(_scaled(count, (("G", 1e9), ("M", 1e6))))
 
 
 def seconds(value: float) -> str:
@@ -96,16 +96,18 @@ def seconds(value: float) -> str:
 def bytes_text(count: int | None) -> str:
     if count is None:
         return "-"
-    unit, size = next(((u, s) for u, s in (("GB", 1e9), ("MB", 1e6)) if count >= s), ("kB", 1e3))
-    return f"{count / size:.3g} {unit}"
+    return " ".join(_scaled(count, (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))))
 
 
 def short(value: float) -> str:
     """A number of any size in few letters: 2.8M, 3.3T."""
-    for unit, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if value >= size:
-            return f"{value / size:.3g}{unit}"
-    return f"{value:.3g}"
+    return "".join(_scaled(value, (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))))
+
+
+def _scaled(value: int | float, units: Sequence[tuple[str, float]]) -> tuple[str, str]:
+    """Three digits and the largest unit of which it has one, rounded to these; the last for what is smaller."""
+    unit, size = next(((unit, size) for unit, size in units if value >= 0.9995 * size), units[-1])
+    return f"{value / size:.3g}", unit
 
 
 def rounded(value: float, digits: int = 2) -> str:

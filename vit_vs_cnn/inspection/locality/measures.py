@@ -118,7 +118,7 @@ class Distance(HeadMeasure):
     """
 
     reach: Reach | None = ALL_QUERIES
-    patch_size: int | Sequence[int] = 1
+    patch_size: int | Sequence[int | float] = 1
 
     def terms(self, weights: Float[Tensor, "batch heads tokens tokens"]) -> tuple[Tensor, ...]:
         return (torch.einsum("bhqk,qk->bhq", self.interior(weights), self._pairs().to(weights.device)).mean(dim=2),)
