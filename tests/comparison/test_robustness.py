@@ -173,3 +173,27 @@ def test_fgsm_is_a_step_of_the_sign_of_the_gradient_and_a_wider_attack_does_more
     assert attacked.fgsm["cnn"][1] < attacked.fgsm["cnn"][0] <= 1
     assert attacked.pgd["cnn"][1] <= attacked.fgsm["cnn"][1] + 0.05
     assert attack({"cnn": [one]}, images, radii=(2.0, 16.0)) == attacked
+
+
+class Louder(nn.Module):
+    """The same answers, with logits so many times as large."""
+
+    def __init__(self, network: nn.Module, times: float) -> None:
+        super().__init__()
+        self.network, self.times = network, times
+
+    def forward(self, images):
+        return self.times * self.network(images)
+
+
+def test_a_network_is_no_safer_for_being_surer(tmp_path):
+    images = drawn_images(30)
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 24, 7)).eval()
+    network[1].weight.data *= 20
+    surer = [entry(tmp_path, network=Louder(network, times), mean=0.5, std=0.5) for times in (1, 4, 16, 64)]
+    labels = predict(network, images, surer[0].normalise).logits.argmax(1)
+    images = LabelledImages(images.images, labels, CLASSES, images.sample_ids)
+    attacked = [attack({"one": [one]}, images, radii=(2.0,)) for one in surer]
+    for one in attacked:
+        assert max(one.fgsm["one"] + one.pgd["one"]) < 0.3
