@@ -34,6 +34,7 @@ class Corrupted:
     Arguments:
         accuracy: by group and corruption, one for each level.
         mean: over all corruptions and levels, with an interval of the images.
+        by_network: the same of each network, by its name.
         mce: mean corruption error in per cent of the reference's: ``mean_c sum_l err / sum_l err_ref``.
         reference: the first group.
         retained: mean accuracy on spoiled images over that on clean ones.
@@ -42,6 +43,7 @@ class Corrupted:
 
     accuracy: dict[str, dict[str, list[float]]]
     mean: dict[str, Estimate]
+    by_network: dict[str, float]
     mce: dict[str, float]
     reference: str
     retained: dict[str, float]
@@ -159,6 +161,11 @@ def _corrupted(groups: Groups, test: LabelledImages, clean: dict[str, float], *,
     return Corrupted(
         accuracy=accuracy,
         mean={name: mean_over_seeds(values).interval(within=(0.0, 1.0)) for name, values in by_image.items()},
+        by_network={
+            one.name: float(share)
+            for name, members in groups.items()
+            for one, share in zip(members, by_image[name].mean(1), strict=True)
+        },
         mce={name: mean_corruption_error(accuracy[name], accuracy[reference]) for name in groups},
         reference=reference,
         retained={name: float(by_image[name].mean()) / clean[name] if clean[name] else 0.0 for name in groups},
