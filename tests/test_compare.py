@@ -169,6 +169,27 @@ def test_models_of_timm_take_part_with_and_without_weights(experiment, tmp_path,
     assert result["accuracy"]["overall"]["test"].startswith("Cochran")
 
 
+def test_files_of_one_name_are_told_apart_by_their_folders_and_one_file_is_compared_once(
+    experiment, tmp_path, capsys, refused
+):
+    cell = _cell(experiment, "vit-n120-s3")
+    network = open_network("timm/resnet10t", like=open_network(cell)).network
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        torch.save({"state_dict": network.state_dict()}, tmp_path / name / "w.pth")
+    words = [f"timm/resnet10t={name}/w.pth" for name in ("a", "b", "a/../b")]
+    assert "is named twice" in refused(cell, *words)
+    assert _compare(cell, *words[:2], "--parts", "differences", "--json") == 0
+    groups = [network["group"] for network in json.loads(capsys.readouterr().out)["networks"]]
+    assert groups == ["vit", "timm/resnet10t (a/w.pth)", "timm/resnet10t (b/w.pth)"]
+
+
+def test_two_copies_of_one_run_are_not_called_one_file(refused, experiment, tmp_path):
+    cell = _cell(experiment, "vit-n120-s3")
+    shutil.copytree(cell, tmp_path / "copied" / "cells" / cell.name)
+    assert "there is another copy of vit-s3" in refused(cell, tmp_path / "copied" / "cells" / cell.name)
+
+
 def test_exported_weights_answer_as_the_checkpoint_does(experiment, tmp_path, capsys):
     pytest.importorskip("safetensors")
     from vit_vs_cnn.conversion.export import export
