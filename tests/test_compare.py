@@ -204,7 +204,7 @@ def test_exported_weights_answer_as_the_checkpoint_does(experiment, tmp_path, ca
 
 
 @pytest.mark.slow
-def test_an_onnx_file_answers_as_the_checkpoint_does(experiment, tmp_path, capsys):
+def test_an_onnx_file_answers_as_the_checkpoint_does(experiment, tmp_path, capsys, refused):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
     from vit_vs_cnn.conversion.export import export
@@ -212,12 +212,18 @@ def test_an_onnx_file_answers_as_the_checkpoint_does(experiment, tmp_path, capsy
     cell = _cell(experiment, "resnet-n120-s3")
     export(open_network(cell), ["safetensors", "onnx"], tmp_path / "out")
     words = [cell, tmp_path / "out" / "model.safetensors", tmp_path / "out" / "model.onnx"]
+    assert "--attack needs gradients" in refused(*words, "--parts", "robustness", "--attack")
     assert _compare(*words, "--quick", "--parts", "accuracy,similarity,cost", "--json") == 0
     result = json.loads(capsys.readouterr().out)
     assert len(result["networks"]) == 3
     assert result["accuracy"]["disagreement"] == [[0.0] * 3] * 3
     assert result["cost"]["out/model.onnx"]["macs"] is None
+    assert result["cost"]["out/model.onnx"]["peak_bytes"] is None
     assert {one["first"] for one in result["similarity"]["cka"]} == {"resnet", "resnet (model)"}
+    shutil.copytree(tmp_path / "out", tmp_path / "second" / "out")
+    assert _compare(*words, tmp_path / "second" / "out" / "model.onnx", "--parts", "differences", "--json") == 0
+    groups = [network["group"] for network in json.loads(capsys.readouterr().out)["networks"]]
+    assert groups[2:] == [f"{tmp_path.name}/out/model.onnx", "second/out/model.onnx"]
 
 
 class _Evil:

@@ -1,10 +1,12 @@
-"""A whole comparison: what it leaves in the ledger."""
+"""A whole comparison: what it refuses before it begins, and what it leaves in the ledger."""
 
 import pytest
 
 from tests.comparison.entries import drawn_images, entry
 from vit_vs_cnn.comparison import compare as module
 from vit_vs_cnn.comparison.compare import Settings, compare
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.runs.external import OnnxNetwork
 
 SOME = {"robustness_images": 10, "attack_images": 5}
 
@@ -26,3 +28,11 @@ def test_every_look_is_in_the_ledger_with_the_networks_own_accuracy_though_the_a
     assert own["cnn-s0"] != own["cnn-s1"]
     assert sum(own.values()) / 2 == pytest.approx(comparison.robustness.corruptions.mean["cnn"].value)
     assert ["attacked copies of 5" in one["what"] for one in said] == [False, False, True, True]
+
+
+def test_a_network_without_gradients_is_not_attacked_and_no_image_is_looked_at(tmp_path, monkeypatch):
+    monkeypatch.setattr(OnnxNetwork, "__init__", lambda self: super(OnnxNetwork, self).__init__())
+    entries = [entry(tmp_path), entry(tmp_path, "out/model", network=OnnxNetwork())]
+    with pytest.raises(InputError, match="--attack needs gradients, which ONNX has not: out/model"):
+        compare(entries, drawn_images(), Settings(attack=True))
+    assert not entries[0].ledger.read().is_there

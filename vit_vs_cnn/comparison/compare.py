@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vit_vs_cnn.comparison.accuracy import Accuracy, judge_accuracy
-from vit_vs_cnn.comparison.attacks import Attacked, attack
+from vit_vs_cnn.comparison.attacks import Attacked, attack, check_attacked
 from vit_vs_cnn.comparison.by_class import choose_pictures
 from vit_vs_cnn.comparison.confidence import Confidence, judge_confidence
 from vit_vs_cnn.comparison.corruptions import CORRUPTIONS, LEVELS
@@ -137,6 +137,8 @@ def compare(
         raise InputError(
             f"similarity: needs at least {FEWEST} test images, and there are {len(test)} (--skip similarity)"
         )
+    if settings.attack and "robustness" in settings.parts:
+        check_attacked(entries)
     results: dict[str, Any] = {}
     answers: list[Tested] = []
     if {"accuracy", "confidence"} & {*settings.parts}:
