@@ -20,6 +20,7 @@ from vit_vs_cnn.data.mapped import MappedImages
 from vit_vs_cnn.data.objects import draw_objects
 from vit_vs_cnn.models import create_model
 from vit_vs_cnn.models.normalised import Normalised
+from vit_vs_cnn.models.resized import ResizedInput
 from vit_vs_cnn.runs.evaluation import predict
 
 
@@ -77,7 +78,13 @@ def test_mean_corruption_error_is_100_for_the_reference_and_half_for_half_the_er
 
 @pytest.mark.parametrize(("name", "patch"), [("vit_nano", 4), ("timm/vit_tiny_patch16_224", 16), ("resnet8", None)])
 def test_the_patch_is_that_of_the_network(name, patch):
-    assert patch_of(create_model(name, num_classes=7, image_size=32)) == patch
+    assert patch_of(create_model(name, num_classes=7, image_size=32), 32) == patch
+
+
+@pytest.mark.parametrize(("size", "crop_pct", "patch"), [(64, 1.0, 2), (16, 1.0, 8), (24, 1.0, 16), (24, 0.5, 8)])
+def test_the_patch_of_a_network_that_sees_images_resized_is_in_pixels_of_the_image(size, crop_pct, patch):
+    network = create_model("vit_nano", num_classes=7, image_size=size)
+    assert patch_of(ResizedInput(network, size, crop_pct=crop_pct), 32) == patch
 
 
 def test_a_network_that_reads_one_pixel_loses_it_by_a_shift_and_by_tiles(tmp_path):
@@ -87,6 +94,7 @@ def test_a_network_that_reads_one_pixel_loses_it_by_a_shift_and_by_tiles(tmp_pat
     result = judge_robustness({"corner": [one]}, images)
     assert result.clean == {"corner": 1.0}
     assert set(result.shifts.on_patch) == {"corner"}
+    assert not result.shifts.has_patch
     assert max(result.shifts.consistency["corner"]) < 0.8  # its class stays by chance, or where the corner is copied
     assert result.shuffled.tiles == [2, 4, 8]
     assert result.shuffled.accuracy["corner"][2] < 0.35
@@ -113,6 +121,7 @@ def test_shifts_are_by_multiples_of_the_patch_and_by_their_neighbours(tmp_path):
     vit = create_model("vit_nano", num_classes=7, image_size=32, depth=1).eval()
     groups = {"vit": [entry(tmp_path, "vit", network=vit)], "cnn": [entry(tmp_path)]}
     result = judge_robustness(groups, images)
+    assert result.shifts.has_patch
     assert (result.shifts.patch, result.shifts.pixels) == (4, [1, 2, 3, 4, 5, 7, 8, 9])
     values = dict(zip(result.shifts.pixels, result.shifts.consistency["vit"], strict=True))
     assert result.shifts.on_patch["vit"] == pytest.approx((values[4] + values[8]) / 2)

@@ -1,8 +1,10 @@
 """How accuracy holds when images are spoiled, shifted, cut to tiles, or their two cues are set against each other."""
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 import torch
@@ -15,6 +17,7 @@ from vit_vs_cnn.comparison.entries import Entry, paired_rows
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.objects import draw_objects
 from vit_vs_cnn.data.shapes import SHAPE_NAMES
+from vit_vs_cnn.models.resized import ResizedInput, inner
 from vit_vs_cnn.runs.evaluation import predict
 from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.statistics.estimate import Estimate
@@ -55,13 +58,15 @@ class Shifts:
     """Share of images whose class stays when the image is moved by so many pixels, along rows or columns.
 
     Arguments:
-        patch: side of a patch; of the networks that have one the largest.
+        patch: pixels by which an image moves by whole patches; of the networks that have them the most.
+        has_patch: whether there is such a network, and the image is large enough.
         on_patch, off_patch: mean over shifts that are multiples of it, and over those by one pixel more or less.
     """
 
     pixels: list[int]
     consistency: dict[str, list[float]]
     patch: int
+    has_patch: bool
     on_patch: dict[str, float]
     off_patch: dict[str, float]
 
@@ -196,14 +201,17 @@ def mean_corruption_error(accuracy: Mapping[str, Sequence[float]], reference: Ma
     return 100 * float(np.mean(ratios)) if ratios else float("nan")
 
 
-def patch_of(network: nn.Module) -> int | None:
-    """Side of a patch of a network that cuts images into patches (its shorter one); None for others."""
+def patch_of(network: nn.Module, rows: int) -> int | None:
+    """Fewest pixels by which images of so many rows move by whole patches (of their shorter side), as it sees them.
+
+    None for a network that does not cut images into patches.
+    """
+    seen = math.floor(network.image_size[0] / network.crop_pct) if isinstance(network, ResizedInput) else rows
     for name in ("patch_embedding", "patch_embed"):
-        size = getattr(getattr(network, name, None), "patch_size", None)
-        if isinstance(size, int):
-            return size
-        if isinstance(size, tuple | list) and size:
-            return int(min(size))
+        size = getattr(getattr(inner(network), name, None), "patch_size", None)
+        sides = (size,) if isinstance(size, int) else size
+        if isinstance(sides, tuple | list) and sides:
+            return Fraction(int(min(sides)) * rows, seen).numerator
     return None
 
 
@@ -216,9 +224,10 @@ def moved(images: Bytes, rows: int, cols: int) -> Bytes:
 
 
 def _shifts(groups: Groups, test: LabelledImages, tell: Tell) -> Shifts:
-    patches = [patch for members in groups.values() for one in members if (patch := patch_of(one.network))]
-    patch = max(patches, default=USUAL_PATCH)
-    most = min(test.images.shape[-2:]) - 1
+    rows, most = test.images.shape[-2], min(test.images.shape[-2:]) - 1
+    patches = {patch_of(one.network, rows) for members in groups.values() for one in members}
+    fitting = [patch for patch in patches if patch and patch < most]
+    patch = max(fitting, default=USUAL_PATCH)
     multiples = [distance for distance in (patch, 2 * patch) if distance + 1 <= most]
     beside = {distance + step for distance in multiples for step in (-1, 1)} - {0}
     pixels = sorted({1, 2, 3, patch // 2 or 1, *multiples, *beside} & {*range(1, most + 1)})
@@ -236,7 +245,7 @@ def _shifts(groups: Groups, test: LabelledImages, tell: Tell) -> Shifts:
     def over(places: list[int]) -> dict[str, float]:
         return {name: float(np.mean([values[i] for i in places])) for name, values in consistency.items() if places}
 
-    return Shifts(pixels, consistency, patch, over(on), over(off))
+    return Shifts(pixels, consistency, patch, bool(fitting), over(on), over(off))
 
 
 def shuffled_tiles(images: Bytes, tiles: int, *, seed: int) -> Bytes:
