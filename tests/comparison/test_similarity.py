@@ -9,6 +9,7 @@ from vit_vs_cnn.comparison.compare import compare
 from vit_vs_cnn.comparison.similarity import (
     MinibatchCka,
     as_maps,
+    attention_reach,
     features_of,
     fourier_profile,
     gram_matrix,
@@ -17,6 +18,7 @@ from vit_vs_cnn.comparison.similarity import (
     unbiased_hsic,
 )
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection.attention_weights import attention_maps
 from vit_vs_cnn.inspection.layout import TokenLayout
 from vit_vs_cnn.models import create_model
 from vit_vs_cnn.models.resized import ResizedInput
@@ -183,6 +185,22 @@ def test_a_network_is_more_like_itself_than_like_another(tmp_path):
     torch.testing.assert_close(by_pair["a", "a"].diagonal(), torch.ones(3))
     assert float(by_pair["a", "b"].max()) < 0.999
     assert similarity.fourier["a"].layers == ["first", "second"]
+
+
+def test_images_of_a_last_batch_that_is_too_small_are_not_said_to_be_looked_at(tmp_path):
+    assert judge_similarity({"a": entry(tmp_path)}, drawn_images(130)).images == 128
+    assert judge_similarity({"a": entry(tmp_path)}, drawn_images(132)).images == 132
+
+
+def test_attention_of_few_images_at_a_time_reaches_as_far_as_that_of_all(tmp_path):
+    network, images = create_model("vit_nano", num_classes=7, image_size=32, depth=2).eval(), drawn_images(19, (32, 32))
+    one, batches = entry(tmp_path, network=network), []
+    whole, uniform = attention_maps(network, one.normalise(images.images)).distances((32, 32))
+    network.register_forward_pre_hook(lambda _, inputs: batches.append(len(inputs[0])))
+    found = attention_reach(one, images)
+    assert {*batches} == {16, 3}
+    assert (found["uniform"], found["images"]) == (uniform, 19)
+    torch.testing.assert_close(torch.tensor(found["by_layer"]), torch.stack(whole).float())
 
 
 def test_a_network_that_cannot_be_looked_into_is_left_out(tmp_path):

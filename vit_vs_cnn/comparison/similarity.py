@@ -24,6 +24,8 @@ BATCH_SIZE = 128
 FEWEST = 4
 #: Images whose attention is read.
 ATTENDED = 128
+#: Of these at a time: a map holds every head of every layer.
+AT_ONCE = 16
 #: Points of a Fourier profile, from frequency 0 to that of one pixel of the map.
 FREQUENCIES = 9
 
@@ -170,7 +172,7 @@ def judge_similarity(
     tell("attention distances")
     distances = {name: attention_reach(one, test) for name, one in entries.items()}
     return Similarity(
-        images=len(test),
+        images=sum(map(len, batches)),
         cka=[LayerSimilarity(a, b, layers[a], layers[b], m.compute().tolist()) for (a, b), m in meters.items()],
         fourier={name: _as_profile(found) for name, found in profiles.items() if found},
         attention_distance={name: found for name, found in distances.items() if found is not None},
@@ -184,12 +186,16 @@ def attention_reach(entry: Entry, images: LabelledImages) -> dict[str, Any] | No
     None for a network without attention, or with one that cannot be looked into.
     """
     device = next(entry.network.parameters()).device
-    pixels = entry.normalise(images.images[:ATTENDED].to(device))
+    attended = images.images[:ATTENDED]
+    parts, size = attended.split(AT_ONCE), (attended.shape[2], attended.shape[3])
     try:
-        distances, uniform = attention_maps(entry.network, pixels).distances((pixels.shape[2], pixels.shape[3]))
+        found = [attention_maps(entry.network, entry.normalise(part.to(device))).distances(size) for part in parts]
     except InputError:
         return None
-    return {"by_layer": [layer.tolist() for layer in distances], "uniform": uniform, "images": len(pixels)}
+    by_layer = zip(*(distances for distances, _ in found), strict=True)
+    shares = torch.tensor([len(part) / len(attended) for part in parts])[:, None]
+    means = [(shares * torch.stack(of_parts).cpu()).sum(0).tolist() for of_parts in by_layer]
+    return {"by_layer": means, "uniform": found[0][1], "images": len(attended)}
 
 
 def _layers_with_features(entry: Entry, test: LabelledImages) -> list[str]:
