@@ -7,6 +7,7 @@ from torch import nn
 from tests.comparison.entries import CLASSES, drawn_images, entry
 from vit_vs_cnn.comparison.attacks import attack
 from vit_vs_cnn.comparison.corruptions import CORRUPTIONS
+from vit_vs_cnn.comparison.latency import peak_bytes
 from vit_vs_cnn.comparison.robustness import (
     evenly,
     judge_robustness,
@@ -52,6 +53,25 @@ def test_a_shift_moves_pixels_and_reflects_at_the_edge():
     assert torch.equal(left[:, :3], images[0, 0, :, 2:])
     assert torch.equal(left[:, 3], images[0, 0, :, 3])
     assert torch.equal(moved(images, 0, 0), images)
+
+
+@pytest.mark.parametrize("by", [(0, 0), (3, 0), (-3, 0), (0, 8), (0, -8), (8, -5), (-1, 2)])
+def test_a_shifted_image_is_cut_out_of_one_that_is_padded_by_its_reflection(by):
+    images = drawn_images(2, side=(9, 14)).images
+    padded = nn.functional.pad(images.float(), (8, 8, 8, 8), mode="reflect").byte()
+    rows, cols = by
+    shifted = moved(images, rows, cols)
+    assert torch.equal(shifted, padded[..., 8 - rows : 17 - rows, 8 - cols : 22 - cols])
+    assert (shifted.dtype, shifted.is_contiguous()) == (torch.uint8, True)
+
+
+def test_a_shift_makes_no_more_bytes_than_the_images_have_and_the_places():
+    class Shift(nn.Module):
+        def forward(self, images):
+            return moved(images, 4, 0)
+
+    images = drawn_images(20, side=(32, 32)).images
+    assert peak_bytes(Shift(), images) < 1.1 * images.nbytes
 
 
 def test_shuffled_tiles_hold_the_same_tiles_each_image_in_an_order_of_its_own():

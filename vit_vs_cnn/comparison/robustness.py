@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from vit_vs_cnn.comparison.corruptions import CORRUPTIONS, LEVELS, Bytes, corrupted
 from vit_vs_cnn.comparison.entries import Entry, paired_rows
@@ -217,10 +216,14 @@ def patch_of(network: nn.Module, rows: int) -> int | None:
 
 def moved(images: Bytes, rows: int, cols: int) -> Bytes:
     """The images shifted down and to the right; what comes in at the edge is the image's own reflection."""
-    margin = max(abs(rows), abs(cols))
-    padded = F.pad(images.float(), (margin,) * 4, mode="reflect").byte()
-    top, left = margin - rows, margin - cols
-    return padded[..., top : top + images.shape[-2], left : left + images.shape[-1]].contiguous()
+    places = [_mirrored(size, by) for size, by in zip(images.shape[-2:], (rows, cols), strict=True)]
+    return images[..., places[0][:, None], places[1]]
+
+
+def _mirrored(size: int, by: int) -> Tensor:
+    """Where each place of an axis has its value from when all move on by so many, and the edges are mirrors."""
+    place = (torch.arange(size) - by).abs()
+    return size - 1 - (size - 1 - place).abs()
 
 
 def _shifts(groups: Groups, test: LabelledImages, tell: Tell) -> Shifts:
