@@ -1,16 +1,11 @@
 """A whole comparison: what it refuses before it begins, and what it leaves in the ledger."""
 
-from dataclasses import replace
-
 import pytest
 
 from tests.comparison.entries import drawn_images, entry
 from vit_vs_cnn.comparison import compare as module
 from vit_vs_cnn.comparison.compare import Settings, compare
-from vit_vs_cnn.comparison.robustness import judge_robustness
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.reporting.behaviour_figures import shifts_figure
-from vit_vs_cnn.reporting.style import looks
 from vit_vs_cnn.runs.external import OnnxNetwork
 
 SOME = {"robustness_images": 10, "attack_images": 5}
@@ -41,12 +36,3 @@ def test_a_network_without_gradients_is_not_attacked_and_no_image_is_looked_at(t
     with pytest.raises(InputError, match="--attack needs gradients, which ONNX has not: out/model"):
         compare(entries, drawn_images(), Settings(attack=True))
     assert not entries[0].ledger.read().is_there
-
-
-@pytest.mark.parametrize("has_patch", [True, False])
-def test_patches_are_named_where_a_network_has_them(tmp_path, has_patch):
-    one = entry(tmp_path, "one")
-    judged = judge_robustness({"one": [one]}, drawn_images(10))
-    judged = replace(judged, shifts=replace(judged.shifts, has_patch=has_patch))
-    label = shifts_figure(judged, looks(["one"])).axes[0].get_xlabel()
-    assert label == f"shift in pixels (dotted: multiples of 4{', whole patches' if has_patch else ''})"

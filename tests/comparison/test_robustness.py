@@ -96,6 +96,10 @@ def test_mean_corruption_error_is_100_for_the_reference_and_half_for_half_the_er
     assert mean_corruption_error(better, reference) == pytest.approx(50)
 
 
+def test_there_is_no_mean_corruption_error_where_the_reference_makes_none():
+    assert mean_corruption_error({"fog": [0.8, 0.6]}, {"fog": [1.0, 1.0]}) is None
+
+
 @pytest.mark.parametrize(("name", "patch"), [("vit_nano", 4), ("timm/vit_tiny_patch16_224", 16), ("resnet8", None)])
 def test_the_patch_is_that_of_the_network(name, patch):
     assert patch_of(create_model(name, num_classes=7, image_size=32), 32) == patch

@@ -37,7 +37,8 @@ class Corrupted:
         accuracy: by group and corruption, one for each level.
         mean: over all corruptions and levels, with an interval of the images.
         by_network: the same of each network, by its name.
-        mce: mean corruption error in per cent of the reference's: ``mean_c sum_l err / sum_l err_ref``.
+        mce: mean corruption error in per cent of the reference's: ``mean_c sum_l err / sum_l err_ref``; None
+            where the reference makes none.
         reference: the first group.
         retained: mean accuracy on spoiled images over that on clean ones.
         differences: of ``mean`` between every two groups, on the same images.
@@ -46,7 +47,7 @@ class Corrupted:
     accuracy: dict[str, dict[str, list[float]]]
     mean: dict[str, Estimate]
     by_network: dict[str, float]
-    mce: dict[str, float]
+    mce: dict[str, float | None]
     reference: str
     retained: dict[str, float]
     differences: dict[str, Estimate]
@@ -186,8 +187,10 @@ def _difference(first: Sequence[Entry], second: Sequence[Entry], ours: np.ndarra
     return difference_over_seeds(ours[mine], theirs[other], paired_seeds=paired or single).interval()
 
 
-def mean_corruption_error(accuracy: Mapping[str, Sequence[float]], reference: Mapping[str, Sequence[float]]) -> float:
-    """``100 mean_c (sum_l 1 - acc_cl) / (sum_l 1 - ref_cl)``.
+def mean_corruption_error(
+    accuracy: Mapping[str, Sequence[float]], reference: Mapping[str, Sequence[float]]
+) -> float | None:
+    """``100 mean_c (sum_l 1 - acc_cl) / (sum_l 1 - ref_cl)``; None where no corruption does the reference harm.
 
     Reference: Hendrycks & Dietterich 2019, section 4.1.
     Differs: the reference is one of the networks compared, not AlexNet; a corruption that does it no harm is left out.
@@ -197,7 +200,7 @@ def mean_corruption_error(accuracy: Mapping[str, Sequence[float]], reference: Ma
         errors, theirs = (sum(1 - a for a in some) for some in (levels, reference[corruption]))
         if theirs > 0:
             ratios.append(errors / theirs)
-    return 100 * float(np.mean(ratios)) if ratios else float("nan")
+    return 100 * float(np.mean(ratios)) if ratios else None
 
 
 def patch_of(network: nn.Module, rows: int) -> int | None:

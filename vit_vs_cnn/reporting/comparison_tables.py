@@ -96,7 +96,8 @@ def _robustness(robustness: Robustness) -> list[Table]:
     corrupted, shifts, shuffled = robustness.corruptions, robustness.shifts, robustness.shuffled
     spoiled, moved = [], []
     for name, clean in robustness.clean.items():
-        mean, kept = corrupted.mean[name], [percent(corrupted.retained[name], 0), f"{corrupted.mce[name]:.0f}"]
+        mean, error = corrupted.mean[name], corrupted.mce[name]
+        kept = [percent(corrupted.retained[name], 0), "-" if error is None else f"{error:.0f}"]
         spoiled.append([name, percent(clean), percent(mean.value), interval(mean), *kept])
         same = [percent(shifts.on_patch.get(name)), percent(shifts.off_patch.get(name))]
         moved.append([name, *same, *map(percent, shuffled.accuracy[name])])
