@@ -169,6 +169,27 @@ def test_models_of_timm_take_part_with_and_without_weights(experiment, tmp_path,
     assert result["accuracy"]["overall"]["test"].startswith("Cochran")
 
 
+def test_files_of_one_name_are_told_apart_by_their_folders_and_one_file_is_compared_once(
+    experiment, tmp_path, capsys, refused
+):
+    cell = _cell(experiment, "vit-n120-s3")
+    network = open_network("timm/resnet10t", like=open_network(cell)).network
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        torch.save({"state_dict": network.state_dict()}, tmp_path / name / "w.pth")
+    words = [f"timm/resnet10t={name}/w.pth" for name in ("a", "b", "a/../b")]
+    assert "is named twice" in refused(cell, *words)
+    assert _compare(cell, *words[:2], "--parts", "differences", "--json") == 0
+    groups = [network["group"] for network in json.loads(capsys.readouterr().out)["networks"]]
+    assert groups == ["vit", "timm/resnet10t (a/w.pth)", "timm/resnet10t (b/w.pth)"]
+
+
+def test_two_copies_of_one_run_are_not_called_one_file(refused, experiment, tmp_path):
+    cell = _cell(experiment, "vit-n120-s3")
+    shutil.copytree(cell, tmp_path / "copied" / "cells" / cell.name)
+    assert "there is another copy of vit-s3" in refused(cell, tmp_path / "copied" / "cells" / cell.name)
+
+
 def test_exported_weights_answer_as_the_checkpoint_does(experiment, tmp_path, capsys):
     pytest.importorskip("safetensors")
     from vit_vs_cnn.conversion.export import export
@@ -183,7 +204,7 @@ def test_exported_weights_answer_as_the_checkpoint_does(experiment, tmp_path, ca
 
 
 @pytest.mark.slow
-def test_an_onnx_file_answers_as_the_checkpoint_does(experiment, tmp_path, capsys):
+def test_an_onnx_file_answers_as_the_checkpoint_does(experiment, tmp_path, capsys, refused):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
     from vit_vs_cnn.conversion.export import export
@@ -191,12 +212,18 @@ def test_an_onnx_file_answers_as_the_checkpoint_does(experiment, tmp_path, capsy
     cell = _cell(experiment, "resnet-n120-s3")
     export(open_network(cell), ["safetensors", "onnx"], tmp_path / "out")
     words = [cell, tmp_path / "out" / "model.safetensors", tmp_path / "out" / "model.onnx"]
+    assert "--attack needs gradients" in refused(*words, "--parts", "robustness", "--attack")
     assert _compare(*words, "--quick", "--parts", "accuracy,similarity,cost", "--json") == 0
     result = json.loads(capsys.readouterr().out)
     assert len(result["networks"]) == 3
     assert result["accuracy"]["disagreement"] == [[0.0] * 3] * 3
     assert result["cost"]["out/model.onnx"]["macs"] is None
+    assert result["cost"]["out/model.onnx"]["peak_bytes"] is None
     assert {one["first"] for one in result["similarity"]["cka"]} == {"resnet", "resnet (model)"}
+    shutil.copytree(tmp_path / "out", tmp_path / "second" / "out")
+    assert _compare(*words, tmp_path / "second" / "out" / "model.onnx", "--parts", "differences", "--json") == 0
+    groups = [network["group"] for network in json.loads(capsys.readouterr().out)["networks"]]
+    assert groups[2:] == [f"{tmp_path.name}/out/model.onnx", "second/out/model.onnx"]
 
 
 class _Evil:

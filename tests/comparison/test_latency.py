@@ -49,11 +49,12 @@ def test_cost_counts_and_times_every_network(tmp_path):
     assert said[0] == "latency of one image"
 
 
-def test_a_network_that_cannot_be_copied_has_no_macs(tmp_path):
+def test_a_network_that_cannot_be_looked_into_has_neither_macs_nor_memory(tmp_path):
     class Fixed(TinyCnn):
         def __deepcopy__(self, memo):
             raise NotImplementedError
 
     (cost,) = measure_cost({"f": entry(tmp_path, network=Fixed().eval())}, rounds=2, batch_sizes=(1,)).values()
     assert cost.macs is None
+    assert cost.peak_bytes is None
     assert cost.parameters == 752

@@ -7,6 +7,7 @@ from torch import nn
 from tests.comparison.entries import CLASSES, drawn_images, entry
 from vit_vs_cnn.comparison.attacks import attack
 from vit_vs_cnn.comparison.corruptions import CORRUPTIONS
+from vit_vs_cnn.comparison.latency import peak_bytes
 from vit_vs_cnn.comparison.robustness import (
     evenly,
     judge_robustness,
@@ -20,6 +21,7 @@ from vit_vs_cnn.data.mapped import MappedImages
 from vit_vs_cnn.data.objects import draw_objects
 from vit_vs_cnn.models import create_model
 from vit_vs_cnn.models.normalised import Normalised
+from vit_vs_cnn.models.resized import ResizedInput
 from vit_vs_cnn.runs.evaluation import predict
 
 
@@ -53,6 +55,25 @@ def test_a_shift_moves_pixels_and_reflects_at_the_edge():
     assert torch.equal(moved(images, 0, 0), images)
 
 
+@pytest.mark.parametrize("by", [(0, 0), (3, 0), (-3, 0), (0, 8), (0, -8), (8, -5), (-1, 2)])
+def test_a_shifted_image_is_cut_out_of_one_that_is_padded_by_its_reflection(by):
+    images = drawn_images(2, side=(9, 14)).images
+    padded = nn.functional.pad(images.float(), (8, 8, 8, 8), mode="reflect").byte()
+    rows, cols = by
+    shifted = moved(images, rows, cols)
+    assert torch.equal(shifted, padded[..., 8 - rows : 17 - rows, 8 - cols : 22 - cols])
+    assert (shifted.dtype, shifted.is_contiguous()) == (torch.uint8, True)
+
+
+def test_a_shift_makes_no_more_bytes_than_the_images_have_and_the_places():
+    class Shift(nn.Module):
+        def forward(self, images):
+            return moved(images, 4, 0)
+
+    images = drawn_images(20, side=(32, 32)).images
+    assert peak_bytes(Shift(), images) < 1.1 * images.nbytes
+
+
 def test_shuffled_tiles_hold_the_same_tiles_each_image_in_an_order_of_its_own():
     images = torch.arange(2 * 3 * 8 * 12).view(2, 3, 8, 12).remainder(251).byte()
     images[1] = images[0]
@@ -75,9 +96,19 @@ def test_mean_corruption_error_is_100_for_the_reference_and_half_for_half_the_er
     assert mean_corruption_error(better, reference) == pytest.approx(50)
 
 
+def test_there_is_no_mean_corruption_error_where_the_reference_makes_none():
+    assert mean_corruption_error({"fog": [0.8, 0.6]}, {"fog": [1.0, 1.0]}) is None
+
+
 @pytest.mark.parametrize(("name", "patch"), [("vit_nano", 4), ("timm/vit_tiny_patch16_224", 16), ("resnet8", None)])
 def test_the_patch_is_that_of_the_network(name, patch):
-    assert patch_of(create_model(name, num_classes=7, image_size=32)) == patch
+    assert patch_of(create_model(name, num_classes=7, image_size=32), 32) == patch
+
+
+@pytest.mark.parametrize(("size", "crop_pct", "patch"), [(64, 1.0, 2), (16, 1.0, 8), (24, 1.0, 16), (24, 0.5, 8)])
+def test_the_patch_of_a_network_that_sees_images_resized_is_in_pixels_of_the_image(size, crop_pct, patch):
+    network = create_model("vit_nano", num_classes=7, image_size=size)
+    assert patch_of(ResizedInput(network, size, crop_pct=crop_pct), 32) == patch
 
 
 def test_a_network_that_reads_one_pixel_loses_it_by_a_shift_and_by_tiles(tmp_path):
@@ -87,6 +118,7 @@ def test_a_network_that_reads_one_pixel_loses_it_by_a_shift_and_by_tiles(tmp_pat
     result = judge_robustness({"corner": [one]}, images)
     assert result.clean == {"corner": 1.0}
     assert set(result.shifts.on_patch) == {"corner"}
+    assert not result.shifts.has_patch
     assert max(result.shifts.consistency["corner"]) < 0.8  # its class stays by chance, or where the corner is copied
     assert result.shuffled.tiles == [2, 4, 8]
     assert result.shuffled.accuracy["corner"][2] < 0.35
@@ -113,6 +145,7 @@ def test_shifts_are_by_multiples_of_the_patch_and_by_their_neighbours(tmp_path):
     vit = create_model("vit_nano", num_classes=7, image_size=32, depth=1).eval()
     groups = {"vit": [entry(tmp_path, "vit", network=vit)], "cnn": [entry(tmp_path)]}
     result = judge_robustness(groups, images)
+    assert result.shifts.has_patch
     assert (result.shifts.patch, result.shifts.pixels) == (4, [1, 2, 3, 4, 5, 7, 8, 9])
     values = dict(zip(result.shifts.pixels, result.shifts.consistency["vit"], strict=True))
     assert result.shifts.on_patch["vit"] == pytest.approx((values[4] + values[8]) / 2)
@@ -173,3 +206,27 @@ def test_fgsm_is_a_step_of_the_sign_of_the_gradient_and_a_wider_attack_does_more
     assert attacked.fgsm["cnn"][1] < attacked.fgsm["cnn"][0] <= 1
     assert attacked.pgd["cnn"][1] <= attacked.fgsm["cnn"][1] + 0.05
     assert attack({"cnn": [one]}, images, radii=(2.0, 16.0)) == attacked
+
+
+class Louder(nn.Module):
+    """The same answers, with logits so many times as large."""
+
+    def __init__(self, network: nn.Module, times: float) -> None:
+        super().__init__()
+        self.network, self.times = network, times
+
+    def forward(self, images):
+        return self.times * self.network(images)
+
+
+def test_a_network_is_no_safer_for_being_surer(tmp_path):
+    images = drawn_images(30)
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 24, 7)).eval()
+    network[1].weight.data *= 20
+    surer = [entry(tmp_path, network=Louder(network, times), mean=0.5, std=0.5) for times in (1, 4, 16, 64)]
+    labels = predict(network, images, surer[0].normalise).logits.argmax(1)
+    images = LabelledImages(images.images, labels, CLASSES, images.sample_ids)
+    attacked = [attack({"one": [one]}, images, radii=(2.0,)) for one in surer]
+    for one in attacked:
+        assert max(one.fgsm["one"] + one.pgd["one"]) < 0.3

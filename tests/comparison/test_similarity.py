@@ -9,6 +9,7 @@ from vit_vs_cnn.comparison.compare import compare
 from vit_vs_cnn.comparison.similarity import (
     MinibatchCka,
     as_maps,
+    attention_reach,
     features_of,
     fourier_profile,
     gram_matrix,
@@ -17,7 +18,10 @@ from vit_vs_cnn.comparison.similarity import (
     unbiased_hsic,
 )
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection.attention_weights import attention_maps
+from vit_vs_cnn.inspection.layout import TokenLayout
 from vit_vs_cnn.models import create_model
+from vit_vs_cnn.models.resized import ResizedInput
 
 
 def _features(count: int, width: int, seed: int) -> torch.Tensor:
@@ -127,10 +131,36 @@ def test_hooks_are_removed_when_the_network_fails():
 
 def test_tokens_go_back_to_their_grid():
     tokens = torch.arange(2 * 7 * 5).view(2, 7, 5).float()
-    maps = as_maps(tokens, 1, (2, 3))
+    maps = as_maps(tokens, (20, 30), TokenLayout((2, 3), extra_tokens=1))
     assert torch.equal(maps[1, :, 1, 2], tokens[1, 6])
-    assert as_maps(tokens, 0, None) is None
-    assert as_maps(torch.zeros(3, 8, 8, 5), 0, None).shape == (3, 5, 8, 8)
+    assert as_maps(tokens, (20, 30), None) is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "image_size", "expected"),
+    [
+        ((3, 8, 8, 5), (32, 32), (3, 5, 8, 8)),
+        ((3, 16, 32, 5), (32, 64), (3, 5, 16, 32)),
+        ((3, 16, 16, 32), (32, 64), (3, 16, 16, 32)),  # a CNN's 16 channels
+        ((3, 8, 8, 8), (32, 32), (3, 8, 8, 8)),
+        ((3, 5, 17, 33), (33, 65), (3, 5, 17, 33)),
+    ],
+)
+def test_channels_stand_last_where_the_axes_before_have_the_images_shape_and_no_others(shape, image_size, expected):
+    assert as_maps(torch.zeros(shape), image_size, None).shape == expected
+
+
+def test_a_vision_transformer_is_profiled_on_its_own_grid_also_where_it_sees_images_resized(tmp_path):
+    small = create_model("vit_nano", num_classes=7, image_size=32, depth=1, pool="class")
+    flat = create_model("timm/vit_tiny_patch16_224", num_classes=7, image_size=(32, 128), depth=1).eval()
+    networks = {
+        "resized": entry(tmp_path, network=ResizedInput(small, 32).eval()),
+        "2 x 8": entry(tmp_path, network=flat),  # too flat for a profile; 4 x 4 would not be
+    }
+    profiles = judge_similarity(networks, drawn_images(5, side=(32, 128))).fourier
+    assert {name: profile.layers for name, profile in profiles.items()} == {
+        "resized": ["network.position", "network.encoder.blocks.0"]
+    }
 
 
 def test_a_wave_of_one_frequency_shows_there_alone():
@@ -155,6 +185,22 @@ def test_a_network_is_more_like_itself_than_like_another(tmp_path):
     torch.testing.assert_close(by_pair["a", "a"].diagonal(), torch.ones(3))
     assert float(by_pair["a", "b"].max()) < 0.999
     assert similarity.fourier["a"].layers == ["first", "second"]
+
+
+def test_images_of_a_last_batch_that_is_too_small_are_not_said_to_be_looked_at(tmp_path):
+    assert judge_similarity({"a": entry(tmp_path)}, drawn_images(130)).images == 128
+    assert judge_similarity({"a": entry(tmp_path)}, drawn_images(132)).images == 132
+
+
+def test_attention_of_few_images_at_a_time_reaches_as_far_as_that_of_all(tmp_path):
+    network, images = create_model("vit_nano", num_classes=7, image_size=32, depth=2).eval(), drawn_images(19, (32, 32))
+    one, batches = entry(tmp_path, network=network), []
+    whole, uniform = attention_maps(network, one.normalise(images.images)).distances((32, 32))
+    network.register_forward_pre_hook(lambda _, inputs: batches.append(len(inputs[0])))
+    found = attention_reach(one, images)
+    assert {*batches} == {16, 3}
+    assert (found["uniform"], found["images"]) == (uniform, 19)
+    torch.testing.assert_close(torch.tensor(found["by_layer"]), torch.stack(whole).float())
 
 
 def test_a_network_that_cannot_be_looked_into_is_left_out(tmp_path):

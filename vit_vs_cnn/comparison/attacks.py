@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from vit_vs_cnn.comparison.entries import Entry
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.normalised import Normalised
+from vit_vs_cnn.runs.external import OnnxNetwork
 from vit_vs_cnn.seeds import derive_seed
 
 #: Most that a value may change, in units of 1/255.
@@ -34,6 +34,16 @@ class Attacked:
     pgd: dict[str, list[float]]
 
 
+def check_attacked(entries: Sequence[Entry]) -> None:
+    """Raises InputError: captum is not installed, or there is a network without gradients."""
+    try:
+        import captum.robust  # noqa: F401
+    except ImportError as error:
+        raise InputError("--attack needs captum: pip install 'vit-vs-cnn[cam]'") from error
+    if outside := [one.name for one in entries if isinstance(one.network, OnnxNetwork)]:
+        raise InputError(f"--attack needs gradients, which ONNX has not: {outside[0]}; name its checkpoint instead")
+
+
 def attack(
     groups: Mapping[str, Sequence[Entry]],
     test: LabelledImages,
@@ -47,10 +57,8 @@ def attack(
     Reference: Goodfellow et al., "Explaining and harnessing adversarial examples", 2015; Madry et al., "Towards deep
     learning models resistant to adversarial attacks", 2018.
     """
-    try:
-        from captum.robust import FGSM, PGD
-    except ImportError as error:
-        raise InputError("--attack needs captum: pip install 'vit-vs-cnn[cam]'") from error
+    from captum.robust import FGSM, PGD
+
     results: dict[str, dict[str, list[float]]] = {"fgsm": {}, "pgd": {}}
     for name, members in groups.items():
         for radius in radii:
@@ -87,5 +95,9 @@ def _attacked(
 
 
 def _loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Of each image: captum takes the sum."""
-    return F.cross_entropy(logits, labels, reduction="none")
+    """Log odds against the label, of each image: cross entropy rises with it, but vanishes where a network is sure.
+
+    captum takes the sum, and leaves a value as it is where the gradient is below 1e-6.
+    """
+    others = logits.scatter(1, labels[:, None], -torch.inf)
+    return others.logsumexp(1) - logits.gather(1, labels[:, None])[:, 0]

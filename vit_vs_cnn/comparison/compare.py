@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vit_vs_cnn.comparison.accuracy import Accuracy, judge_accuracy
-from vit_vs_cnn.comparison.attacks import Attacked, attack
+from vit_vs_cnn.comparison.attacks import Attacked, attack, check_attacked
 from vit_vs_cnn.comparison.by_class import choose_pictures
 from vit_vs_cnn.comparison.confidence import Confidence, judge_confidence
 from vit_vs_cnn.comparison.corruptions import CORRUPTIONS, LEVELS
@@ -137,6 +137,8 @@ def compare(
         raise InputError(
             f"similarity: needs at least {FEWEST} test images, and there are {len(test)} (--skip similarity)"
         )
+    if settings.attack and "robustness" in settings.parts:
+        check_attacked(entries)
     results: dict[str, Any] = {}
     answers: list[Tested] = []
     if {"accuracy", "confidence"} & {*settings.parts}:
@@ -199,19 +201,21 @@ def _confidence(one: Tested, test: LabelledImages, tell: Callable[[str], None]) 
 def _robustness(
     groups: dict[str, list[Entry]], test: LabelledImages, settings: Settings, tell: Callable[[str], None]
 ) -> dict[str, Any]:
-    """The part itself, the attack if asked for, and a line for each network in its ledger."""
+    """The part itself, a line for each network in its ledger, and the attack if asked for."""
     some = evenly(test, settings.robustness_images)
     robustness = judge_robustness(groups, some, seed=settings.seed, tell=_prefixed(tell, "robustness"))
     results: dict[str, Any] = {"robustness": robustness}
-    if settings.attack:
-        few = evenly(test, settings.attack_images)
-        results["attacked"] = attack(groups, few, seed=settings.seed, tell=_prefixed(tell, "robustness"))
     what = f"{len(CORRUPTIONS) * len(LEVELS)} corruptions, shifts and shuffles of {len(some)} test images"
+    few = evenly(test, settings.attack_images)
+    if settings.attack:
+        what += f" and attacked copies of {len(few)}"
     for one in itertools.chain(*groups.values()):
         one.ledger.record(
             weights=hash_weights(one.network),
-            accuracy=robustness.corruptions.mean[one.group].value,
+            accuracy=robustness.corruptions.by_network[one.name],
             what=f"{one.name} (compare: {what})",
             cell=one.origin,
         )
+    if settings.attack:
+        results["attacked"] = attack(groups, few, seed=settings.seed, tell=_prefixed(tell, "robustness"))
     return results

@@ -31,7 +31,8 @@ class Cost:
         file_bytes: of the file, which may hold an optimizer's state besides; None without a file.
         latency_p50, latency_p95, latency_iqr: seconds for one image: median, 95th percentile, interquartile range.
         throughput: images a second by batch size, the median of the rounds.
-        peak_bytes: most bytes of tensors alive at a time in one pass over a batch of ``peak_batch``, weights left out.
+        peak_bytes: most bytes of tensors alive at a time in one pass over a batch of ``peak_batch``, weights left out;
+            None where ``macs`` is.
     """
 
     parameters: int
@@ -43,7 +44,7 @@ class Cost:
     latency_iqr: float
     throughput: dict[int, float]
     best_batch: int
-    peak_bytes: int
+    peak_bytes: int | None
     peak_batch: int
     device: str
 
@@ -114,9 +115,10 @@ def measure_cost(
 def _cost(trained: TrainedNetwork, seconds: list[float], throughput: dict[int, float], device: str) -> Cost:
     network, shape = trained.network, trained.image_shape
     p25, p50, p75, p95 = (float(q) for q in np.quantile(seconds, [0.25, 0.5, 0.75, 0.95]))
+    macs = macs_of(network, shape)
     return Cost(
         parameters=count_parameters(network),
-        macs=macs_of(network, shape),
+        macs=macs,
         weight_bytes=sum(t.numel() * t.element_size() for t in network.state_dict().values()),
         file_bytes=trained.file_bytes,
         latency_p50=p50,
@@ -124,7 +126,7 @@ def _cost(trained: TrainedNetwork, seconds: list[float], throughput: dict[int, f
         latency_iqr=p75 - p25,
         throughput=throughput,
         best_batch=max(throughput, key=throughput.__getitem__),
-        peak_bytes=peak_bytes(network, torch.zeros(32, *shape, device=device)),
+        peak_bytes=None if macs is None else peak_bytes(network, torch.zeros(32, *shape, device=device)),
         peak_batch=32,
         device=device,
     )

@@ -1,5 +1,6 @@
 """From paths to entries: checkpoints, cells, whole experiments, exported files and models of timm."""
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -72,9 +73,7 @@ def open_entries(
             other = open_network(place, like=first)
             _check(other, test, where=place, like=first)
             entries.append(_of_external(other, first, pools, books))
-    taken = Counter(one.name for one in entries)
-    if twice := [name for name, count in taken.items() if count > 1]:
-        raise InputError(f"{twice[0]} is named twice; each network can be compared once")
+    entries = _told_apart(entries)
     for one in entries:
         one.network.to(device)
     return Opened(entries, test, notes)
@@ -219,6 +218,32 @@ def _kind(trained: TrainedNetwork) -> str:
     """Of two contenders, also where their recipes are the same."""
     values = {key: value for key, value in trained.cell.identity.items() if key != "seed"}
     return hash_of({**values, "contender": trained.cell.contender, "file": _file(trained)})
+
+
+def _told_apart(entries: list[Entry]) -> list[Entry]:
+    """Files of no run of ours that have one name are named with as many folders around them as tell them apart.
+
+    Raises:
+        InputError: one network twice, or two copies of one run's.
+    """
+    files = Counter((one.path.resolve(), one.about.model.get("name")) for one in entries)
+    if twice := [path for (path, _), count in files.items() if count > 1]:
+        raise InputError(f"{twice[0]} is named twice; each network can be compared once")
+    for depth in itertools.count(2):
+        taken = Counter(one.name for one in entries)
+        alike = [one for one in entries if taken[one.name] > 1]
+        if copies := [one for one in alike if one.origin is not None]:
+            raise InputError(f"{copies[0].path}: there is another copy of {copies[0].name}; each run is compared once")
+        if not alike:
+            break
+        entries = [_with_folders(one, depth) if one in alike else one for one in entries]
+    return entries
+
+
+def _with_folders(one: Entry, depth: int) -> Entry:
+    file = Path(*one.path.parts[-depth:]).as_posix()
+    name = f"{one.about.model['name']} ({file})" if one.about.model else file
+    return replace(one, name=name, group=name)
 
 
 def _file(trained: TrainedNetwork) -> str:

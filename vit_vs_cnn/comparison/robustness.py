@@ -1,20 +1,22 @@
 """How accuracy holds when images are spoiled, shifted, cut to tiles, or their two cues are set against each other."""
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from vit_vs_cnn.comparison.corruptions import CORRUPTIONS, LEVELS, Bytes, corrupted
 from vit_vs_cnn.comparison.entries import Entry, paired_rows
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.objects import draw_objects
 from vit_vs_cnn.data.shapes import SHAPE_NAMES
+from vit_vs_cnn.models.resized import ResizedInput, inner
 from vit_vs_cnn.runs.evaluation import predict
 from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.statistics.estimate import Estimate
@@ -34,7 +36,9 @@ class Corrupted:
     Arguments:
         accuracy: by group and corruption, one for each level.
         mean: over all corruptions and levels, with an interval of the images.
-        mce: mean corruption error in per cent of the reference's: ``mean_c sum_l err / sum_l err_ref``.
+        by_network: the same of each network, by its name.
+        mce: mean corruption error in per cent of the reference's: ``mean_c sum_l err / sum_l err_ref``; None
+            where the reference makes none.
         reference: the first group.
         retained: mean accuracy on spoiled images over that on clean ones.
         differences: of ``mean`` between every two groups, on the same images.
@@ -42,7 +46,8 @@ class Corrupted:
 
     accuracy: dict[str, dict[str, list[float]]]
     mean: dict[str, Estimate]
-    mce: dict[str, float]
+    by_network: dict[str, float]
+    mce: dict[str, float | None]
     reference: str
     retained: dict[str, float]
     differences: dict[str, Estimate]
@@ -53,13 +58,15 @@ class Shifts:
     """Share of images whose class stays when the image is moved by so many pixels, along rows or columns.
 
     Arguments:
-        patch: side of a patch; of the networks that have one the largest.
+        patch: pixels by which an image moves by whole patches; of the networks that have them the most.
+        has_patch: whether there is such a network, and the image is large enough.
         on_patch, off_patch: mean over shifts that are multiples of it, and over those by one pixel more or less.
     """
 
     pixels: list[int]
     consistency: dict[str, list[float]]
     patch: int
+    has_patch: bool
     on_patch: dict[str, float]
     off_patch: dict[str, float]
 
@@ -159,6 +166,11 @@ def _corrupted(groups: Groups, test: LabelledImages, clean: dict[str, float], *,
     return Corrupted(
         accuracy=accuracy,
         mean={name: mean_over_seeds(values).interval(within=(0.0, 1.0)) for name, values in by_image.items()},
+        by_network={
+            one.name: float(share)
+            for name, members in groups.items()
+            for one, share in zip(members, by_image[name].mean(1), strict=True)
+        },
         mce={name: mean_corruption_error(accuracy[name], accuracy[reference]) for name in groups},
         reference=reference,
         retained={name: float(by_image[name].mean()) / clean[name] if clean[name] else 0.0 for name in groups},
@@ -175,8 +187,10 @@ def _difference(first: Sequence[Entry], second: Sequence[Entry], ours: np.ndarra
     return difference_over_seeds(ours[mine], theirs[other], paired_seeds=paired or single).interval()
 
 
-def mean_corruption_error(accuracy: Mapping[str, Sequence[float]], reference: Mapping[str, Sequence[float]]) -> float:
-    """``100 mean_c (sum_l 1 - acc_cl) / (sum_l 1 - ref_cl)``.
+def mean_corruption_error(
+    accuracy: Mapping[str, Sequence[float]], reference: Mapping[str, Sequence[float]]
+) -> float | None:
+    """``100 mean_c (sum_l 1 - acc_cl) / (sum_l 1 - ref_cl)``; None where no corruption does the reference harm.
 
     Reference: Hendrycks & Dietterich 2019, section 4.1.
     Differs: the reference is one of the networks compared, not AlexNet; a corruption that does it no harm is left out.
@@ -186,32 +200,40 @@ def mean_corruption_error(accuracy: Mapping[str, Sequence[float]], reference: Ma
         errors, theirs = (sum(1 - a for a in some) for some in (levels, reference[corruption]))
         if theirs > 0:
             ratios.append(errors / theirs)
-    return 100 * float(np.mean(ratios)) if ratios else float("nan")
+    return 100 * float(np.mean(ratios)) if ratios else None
 
 
-def patch_of(network: nn.Module) -> int | None:
-    """Side of a patch of a network that cuts images into patches (its shorter one); None for others."""
+def patch_of(network: nn.Module, rows: int) -> int | None:
+    """Fewest pixels by which images of so many rows move by whole patches (of their shorter side), as it sees them.
+
+    None for a network that does not cut images into patches.
+    """
+    seen = math.floor(network.image_size[0] / network.crop_pct) if isinstance(network, ResizedInput) else rows
     for name in ("patch_embedding", "patch_embed"):
-        size = getattr(getattr(network, name, None), "patch_size", None)
-        if isinstance(size, int):
-            return size
-        if isinstance(size, tuple | list) and size:
-            return int(min(size))
+        size = getattr(getattr(inner(network), name, None), "patch_size", None)
+        sides = (size,) if isinstance(size, int) else size
+        if isinstance(sides, tuple | list) and sides:
+            return Fraction(int(min(sides)) * rows, seen).numerator
     return None
 
 
 def moved(images: Bytes, rows: int, cols: int) -> Bytes:
     """The images shifted down and to the right; what comes in at the edge is the image's own reflection."""
-    margin = max(abs(rows), abs(cols))
-    padded = F.pad(images.float(), (margin,) * 4, mode="reflect").byte()
-    top, left = margin - rows, margin - cols
-    return padded[..., top : top + images.shape[-2], left : left + images.shape[-1]].contiguous()
+    places = [_mirrored(size, by) for size, by in zip(images.shape[-2:], (rows, cols), strict=True)]
+    return images[..., places[0][:, None], places[1]]
+
+
+def _mirrored(size: int, by: int) -> Tensor:
+    """Where each place of an axis has its value from when all move on by so many, and the edges are mirrors."""
+    place = (torch.arange(size) - by).abs()
+    return size - 1 - (size - 1 - place).abs()
 
 
 def _shifts(groups: Groups, test: LabelledImages, tell: Tell) -> Shifts:
-    patches = [patch for members in groups.values() for one in members if (patch := patch_of(one.network))]
-    patch = max(patches, default=USUAL_PATCH)
-    most = min(test.images.shape[-2:]) - 1
+    rows, most = test.images.shape[-2], min(test.images.shape[-2:]) - 1
+    patches = {patch_of(one.network, rows) for members in groups.values() for one in members}
+    fitting = [patch for patch in patches if patch and patch < most]
+    patch = max(fitting, default=USUAL_PATCH)
     multiples = [distance for distance in (patch, 2 * patch) if distance + 1 <= most]
     beside = {distance + step for distance in multiples for step in (-1, 1)} - {0}
     pixels = sorted({1, 2, 3, patch // 2 or 1, *multiples, *beside} & {*range(1, most + 1)})
@@ -229,7 +251,7 @@ def _shifts(groups: Groups, test: LabelledImages, tell: Tell) -> Shifts:
     def over(places: list[int]) -> dict[str, float]:
         return {name: float(np.mean([values[i] for i in places])) for name, values in consistency.items() if places}
 
-    return Shifts(pixels, consistency, patch, over(on), over(off))
+    return Shifts(pixels, consistency, patch, bool(fitting), over(on), over(off))
 
 
 def shuffled_tiles(images: Bytes, tiles: int, *, seed: int) -> Bytes:

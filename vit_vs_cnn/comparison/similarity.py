@@ -1,5 +1,6 @@
 """How alike the layers of two networks are, and which frequencies their features have."""
 
+import contextlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,13 +15,17 @@ from vit_vs_cnn.comparison.entries import Entry
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.attention_weights import attention_maps
+from vit_vs_cnn.inspection.layout import TokenLayout, layout_of
 from vit_vs_cnn.models.recording import as_evaluated, recorded_calls
+from vit_vs_cnn.models.resized import ResizedInput
 
 BATCH_SIZE = 128
 #: Images of a batch for which the unbiased estimate is defined.
 FEWEST = 4
 #: Images whose attention is read.
 ATTENDED = 128
+#: Of these at a time: a map holds every head of every layer.
+AT_ONCE = 16
 #: Points of a Fourier profile, from frequency 0 to that of one pixel of the map.
 FREQUENCIES = 9
 
@@ -161,13 +166,13 @@ def judge_similarity(
             device = next(one.network.parameters()).device
             features = features_of(one.network, one.normalise(images.to(device)), layers[name])
             grams[name] = torch.stack([gram_matrix(layer).cpu() for layer in features.values()])
-            _add_profiles(profiles[name], one.network, features, len(batches))
+            _add_profiles(profiles[name], one.network, features, (images.shape[2], images.shape[3]), len(batches))
         for (a, b), meter in meters.items():
             meter.update(grams[a], grams[b])
     tell("attention distances")
     distances = {name: attention_reach(one, test) for name, one in entries.items()}
     return Similarity(
-        images=len(test),
+        images=sum(map(len, batches)),
         cka=[LayerSimilarity(a, b, layers[a], layers[b], m.compute().tolist()) for (a, b), m in meters.items()],
         fourier={name: _as_profile(found) for name, found in profiles.items() if found},
         attention_distance={name: found for name, found in distances.items() if found is not None},
@@ -181,12 +186,16 @@ def attention_reach(entry: Entry, images: LabelledImages) -> dict[str, Any] | No
     None for a network without attention, or with one that cannot be looked into.
     """
     device = next(entry.network.parameters()).device
-    pixels = entry.normalise(images.images[:ATTENDED].to(device))
+    attended = images.images[:ATTENDED]
+    parts, size = attended.split(AT_ONCE), (attended.shape[2], attended.shape[3])
     try:
-        distances, uniform = attention_maps(entry.network, pixels).distances((pixels.shape[2], pixels.shape[3]))
+        found = [attention_maps(entry.network, entry.normalise(part.to(device))).distances(size) for part in parts]
     except InputError:
         return None
-    return {"by_layer": [layer.tolist() for layer in distances], "uniform": uniform, "images": len(pixels)}
+    by_layer = zip(*(distances for distances, _ in found), strict=True)
+    shares = torch.tensor([len(part) / len(attended) for part in parts])[:, None]
+    means = [(shares * torch.stack(of_parts).cpu()).sum(0).tolist() for of_parts in by_layer]
+    return {"by_layer": means, "uniform": found[0][1], "images": len(attended)}
 
 
 def _layers_with_features(entry: Entry, test: LabelledImages) -> list[str]:
@@ -196,11 +205,19 @@ def _layers_with_features(entry: Entry, test: LabelledImages) -> list[str]:
     return list(features_of(entry.network, entry.normalise(test.images[:2].to(device)), names))
 
 
-def _add_profiles(found: dict[str, Tensor], network: nn.Module, features: Mapping[str, Tensor], batches: int) -> None:
-    extra = int(getattr(network, "extra_tokens", getattr(network, "num_prefix_tokens", 0)))
-    grid = getattr(network, "grid_size", None)
+def _add_profiles(
+    found: dict[str, Tensor],
+    network: nn.Module,
+    features: Mapping[str, Tensor],
+    image_size: tuple[int, int],
+    batches: int,
+) -> None:
+    seen = network.image_size if isinstance(network, ResizedInput) else image_size
+    layout = None
+    with contextlib.suppress(InputError):  # no Vision Transformer
+        layout = layout_of(network, seen)
     for name, layer in features.items():
-        maps = as_maps(layer, extra if layer.ndim == 3 else 0, grid)
+        maps = as_maps(layer, seen, layout)
         if maps is not None and min(maps.shape[-2:]) >= 4:
             found[name] = found.get(name, torch.zeros(())) + fourier_profile(maps).cpu() / batches
 
@@ -266,21 +283,24 @@ def _copied(output: Any) -> Tensor | None:
     return first.detach().clone() if isinstance(first, Tensor) else None
 
 
-def as_maps(features: Tensor, extra_tokens: int, grid_size: tuple[int, int] | None) -> Tensor | None:
+def as_maps(features: Tensor, image_size: tuple[int, int], layout: TokenLayout | None) -> Tensor | None:
     """Features as ``(batch, channels, rows, cols)``: tokens back on their grid; None for what has no space.
 
     Arguments:
-        extra_tokens: that stand for no place, in front of the others.
-        grid_size: (rows, cols) of the tokens; a square if None.
+        image_size: (rows, cols) of the image, whose shape maps have: so it is seen which axis holds the channels.
+        layout: of the tokens; a square of patches alone if None.
     """
     if features.ndim == 4:
-        channels_last = features.shape[1] == features.shape[2] != features.shape[3]  # Swin's layout
-        return features.movedim(3, 1) if channels_last else features
+        first, last = (_is_of_shape(size, image_size) for size in (features.shape[2:], features.shape[1:3]))
+        return features.movedim(3, 1) if last and not first else features  # last: Swin's layout
     if features.ndim != 3:
         return None
-    patches = features[:, extra_tokens:]
-    side = int(patches.shape[1] ** 0.5)
-    rows, cols = grid_size or (side, side)
-    if rows * cols != patches.shape[1]:
+    side = int(features.shape[1] ** 0.5)
+    layout = layout or TokenLayout((side, side))
+    if features.shape[1] != layout.tokens:
         return None
-    return patches.mT.unflatten(2, (rows, cols))
+    return features[:, layout.extra_tokens :].mT.unflatten(2, layout.grid_size)
+
+
+def _is_of_shape(map_size: Sequence[int], image_size: tuple[int, int]) -> bool:
+    return map_size[0] * image_size[1] == map_size[1] * image_size[0]

@@ -35,7 +35,8 @@ def shifts_figure(robustness: Robustness, known: Looks) -> Figure:
     plot_shares(left, shifts.pixels, shifts.consistency, known)
     for multiple in range(shifts.patch, max(shifts.pixels) + 1, shifts.patch):
         left.axvline(multiple, color=GREY, linestyle=":", zorder=0)
-    left.set_xlabel(f"shift in pixels (dotted: multiples of {shifts.patch}, the patch)")
+    whole_patches = ", whole patches" if shifts.has_patch else ""
+    left.set_xlabel(f"shift in pixels (dotted: multiples of {shifts.patch}{whole_patches})")
     left.set_ylabel("% with the class they had")
     whole = {group: (robustness.clean[group], *values) for group, values in shuffled.accuracy.items()}
     plot_shares(right, range(1 + len(shuffled.tiles)), whole, known)

@@ -20,8 +20,11 @@ from vit_vs_cnn.reporting.behaviour_figures import (
     shifts_figure,
     similarity_figures,
 )
-from vit_vs_cnn.reporting.drawing import PercentLocator, in_colours, in_percent, plain_axes, plot_rows
+from vit_vs_cnn.reporting.drawing import PercentLocator, in_colours, in_percent, plain_axes, plot_rows, wrapped
 from vit_vs_cnn.reporting.style import COLOUR_MAP, GREY, MOST, Looks, looks, percent
+
+#: In a line of the width of a picture.
+LETTERS = 22
 
 
 def figures_of(comparison: Comparison, tested: Sequence[Tested], test: LabelledImages) -> dict[str, Figure]:
@@ -76,15 +79,19 @@ def classes_figure(classes: Sequence[ClassAccuracy], known: Looks) -> Figure:
     for place, one in enumerate(shown):
         ends = [100 * min(one.accuracy.values()), 100 * max(one.accuracy.values())]
         axis.plot(ends, [place, place], color="#bbbbbb", zorder=0, linewidth=1.5)
-    names = [f"{one.name} *" if (one.p_corrected or 1) < 0.05 else one.name for one in shown]
+    names = [f"{one.name} *" if _differs(one) else one.name for one in shown]
     axis.set_yticks(range(len(shown)), names)
     axis.set_ylim(len(shown) - 0.5, -0.5)
     more = f" (the {len(shown)} of {len(ordered)} where they differ most)" if len(shown) < len(ordered) else ""
-    starred = "; * they differ (p < 0.05, Holm)" if any((c.p_corrected or 1) < 0.05 for c in shown) else ""
+    starred = "; * they differ (p < 0.05, Holm)" if any(map(_differs, shown)) else ""
     axis.set_xlabel(f"accuracy in % by class{more}{starred}")
     axis.grid(axis="x", alpha=0.3)
     figure.legend(fontsize=8, loc="outside upper center", ncols=4, frameon=False)
     return figure
+
+
+def _differs(one: ClassAccuracy) -> bool:
+    return one.p_corrected is not None and one.p_corrected < 0.05
 
 
 def confusion_figure(confusion: Mapping[str, Sequence[Sequence[int]]], class_names: Sequence[str]) -> Figure:
@@ -135,24 +142,27 @@ def pictures_figure(pictures: Mapping[str, list[int]], tested: Sequence[Answered
     first = [members[0] for members in grouped(tested).values()][:MOST]
     kinds = dict(list(pictures.items())[: MOST + 1])
     columns = max(len(numbers) for numbers in kinds.values())
-    lines = 1 + len(first)
+    words = {number: _words(number, first, test) for numbers in kinds.values() for number in numbers}
+    lines = 2 + max(above.count("\n") + below.count("\n") for above, below in words.values())
     height = len(kinds) * (1.45 + 0.14 * lines) + 0.1
     figure, axes = plain_axes(1.25 * columns + 0.3, height, columns, len(kinds), ruled=False)
     for row, (kind, numbers) in enumerate(kinds.items()):
         in_row = axes[row * columns : (row + 1) * columns]
         for axis, number in zip(in_row, numbers, strict=False):
-            _picture(axis, number, first, test)
+            axis.imshow(in_colours(test.images[number]))
+            above, below = words[number]
+            axis.set_title(above, fontsize=6.5, loc="left")
+            axis.set_xlabel(below, fontsize=6.5, loc="left")
         title = f"{kind}\n{in_row[0].get_title(loc='left')}"
         in_row[0].set_title(title, fontsize=6.5, loc="left", fontweight="bold")
     return figure
 
 
-def _picture(axis: Axes, number: int, first: Sequence[Answered], test: LabelledImages) -> None:
-    axis.imshow(in_colours(test.images[number]))
+def _words(number: int, first: Sequence[Answered], test: LabelledImages) -> tuple[str, str]:
+    """What stands above and below a picture, in lines that are no wider."""
     truth = test.class_names[int(test.labels[number])]
     says = [f"{t.group}: {test.class_names[int(t.predictions.classes[number])]}" for t in first]
-    axis.set_title(f"it is: {truth}", fontsize=6.5, loc="left")
-    axis.set_xlabel("\n".join(says), fontsize=6.5, loc="left")
+    return wrapped(f"it is: {truth}", LETTERS), "\n".join(wrapped(text, LETTERS) for text in says)
 
 
 def reliability_figure(first: Mapping[str, str], confidence: Mapping[str, Confidence], known: Looks) -> Figure:

@@ -96,11 +96,13 @@ def _robustness(robustness: Robustness) -> list[Table]:
     corrupted, shifts, shuffled = robustness.corruptions, robustness.shifts, robustness.shuffled
     spoiled, moved = [], []
     for name, clean in robustness.clean.items():
-        mean, kept = corrupted.mean[name], [percent(corrupted.retained[name], 0), f"{corrupted.mce[name]:.0f}"]
+        mean, error = corrupted.mean[name], corrupted.mce[name]
+        kept = [percent(corrupted.retained[name], 0), "-" if error is None else f"{error:.0f}"]
         spoiled.append([name, percent(clean), percent(mean.value), interval(mean), *kept])
         same = [percent(shifts.on_patch.get(name)), percent(shifts.off_patch.get(name))]
         moved.append([name, *same, *map(percent, shuffled.accuracy[name])])
     tiles = [f"{count}x{count} tiles %" for count in shuffled.tiles]
+    none = "" if shifts.has_patch else ", though no network here has such patches"
     return [
         Table(
             f"Accuracy on {robustness.images:,} test images, clean and spoiled",
@@ -115,7 +117,7 @@ def _robustness(robustness: Robustness) -> list[Table]:
             ["", "on patch %", "off patch %", *tiles],
             moved,
             "moves",
-            f"On patch: images with the class they had after a shift by a multiple of {shifts.patch} pixels; off "
+            f"On patch: images with the class they had after a shift by a multiple of {shifts.patch} pixels{none}; off "
             "patch: by one pixel more or less. Tiles: accuracy where so many tiles change places.",
         ),
     ]

@@ -1,6 +1,7 @@
 """Figures without a display: how they begin, how they are saved, and how a notebook shows one."""
 
 import io
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,6 +58,11 @@ def plain_axes(
         if not ruled:
             axis.set(xticks=[], yticks=[])
     return figure, axes
+
+
+def wrapped(text: str, letters: int = 24) -> str:
+    """In lines of so many letters: as many as fit over a picture of a card."""
+    return "\n".join(textwrap.wrap(text, letters, break_on_hyphens=False))
 
 
 def panels(

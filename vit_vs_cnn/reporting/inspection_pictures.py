@@ -1,6 +1,5 @@
 """Pictures with maps over them: cards of one image, sheets of several, the strip and the GIF of a training."""
 
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from vit_vs_cnn.inspection.look import MethodMaps, NetworkMaps
 from vit_vs_cnn.inspection.runs import ShownImages
 from vit_vs_cnn.inspection.saliency import resize_maps
 from vit_vs_cnn.reporting.board import Board, coloured, height_of, resized, scaled
-from vit_vs_cnn.reporting.drawing import in_colours, plain_axes
+from vit_vs_cnn.reporting.drawing import in_colours, plain_axes, wrapped
 
 #: Images beside each other on a sheet.
 COLUMNS = 8
@@ -26,8 +25,6 @@ OPACITY = (0.2, 0.75)
 CARD_PITCH, SHEET_PITCH, GAP, TITLE = 1.36, 1.4, 0.06, 0.25
 #: Points of all text but titles.
 TEXT = 7.0
-#: Letters that fit over a picture of a card.
-LETTERS = 24
 #: Side of a picture in the GIF of training, in pixels.
 FRAME = 128
 
@@ -64,9 +61,9 @@ def _band_texts(
     heads, scores = [], []
     for number, (network, maps) in enumerate(band):
         first = number == 0 or network is not band[number - 1][0]
-        who = [_wrapped(network.run.name), _wrapped(says(shown, network, index))] if first else []
-        heads.append("\n".join([*who, _wrapped(maps.label)]))
-        lines = [*_score_lines(maps, index), _wrapped(asked_for(shown, network, index).strip())]
+        who = [wrapped(network.run.name), wrapped(says(shown, network, index))] if first else []
+        heads.append("\n".join([*who, wrapped(maps.label)]))
+        lines = [*_score_lines(maps, index), wrapped(asked_for(shown, network, index).strip())]
         scores.append("\n".join(filter(None, lines)))
     return heads, scores
 
@@ -81,7 +78,7 @@ def overlay_sheet(shown: ShownImages, networks: Sequence[NetworkMaps], indices: 
     rows = [(network, maps) for network in networks for maps in network.methods]
     pictures = [_pixels(shown.data.images[index]) for index in indices]
     sizes = [_fitted(pixels, SHEET_PITCH) for pixels in pictures]
-    labels = [_wrapped(shown.label(index) or "class not known") for index in indices]
+    labels = [wrapped(shown.label(index) or "class not known") for index in indices]
     texts = [[_sheet_text(shown, network, maps, index) for index in indices] for network, maps in rows]
     tall = max(height for _, height in sizes)
     head = height_of(max(map(_lines, labels)), TEXT) + GAP
@@ -103,8 +100,8 @@ def overlay_sheet(shown: ShownImages, networks: Sequence[NetworkMaps], indices: 
 
 
 def _sheet_text(shown: ShownImages, network: NetworkMaps, maps: MethodMaps, index: int) -> str:
-    lines = [_wrapped(says(shown, network, index)), *_score_lines(maps, index)]
-    return "\n".join(filter(None, [*lines, _wrapped(asked_for(shown, network, index).strip())]))
+    lines = [wrapped(says(shown, network, index)), *_score_lines(maps, index)]
+    return "\n".join(filter(None, [*lines, wrapped(asked_for(shown, network, index).strip())]))
 
 
 def says(shown: ShownImages, network: NetworkMaps, index: int) -> str:
@@ -132,10 +129,6 @@ def _score_lines(maps: MethodMaps, index: int) -> list[str]:
     return [own, chance]
 
 
-def _wrapped(text: str) -> str:
-    return "\n".join(textwrap.wrap(text, LETTERS, break_on_hyphens=False))
-
-
 def training_strip(
     shown: ShownImages, stages: Sequence[tuple[int, Float[Tensor, "images map_rows map_cols"]]], title: str
 ) -> Figure:
@@ -145,7 +138,7 @@ def training_strip(
     for column in range(count):
         pixels = _pixels(shown.data.images[column])
         axes[column].imshow(pixels, interpolation="nearest")
-        label = _wrapped(shown.label(column) or "class not known")
+        label = wrapped(shown.label(column) or "class not known")
         axes[column].set_title(label, fontsize=7)
         for axis, (_, maps) in zip(axes[count + column :: count], stages, strict=True):
             axis.imshow(_blended(pixels, maps[column]), interpolation="nearest")
