@@ -11,6 +11,7 @@ from vit_vs_cnn.inspection.attention_weights import attention_maps
 from vit_vs_cnn.inspection.rollout import rollout_map
 from vit_vs_cnn.inspection.saliency import METHODS
 from vit_vs_cnn.models import ResNet
+from vit_vs_cnn.models.resized import ResizedInput
 
 GIVEN = images().float()
 
@@ -81,6 +82,21 @@ def test_maps_grow_by_interpolation_and_shrink_by_means():
     grown = resize_maps(maps, (9, 15))
     torch.testing.assert_close(grown[:, 1::3, 1::3], maps, rtol=0.0, atol=1e-5)
     torch.testing.assert_close(grown[:, 3:6, 3:12].mean(), maps[:, 1:2, 1:4].mean())
+
+
+@pytest.mark.parametrize("crop_pct", [0.5, 1.0])
+def test_a_map_of_a_network_that_sees_the_middle_lies_over_the_middle(crop_pct):
+    network, given = _network("vit"), torch.randn(2, 3, 24, 40, generator=torch.Generator().manual_seed(0))
+    whole = ResizedInput(network, (12, 20), crop_pct=crop_pct).eval()
+    maps = saliency_maps(whole, given, "rollout")
+    seen = saliency_maps(network, whole.resized(given), "rollout")
+    if crop_pct == 1:
+        assert torch.equal(maps, seen)
+        return
+    assert maps.shape == (2, 24, 40)
+    torch.testing.assert_close(maps[:, 6:18, 10:30], resize_maps(seen, (12, 20)))
+    assert maps.count_nonzero() == maps[:, 6:18, 10:30].count_nonzero()
+    assert saliency_maps(whole, given, "centre").shape == (2, 24, 40)
 
 
 def test_an_unknown_method_is_named_with_those_that_there_are():

@@ -18,6 +18,7 @@ from vit_vs_cnn.inspection.gradients import gradient_rollout_map, relevance_map
 from vit_vs_cnn.inspection.layout import Classes, Images, TokenLayout
 from vit_vs_cnn.inspection.residual_shares import residual_shares
 from vit_vs_cnn.inspection.rollout import raw_attention_map, rollout_map
+from vit_vs_cnn.models.resized import ResizedInput, crops
 from vit_vs_cnn.seeds import derive_seed
 
 Maps = Float[Tensor, "batch map_rows map_cols"]
@@ -84,12 +85,16 @@ def saliency_maps(
         method: one of ``list_methods(network)``, or a ``Method`` of one's own.
         classes: the class that each map is for; the one that the network says if None. Class-agnostic methods do not
             look at it.
-        size: (rows, cols) of the maps; the method's own grid (tokens, feature maps, pixels) if None.
+        size: (rows, cols) of the maps; the method's own grid (tokens, feature maps, pixels) if None. Of a network
+            that sees but the middle of its images the grid is of resized pixels: nothing counts where it does not look.
 
     Raises:
         InputError: there is no such method, or the network cannot answer it.
     """
-    maps = method_named(method).compute(Question(network, images, classes, layout, verify))
+    method = method_named(method)
+    maps = method.compute(Question(network, images, classes, layout, verify))
+    if method.needs != "any":
+        maps = _on_whole_image(network, maps)
     return maps if size is None else resize_maps(maps, size)
 
 
@@ -126,6 +131,15 @@ def resize_maps(maps: Maps, size: tuple[int, int]) -> Float[Tensor, "batch rows 
     if grows:
         return F.interpolate(maps.unsqueeze(1), size=size, mode="bilinear", align_corners=False).squeeze(1)
     return F.interpolate(maps.unsqueeze(1), size=size, mode="area").squeeze(1)
+
+
+def _on_whole_image(network: nn.Module, maps: Maps) -> Float[Tensor, "batch rows cols"]:
+    """Maps of what a network sees as maps of its images: 0 where it does not look."""
+    if not isinstance(network, ResizedInput) or not crops(network):
+        return maps
+    (rows, cols), (all_rows, all_cols) = network.image_size, network.uncropped
+    top, left = round((all_rows - rows) / 2), round((all_cols - cols) / 2)
+    return F.pad(resize_maps(maps, (rows, cols)), (left, all_cols - cols - left, top, all_rows - rows - top))
 
 
 def noise_of(images: Images, purpose: str, seed: int = 0) -> Images:

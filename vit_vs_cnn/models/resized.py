@@ -50,18 +50,27 @@ class ResizedInput(nn.Module):
 
     def resized(self, images: Images) -> Float[Tensor, "batch channels new_rows new_cols"]:
         """The images as the network sees them."""
-        crop_pct = 1.0 if self.training else self.crop_pct
-        rows, cols = self.image_size
-        size = (math.floor(rows / crop_pct), math.floor(cols / crop_pct))
+        (rows, cols), size = self.image_size, self.image_size if self.training else self.uncropped
         if (images.shape[-2], images.shape[-1]) != size:
             smooth = {} if self.interpolation == "nearest" else {"antialias": True}
             wide = images if images.dtype == torch.float64 else images.float()  # bfloat16 has no antialiasing on CPUs
             images = F.interpolate(wide, size=size, mode=self.interpolation, **smooth).to(images.dtype)
-        top, left = round((size[0] - rows) / 2), round((size[1] - cols) / 2)
+        top, left = round((size[0] - rows) / 2), round((size[1] - cols) / 2)  # none in training
         return images[..., top : top + rows, left : left + cols]
 
     def forward(self, images: Images, **options: Any) -> Any:
         return self.network(self.resized(images), **options)
+
+    @property
+    def uncropped(self) -> tuple[int, int]:
+        """(rows, cols) of the whole image as it is resized in evaluation, before its middle is taken."""
+        rows, cols = self.image_size
+        return math.floor(rows / self.crop_pct), math.floor(cols / self.crop_pct)
+
+
+def crops(network: nn.Module) -> bool:
+    """Whether it sees but the middle of its images."""
+    return isinstance(network, ResizedInput) and network.uncropped != network.image_size
 
 
 def inner(network: nn.Module) -> nn.Module:

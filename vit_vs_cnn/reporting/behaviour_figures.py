@@ -133,6 +133,6 @@ def attention_distance_figure(similarity: Similarity, known: Looks) -> Figure:
         depth = len(distances["by_layer"])
         axis.axhline(distances["uniform"], color=GREY, linestyle=":")
         axis.text(depth + 0.4, distances["uniform"], "sees all alike", fontsize=7, ha="right", va="bottom")
-        axis.set(xlim=(0.5, depth + 0.5), ylim=(0, 1.35 * distances["uniform"]))
+        axis.set(xlim=(0.5, depth + 0.5), ylim=(0, max(1.35 * distances["uniform"], axis.get_ylim()[1])))
         axis.set_title(name, fontsize=10)
     return figure

@@ -9,7 +9,7 @@ from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from PIL import Image
 
-from vit_vs_cnn.reporting.fonts import make_readable
+from vit_vs_cnn.reporting.drawing import Drawing
 from vit_vs_cnn.reporting.style import COLOUR_MAP, DPI
 
 #: Inches from one line of text to the next, for each point of its size.
@@ -38,7 +38,7 @@ class Board:
     """
 
     def __init__(self, width: float, height: float) -> None:
-        self._figure = Figure(figsize=(width, height), dpi=DPI)
+        self._figure = Drawing(figsize=(width, height), dpi=DPI)
         self._axis = self._figure.add_axes((0, 0, 1, 1))
         self._axis.set(xlim=(0, width), ylim=(height, 0))
         self._axis.set_axis_off()
@@ -70,7 +70,6 @@ class Board:
 
     def figure(self) -> Figure:
         self._figure.add_artist(_Pixels(self._canvas))
-        make_readable(self._figure)
         return self._figure
 
 

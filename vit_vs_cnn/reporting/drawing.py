@@ -38,6 +38,10 @@ class PercentLocator(AutoLocator):
 class Drawing(Figure):
     """A figure outside of pyplot that draws itself where it is the result of a notebook's cell, with no backend set."""
 
+    def savefig(self, *args: Any, **options: Any) -> None:
+        make_readable(self)
+        super().savefig(*args, **options)
+
     def _repr_png_(self) -> bytes:
         return picture_of(self, "png", dpi=100)
 

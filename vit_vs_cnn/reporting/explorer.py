@@ -21,6 +21,7 @@ from vit_vs_cnn.inspection.attention_weights import AttentionMaps
 from vit_vs_cnn.inspection.look import MethodMaps, NetworkMaps, attention_of
 from vit_vs_cnn.inspection.runs import InspectedRun, ShownImages
 from vit_vs_cnn.inspection.saliency import resize_maps
+from vit_vs_cnn.models.resized import crops
 from vit_vs_cnn.reporting.document import Document, Raw, Text
 from vit_vs_cnn.reporting.drawing import in_colours
 from vit_vs_cnn.reporting.page import page_of
@@ -266,4 +267,7 @@ def _honesty(  # noqa: PLR0917 (what a sentence is made of)
             f"on this page is {error:.1e}. Rollout, and everything else made of attention alone, is class-agnostic: "
             "no change of the classifier moves it. Attention is not an explanation: see the scores beside it."
         )
+    cropped = [network.run.name for network in networks if crops(network.run.network)]
+    if cropped:
+        said.append(f"The patches of {listed(cropped)} lie over the middle of an image alone, but are drawn over all.")
     return " ".join(said)

@@ -15,7 +15,7 @@ from vit_vs_cnn.inspection.attention_weights import AttentionMaps
 from vit_vs_cnn.inspection.look import NetworkMaps
 from vit_vs_cnn.models.resized import inner
 from vit_vs_cnn.models.vit import VisionTransformer
-from vit_vs_cnn.reporting.drawing import plain_axes, plot_distances
+from vit_vs_cnn.reporting.drawing import Drawing, plain_axes, plot_distances
 from vit_vs_cnn.reporting.style import COLOUR_MAP, looks
 
 #: Filters drawn at most, the largest first; principal components of patch filters.
@@ -93,7 +93,7 @@ def filter_figure(network: nn.Module, title: str) -> Figure | None:
     columns = min(len(drawn), 14 if not few else 16)
     rows = -(-len(drawn) // columns)
     layout = ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03)
-    figure = Figure(figsize=(0.55 * columns + 0.2, 0.57 * rows + 0.35), layout=layout)
+    figure = Drawing(figsize=(0.55 * columns + 0.2, 0.57 * rows + 0.35), layout=layout)
     axes = figure.subplots(rows, columns, squeeze=False)
     for axis in axes.flat:
         axis.set_axis_off()
@@ -125,7 +125,7 @@ def _mosaic(
             y, x = down * (rows + gap), right * (cols + gap)
             sheet[y : y + rows, x : x + cols] = tile.detach().float().cpu().numpy()
     width = min(12.0, max(5.0, 0.75 * columns + 1.4))
-    figure = Figure(figsize=(width, (width - 1.4) * sheet.shape[0] / sheet.shape[1] + 0.8), layout="constrained")
+    figure = Drawing(figsize=(width, (width - 1.4) * sheet.shape[0] / sheet.shape[1] + 0.8), layout="constrained")
     axis = figure.subplots()
     image = axis.imshow(sheet, cmap=COLOUR_MAP, vmin=low, vmax=high, interpolation="nearest")
     for count, side, set_ticks in ((len(maps), rows, axis.set_yticks), (columns, cols, axis.set_xticks)):
