@@ -142,9 +142,12 @@ def test_a_name_that_is_no_utf_8_is_read_and_written(photos, tmp_path, vit):
         shutil.copy(photos / "a.png", name)
     except OSError:
         pytest.skip("names are UTF-8 here")
-    found = vc.predict(vit.path, tmp_path, output=tmp_path / "out.csv", quiet=True)
+    found = vc.predict(vit.path, tmp_path, output=tmp_path / "out.csv", explain=True, quiet=True)
     assert found.pictures == 1
     assert _read_csv(tmp_path / "out.csv")[0]["image"].endswith("caf\\xe9.png")
+    assert "caf\\xe9.png" in found.page.read_text(encoding="utf-8")
+    seen = vc.inspect(vit.path, images=[tmp_path], output=tmp_path / "seen", explorer=True, quiet=True)
+    assert "caf\\xe9.png" in (tmp_path / "seen" / "index.html").read_text(encoding="utf-8"), seen
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "F", "exif"])

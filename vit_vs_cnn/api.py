@@ -8,7 +8,7 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from vit_vs_cnn.conversion.export import Exported
     from vit_vs_cnn.conversion.to_attention import Compilation
     from vit_vs_cnn.data.images import LabelledImages
+    from vit_vs_cnn.data.pictures import Picture
     from vit_vs_cnn.results import Audited, Compared, Findings, Inspected, LoadedNetwork, Locality, PredictionFile
     from vit_vs_cnn.runs.prediction import Predicted, Tally
     from vit_vs_cnn.runs.status import ExperimentStatus
@@ -464,7 +465,7 @@ def predict(
             _there(place)
     if output is not None:
         check_suffix(Path(output))
-    tally, first = Tally(), []
+    tally, first, files = Tally(), [], {}
     with _progress(quiet) as tell:
         tell("opening")
         network = load(checkpoint, contender, trust, like=None if like is None else load(like, trust=trust))
@@ -472,7 +473,7 @@ def predict(
 
         def answered() -> "Iterator[Predicted]":
             began = time.perf_counter()
-            for part in network.answers(picture_files(places), top=top):
+            for part in network.answers(_noted(picture_files(places), files), top=top):
                 tally.add(part)
                 read = [name for number, name in enumerate(part.names) if number not in part.errors]
                 first.extend(read[: EXPLAINED - len(first)])
@@ -490,7 +491,8 @@ def predict(
                 for part in answered():
                     write(list(part.rows()))
                 tally.require_some()
-            page = _explained(network, first, Path(output).with_suffix(".html"), tally, tell) if explain else None
+            shown = {name: files.get(name, name) for name in first} if explain else {}
+            page = _explained(network, shown, Path(output).with_suffix(".html"), tally, tell) if explain else None
             found = PredictionFile.of(Path(output), tally, page)
     if tally.unreadable:
         said = f"{tally.unreadable:,} of {tally.pictures:,} pictures could not be read, the first {tally.first_error}"
@@ -498,8 +500,16 @@ def predict(
     return found
 
 
+def _noted(pictures: "Iterable[Picture]", files: dict[str, Any]) -> "Iterator[Picture]":
+    """The pictures as they come; ``files`` gets those whose names are spelled another way than their files."""
+    for picture in pictures:
+        if picture.name != str(picture.content):
+            files[picture.name] = picture.content
+        yield picture
+
+
 def _explained(
-    network: "LoadedNetwork", pictures: Sequence[str], page: Path, tally: "Tally", tell: Callable[[str], None]
+    network: "LoadedNetwork", pictures: Mapping[str, Place], page: Path, tally: "Tally", tell: Callable[[str], None]
 ) -> Path | None:
     """The page of maps; None, with a warning, where the network cannot answer."""
     from vit_vs_cnn.inspection.look import methods_for
@@ -509,9 +519,9 @@ def _explained(
     method = methods_for(network)[-1]
     try:
         drawn = []
-        for number, name in enumerate(pictures, start=1):
+        for number, (name, file) in enumerate(pictures.items(), start=1):
             tell(f"explaining: {number} of {len(pictures)} by {method}")
-            drawn.append((name, network.explain(name, method)._repr_png_()))
+            drawn.append((name, network.explain(file, method)._repr_png_()))
     except InputError as error:
         warnings.warn(f"explain: {error}", stacklevel=3)
         return None

@@ -139,7 +139,12 @@ def picture_files(places: Iterable[str | os.PathLike[str]]) -> Iterator[Picture]
     for place in places:
         for path in _listed(os.fspath(place)):
             for file in image_files(path) if os.path.isdir(path) else [path]:
-                yield Picture(os.fsencode(file).decode("utf-8", "backslashreplace"), file)
+                yield Picture(spelled(file), file)
+
+
+def spelled(file: str | os.PathLike[str]) -> str:
+    """The name of a file as text that can be written: bytes that are no UTF-8 as ``\\xe4``."""
+    return os.fsencode(file).decode("utf-8", "backslashreplace")
 
 
 def _listed(word: str) -> Iterator[Path]:

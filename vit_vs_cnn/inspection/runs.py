@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from vit_vs_cnn.config.experiment import hash_of
 from vit_vs_cnn.data.decoding import SUFFIXES
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.data.pictures import Picture
+from vit_vs_cnn.data.pictures import Picture, spelled
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.attention_weights import has_attention
 from vit_vs_cnn.runs.evaluation import predict
@@ -242,7 +242,7 @@ def _files(path: Path, count: int) -> list[Path]:
 
 
 def _decoded(files: Sequence[Path], trained: TrainedNetwork) -> LabelledImages:
-    pixels = trained.decoded([Picture(str(file), file) for file in files])
+    pixels = trained.decoded([Picture(spelled(file), file) for file in files])
     known = {name: number for number, name in enumerate(trained.class_names)}
     labels = [known.get(file.resolve().parent.name, UNKNOWN) for file in files]
-    return LabelledImages(pixels, torch.tensor(labels), trained.class_names, [file.name for file in files])
+    return LabelledImages(pixels, torch.tensor(labels), trained.class_names, [spelled(file.name) for file in files])

@@ -123,10 +123,11 @@ class Table(Block):
         return [number > 0 and key != keys[number - 1] for number, key in enumerate(keys)]
 
     def to_csv(self) -> str:
-        """For programs: without the commas that part thousands."""
+        """For programs: columns of numbers without the commas that part thousands."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerows([self.columns, *([_plain(cell) for cell in row] for row in self.rows)])
+        kinds = self.flush_right
+        writer.writerows([self.columns, *(list(map(_plain, row, kinds)) for row in self.rows)])
         return text.getvalue()
 
 
@@ -255,7 +256,7 @@ def _is_number(value: Cell) -> bool:
     return not isinstance(value, Link) and (value is None or bool(_BEGINS_AS_ONE.match(str(value))))
 
 
-def _plain(cell: Cell) -> str | int | None:
+def _plain(cell: Cell, is_number: bool) -> str | int | None:
     if isinstance(cell, Link):
         return cell.text
-    return cell.replace(",", "") if isinstance(cell, str) and _NUMBER.fullmatch(cell) else cell
+    return cell.replace(",", "") if is_number and isinstance(cell, str) and _NUMBER.fullmatch(cell) else cell
