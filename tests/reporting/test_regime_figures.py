@@ -8,6 +8,7 @@ from tests.regimes.tables import RISING, law_table, published, seeded, validated
 from vit_vs_cnn.regimes import analyse
 from vit_vs_cnn.reporting.drawing import save_figure
 from vit_vs_cnn.reporting.regime_figures import (
+    behind_the_best,
     cost_frontier,
     data_multiplier,
     difference,
@@ -60,6 +61,34 @@ def test_contenders_differ_in_marker_as_well_as_colour():
     styles = [(c.lines[0].get_marker(), c.lines[0].get_color()) for c in axis.containers]
     assert len(set(styles)) == 9
     assert len({marker for marker, _ in styles[:7]}) == len({colour for _, colour in styles[:7]}) == 7
+
+
+def test_of_many_contenders_the_curves_are_lines_named_from_the_best_down():
+    table = {name: {100: 0.4 + gap, 700: 0.6 + gap} for name, gap in zip("abcdef", np.arange(6) / 50, strict=True)}
+    analysis = analyse(seeded(table), resamples=20)
+    figure = learning_curves(analysis)
+    (axis,), (legend,) = figure.axes, figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [*"fedcba"]
+    assert not axis.collections and not axis.containers
+    np.testing.assert_allclose(axis.lines[0].get_ydata(), [100 * p.accuracy.value for p in analysis.curves[-1].points])
+
+
+def test_contenders_stand_behind_the_best_in_their_order_and_only_verdicts_are_filled():
+    table = {"cnn": {100: 0.5, 700: 0.7}, "vit": {100: 0.2, 700: 0.4}, "windows": {100: 0.5, 700: 0.69}}
+    analysis = analyse(seeded(table, images=10**6), resamples=20)
+    figure = behind_the_best(analysis)
+    assert [axis.get_title("left") for axis in figure.axes] == ["n = 100", "n = 700"]
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["windows", "ViT"]
+    found = {(c.first, c.second, c.size): c for pair in analysis.pairs for c in pair.comparisons}
+    verdicts = []
+    for axis, size in zip(figure.axes, (100, 700), strict=True):
+        for bars, name in zip(axis.containers, ("windows", "vit"), strict=True):
+            mark, one = bars.lines[0], found["cnn", name, size]
+            assert mark.get_xdata()[0] == pytest.approx(-100 * one.difference.value)
+            assert (mark.get_markerfacecolor() != "white") == (one.verdict == "ahead")
+            verdicts.append(one.verdict)
+    assert verdicts == ["no difference shown", "ahead", "ahead", "ahead"]
+    assert "behind_the_best" not in regime_figures(analysis_of())
 
 
 def test_the_difference_is_that_of_who_is_ahead_and_names_the_crossing():

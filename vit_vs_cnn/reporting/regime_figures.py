@@ -18,10 +18,13 @@ from vit_vs_cnn.regimes.multiplier import WHY_NONE, Multiplier
 from vit_vs_cnn.reporting.drawing import PercentLocator, in_percent, plain_axes, plot_rows
 from vit_vs_cnn.reporting.style import GREY, MARKERS, SERIES, Look, looks, rounded, short
 from vit_vs_cnn.statistics.estimate import Estimate
+from vit_vs_cnn.statistics.verdict import Verdict
 
 DASHES = {"interpolation": "-", "power law": "--", "power law with floor": ":"}
 #: A telephone's column, in inches.
 SIZE = (6.0, 4.3)
+#: Curves that a figure shows with bands and laws, at most; of more the lines alone.
+FEW = 5
 
 
 def regime_figures(analysis: Analysis) -> dict[str, Figure]:
@@ -31,6 +34,8 @@ def regime_figures(analysis: Analysis) -> dict[str, Figure]:
     """
     pair = headline(analysis)
     figures = {"learning_curves": learning_curves(analysis)}
+    if len(_to_best(analysis)) > 1:
+        figures["behind_the_best"] = behind_the_best(analysis)
     if any(len(c.curve) > 1 for c in analysis.convergence):
         figures["training_curves"] = training_curves(analysis)
     if analysis.budgets:
@@ -49,9 +54,14 @@ def regime_figures(analysis: Analysis) -> dict[str, Figure]:
 
 
 def learning_curves(analysis: Analysis) -> Figure:
-    """Accuracy over log n: means with 95 % intervals, single seeds as dots, and the fitted power laws."""
+    """Accuracy over log n: means with 95 % intervals, single seeds as dots, and the fitted power laws.
+
+    Of more than ``FEW`` contenders means alone, joined by lines: ``behind_the_best`` has their intervals.
+    """
     if len(analysis.sizes) == 1:
         return _one_size(analysis)
+    if len(analysis.curves) > FEW:
+        return _many_curves(analysis)
     figure, axis = _figure("Accuracy and labelled images")
     axis.yaxis.set_major_locator(PercentLocator())
     for curve in analysis.curves:
@@ -65,6 +75,21 @@ def learning_curves(analysis: Analysis) -> Figure:
     axis.set(xlabel="labelled images", ylabel="accuracy, %")
     _log_axis(axis, analysis.sizes)
     _legend(axis, [model for model in DASHES if any(law.model == model for law in analysis.laws)])
+    return figure
+
+
+def _many_curves(analysis: Analysis) -> Figure:
+    figure, (axis,) = plain_axes(SIZE[0] + 1.5, SIZE[1])
+    axis.yaxis.set_major_locator(PercentLocator())
+    known = looks(analysis.contenders)
+    for curve in sorted(analysis.curves, key=lambda curve: -curve.points[-1].accuracy.value):
+        across, up = [p.size for p in curve.points], _percent([p.accuracy.value for p in curve.points])
+        axis.plot(across, up, ms=6, lw=1, label=display_name(curve.contender), **known[curve.contender].line)
+    axis.set_title("Accuracy and labelled images, means over seeds", fontsize=12, loc="left")
+    axis.set_xlabel("labelled images", fontsize=11)
+    axis.set_ylabel("accuracy, %", fontsize=11)
+    _log_axis(axis, analysis.sizes)
+    figure.legend(fontsize=9, frameon=False, loc="outside right center")
     return figure
 
 
@@ -111,6 +136,48 @@ def difference(pair: Pair) -> Figure:
         _draw_crossings(axis, pair.crossings)
     _note(axis, "filled: a verdict; hollow: none")
     return figure
+
+
+def behind_the_best(analysis: Analysis) -> Figure:
+    """How far each contender is from the one that is best at the largest size: a row for each, a panel for each size,
+    paired differences with 95 % intervals."""
+    best, found = _best(analysis), _to_best(analysis)
+    sizes = sorted({size for by_size in found.values() for size in by_size})
+    order = sorted(found, key=lambda name: -found[name][max(found[name])][1].value)
+    figure, axes = plain_axes(1.6 + 2.3 * len(sizes), 1.0 + 0.28 * len(order), len(sizes), share=True)
+    known = looks(analysis.contenders)
+    for axis, size in zip(axes, sizes, strict=True):
+        for row, name in enumerate(order):
+            if size not in found[name]:
+                continue
+            verdict, estimate = found[name][size]
+            (value,), span = in_percent([estimate])
+            face = known[name].colour if verdict == "ahead" else "white"  # hollow: nothing is claimed
+            axis.errorbar(value, row, xerr=span, ms=6, lw=0, elinewidth=1.5, mfc=face, **known[name].line)
+        axis.axvline(0, color=GREY, lw=1)
+        axis.set_title(f"n = {size:,}", fontsize=10, loc="left")
+        axis.grid(axis="x", alpha=0.3)
+    axes[0].set_yticks(range(len(order)), [display_name(name) for name in order])
+    axes[0].set_ylim(len(order) - 0.5, -0.5)
+    figure.supxlabel(f"points above {display_name(best)} (filled: a verdict; hollow: none)", fontsize=10)
+    return figure
+
+
+def _best(analysis: Analysis) -> str:
+    """Who has the highest accuracy at the largest size."""
+    reached = {curve.contender: curve.points[-1] for curve in analysis.curves}
+    return max(reached, key=lambda name: (reached[name].size, reached[name].accuracy.value))
+
+
+def _to_best(analysis: Analysis) -> dict[str, dict[int, tuple[Verdict, Estimate]]]:
+    """By the other contender of its pairs and by size: the verdict, and how far that one is above the best."""
+    best, found = _best(analysis), dict[str, dict[int, tuple[Verdict, Estimate]]]()
+    for pair in analysis.pairs:
+        for c in pair.comparisons:
+            if best in (c.first, c.second):
+                other, estimate = (c.second, -c.difference) if c.first == best else (c.first, c.difference)
+                found.setdefault(other, {})[c.size] = c.verdict, estimate
+    return found
 
 
 def _draw_crossings(axis: Axes, crossings: Sequence[Crossing]) -> None:

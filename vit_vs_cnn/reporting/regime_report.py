@@ -49,6 +49,11 @@ CAPTIONS = {
         "Paired difference with 95 % intervals; below, where the curves cross by each method.",
         "difference in accuracy between the two best contenders over the number of labelled images",
     ),
+    "behind_the_best": (
+        "Paired differences from the contender that is best with the most images, with 95 % intervals: a row for each "
+        "of the others, a panel for each number of images.",
+        "for each contender its difference in accuracy from the best one, by the number of labelled images",
+    ),
     "more_training": (
         "The same runs with every budget: more training is from line to line, more data along them.",
         "accuracy over the number of labelled images, a line for each contender and budget",
@@ -217,7 +222,7 @@ def _tell(
 
     if told := [*notes, *analysis.warnings]:
         document.section("Before you read on", Bullets(told))
-    part("Who is ahead", "", tables.differences_table(analysis))
+    part("Who is ahead", "behind_the_best", tables.differences_table(analysis))
     limits = [] if analysis.same_steps is None else [Text(analysis.same_steps)]
     if len(analysis.ways) > 1:
         sentences = pretraining_sentences(analysis)
@@ -226,7 +231,10 @@ def _tell(
     part("Learning curves", "learning_curves difference", *limits, tables.curves_table(analysis))
     part("Image by image", "", *images)
     costs = (tables.equal_cost_table(analysis), tables.frontier_table(analysis))
-    times = [Text(f"{line[0].upper()}{line[1:]}.") for line in equal_time_lines(results, analysis)]
+    times = [
+        Text(f"{line[0].upper()}{line[1:]}.")
+        for line in equal_time_lines(results, analysis, most_pairs=len(analysis.pairs))
+    ]
     part("Accuracy and cost", "cost_frontier", *times, *costs)
     part("Training curves", "training_curves", tables.convergence_table(analysis))
     trained = [tables.more_training_table(analysis)] if analysis.budgets else []

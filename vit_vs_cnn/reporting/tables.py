@@ -91,7 +91,7 @@ def comparison_lines(analysis: Analysis, *, most_pairs: int = MOST_PAIRS) -> lis
     grave = [told for told in analysis.warnings if any(words in told for words in first)]
     warnings = [f"warning: {told}" for told in (*analysis.few_classes, *grave)]
     found = [c for pair in analysis.pairs for c in pair.comparisons]
-    pairs = analysis.pairs if len(analysis.pairs) <= most_pairs else _foremost(analysis)
+    pairs = _foremost(analysis, most_pairs)
     shown = [c for pair in pairs for c in pair.comparisons]
     shown += [pair.at_largest for pair in analysis.pairs if pair not in pairs and pair.at_largest.verdict in DECIDED]
     shown.sort(key=lambda c: c.size)
@@ -106,8 +106,10 @@ def comparison_lines(analysis: Analysis, *, most_pairs: int = MOST_PAIRS) -> lis
     return [*warnings, *lines, *more, *([] if multiplier is None else [multiplier])]
 
 
-def _foremost(analysis: Analysis) -> list[Pair]:
-    """The primary pair, and that of the answer."""
+def _foremost(analysis: Analysis, most_pairs: int) -> Sequence[Pair]:
+    """Those that are told in full: of many the primary pair, and that of the answer."""
+    if len(analysis.pairs) <= most_pairs:
+        return analysis.pairs
     answered = headline(analysis)
     return [pair for pair in analysis.pairs if pair == answered or any(c.primary for c in pair.comparisons)]
 
@@ -130,10 +132,12 @@ def _equal_lines(pair: Pair) -> list[str]:
     ]
 
 
-def equal_time_lines(results: Sequence[Mapping[str, Any]], analysis: Analysis) -> list[str]:
+def equal_time_lines(
+    results: Sequence[Mapping[str, Any]], analysis: Analysis, *, most_pairs: int = MOST_PAIRS
+) -> list[str]:
     """Both in equal training time, as it was measured: for information, as times vary with what else runs."""
     budgets, lines = Budgets(results), []
-    for pair in analysis.pairs:
+    for pair in _foremost(analysis, most_pairs):
         known = [one for one in budgets.at_equal(pair.ahead, pair.behind, "seconds") if one.difference is not None]
         told = [f"{points(one.difference.value)} at n = {one.size:,}" for one in known if one.difference]
         if told:
