@@ -325,7 +325,7 @@ class LoadedNetwork(TrainedNetwork):
         decoded = self.decoded(pictures)
         probabilities = self.predict(decoded).probabilities[0]
         index = int(probabilities.argmax()) if class_name is None else class_index(class_name, self.class_names)
-        pixels = self.normalise(decoded)
+        pixels = self.normalise(decoded).to(next(self.network.parameters()).device)
         found = saliency_maps(self.network, pixels, method, classes=pixels.new_full((1,), index).long())[0]
         shown = decoded[0].permute(1, 2, 0).numpy()
         name, share = self.class_names[index], float(probabilities[index])

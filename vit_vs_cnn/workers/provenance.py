@@ -9,12 +9,15 @@ from typing import Any
 
 import torch
 
-PACKAGES = ("torch", "torchvision", "timm", "lightning", "torchmetrics", "numpy", "jsonargparse", "vit-vs-cnn")
+from vit_vs_cnn import __version__
+
+PACKAGES = ("torch", "torchvision", "timm", "lightning", "torchmetrics", "numpy", "jsonargparse")
 
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that take part."""
-    return {"python": platform.python_version(), **{name: metadata.version(name) for name in PACKAGES}}
+    others = {name: metadata.version(name) for name in PACKAGES}
+    return {"python": platform.python_version(), **others, "vit-vs-cnn": __version__}  # installed or not
 
 
 @cache
