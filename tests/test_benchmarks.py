@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import gpu, gpu_pieces, guard, reruns
+from benchmarks import gpu, gpu_pieces, guard, lead, reruns
 from benchmarks.__main__ import table
 from benchmarks.analysis import Case, draw_experiment
 from benchmarks.timing import Row
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.regimes.findings import NEEDED
 from vit_vs_cnn.reporting.tables import results_csv
 
 
@@ -192,3 +193,25 @@ def test_reruns_are_paired_by_place_and_seed_and_their_spread_is_that_of_one(tmp
         assert difference == pytest.approx(0.01) and np.isnan(share)
     with pytest.raises(InputError, match="one place"):
         reruns.pairs_of(one, one)
+
+
+def test_shares_of_a_lead_are_those_of_its_points_and_none_is_told_of_a_lead_that_may_be_none(tmp_path):
+    accuracies = {"vit": (0.4, 0.6), "windows": (0.45, 0.61), "cnn": (0.6, 0.6)}
+    same = {**dict.fromkeys(NEEDED, 1), "scored_on": "test", "scored_images": 10**8}
+    results = [
+        {**same, "contender": name, "train_size": size, "seed": seed, "accuracy": reached + wobble}
+        for name, by_size in accuracies.items()
+        for size, reached in zip((100, 700), by_size, strict=True)
+        for seed, wobble in enumerate((-0.01, 0.0, 0.01))
+    ]
+    table = tmp_path / "results.csv"
+    table.write_text(results_csv(results))
+    first, second, *others = lead.parts_of(table, "cnn", "vit")
+    assert [(part.size, part.contender) for part in (first, second)] == [(100, "cnn"), (100, "windows")]
+    assert first.gain.value == pytest.approx(0.2) and first.seeds == 3
+    assert vars(second.gain) == pytest.approx(dict.fromkeys(("value", "low", "high"), 0.05), abs=1e-3)
+    assert vars(second.share) == pytest.approx(dict.fromkeys(("value", "low", "high"), 0.25), abs=5e-3)
+    assert [(part.contender, part.share) for part in others] == [("windows", None), ("cnn", None)]
+    for of, over, says in (("resnet", "vit", "there are: vit, windows, cnn"), ("vit", "vit", "over itself")):
+        with pytest.raises(InputError, match=says):
+            lead.parts_of(table, of, over)
