@@ -5,7 +5,8 @@
 FOLDER is an experiment's, or a table of accuracies as ``report`` writes it (results.csv). For each size and each other
 contender c: its gain a_c - a_over in points, and its share (a_c - a_over) / (a_of - a_over) of the lead, with 95 %
 intervals from resamples of seeds and test images that all of them share. No share is told where the lead itself may be
-none: the interval of a ratio has no ends there. Nothing here is corrected for the number of lines: it describes.
+none: the interval of a ratio has no ends there; elsewhere the resamples without a lead, fewer than one in forty, are
+left out. Nothing here is corrected for the number of lines: it describes.
 """
 
 import argparse
@@ -57,7 +58,8 @@ def _parts(drawn: Resamples, name: str, of: str, over: str) -> Iterator[Part]:
         (behind, ahead, own), values = draws.observed[:, place], draws.values[:, :, place]
         gains, leads = values[:, 2] - values[:, 0], values[:, 1] - values[:, 0]
         gain, lead = estimate_from(own - behind, gains), estimate_from(ahead - behind, leads)
-        share = estimate_from(gain.value / lead.value, gains / leads) if lead.low > 0 else None
+        there = leads > 0
+        share = estimate_from(gain.value / lead.value, gains[there] / leads[there]) if lead.low > 0 else None
         yield Part(name, size, draws.seeds[place], gain, share)
 
 
