@@ -66,7 +66,8 @@ def _parts(drawn: Resamples, name: str, of: str, over: str) -> Iterator[Part]:
 def _told(estimate: Estimate | None, unit: str) -> str:
     if estimate is None:
         return "no share: the lead may be none"
-    value, low, high = (f"{100 * number:.{1 if unit == 'points' else 0}f}" for number in vars(estimate).values())
+    digits = 1 if unit == "points" else 0
+    value, low, high = (f"{100 * number:z.{digits}f}" for number in vars(estimate).values())  # z: no -0
     return f"{value} ({low} to {high})"
 
 

@@ -261,4 +261,5 @@ def _limits(measured: Measurements, laws: Sequence[PowerLaw]) -> list[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    return " and ".join(dict.fromkeys(names))
+    *first, last = dict.fromkeys(names)
+    return f"{', '.join(first)} and {last}" if first else last
