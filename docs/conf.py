@@ -19,6 +19,7 @@ include_patterns = [
     "notebooks/README.md",
     "results/README.md",
     "results/*/README.md",
+    "results/ladder/locality_ladder/README.md",
     "CHANGELOG.md",
 ]
 include_patterns += ["results/speed/speed.md"]

@@ -5,6 +5,7 @@ import csv
 import json
 import multiprocessing
 import os
+import platform
 import resource
 import shutil
 import signal
@@ -24,6 +25,7 @@ from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.status import read_status
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 from vit_vs_cnn.training.metrics_csv import MetricsCsv, read_rows
+from vit_vs_cnn.workers import provenance
 from vit_vs_cnn.workers.trainer import trainer_arguments
 
 SHORT = {"budget": {"steps": 2}, "batch_size": 14}
@@ -279,3 +281,12 @@ def test_a_services_run_is_named_told_and_ended_before_the_next_cell(tmp_path, m
         assert all("result/accuracy" in run.metrics for run in services.RUNS)
         assert len({run.id for run in services.RUNS}) == 2
     assert all(run.is_over for run in services.RUNS)
+
+
+def test_a_checkout_that_is_not_installed_has_a_commit_in_place_of_a_version(monkeypatch):
+    monkeypatch.setattr(provenance, "PACKAGES", ("torch", "no-such-package"))
+    assert provenance.versions() == {
+        "python": platform.python_version(),
+        "torch": torch.__version__.partition("+")[0],
+        "no-such-package": "not installed",
+    }

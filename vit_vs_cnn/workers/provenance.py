@@ -9,15 +9,19 @@ from typing import Any
 
 import torch
 
-from vit_vs_cnn import __version__
-
-PACKAGES = ("torch", "torchvision", "timm", "lightning", "torchmetrics", "numpy", "jsonargparse")
+PACKAGES = ("torch", "torchvision", "timm", "lightning", "torchmetrics", "numpy", "jsonargparse", "vit-vs-cnn")
 
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that take part."""
-    others = {name: metadata.version(name) for name in PACKAGES}
-    return {"python": platform.python_version(), **others, "vit-vs-cnn": __version__}  # installed or not
+    return {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:  # a checkout of ours, whose commit is told
+        return "not installed"
 
 
 @cache
