@@ -9,6 +9,7 @@ import platform
 import resource
 import shutil
 import signal
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -287,6 +288,6 @@ def test_a_checkout_that_is_not_installed_has_a_commit_in_place_of_a_version(mon
     monkeypatch.setattr(provenance, "PACKAGES", ("torch", "no-such-package"))
     assert provenance.versions() == {
         "python": platform.python_version(),
-        "torch": torch.__version__.partition("+")[0],
+        "torch": metadata.version("torch"),
         "no-such-package": "not installed",
     }
