@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.regimes.budgets import Budgets
 from vit_vs_cnn.regimes.findings import judged_results, recorded_results
-from vit_vs_cnn.regimes.measurements import load_answers, measurements_of
+from vit_vs_cnn.regimes.measurements import in_order, load_answers, measurements_of
 from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.resampling import Resamples, estimate_from
 
@@ -39,7 +40,7 @@ def parts_of(place: Path, of: str, over: str, *, resamples: int = 4000) -> list[
     Raises:
         InputError: no results there, or no contender of that name.
     """
-    results = recorded_results(place) if place.is_file() else judged_results(place)
+    results = Budgets(in_order(recorded_results(place))).longest if place.is_file() else judged_results(place)
     correct = None if place.is_file() else load_answers(place, results).correct
     measured = measurements_of(results, correct)
     for name in (of, over):
@@ -49,6 +50,8 @@ def parts_of(place: Path, of: str, over: str, *, resamples: int = 4000) -> list[
         raise InputError(f"a lead is of one contender over another, not of {of} over itself")
     drawn = Resamples(measured, count=resamples, seed=0)
     found = [part for name in measured.contenders if name != over for part in _parts(drawn, name, of, over)]
+    if not found:
+        raise InputError(f"{place}: {of} and {over} have no size in common")
     return sorted(found, key=lambda part: (part.size, -part.gain.value))
 
 
@@ -84,7 +87,7 @@ def main() -> None:
     print(f"| n | contender | seeds | points above {given.over} (95 %) | % of the lead of {given.of} (95 %) |")
     print("| --- | --- | --- | --- | --- |")
     for part in found:
-        share = "all of it" if part.contender == given.of else _told(part.share, "%")
+        share = "all of it" if part.contender == given.of and part.share else _told(part.share, "%")
         print(f"| {part.size:,} | {part.contender} | {part.seeds} | {_told(part.gain, 'points')} | {share} |")
 
 

@@ -212,6 +212,10 @@ def test_shares_of_a_lead_are_those_of_its_points_and_none_is_told_of_a_lead_tha
     assert vars(second.gain) == pytest.approx(dict.fromkeys(("value", "low", "high"), 0.05), abs=1e-3)
     assert vars(second.share) == pytest.approx(dict.fromkeys(("value", "low", "high"), 0.25), abs=5e-3)
     assert [(part.contender, part.share) for part in others] == [("windows", None), ("cnn", None)]
-    for of, over, says in (("resnet", "vit", "there are: vit, windows, cnn"), ("vit", "vit", "over itself")):
+    for of, over, says in (("resnet", "vit", "there are: cnn, vit, windows"), ("vit", "vit", "over itself")):
         with pytest.raises(InputError, match=says):
             lead.parts_of(table, of, over)
+    several = lead.parts_of(
+        Path(__file__).parents[1] / "results" / "regimes_surface_cpu" / "results.csv", "resnet", "vit"
+    )
+    assert [part.size for part in several] == [500, 2000, 10_000, 50_000], "those of the longest budget alone"

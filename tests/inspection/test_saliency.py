@@ -2,14 +2,16 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from timm.models.vision_transformer import VisionTransformer as TimmVisionTransformer
 
 from tests.inspection.models import images, vit
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection import list_methods, resize_maps, saliency_maps, stream_maps
 from vit_vs_cnn.inspection.attention_weights import attention_maps
+from vit_vs_cnn.inspection.randomisation import rank_correlation
 from vit_vs_cnn.inspection.rollout import rollout_map
-from vit_vs_cnn.inspection.saliency import METHODS
+from vit_vs_cnn.inspection.saliency import METHODS, seen_part
 from vit_vs_cnn.models import ResNet
 from vit_vs_cnn.models.resized import ResizedInput
 
@@ -97,6 +99,18 @@ def test_a_map_of_a_network_that_sees_the_middle_lies_over_the_middle(crop_pct):
     torch.testing.assert_close(maps[:, 6:18, 10:30], resize_maps(seen, (12, 20)))
     assert maps.count_nonzero() == maps[:, 6:18, 10:30].count_nonzero()
     assert saliency_maps(whole, given, "centre").shape == (2, 24, 40)
+
+
+def test_what_a_network_does_not_see_makes_no_two_maps_alike():
+    generator = torch.Generator().manual_seed(0)
+    network = ResizedInput(_network("vit"), (12, 20), crop_pct=0.5).eval()
+    one, other = (F.pad(torch.rand(50, 12, 20, generator=generator), (10, 10, 6, 6)) for _ in range(2))
+    assert rank_correlation(one, other).mean() > 0.5
+    assert rank_correlation(seen_part(network, one), seen_part(network, other)).mean().abs() < 0.05
+    assert seen_part(network, torch.ones(1, 6, 10)).shape == (1, 3, 5)
+    assert seen_part(_network("vit"), one) is one
+    compiled = torch.compile(network, backend="eager")
+    assert saliency_maps(compiled, torch.randn(1, 3, 24, 40), "rollout").shape == (1, 24, 40)
 
 
 def test_an_unknown_method_is_named_with_those_that_there_are():

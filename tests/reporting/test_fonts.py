@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from tests.reporting.inspected import looked, shown, vit
 from vit_vs_cnn.reporting import fonts
 from vit_vs_cnn.reporting.document import Document, Picture
-from vit_vs_cnn.reporting.drawing import save_figure
+from vit_vs_cnn.reporting.drawing import plain_axes, save_figure
 from vit_vs_cnn.reporting.fonts import make_readable, readable
 from vit_vs_cnn.reporting.inspection_pictures import card, overlay_sheet
 from vit_vs_cnn.reporting.page import page_of
@@ -87,6 +87,16 @@ def test_a_name_with_dollars_is_no_formula(tmp_path):
     data = replace(images.data, class_names=("$\\frac$", "b", "c"), sample_ids=["$_$"] * len(images.data))
     images = replace(images, data=data)
     card(images, [looked(vit(tmp_path), images, "rollout")], 0).savefig(tmp_path / "card.png")
+
+
+def test_powers_of_ten_at_the_ticks_stay_formulas(tmp_path):
+    figure, (axis,) = plain_axes(3.0, 2.0)
+    axis.plot([1, 1000], [1, 2], label="$_$")
+    axis.set_xscale("log")
+    axis.set_title("$\\frac$")
+    figure.savefig(tmp_path / "log.png")
+    assert all(label.get_parse_math() for label in axis.get_xticklabels())
+    assert not axis.title.get_parse_math()
 
 
 @pytest.mark.usefixtures("only_dejavu")

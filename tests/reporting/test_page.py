@@ -151,8 +151,8 @@ def test_columns_of_numbers_are_flush_right():
 
 
 def test_a_name_that_looks_like_a_number_keeps_its_comma_in_a_file():
-    rows = [["1,5", "1,000"], ["other", "20,000"]]
-    assert Table("c", ["class", "n"], rows).to_csv() == 'class,n\n"1,5",1000\nother,20000\n'
+    rows = [["1,5", "1,000"], ["2,5", "none"]]
+    assert Table("c", ["class", "n"], rows).to_csv() == 'class,n\n"1,5",1000\n"2,5",none\n'
 
 
 def test_a_row_that_does_not_fit_its_table_is_refused():

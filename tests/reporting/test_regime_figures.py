@@ -18,6 +18,7 @@ from vit_vs_cnn.reporting.regime_figures import (
     residuals,
     training_curves,
 )
+from vit_vs_cnn.statistics.verdict import DECIDED
 
 pytestmark = pytest.mark.usefixtures("real_figures")
 
@@ -85,7 +86,7 @@ def test_contenders_stand_behind_the_best_in_their_order_and_only_verdicts_are_f
         for bars, name in zip(axis.containers, ("windows", "vit"), strict=True):
             mark, one = bars.lines[0], found["cnn", name, size]
             assert mark.get_xdata()[0] == pytest.approx(-100 * one.difference.value)
-            assert (mark.get_markerfacecolor() != "white") == (one.verdict == "ahead")
+            assert (mark.get_markerfacecolor() != "white") == (one.verdict in DECIDED)
             verdicts.append(one.verdict)
     assert verdicts == ["no difference shown", "ahead", "ahead", "ahead"]
     assert "behind_the_best" not in regime_figures(analysis_of())
@@ -113,7 +114,7 @@ def test_only_verdicts_are_filled():
     assert len(hollow) == len(SIZES)
     (judged,) = analysis_of().pairs
     (axis,) = difference(judged).axes
-    claims = sum(c.verdict == "ahead" for c in judged.comparisons)
+    claims = sum(c.verdict in DECIDED for c in judged.comparisons)
     assert claims > 0
     hollow = [line for line in markers(axis, "o") if line.get_markerfacecolor() == "white"]
     assert len(hollow) == len(SIZES) - claims

@@ -16,7 +16,7 @@ from vit_vs_cnn.inspection.layout import Images, TokenLayout, layout_of
 from vit_vs_cnn.inspection.mask_agreement import agreement_with_masks
 from vit_vs_cnn.inspection.perturbation import FILLS, PerturbedImages, area_under, check_fills, no_finer
 from vit_vs_cnn.inspection.randomisation import is_constant
-from vit_vs_cnn.inspection.saliency import Maps, Method, method_named, noise_of, saliency_maps
+from vit_vs_cnn.inspection.saliency import Maps, Method, method_named, noise_of, saliency_maps, seen_part
 from vit_vs_cnn.inspection.sanity import sanity_checks
 from vit_vs_cnn.inspection.scores import (
     BASELINES,
@@ -148,7 +148,7 @@ def _score_batch(
     found = {f"chance/{name}": torch.stack([one[name] for one in by_chance]).mean(dim=0) for name in by_chance[0]}
     for method in job.methods:
         maps = saliency_maps(job.network, images, method, classes=classes, layout=job.layout, verify=False)
-        numbers = {"constant": is_constant(maps), **dict(_areas(perturbed, maps, job.fills))}
+        numbers = {"constant": is_constant(seen_part(job.network, maps)), **dict(_areas(perturbed, maps, job.fills))}
         if masks is not None:
             numbers |= agreement_with_masks(maps, masks, ties)
         found |= {f"{method.name}/{name}": values for name, values in numbers.items()}

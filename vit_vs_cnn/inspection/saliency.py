@@ -133,8 +133,20 @@ def resize_maps(maps: Maps, size: tuple[int, int]) -> Float[Tensor, "batch rows 
     return F.interpolate(maps.unsqueeze(1), size=size, mode="area").squeeze(1)
 
 
+def seen_part(network: nn.Module, maps: Maps) -> Float[Tensor, "batch rows cols"]:
+    """The part of maps of images that a network looks at: what lies around it is the same in all of them."""
+    network = getattr(network, "_orig_mod", network)
+    if not isinstance(network, ResizedInput) or not crops(network):
+        return maps
+    for axis, (kept, whole) in enumerate(zip(network.image_size, network.uncropped, strict=True), start=1):
+        length = max(1, round(maps.shape[axis] * kept / whole))
+        maps = maps.narrow(axis, round((maps.shape[axis] - length) / 2), length)
+    return maps
+
+
 def _on_whole_image(network: nn.Module, maps: Maps) -> Float[Tensor, "batch rows cols"]:
     """Maps of what a network sees as maps of its images: 0 where it does not look."""
+    network = getattr(network, "_orig_mod", network)
     if not isinstance(network, ResizedInput) or not crops(network):
         return maps
     (rows, cols), (all_rows, all_cols) = network.image_size, network.uncropped

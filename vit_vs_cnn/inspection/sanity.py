@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from vit_vs_cnn.inspection.layout import TokenLayout
 from vit_vs_cnn.inspection.mask_agreement import agreement_with_masks
 from vit_vs_cnn.inspection.randomisation import randomisation_stages, randomised, rank_correlation
-from vit_vs_cnn.inspection.saliency import Maps, Method, noise_of, saliency_maps
+from vit_vs_cnn.inspection.saliency import Maps, Method, noise_of, saliency_maps, seen_part
 from vit_vs_cnn.inspection.scores import LABELS, SanityStage
 from vit_vs_cnn.models.recording import as_evaluated
 from vit_vs_cnn.seeds import derive_seed
@@ -57,7 +57,7 @@ def sanity_checks(
     found: dict[str, dict[str, list[_Left]]] = {method.name: {} for method in methods}
     for stage, other in _changed(network, randomisation_stages(network, stages), redraws, shuffled, seed):
         for method in methods:
-            left = _left(batches, own[method.name], list(maps_of(other, method)), masks)
+            left = _left(network, batches, own[method.name], list(maps_of(other, method)), masks)
             found[method.name].setdefault(stage, []).append(left)
     return {name: tuple(_stage(*one) for one in of_method.items()) for name, of_method in found.items()}
 
@@ -81,12 +81,14 @@ def _changed(
 
 
 def _left(
+    network: nn.Module,
     batches: Sequence[Tensor],
     before: Sequence[Tensor],
     after: Sequence[Tensor],
     masks: Sequence[Tensor] | None,
 ) -> _Left:
-    correlations = torch.cat([rank_correlation(*pair) for pair in zip(before, after, strict=True)])
+    seen = [[seen_part(network, maps) for maps in of_batches] for of_batches in (before, after)]
+    correlations = torch.cat([rank_correlation(*pair) for pair in zip(*seen, strict=True)])
     if masks is None:
         return _Left(correlations.numpy(), None)
     agreements = [

@@ -11,9 +11,8 @@ from vit_vs_cnn.regimes.findings import comparisons_of, judged_results
 from vit_vs_cnn.runs.design import read_design
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
+from vit_vs_cnn.statistics.verdict import DECIDED
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, world_size
-
-DECIDED = ("ahead", "equivalent")
 
 
 def run_until_decided(experiment: Experiment, *, console: Console, pool: Pool | None = None) -> list[dict[str, Any]]:

@@ -123,11 +123,11 @@ class Table(Block):
         return [number > 0 and key != keys[number - 1] for number, key in enumerate(keys)]
 
     def to_csv(self) -> str:
-        """For programs: columns of numbers without the commas that part thousands."""
+        """For programs: without the commas that part thousands, but for those of names of classes."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        kinds = self.flush_right
-        writer.writerows([self.columns, *(list(map(_plain, row, kinds)) for row in self.rows)])
+        numbers = [column != "class" for column in self.columns]
+        writer.writerows([self.columns, *(list(map(_plain, row, numbers)) for row in self.rows)])
         return text.getvalue()
 
 
@@ -256,7 +256,7 @@ def _is_number(value: Cell) -> bool:
     return not isinstance(value, Link) and (value is None or bool(_BEGINS_AS_ONE.match(str(value))))
 
 
-def _plain(cell: Cell, is_number: bool) -> str | int | None:
+def _plain(cell: Cell, may_be_number: bool) -> str | int | None:
     if isinstance(cell, Link):
         return cell.text
-    return cell.replace(",", "") if is_number and isinstance(cell, str) and _NUMBER.fullmatch(cell) else cell
+    return cell.replace(",", "") if may_be_number and isinstance(cell, str) and _NUMBER.fullmatch(cell) else cell

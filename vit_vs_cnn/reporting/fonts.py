@@ -28,10 +28,14 @@ def make_readable(figure: Figure) -> None:
 
     ``猫`` becomes ``[732B]`` where no font has it: two names stay two, and matplotlib has nothing to warn of.
     """
-    for axes in figure.findobj(Axis):
-        _make_ticks_readable(axes)
+    numbers: set[Text] = set()
+    for axis in figure.findobj(Axis):
+        _make_ticks_readable(axis)
+        if not isinstance(axis.get_major_formatter(), NAMING):
+            numbers |= {*axis.get_ticklabels(), *axis.get_ticklabels(minor=True)}
     for text in figure.findobj(Text):
-        text.set_parse_math(False)  # a class may be called $5$
+        if text not in numbers:  # powers of ten are formulas
+            text.set_parse_math(False)  # a class may be called $5$
         if not text.get_text().isascii():
             words, families = readable(text.get_text(), text.get_fontfamily())
             text.set(text=words, fontfamily=families)

@@ -18,7 +18,7 @@ from vit_vs_cnn.regimes.multiplier import WHY_NONE, Multiplier
 from vit_vs_cnn.reporting.drawing import PercentLocator, in_percent, plain_axes, plot_rows
 from vit_vs_cnn.reporting.style import GREY, MARKERS, SERIES, Look, looks, rounded, short
 from vit_vs_cnn.statistics.estimate import Estimate
-from vit_vs_cnn.statistics.verdict import Verdict
+from vit_vs_cnn.statistics.verdict import DECIDED, Verdict
 
 DASHES = {"interpolation": "-", "power law": "--", "power law with floor": ":"}
 #: A telephone's column, in inches.
@@ -56,11 +56,12 @@ def regime_figures(analysis: Analysis) -> dict[str, Figure]:
 def learning_curves(analysis: Analysis) -> Figure:
     """Accuracy over log n: means with 95 % intervals, single seeds as dots, and the fitted power laws.
 
-    Of more than ``FEW`` contenders means alone, joined by lines: ``behind_the_best`` has their intervals.
+    Of more than ``FEW`` contenders, each compared with the best, means alone, joined by lines: ``behind_the_best`` has
+    the intervals.
     """
     if len(analysis.sizes) == 1:
         return _one_size(analysis)
-    if len(analysis.curves) > FEW:
+    if len(analysis.curves) > FEW and len(_to_best(analysis)) == len(analysis.curves) - 1:
         return _many_curves(analysis)
     figure, axis = _figure("Accuracy and labelled images")
     axis.yaxis.set_major_locator(PercentLocator())
@@ -127,7 +128,7 @@ def difference(pair: Pair) -> Figure:
     sizes = [c.size for c in pair.comparisons]
     _with_intervals(axis, sizes, signed, None, Look(SERIES[0], "o"))
     for comparison, estimate in zip(pair.comparisons, signed, strict=True):
-        if comparison.verdict != "ahead":  # hollow: nothing is claimed
+        if comparison.verdict not in DECIDED:  # hollow: nothing is claimed
             axis.plot(comparison.size, 100 * estimate.value, "o", mfc="white", mec=SERIES[0], ms=8, zorder=4)
     axis.axhline(0, color=GREY, lw=1)
     axis.set(xlabel="labelled images", ylabel="points of accuracy")
@@ -139,8 +140,8 @@ def difference(pair: Pair) -> Figure:
 
 
 def behind_the_best(analysis: Analysis) -> Figure:
-    """How far each contender is from the one that is best at the largest size: a row for each, a panel for each size,
-    paired differences with 95 % intervals."""
+    """How far those compared with it are from the one that is best at the largest size: a row for each, a panel for
+    each size, paired differences with 95 % intervals."""
     best, found = _best(analysis), _to_best(analysis)
     sizes = sorted({size for by_size in found.values() for size in by_size})
     order = sorted(found, key=lambda name: -found[name][max(found[name])][1].value)
@@ -152,7 +153,7 @@ def behind_the_best(analysis: Analysis) -> Figure:
                 continue
             verdict, estimate = found[name][size]
             (value,), span = in_percent([estimate])
-            face = known[name].colour if verdict == "ahead" else "white"  # hollow: nothing is claimed
+            face = known[name].colour if verdict in DECIDED else "white"  # hollow: nothing is claimed
             axis.errorbar(value, row, xerr=span, ms=6, lw=0, elinewidth=1.5, mfc=face, **known[name].line)
         axis.axvline(0, color=GREY, lw=1)
         axis.set_title(f"n = {size:,}", fontsize=10, loc="left")

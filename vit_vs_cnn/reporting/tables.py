@@ -19,14 +19,13 @@ from vit_vs_cnn.runs.answers import MAJORITY
 from vit_vs_cnn.runs.design import EQUAL
 from vit_vs_cnn.runs.tuning_record import Chance
 from vit_vs_cnn.statistics.estimate import Estimate
+from vit_vs_cnn.statistics.verdict import DECIDED
 
 # Nine columns that fit a terminal 80 wide.
 COLUMNS = ("contender", "n", "accuracy", "95 % CI", "params", "MACs", "steps", "images/s", "time")
 
 #: Pairs of which a terminal has a line for every size.
 MOST_PAIRS = 3
-#: Verdicts that a reader acts on.
-DECIDED = ("ahead", "equivalent")
 #: What stands beside every figure of a single seed.
 RERUN = "these images only, and rerunning (the same seed on another number of threads, say) moves more"
 #: The same in the note of a terminal's table.

@@ -14,6 +14,8 @@ from vit_vs_cnn.statistics.means import Uncertain, difference_of_accuracies, dif
 from vit_vs_cnn.statistics.significance import holm, mcnemar_exact
 
 Verdict = Literal["ahead", "equivalent", "no difference shown", "descriptive only", "no verdict"]
+#: Those that a reader acts on.
+DECIDED: tuple[Verdict, ...] = ("ahead", "equivalent")
 #: False verdicts "ahead" among all that are judged together, and false "equivalent", each in at most this share.
 LEVEL = 0.05
 #: Contenders closer than this are equivalent, where nothing else is said.
