@@ -1,7 +1,6 @@
 """How accuracy holds when images are spoiled, shifted, cut to tiles, or their two cues are set against each other."""
 
 import itertools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -208,7 +207,7 @@ def patch_of(network: nn.Module, rows: int) -> int | None:
 
     None for a network that does not cut images into patches.
     """
-    seen = math.floor(network.image_size[0] / network.crop_pct) if isinstance(network, ResizedInput) else rows
+    seen = network.uncropped[0] if isinstance(network, ResizedInput) else rows
     for name in ("patch_embedding", "patch_embed"):
         size = getattr(getattr(inner(network), name, None), "patch_size", None)
         sides = (size,) if isinstance(size, int) else size

@@ -134,6 +134,11 @@ def _grid(
     return no_finer((8, 8) if layout is None else layout.grid_size, size)
 
 
+def random_maps(images: Images) -> Iterator[Maps]:
+    """The random maps of images whose mean score is chance; a map for each image, the same whenever it is asked for."""
+    return (noise_of(images, "random map", number)[:, 0] for number in range(1, RANDOM_MAPS + 1))
+
+
 def _score_batch(
     job: _Job, images: Tensor, masks: Bool[Tensor, "batch rows cols"] | None
 ) -> dict[str, Float[np.ndarray, "batch"]]:
@@ -141,10 +146,9 @@ def _score_batch(
     with torch.no_grad():
         classes = job.network(images).argmax(dim=1)
     ties = noise_of(images, "ties")[:, 0]
-    noises = (noise_of(images, "random map", number)[:, 0] for number in range(1, RANDOM_MAPS + 1))
     steps = min(job.steps, job.grid_size[0] * job.grid_size[1])
     perturbed = PerturbedImages(job.network, images, classes, grid_size=job.grid_size, steps=steps)
-    by_chance = [dict(_areas(perturbed, noise, job.fills)) for noise in noises]
+    by_chance = [dict(_areas(perturbed, noise, job.fills)) for noise in random_maps(images)]
     found = {f"chance/{name}": torch.stack([one[name] for one in by_chance]).mean(dim=0) for name in by_chance[0]}
     for method in job.methods:
         maps = saliency_maps(job.network, images, method, classes=classes, layout=job.layout, verify=False)

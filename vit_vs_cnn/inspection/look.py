@@ -12,11 +12,11 @@ from torch import Tensor
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.attention_weights import AttentionMaps, attention_maps, has_attention, joined
 from vit_vs_cnn.inspection.class_activation import feature_layer
-from vit_vs_cnn.inspection.faithfulness import RANDOM_MAPS, score_methods
+from vit_vs_cnn.inspection.faithfulness import random_maps, score_methods
 from vit_vs_cnn.inspection.layout import layout_of
 from vit_vs_cnn.inspection.perturbation import BACKGROUNDS, FILLS, area_under, deletion_curves, no_finer
 from vit_vs_cnn.inspection.runs import InspectedRun, ShownImages, ShuffledNetwork, images_to_score
-from vit_vs_cnn.inspection.saliency import list_methods, method_named, noise_of, saliency_maps
+from vit_vs_cnn.inspection.saliency import list_methods, method_named, saliency_maps
 from vit_vs_cnn.inspection.scores import MethodScore
 from vit_vs_cnn.runs.evaluation import check_finite
 from vit_vs_cnn.runs.trained import UNKNOWN, TrainedNetwork, folder_of
@@ -155,8 +155,7 @@ def look_into(
         check_finite(logits, run.name)
         probabilities = logits.softmax(dim=1)
     classes = probabilities.argmax(dim=1) if class_index is None else torch.full((len(pixels),), class_index)
-    noises = (noise_of(pixels, "random map", number)[:, 0] for number in range(1, RANDOM_MAPS + 1))
-    chance = torch.stack([_areas(run, pixels, noise, classes, grid_size) for noise in noises]).mean(dim=0)
+    chance = torch.stack([_areas(run, pixels, noise, classes, grid_size) for noise in random_maps(pixels)]).mean(dim=0)
     found = []
     for number, name in enumerate(methods, start=1):
         tell(f"{run.name}: {name} ({number} of {len(methods)})")

@@ -18,7 +18,7 @@ from vit_vs_cnn.inspection.gradients import gradient_rollout_map, relevance_map
 from vit_vs_cnn.inspection.layout import Classes, Images, TokenLayout
 from vit_vs_cnn.inspection.residual_shares import residual_shares
 from vit_vs_cnn.inspection.rollout import raw_attention_map, rollout_map
-from vit_vs_cnn.models.resized import ResizedInput, crops
+from vit_vs_cnn.models.resized import crops
 from vit_vs_cnn.seeds import derive_seed
 
 Maps = Float[Tensor, "batch map_rows map_cols"]
@@ -136,7 +136,7 @@ def resize_maps(maps: Maps, size: tuple[int, int]) -> Float[Tensor, "batch rows 
 def seen_part(network: nn.Module, maps: Maps) -> Float[Tensor, "batch rows cols"]:
     """The part of maps of images that a network looks at: what lies around it is the same in all of them."""
     network = getattr(network, "_orig_mod", network)
-    if not isinstance(network, ResizedInput) or not crops(network):
+    if not crops(network):
         return maps
     for axis, (kept, whole) in enumerate(zip(network.image_size, network.uncropped, strict=True), start=1):
         length = max(1, round(maps.shape[axis] * kept / whole))
@@ -147,10 +147,9 @@ def seen_part(network: nn.Module, maps: Maps) -> Float[Tensor, "batch rows cols"
 def _on_whole_image(network: nn.Module, maps: Maps) -> Float[Tensor, "batch rows cols"]:
     """Maps of what a network sees as maps of its images: 0 where it does not look."""
     network = getattr(network, "_orig_mod", network)
-    if not isinstance(network, ResizedInput) or not crops(network):
+    if not crops(network):
         return maps
-    (rows, cols), (all_rows, all_cols) = network.image_size, network.uncropped
-    top, left = round((all_rows - rows) / 2), round((all_cols - cols) / 2)
+    (top, left), (rows, cols), (all_rows, all_cols) = network.corner, network.image_size, network.uncropped
     return F.pad(resize_maps(maps, (rows, cols)), (left, all_cols - cols - left, top, all_rows - rows - top))
 
 

@@ -1,7 +1,7 @@
 """A network that was made for images of another size: it sees the images resized."""
 
 import math
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 import torch.nn.functional as F
@@ -50,12 +50,14 @@ class ResizedInput(nn.Module):
 
     def resized(self, images: Images) -> Float[Tensor, "batch channels new_rows new_cols"]:
         """The images as the network sees them."""
-        (rows, cols), size = self.image_size, self.image_size if self.training else self.uncropped
+        size = self.image_size if self.training else self.uncropped
         if (images.shape[-2], images.shape[-1]) != size:
             smooth = {} if self.interpolation == "nearest" else {"antialias": True}
             wide = images if images.dtype == torch.float64 else images.float()  # bfloat16 has no antialiasing on CPUs
             images = F.interpolate(wide, size=size, mode=self.interpolation, **smooth).to(images.dtype)
-        top, left = round((size[0] - rows) / 2), round((size[1] - cols) / 2)  # none in training
+        if size == self.image_size:
+            return images
+        (top, left), (rows, cols) = self.corner, self.image_size
         return images[..., top : top + rows, left : left + cols]
 
     def forward(self, images: Images, **options: Any) -> Any:
@@ -67,8 +69,14 @@ class ResizedInput(nn.Module):
         rows, cols = self.image_size
         return math.floor(rows / self.crop_pct), math.floor(cols / self.crop_pct)
 
+    @property
+    def corner(self) -> tuple[int, int]:
+        """(top, left) of the middle that it sees, in pixels of the whole resized image."""
+        (rows, cols), (all_rows, all_cols) = self.image_size, self.uncropped
+        return round((all_rows - rows) / 2), round((all_cols - cols) / 2)
 
-def crops(network: nn.Module) -> bool:
+
+def crops(network: nn.Module) -> TypeGuard[ResizedInput]:
     """Whether it sees but the middle of its images."""
     return isinstance(network, ResizedInput) and network.uncropped != network.image_size
 

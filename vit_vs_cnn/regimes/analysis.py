@@ -14,7 +14,7 @@ from vit_vs_cnn.regimes.budgets import LASTING, BudgetGap, BudgetPoint, Budgets,
 from vit_vs_cnn.regimes.comparison import SizedComparison, comparisons
 from vit_vs_cnn.regimes.convergence import Convergence, convergence_of
 from vit_vs_cnn.regimes.crossing import Crossing, PairLaws, crossings
-from vit_vs_cnn.regimes.curves import LearningCurve, learning_curve
+from vit_vs_cnn.regimes.curves import LearningCurve, best_of, learning_curve
 from vit_vs_cnn.regimes.fairness import warnings_of
 from vit_vs_cnn.regimes.frontier import FrontierPoint, cost_frontier
 from vit_vs_cnn.regimes.interpolation import Curves
@@ -233,9 +233,7 @@ def _equivalents(
     measured = drawn.measured
     if len(measured.contenders) < 3:
         return []
-    largest = measured.sizes[-1]
-    reached = {c.contender: p.accuracy.value for c in curves for p in c.points if p.size == largest}
-    best, found = max(reached, key=lambda name: reached[name]), []
+    best, found = best_of(curves), []
     for name in measured.contenders:
         if name != best and (measured.present[[measured.contenders.index(one) for one in (name, best)]].all(0)).any():
             draws = drawn.of([name, best])

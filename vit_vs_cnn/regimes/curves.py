@@ -1,5 +1,6 @@
 """Accuracy over the number of labelled images."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vit_vs_cnn.statistics.estimate import Estimate
@@ -39,3 +40,8 @@ def learning_curve(measured: Measurements, contender: str) -> LearningCurve:
             by_seed = measured.accuracy[measured.contenders.index(contender), measured.sizes.index(size), there]
             points.append(CurvePoint(size, measured.interval((contender, size)), tuple(by_seed.tolist())))
     return LearningCurve(contender, tuple(points))
+
+
+def best_of(curves: Sequence[LearningCurve]) -> str:
+    """Who has the highest accuracy at the largest size."""
+    return max(curves, key=lambda one: (one.points[-1].size, one.points[-1].accuracy.value)).contender

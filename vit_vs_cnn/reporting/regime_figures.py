@@ -13,6 +13,7 @@ from vit_vs_cnn.regimes.analysis import Analysis, Pair
 from vit_vs_cnn.regimes.answer import display_name, headline
 from vit_vs_cnn.regimes.convergence import LAST, Convergence
 from vit_vs_cnn.regimes.crossing import NEAR, Crossing
+from vit_vs_cnn.regimes.curves import best_of
 from vit_vs_cnn.regimes.frontier import COSTS
 from vit_vs_cnn.regimes.multiplier import WHY_NONE, Multiplier
 from vit_vs_cnn.reporting.drawing import PercentLocator, in_percent, plain_axes, plot_rows
@@ -142,7 +143,7 @@ def difference(pair: Pair) -> Figure:
 def behind_the_best(analysis: Analysis) -> Figure:
     """How far those compared with it are from the one that is best at the largest size: a row for each, a panel for
     each size, paired differences with 95 % intervals."""
-    best, found = _best(analysis), _to_best(analysis)
+    best, found = best_of(analysis.curves), _to_best(analysis)
     sizes = sorted({size for by_size in found.values() for size in by_size})
     order = sorted(found, key=lambda name: -found[name][max(found[name])][1].value)
     figure, axes = plain_axes(1.6 + 2.3 * len(sizes), 1.0 + 0.28 * len(order), len(sizes), share=True)
@@ -164,15 +165,9 @@ def behind_the_best(analysis: Analysis) -> Figure:
     return figure
 
 
-def _best(analysis: Analysis) -> str:
-    """Who has the highest accuracy at the largest size."""
-    reached = {curve.contender: curve.points[-1] for curve in analysis.curves}
-    return max(reached, key=lambda name: (reached[name].size, reached[name].accuracy.value))
-
-
 def _to_best(analysis: Analysis) -> dict[str, dict[int, tuple[Verdict, Estimate]]]:
     """By the other contender of its pairs and by size: the verdict, and how far that one is above the best."""
-    best, found = _best(analysis), dict[str, dict[int, tuple[Verdict, Estimate]]]()
+    best, found = best_of(analysis.curves), dict[str, dict[int, tuple[Verdict, Estimate]]]()
     for pair in analysis.pairs:
         for c in pair.comparisons:
             if best in (c.first, c.second):
