@@ -102,13 +102,20 @@ def test_there_is_no_mean_corruption_error_where_the_reference_makes_none():
 
 @pytest.mark.parametrize(("name", "patch"), [("vit_nano", 4), ("timm/vit_tiny_patch16_224", 16), ("resnet8", None)])
 def test_the_patch_is_that_of_the_network(name, patch):
-    assert patch_of(create_model(name, num_classes=7, image_size=32), 32) == patch
+    assert patch_of(create_model(name, num_classes=7, image_size=32), (32, 32)) == patch
 
 
 @pytest.mark.parametrize(("size", "crop_pct", "patch"), [(64, 1.0, 2), (16, 1.0, 8), (24, 1.0, 16), (24, 0.5, 8)])
 def test_the_patch_of_a_network_that_sees_images_resized_is_in_pixels_of_the_image(size, crop_pct, patch):
     network = create_model("vit_nano", num_classes=7, image_size=size)
-    assert patch_of(ResizedInput(network, size, crop_pct=crop_pct), 32) == patch
+    assert patch_of(ResizedInput(network, size, crop_pct=crop_pct), (32, 32)) == patch
+
+
+def test_a_shift_by_whole_patches_is_one_along_the_rows_and_along_the_columns():
+    network = create_model("vit_nano", num_classes=7, image_size=(24, 24))
+    assert patch_of(ResizedInput(network, 24), (36, 60)) == 30  # patches of 6 x 10 pixels
+    upright = create_model("vit_nano", num_classes=7, image_size=(24, 24), patch_size=(4, 6))
+    assert patch_of(upright, (24, 24)) == 12
 
 
 def test_a_network_that_reads_one_pixel_loses_it_by_a_shift_and_by_tiles(tmp_path):

@@ -21,7 +21,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.attention_weights import attention_maps
 from vit_vs_cnn.inspection.layout import TokenLayout
 from vit_vs_cnn.models import create_model
-from vit_vs_cnn.models.resized import ResizedInput
+from vit_vs_cnn.models.resized import ResizedInput, seen_size
 
 
 def _features(count: int, width: int, seed: int) -> torch.Tensor:
@@ -201,6 +201,16 @@ def test_attention_of_few_images_at_a_time_reaches_as_far_as_that_of_all(tmp_pat
     assert {*batches} == {16, 3}
     assert (found["uniform"], found["images"]) == (uniform, 19)
     torch.testing.assert_close(torch.tensor(found["by_layer"]), torch.stack(whole).float())
+
+
+def test_patches_of_a_network_that_sees_the_middle_are_as_near_as_the_middle_is_small(tmp_path):
+    network, images = create_model("vit_nano", num_classes=7, image_size=24, depth=2).eval(), drawn_images(5, (36, 60))
+    whole, middle = (
+        attention_reach(entry(tmp_path, network=ResizedInput(network, 24, crop_pct=crop_pct)), images)
+        for crop_pct in (1.0, 0.5)
+    )
+    assert seen_size(ResizedInput(network, 24, crop_pct=0.5), (36, 60)) == (18.0, 30.0)
+    assert middle["uniform"] == pytest.approx(whole["uniform"] / 2)
 
 
 def test_a_network_that_cannot_be_looked_into_is_left_out(tmp_path):

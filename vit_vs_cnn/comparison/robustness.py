@@ -1,6 +1,7 @@
 """How accuracy holds when images are spoiled, shifted, cut to tiles, or their two cues are set against each other."""
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -10,6 +11,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
+from vit_vs_cnn.attention.checks import rows_and_cols
 from vit_vs_cnn.comparison.corruptions import CORRUPTIONS, LEVELS, Bytes, corrupted
 from vit_vs_cnn.comparison.entries import Entry, paired_rows
 from vit_vs_cnn.data.images import LabelledImages
@@ -202,17 +204,18 @@ def mean_corruption_error(
     return 100 * float(np.mean(ratios)) if ratios else None
 
 
-def patch_of(network: nn.Module, rows: int) -> int | None:
-    """Fewest pixels by which images of so many rows move by whole patches (of their shorter side), as it sees them.
+def patch_of(network: nn.Module, image_size: tuple[int, int]) -> int | None:
+    """Fewest pixels by which images move by whole patches, as it sees them, along their rows and along their columns.
 
     None for a network that does not cut images into patches.
     """
-    seen = network.uncropped[0] if isinstance(network, ResizedInput) else rows
+    seen = network.uncropped if isinstance(network, ResizedInput) else image_size
     for name in ("patch_embedding", "patch_embed"):
         size = getattr(getattr(inner(network), name, None), "patch_size", None)
-        sides = (size,) if isinstance(size, int) else size
-        if isinstance(sides, tuple | list) and sides:
-            return Fraction(int(min(sides)) * rows, seen).numerator
+        if isinstance(size, int | tuple | list):
+            sides = rows_and_cols("patch_size", size)
+            moves = zip(sides, image_size, seen, strict=True)
+            return math.lcm(*(Fraction(side * all_of_it, there).numerator for side, all_of_it, there in moves))
     return None
 
 
@@ -229,8 +232,9 @@ def _mirrored(size: int, by: int) -> Tensor:
 
 
 def _shifts(groups: Groups, test: LabelledImages, tell: Tell) -> Shifts:
-    rows, most = test.images.shape[-2], min(test.images.shape[-2:]) - 1
-    patches = {patch_of(one.network, rows) for members in groups.values() for one in members}
+    size = (test.images.shape[-2], test.images.shape[-1])
+    most = min(size) - 1
+    patches = {patch_of(one.network, size) for members in groups.values() for one in members}
     fitting = [patch for patch in patches if patch and patch < most]
     patch = max(fitting, default=USUAL_PATCH)
     multiples = [distance for distance in (patch, 2 * patch) if distance + 1 <= most]

@@ -17,7 +17,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.attention_weights import attention_maps
 from vit_vs_cnn.inspection.layout import TokenLayout, layout_of
 from vit_vs_cnn.models.recording import as_evaluated, recorded_calls
-from vit_vs_cnn.models.resized import ResizedInput
+from vit_vs_cnn.models.resized import ResizedInput, seen_size
 
 BATCH_SIZE = 128
 #: Images of a batch for which the unbiased estimate is defined.
@@ -187,7 +187,7 @@ def attention_reach(entry: Entry, images: LabelledImages) -> dict[str, Any] | No
     """
     device = next(entry.network.parameters()).device
     attended = images.images[:ATTENDED]
-    parts, size = attended.split(AT_ONCE), (attended.shape[2], attended.shape[3])
+    parts, size = attended.split(AT_ONCE), seen_size(entry.network, (attended.shape[2], attended.shape[3]))
     try:
         found = [attention_maps(entry.network, entry.normalise(part.to(device))).distances(size) for part in parts]
     except InputError:

@@ -49,9 +49,13 @@ class AttentionMaps:
     def to_grid(self, patches: Float[Tensor, "batch patches"]) -> Float[Tensor, "batch rows cols"]:
         return patches.unflatten(1, self.grid_size)
 
-    def distances(self, image_size: tuple[int, int]) -> tuple[list[Float[Tensor, "heads"]], float]:
-        """How far in pixels each head of each layer looks on average, and how far one that sees all patches alike."""
-        patch = (image_size[0] / self.grid_size[0], image_size[1] / self.grid_size[1])
+    def distances(self, seen_size: tuple[int | float, int | float]) -> tuple[list[Float[Tensor, "heads"]], float]:
+        """How far in pixels each head of each layer looks on average, and how far one that sees all patches alike.
+
+        Arguments:
+            seen_size: (rows, cols) in pixels of what the patches cover, ``models.resized.seen_size``.
+        """
+        patch = (seen_size[0] / self.grid_size[0], seen_size[1] / self.grid_size[1])
         distance = Distance(grid_size=self.grid_size, patch_size=patch, extra_tokens=self.extra_tokens)
         return [distance(layer) for layer in self.weights], distance.uniform
 

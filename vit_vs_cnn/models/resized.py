@@ -81,6 +81,12 @@ def crops(network: nn.Module) -> TypeGuard[ResizedInput]:
     return isinstance(network, ResizedInput) and network.uncropped != network.image_size
 
 
+def seen_size(network: nn.Module, size: tuple[int, int]) -> tuple[float, float]:
+    """(rows, cols) of what it sees of images of this size, in pixels of the images."""
+    (rows, cols), (all_rows, all_cols) = (network.image_size, network.uncropped) if crops(network) else (size, size)
+    return size[0] * rows / all_rows, size[1] * cols / all_cols
+
+
 def inner(network: nn.Module) -> nn.Module:
     """The network that computes, without what resizes its images."""
     return network.network if isinstance(network, ResizedInput) else network

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vit_vs_cnn.attention.positions import position_similarity
 from vit_vs_cnn.inspection.attention_weights import AttentionMaps
 from vit_vs_cnn.inspection.look import NetworkMaps
-from vit_vs_cnn.models.resized import inner
+from vit_vs_cnn.models.resized import inner, seen_size
 from vit_vs_cnn.models.vit import VisionTransformer
 from vit_vs_cnn.reporting.drawing import Drawing, plain_axes, plot_distances
 from vit_vs_cnn.reporting.style import COLOUR_MAP, looks
@@ -51,7 +51,7 @@ def distances_by_depth(networks: Sequence[NetworkMaps], image_size: tuple[int, i
     for network in networks:
         attention, look = network.attention, known[network.run.name]
         assert attention is not None, "of networks with attention"
-        heads, uniform = attention.distances(image_size)
+        heads, uniform = attention.distances(seen_size(network.run.network, image_size))
         plot_distances(axis, [layer.tolist() for layer in heads], look, f"{network.run.name}, mean of heads")
         alike[uniform] = "0.4" if uniform in alike or len(networks) == 1 else look.colour
     for uniform, colour in alike.items():
