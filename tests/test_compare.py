@@ -178,7 +178,7 @@ def test_files_of_one_name_are_told_apart_by_their_folders_and_one_file_is_compa
         (tmp_path / name).mkdir()
         torch.save({"state_dict": network.state_dict()}, tmp_path / name / "w.pth")
     words = [f"timm/resnet10t={name}/w.pth" for name in ("a", "b", "a/../b")]
-    assert "is named twice" in refused(cell, *words)
+    assert "b/w.pth is named twice" in refused(cell, *words)
     assert _compare(cell, *words[:2], "--parts", "differences", "--json") == 0
     groups = [network["group"] for network in json.loads(capsys.readouterr().out)["networks"]]
     assert groups == ["vit", "timm/resnet10t (a/w.pth)", "timm/resnet10t (b/w.pth)"]

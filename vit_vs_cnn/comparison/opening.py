@@ -226,8 +226,8 @@ def _told_apart(entries: list[Entry]) -> list[Entry]:
     Raises:
         InputError: one network twice, or two copies of one run's.
     """
-    files = Counter((one.path.resolve(), one.about.model.get("name")) for one in entries)
-    if twice := [path for (path, _), count in files.items() if count > 1]:
+    files = [(one.path.resolve(), one.about.model.get("name")) for one in entries]
+    if twice := [one.path for one, file in zip(entries, files, strict=True) if files.count(file) > 1]:
         raise InputError(f"{twice[0]} is named twice; each network can be compared once")
     for depth in itertools.count(2):
         taken = Counter(one.name for one in entries)
