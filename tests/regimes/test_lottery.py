@@ -6,6 +6,7 @@ import pytest
 from tests.regimes.tables import seeded
 from vit_vs_cnn.regimes import analyse
 from vit_vs_cnn.regimes.lottery import has_failed, not_ruled_out, two_groups
+from vit_vs_cnn.reporting.tables import comparison_lines
 
 
 def test_what_is_within_the_error_of_chance_has_failed():
@@ -48,7 +49,11 @@ def test_seeds_of_one_kind_are_seldom_said_to_be_two():
 def test_failures_are_counted_and_told_of_before_the_rest():
     results = seeded({"a": {500: 0.7, 900: 0.8}, "b": {500: 0.7, 900: 0.8}}, seeds=4)
     results[2]["accuracy"] = 0.1
-    told = analyse(results, majority=0.1, resamples=50).warnings
+    analysis = analyse(results, majority=0.1, resamples=50)
+    told = analysis.warnings
+    on_the_terminal = comparison_lines(analysis)
+    assert on_the_terminal[0].startswith("warning: 1 of 8 runs of a ended no better than chance")
+    assert on_the_terminal[1].startswith("warning: The seeds of a fall into two groups at n = 500")
     assert (
         "1 of 8 runs of a ended no better than chance (n = 500 seed 2): they count, as what is compared is the mean "
         "accuracy over seeds, failures included." in told

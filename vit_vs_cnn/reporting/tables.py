@@ -86,7 +86,14 @@ def comparison_lines(analysis: Analysis, *, most_pairs: int = MOST_PAIRS) -> lis
     many pairs only some are told: the primary one and the two of the answer at every size, of the others what is
     decided at their largest size.
     """
-    first = ("ended before their budget", "Compute", "of this test set", "on this test set")
+    first = (
+        "ended before their budget",
+        "ended no better than chance",
+        "fall into two groups",
+        "Compute",
+        "of this test set",
+        "on this test set",
+    )
     grave = [told for told in analysis.warnings if any(words in told for words in first)]
     warnings = [f"warning: {told}" for told in (*analysis.few_classes, *grave)]
     found = [c for pair in analysis.pairs for c in pair.comparisons]
