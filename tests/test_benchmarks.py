@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import gpu, gpu_pieces, guard, lead, reruns
+from benchmarks import gpu, gpu_pieces, guard, lead, maps, reruns
 from benchmarks.__main__ import table
 from benchmarks.analysis import Case, draw_experiment
 from benchmarks.timing import Row
@@ -219,3 +219,33 @@ def test_shares_of_a_lead_are_those_of_its_points_and_none_is_told_of_a_lead_tha
         Path(__file__).parents[1] / "results" / "regimes_surface_cpu" / "results.csv", "resnet", "vit"
     )
     assert [part.size for part in several] == [500, 2000, 10_000, 50_000], "those of the longest budget alone"
+
+
+def test_scores_over_seeds_are_the_mean_with_the_least_and_the_greatest_and_the_stars_of_each(tmp_path):
+    table = tmp_path / "scores.csv"
+    columns = [*maps.SHOWN, "deletion_mean_p_holm", "insertion_mean_p_holm", *maps.STAYS]
+    rows = [
+        "vit-s-n7-s0,rollout,False,0.1,0.2,0.3,0.4,0.04,0.2,1.0,0.5",
+        "vit-s-n7-s0,random,False,0.0,0.0,0.0,0.0,,,1.0,1.0",
+        "vit-s-n7-s11,rollout,False,0.4,0.2,0.3,0.4,0.04,0.01,1.0,",
+        "outside,relevance,True,0.7,0.2,0.3,0.4,0.06,0.01,0.6,0.0",
+    ]
+    table.write_text("\n".join([",".join(["network", "method", "class_specific", *columns]), *rows]))
+    rollout, random, relevance = maps.over_seeds(table)
+    assert (rollout.recipe, rollout.stars, rollout.measures) == ("vit-s-n7", (1, 2), 2)
+    assert rollout.values["sanity_all"] == (0.5,)
+    assert (random.stars, relevance.recipe, relevance.stars) == ((), "outside", (1,))
+    told = maps.table_of([rollout, random, relevance]).splitlines()[2:]
+    assert told[0].startswith("| vit-s-n7 | rollout | 0.25 (0.10 to 0.40) | 0.20 (0.20 to 0.20) |")
+    assert told[0].endswith("| 1, 2 of 2 | class-agnostic | 0.50 (0.50 to 0.50) |")
+    assert told[1].endswith("| 0.00 (0.00 to 0.00) | - | - | - |")
+    assert told[2].endswith("| 1 of 2 | 0.60 (0.60 to 0.60) | 0.00 (0.00 to 0.00) |")
+    with pytest.raises(InputError, match="no column 'deletion_mean'"):
+        maps.over_seeds(_written(tmp_path / "other.csv", "network,method\nvit,rollout\n"))
+    with pytest.raises(InputError, match="cannot be read"):
+        maps.over_seeds(tmp_path / "none.csv")
+
+
+def _written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
