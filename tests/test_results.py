@@ -39,6 +39,12 @@ def analysis_of(table: Path, resamples: int) -> Analysis:
     return _of_cells(table.parent) if _has_cells(table) else _of_accuracies(table, resamples)
 
 
+def _readme_of(recorded: Path) -> Path:
+    """That beside a record, or the one of a few records around it."""
+    own = recorded.with_name("README.md")
+    return own if own.exists() else recorded.parents[1] / "README.md"
+
+
 def _has_cells(recorded: Path) -> bool:
     return (recorded.parent / "cells").is_dir()
 
@@ -79,15 +85,14 @@ def test_every_recorded_config_is_one_of_todays(path):
 
 @pytest.mark.parametrize("path", TABLES, ids=_name)
 def test_a_readme_says_what_report_says_of_the_recorded_accuracies(path):
-    folder = path.parent if (path.parent / "README.md").exists() else path.parents[1]
-    blocks = dict(BLOCK.findall((folder / "README.md").read_text()))
+    blocks = dict(BLOCK.findall(_readme_of(path).read_text()))
     told = path.parent if _has_cells(path) else path
     assert blocks[f"results/{_name(told)}"].strip() == block_of(analysis_of(path, 50))
 
 
 @pytest.mark.parametrize("path", ANALYSES, ids=_name)
 def test_a_readme_quotes_todays_answer_and_the_differences_of_its_report(path):
-    readme = (path.parent / "README.md").read_text()
+    readme = _readme_of(path).read_text()
     assert " ".join(re.findall(r"^> (.+)$", readme, re.MULTILINE)) in ("", answer_of(path))
     pairs = json.loads(path.read_text())["pairs"]
     for comparison in pairs[0]["comparisons"] if len(pairs) == 1 else ():
@@ -106,7 +111,7 @@ def test_a_readme_says_at_which_sizes_a_difference_stays_shown_when_all_are_coun
     shown = [f"{c['size']:,}" for c, p in zip(pair["comparisons"], corrected, strict=True) if p < 0.05]
     told = ", ".join(shown) or "none"
     sentence = f"Holm over the {len(corrected)} sizes: p < .05 at n = {told}."
-    assert sentence in " ".join((path.parent / "README.md").read_text().split())
+    assert sentence in " ".join(_readme_of(path).read_text().split())
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*/README.md")), ids=_name)
@@ -121,7 +126,7 @@ def test_every_difference_that_a_readme_lists_is_one_that_report_prints(path):
 def test_a_readme_has_the_near_duplicates_of_its_report(path):
     with (path.parent / "tables" / "duplicates.csv").open() as file:
         rows = list(csv.DictReader(file))
-    readme = (path.parent / "README.md").read_text()
+    readme = _readme_of(path).read_text()
     for n, share in re.findall(r"^\| ([\d,]+) \|.*\| (0\.\d\d) % \|$", readme, re.MULTILINE):
         assert {row["share, %"] for row in rows if row["n"] == n.replace(",", "")} == {share}
     if most := re.search(r"accuracies fall by at most (\.\d+) points", readme):

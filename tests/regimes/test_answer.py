@@ -129,11 +129,11 @@ def test_the_answer_names_what_was_compared():
     assert "both starting from resnet-n4000-s0, 400 steps" in started
 
 
-def test_networks_of_one_model_are_told_by_their_contender():
+def test_networks_of_one_model_are_told_by_their_contender_as_it_is_spelled():
     table = law_table(SIZES, rotary=NEVER["resnet"], none=NEVER["vit"])
     results = [r | NANO["vit"] for r in seeded(table, images=10_000)]
     told = answer(analyse(results, resamples=100))
-    assert told.startswith("Rotary (a 0.14M ViT nano) against none (a 0.14M ViT nano): with 4,000 images the rotary is")
+    assert told.startswith("rotary (a 0.14M ViT nano) against none (a 0.14M ViT nano): with 4,000 images the rotary is")
 
 
 @pytest.mark.parametrize(

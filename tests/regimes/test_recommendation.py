@@ -43,6 +43,15 @@ def test_what_is_not_shown_is_not_recommended():
     assert text.startswith("Neither is shown to be better: take the one that suits you, or run more seeds (a gap of ")
 
 
+def test_of_three_it_says_which_two_are_level_and_who_is_behind_both():
+    others = {"vit": {500: 0.8}, "resnet": {500: 0.8}, "windows": {500: 0.4}}
+    text = told(seeded(others, seeds=5, images=10_000, spread=0.02))
+    assert text.startswith("Neither the ") and " nor the " in text.split(" is shown")[0]
+    assert text.endswith("). Both are ahead of the windows.")
+    level = {**others, "windows": {500: 0.79}}
+    assert "Both are" not in told(seeded(level, seeds=5, images=10_000, spread=0.02))
+
+
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_fewer_than_three_seeds_are_asked_for(seeds):
     text = told(seeded(TABLE, seeds=seeds))

@@ -110,7 +110,7 @@ def introduction(first: Network, second: Network, called: Mapping[str, str]) -> 
     budgets = list(dict.fromkeys(n.budget for n in (first, second) if n.budget))
     parts += [" and ".join(budgets) + (" each" if len(budgets) == 1 else "")] if budgets else []
     told = ", ".join(parts)
-    return told[0].upper() + told[1:]
+    return told if told.startswith(called[first.contender]) else told[0].upper() + told[1:]
 
 
 def same_steps(results: Sequence[Result]) -> str | None:

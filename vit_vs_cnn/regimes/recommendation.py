@@ -23,16 +23,16 @@ def recommendation(analysis: Analysis) -> str:
             told = f"Train {leader}." if held else _by_cost(pair, leader, follower)
             return " ".join([told, *_unsettled(analysis, pair)])
         case "equivalent":
-            return " ".join(
-                [f"Either will do: {leader} and {follower} are equally good here.", *_cheaper(analysis, pair)]
-            )
+            told = f"Either will do: {leader} and {follower} are equally good here."
+            return " ".join([told, *_behind_both(analysis, pair), *_cheaper(analysis, pair)])
         case "no difference shown":
             shown = comparison.what_would_show
             if comparison.smallest_gap < 1:
-                told = f"Neither is shown to be better: take the one that suits you, or run more seeds ({shown})."
+                neither = f"Neither {leader} nor {follower}" if len(analysis.contenders) > 2 else "Neither"
+                told = f"{neither} is shown to be better: take the one that suits you, or run more seeds ({shown})."
             else:
                 told = f"No answer: {shown}. It takes more seeds, or more images to score on."
-            return told
+            return " ".join([told, *_behind_both(analysis, pair)])
         case "descriptive only":
             seeds = ", ".join(map(str, range(SEEDS_FOR_A_VERDICT)))
             return (
@@ -40,6 +40,19 @@ def recommendation(analysis: Analysis) -> str:
                 f"(--protocol.seeds '[{seeds}]')."
             )
     return f"No recommendation: {comparison.why_no_verdict}."
+
+
+def _behind_both(analysis: Analysis, pair: Pair) -> Iterator[str]:
+    """Who is behind both networks of the answer, at equal steps and at equal training FLOPs."""
+    ahead_of: dict[str, set[str]] = {}
+    for other in analysis.pairs:
+        one = other.at_largest
+        held = one.verdict == "ahead" and at_equal_costs(other, one.leader, one.follower)[0]
+        if held and one.size == pair.at_largest.size:
+            ahead_of.setdefault(one.follower, set()).add(one.leader)
+    behind = [called_by(name) for name in analysis.contenders if ahead_of.get(name, set()) >= {pair.ahead, pair.behind}]
+    if behind:
+        yield f"Both are ahead of {', '.join(behind[:-1])}{' and ' * (len(behind) > 1)}{behind[-1]}."
 
 
 def _by_cost(pair: Pair, leader: str, follower: str) -> str:
