@@ -52,6 +52,16 @@ def test_of_three_it_says_which_two_are_level_and_who_is_behind_both():
     assert "Both are" not in told(seeded(level, seeds=5, images=10_000, spread=0.02))
 
 
+def test_networks_that_learned_nothing_are_not_for_choosing():
+    def of(accuracy):
+        runs = seeded({"vit": {500: 0.5}, "resnet": {500: 0.5}}, seeds=4, images=1000, spread=0.002)
+        runs[-1]["accuracy"] = accuracy
+        return recommendation(analyse(runs, majority=0.5, resamples=50))
+
+    assert of(0.501).startswith("No recommendation: with 500 images none of these networks learned")
+    assert of(0.7).startswith("Neither is shown to be better")
+
+
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_fewer_than_three_seeds_are_asked_for(seeds):
     text = told(seeded(TABLE, seeds=seeds))

@@ -197,13 +197,20 @@ def failures_line(analysis: Analysis) -> str | None:
     pair = headline(analysis)
     if pair is None or analysis.majority is None or pair.at_largest.why_no_verdict is not None:
         return None
-    size, names = pair.at_largest.size, (pair.ahead, pair.behind)
-    runs = [p.by_seed for c in analysis.curves if c.contender in names for p in c.points if p.size == size]
-    if any(has_failed(a, analysis.majority, analysis.test_images) for by_seed in runs for a in by_seed):
+    if any(failed_runs(analysis, pair)):
         return None
     seeds = pair.at_largest.seeds
     above = f"{100 * not_ruled_out(seeds):.0f} %"
     return f"None of these runs failed; {seeds} seeds of each rule out only failure rates above {above}."
+
+
+def failed_runs(analysis: Analysis, pair: Pair) -> list[bool]:
+    """Of each run of a pair at its largest size, whether it ended no better than chance; none if chance is unknown."""
+    if analysis.majority is None:
+        return []
+    size, names = pair.at_largest.size, (pair.ahead, pair.behind)
+    points = [p for c in analysis.curves if c.contender in names for p in c.points if p.size == size]
+    return [has_failed(a, analysis.majority, analysis.test_images) for point in points for a in point.by_seed]
 
 
 def multiplier_line(analysis: Analysis, name: Callable[[str], str] = str) -> str | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from vit_vs_cnn.regimes.analysis import Analysis, Pair
-from vit_vs_cnn.regimes.answer import at_equal_costs, called_by, headline
+from vit_vs_cnn.regimes.answer import at_equal_costs, called_by, failed_runs, headline
 from vit_vs_cnn.runs.design import EQUAL
 from vit_vs_cnn.statistics.verdict import SEEDS_FOR_A_VERDICT
 
@@ -20,26 +20,29 @@ def recommendation(analysis: Analysis) -> str:
     match comparison.verdict:
         case "ahead":
             held, _ = at_equal_costs(pair, comparison.leader, follower)
-            told = f"Train {leader}." if held else _by_cost(pair, leader, follower)
-            return " ".join([told, *_unsettled(analysis, pair)])
+            told = [f"Train {leader}." if held else _by_cost(pair, leader, follower), *_unsettled(analysis, pair)]
+        case "equivalent" | "no difference shown" if (failed := failed_runs(analysis, pair)) and all(failed):
+            told = [
+                f"No recommendation: with {comparison.size:,} images none of these networks learned to tell the classes "
+                "apart (none is better than always naming the most frequent one).",
+                "Try a longer budget, other learning rates, or more images.",
+            ]
         case "equivalent":
-            told = f"Either will do: {leader} and {follower} are equally good here."
-            return " ".join([told, *_behind_both(analysis, pair), *_cheaper(analysis, pair)])
+            either = f"Either will do: {leader} and {follower} are equally good here."
+            told = [either, *_behind_both(analysis, pair), *_cheaper(analysis, pair)]
         case "no difference shown":
             shown = comparison.what_would_show
-            if comparison.smallest_gap < 1:
-                neither = f"Neither {leader} nor {follower}" if len(analysis.contenders) > 2 else "Neither"
-                told = f"{neither} is shown to be better: take the one that suits you, or run more seeds ({shown})."
-            else:
-                told = f"No answer: {shown}. It takes more seeds, or more images to score on."
-            return " ".join([told, *_behind_both(analysis, pair)])
+            neither = f"Neither {leader} nor {follower}" if len(analysis.contenders) > 2 else "Neither"
+            level = f"{neither} is shown to be better: take the one that suits you, or run more seeds ({shown})."
+            none = f"No answer: {shown}. It takes more seeds, or more images to score on."
+            told = [level if comparison.smallest_gap < 1 else none, *_behind_both(analysis, pair)]
         case "descriptive only":
             seeds = ", ".join(map(str, range(SEEDS_FOR_A_VERDICT)))
-            return (
-                f"No recommendation yet: {comparison.why_no_verdict}. {SEEDS_FOR_A_VERDICT} seeds allow a verdict "
-                f"(--protocol.seeds '[{seeds}]')."
-            )
-    return f"No recommendation: {comparison.why_no_verdict}."
+            more = f"{SEEDS_FOR_A_VERDICT} seeds allow a verdict (--protocol.seeds '[{seeds}]')."
+            told = [f"No recommendation yet: {comparison.why_no_verdict}.", more]
+        case _:
+            told = [f"No recommendation: {comparison.why_no_verdict}."]
+    return " ".join(told)
 
 
 def _behind_both(analysis: Analysis, pair: Pair) -> Iterator[str]:
