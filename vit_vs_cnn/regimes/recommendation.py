@@ -23,8 +23,8 @@ def recommendation(analysis: Analysis) -> str:
             told = [f"Train {leader}." if held else _by_cost(pair, leader, follower), *_unsettled(analysis, pair)]
         case "equivalent" | "no difference shown" if (failed := failed_runs(analysis, pair)) and all(failed):
             told = [
-                f"No recommendation: with {comparison.size:,} images none of these networks learned to tell the classes "
-                "apart (none is better than always naming the most frequent one).",
+                f"No recommendation: with {comparison.size:,} images none of these networks learned to tell the "
+                "classes apart (none is better than always naming the most frequent one).",
                 "Try a longer budget, other learning rates, or more images.",
             ]
         case "equivalent":
