@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
+from benchmarks import maps
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError
@@ -196,6 +197,12 @@ def test_the_recorded_comparison_has_the_figures_of_its_json_and_the_sign_of_its
     assert said in " ".join(html.unescape(page).split())
     surely = [one["name"] for one in found["accuracy"]["classes"] if one["p_corrected"] < 0.05]
     assert f"only {' and '.join(surely)} differ at p < .05" in " ".join(readme.split())
+
+
+def test_the_maps_over_seeds_are_those_of_the_recorded_scores():
+    readme = (RESULTS / "inspect" / "README.md").read_text()
+    ((place, told),) = re.findall(r"<!-- benchmarks.maps (\S+) -->\n(.*?)\n<!-- end -->", readme, re.DOTALL)
+    assert told == maps.table_of(maps.over_seeds(RESULTS.parent / place))
 
 
 def _printed(folder: str) -> list[str]:
