@@ -92,6 +92,14 @@ def test_contenders_stand_behind_the_best_in_their_order_and_only_verdicts_are_f
     assert "behind_the_best" not in regime_figures(analysis_of())
 
 
+def test_what_a_figure_of_one_size_measures_is_written_within_it():
+    table = {"resnet_with_a_long_name": {700: 0.7}, "vit": {700: 0.4}, "windows": {700: 0.69}}
+    figure = behind_the_best(analyse(seeded(table, images=10**6), resamples=20))
+    figure.draw_without_rendering()
+    told = figure._supxlabel.get_window_extent()
+    assert told.x0 >= 0 and told.y0 >= 0 and told.x1 <= figure.bbox.width
+
+
 def test_the_difference_is_that_of_who_is_ahead_and_names_the_crossing():
     (pair,) = analysis_of().pairs
     (axis,) = difference(pair).axes

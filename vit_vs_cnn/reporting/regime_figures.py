@@ -146,7 +146,7 @@ def behind_the_best(analysis: Analysis) -> Figure:
     best, found = best_of(analysis.curves), _to_best(analysis)
     sizes = sorted({size for by_size in found.values() for size in by_size})
     order = sorted(found, key=lambda name: -found[name][max(found[name])][1].value)
-    figure, axes = plain_axes(1.6 + 2.3 * len(sizes), 1.0 + 0.28 * len(order), len(sizes), share=True)
+    figure, axes = plain_axes(max(4.6, 1.6 + 2.3 * len(sizes)), 1.2 + 0.28 * len(order), len(sizes), share=True)
     known = looks(analysis.contenders)
     for axis, size in zip(axes, sizes, strict=True):
         for row, name in enumerate(order):
@@ -161,7 +161,7 @@ def behind_the_best(analysis: Analysis) -> Figure:
         axis.grid(axis="x", alpha=0.3)
     axes[0].set_yticks(range(len(order)), [display_name(name) for name in order])
     axes[0].set_ylim(len(order) - 0.5, -0.5)
-    figure.supxlabel(f"points above {display_name(best)} (filled: a verdict; hollow: none)", fontsize=10)
+    figure.supxlabel(f"points above {display_name(best)}\n(filled: a verdict; hollow: none)", fontsize=10)
     return figure
 
 
