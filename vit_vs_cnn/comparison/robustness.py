@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.checks import rows_and_cols
 from vit_vs_cnn.comparison.corruptions import CORRUPTIONS, LEVELS, Bytes, corrupted
 from vit_vs_cnn.comparison.entries import Entry, paired_rows
 from vit_vs_cnn.data.images import LabelledImages
@@ -212,10 +211,10 @@ def patch_of(network: nn.Module, image_size: tuple[int, int]) -> int | None:
     seen = network.uncropped if isinstance(network, ResizedInput) else image_size
     for name in ("patch_embedding", "patch_embed"):
         size = getattr(getattr(inner(network), name, None), "patch_size", None)
-        if isinstance(size, int | tuple | list):
-            sides = rows_and_cols("patch_size", size)
+        sides = (size, size) if isinstance(size, int) else size
+        if isinstance(sides, tuple | list) and len(sides) == 2:
             moves = zip(sides, image_size, seen, strict=True)
-            return math.lcm(*(Fraction(side * all_of_it, there).numerator for side, all_of_it, there in moves))
+            return math.lcm(*(Fraction(int(side) * whole, there).numerator for side, whole, there in moves))
     return None
 
 
