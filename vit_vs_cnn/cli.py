@@ -1,6 +1,7 @@
 """The command line: finds the command, and turns what goes wrong into one line and an exit code."""
 
 import difflib
+import gc
 import io
 import platform
 import shlex
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 #: The commands that keep what they did when they are stopped.
 TRAINING = (["train"], ["tune"], ["cell"])
+#: New objects until the collector looks for cycles: the libraries that are imported make half a million that are none.
+GARBAGE = 100_000
 #: What PyTorch and NumPy say where memory does not suffice.
 NO_MEMORY = ("not enough memory", "can't allocate memory", "Unable to allocate", "out of memory")
 
@@ -41,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[:1] == ["--version"]:
         print(f"vit-vs-cnn {__version__}, Python {platform.python_version()}, torch {metadata.version('torch')}")
         return 0
+    gc.set_threshold(GARBAGE)
     warnings.showwarning = _print_warning
     try:
         _run(words[0] if words else "--help", words[1:])

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int32, Int64, UInt8
 
-#: Steps of a full turn, units of a pixel's side, and cells that a placement's reach spans.
+#: Parts of a full turn, units of a pixel's side, and cells that a placement's reach spans.
 TURN = 256
 PIXEL = 64
 REACH_CELLS = 256
@@ -26,6 +26,10 @@ def sines(steps: Int64[np.ndarray, "*shape"]) -> Int64[np.ndarray, "*shape"]:
     return np.concatenate([half, -half])[steps % TURN]
 
 
+#: What rows or columns of an image add to a cell, in 1/64 cell.
+Parts = Int32[np.ndarray, "count _"]
+
+
 @dataclass(frozen=True, eq=False)
 class Placement:
     """A similarity per image that takes pixels to cells of a table whose origin is its middle.
@@ -44,20 +48,23 @@ class Placement:
     reach: Int64[np.ndarray, "count"]
     angle: Int64[np.ndarray, "count"]
 
-    def cells(
+    def _cells(
         self, row_positions: Int64[np.ndarray, "rows"], col_positions: Int64[np.ndarray, "cols"]
-    ) -> tuple[Int32[np.ndarray, "count rows cols"], Int32[np.ndarray, "count rows cols"]]:
-        """The cell (u, v) at each crossing of the positions, which are in 1/64 pixel."""
+    ) -> tuple[tuple[Parts, Parts], tuple[Parts, Parts]]:
+        """The cell at each crossing of the positions, which are in 1/64 pixel.
+
+        The map is linear: rows and columns are scaled apart, so that only a sum is left for each pixel.
+
+        Returns:
+            for u and for v what a row and what a column adds to it, in 1/64 cell: ``u = (row + col) >> 6``.
+        """
         sin, cos = sines(self.angle)[:, None], sines(self.angle + TURN // 4)[:, None]
         dx, dy = col_positions[None] - self.col[:, None], row_positions[None] - self.row[:, None]
 
-        # The map is linear: rows and columns are scaled apart (to 1/64 cell), so that only a sum is left per pixel.
-        def scaled(products: np.ndarray) -> np.ndarray:
+        def scaled(products: np.ndarray) -> Parts:
             return ((products * REACH_CELLS) // (self.reach[:, None] << 8)).astype(np.int32)
 
-        u = (scaled(dx * cos)[:, None, :] + scaled(dy * sin)[:, :, None]) >> 6
-        v = (scaled(-dx * sin)[:, None, :] + scaled(dy * cos)[:, :, None]) >> 6
-        return u, v
+        return (scaled(dy * sin), scaled(dx * cos)), (scaled(dy * cos), scaled(-dx * sin))
 
     def sample(
         self,
@@ -76,18 +83,25 @@ class Placement:
             samples: points along a pixel's side; a divisor of 32.
             periodic: beyond the table it repeats (True), or its border cells go on (False).
         """
-        side = tables.shape[-1]
-        flat, offsets = tables.reshape(-1), (kinds * side * side)[:, None, None]
-        rows, cols = (np.arange(size, dtype=np.int64) * PIXEL for size in image_size)
-        points = (2 * np.arange(samples) + 1) * (PIXEL // (2 * samples))
-        total = np.zeros((len(kinds), *image_size), dtype=np.int32)
-        for row_point in points:
-            for col_point in points:
-                u, v = self.cells(rows + row_point, cols + col_point)
-                u, v = u + side // 2, v + side // 2
+        side, count = tables.shape[-1], len(kinds)
+        middle, shift = side // 2 << 6, side.bit_length() - 1
+        flat, offsets = tables.reshape(-1), (kinds << 2 * shift)[:, None, None]
+        points = (2 * np.arange(samples) + 1)[:, None] * (PIXEL // (2 * samples))
+        positions = [(points + np.arange(size, dtype=np.int64) * PIXEL).reshape(-1) for size in image_size]
+        (u_rows, u_cols), (v_rows, v_cols) = self._cells(*positions)
+        u_rows, v_rows = (part.reshape(count, samples, -1, 1) for part in (u_rows + middle, v_rows + middle))
+        u_cols, v_cols = (part.reshape(count, samples, 1, -1) for part in (u_cols, v_cols))
+
+        # In place, and with one index a point: this is most of the time that drawing takes.
+        total, u, v = (np.zeros((count, *image_size), dtype=np.int32) for _ in range(3))
+        index, values = np.empty(total.shape, dtype=np.intp), np.empty(total.shape, dtype=np.uint8)
+        for row, col in np.ndindex(samples, samples):
+            for cell, rows, cols in ((u, u_rows, u_cols), (v, v_rows, v_cols)):
+                np.right_shift(rows[:, row] + cols[:, col], 6, out=cell)
                 if periodic:
-                    u, v = u & (side - 1), v & (side - 1)
+                    np.bitwise_and(cell, side - 1, out=cell)
                 else:
-                    u, v = np.clip(u, 0, side - 1), np.clip(v, 0, side - 1)
-                total += flat[offsets + (v * side + u)]
+                    np.clip(cell, 0, side - 1, out=cell)
+            np.add(v << shift, u + offsets, out=index)
+            total += np.take(flat, index, out=values, mode="clip")  # other modes fill out by way of a copy
         return total

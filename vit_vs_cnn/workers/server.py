@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, SpawnContext
 
 #: What every worker imports.
-_IMPORTED = ["vit_vs_cnn.workers.work"]
+_IMPORTED = ["vit_vs_cnn.workers.preloaded"]
 
 
 def process_context() -> "ForkServerContext | SpawnContext":
