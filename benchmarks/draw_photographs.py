@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from vit_vs_cnn.data.objects import draw_objects
+from vit_vs_cnn.data.drawn.objects import draw_objects
 
 CLASSES = (0, 3, 4, 7)
 FRAMES = ((1, 1), (4, 3), (3, 4), (3, 2), (2, 3))

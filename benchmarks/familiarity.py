@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vit_vs_cnn.data.cifar import CifarSource
+from vit_vs_cnn.data.drawn.objects import draw_objects
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.data.objects import draw_objects
 from vit_vs_cnn.data.options import CifarOptions
 from vit_vs_cnn.models.features import classifier_of
 from vit_vs_cnn.runs.evaluation import Predictions, predict

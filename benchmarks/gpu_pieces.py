@@ -25,7 +25,7 @@ from benchmarks.timing import Row, in_turns, ratio
 from benchmarks.training_step import FUSED, OURS, SIZES, WRITTEN_OUT, Step, of_muon, vits
 from vit_vs_cnn.api import train
 from vit_vs_cnn.config.experiment import find_config, read_config
-from vit_vs_cnn.data.augmentation import Augmenter
+from vit_vs_cnn.data.augmentation.augmenter import Augmenter
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.loading import TrainingBatches
 from vit_vs_cnn.data.options import Augmentation

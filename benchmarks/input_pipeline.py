@@ -26,7 +26,7 @@ from torchvision import transforms
 from torchvision.transforms import v2
 
 from benchmarks.timing import Row, in_turns, processor, quartiles, tell
-from vit_vs_cnn.data.augmentation import Augmentation, Augmenter
+from vit_vs_cnn.data.augmentation.augmenter import Augmentation, Augmenter
 
 MEAN, STD = (0.491, 0.482, 0.447), (0.247, 0.243, 0.262)
 RECIPES = {

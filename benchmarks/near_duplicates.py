@@ -34,10 +34,10 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from vit_vs_cnn.data.cifar import CifarOptions, CifarSource
+from vit_vs_cnn.data.drawn.objects import draw_objects
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.near_duplicates import METHOD, Duplicates, duplicates_within, near_duplicates
-from vit_vs_cnn.data.objects import draw_objects
-from vit_vs_cnn.runs.audit import SURELY
+from vit_vs_cnn.runs.auditing.audit import SURELY
 from vit_vs_cnn.statistics.estimate import wilson_interval
 
 SIDE = 32

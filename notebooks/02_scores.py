@@ -26,7 +26,7 @@ from vit_vs_cnn.attention import (
     softmax_jacobian_norm,
     valid_length_mask,
 )
-from vit_vs_cnn.reporting.heatmaps import attention_heatmaps
+from vit_vs_cnn.reporting.figures.heatmaps import attention_heatmaps
 from vit_vs_cnn.reporting.style import COLOURS
 
 # %% [markdown]

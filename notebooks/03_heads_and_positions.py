@@ -22,7 +22,7 @@ from vit_vs_cnn.attention import (
     causal_mask,
     sinusoidal_encoding,
 )
-from vit_vs_cnn.reporting.heatmaps import attention_heatmaps
+from vit_vs_cnn.reporting.figures.heatmaps import attention_heatmaps
 from vit_vs_cnn.reporting.style import COLOURS
 
 # %% [markdown]

@@ -29,7 +29,7 @@ from vit_vs_cnn.attention import (
 )
 from vit_vs_cnn.models import Transformer
 from vit_vs_cnn.models.encoder import EncoderBlock, Mlp
-from vit_vs_cnn.reporting.heatmaps import attention_heatmaps
+from vit_vs_cnn.reporting.figures.heatmaps import attention_heatmaps
 from vit_vs_cnn.reporting.style import COLOURS
 
 # %% [markdown]

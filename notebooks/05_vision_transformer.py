@@ -7,7 +7,7 @@
 # **You need** multi-head attention and positions (notebook 3), the transformer block (notebook 4).
 #
 # **Of the package:** `MultiHeadAttention`, `VisionTransformer`, `create_model`, `models`, `train`, `load`, and the drawn
-# images of `vit_vs_cnn.data.objects`, so that nothing is downloaded.
+# images of `vit_vs_cnn.data.drawn.objects`, so that nothing is downloaded.
 
 # %%
 import csv
@@ -19,7 +19,7 @@ from torch import nn
 
 import vit_vs_cnn as vc
 from vit_vs_cnn.attention import scaled_dot_product_attention
-from vit_vs_cnn.data.objects import draw_objects
+from vit_vs_cnn.data.drawn.objects import draw_objects
 from vit_vs_cnn.models.cost import count_macs, count_parameters
 
 # %% [markdown]

@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 
 import vit_vs_cnn as vc
-from vit_vs_cnn.data.objects import draw_objects
+from vit_vs_cnn.data.drawn.objects import draw_objects
 
 # %% [markdown]
 # ## A folder

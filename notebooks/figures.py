@@ -27,8 +27,8 @@ from vit_vs_cnn.attention.scores import score_statistics
 from vit_vs_cnn.attention.windows.blocks import block_attention
 from vit_vs_cnn.attention.windows.sliding import local_attention
 from vit_vs_cnn.models.transformer import Transformer
-from vit_vs_cnn.reporting.drawing import save_figure
-from vit_vs_cnn.reporting.heatmaps import attention_heatmaps
+from vit_vs_cnn.reporting.figures.drawing import save_figure
+from vit_vs_cnn.reporting.figures.heatmaps import attention_heatmaps
 from vit_vs_cnn.reporting.style import COLOUR_MAP, COLOURS
 
 DISTANCE_KERNELS = ("gaussian", "box", "triangle", "epanechnikov")

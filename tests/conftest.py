@@ -43,7 +43,7 @@ def pytest_unconfigure() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def drawn_once() -> Iterator[None]:
     """Experiments on the same drawn images draw them once; tests of the drawing call ``draw_objects`` itself."""
-    from vit_vs_cnn.data.objects import ObjectsSource
+    from vit_vs_cnn.data.drawn.objects import ObjectsSource
 
     draw = ObjectsSource._draw
     kept = functools.lru_cache(maxsize=8)(lambda options, count, split: draw(ObjectsSource(options), count, split))

@@ -65,7 +65,7 @@ print(sorted({name.partition(".")[0] for name in set(sys.modules) - before if "v
 assert "torch" not in sys.modules
 vc.list_models
 assert "torch" in sys.modules and "lightning" not in sys.modules and "pandas" not in sys.modules
-import vit_vs_cnn.reporting.heatmaps
+import vit_vs_cnn.reporting.figures.heatmaps
 assert "matplotlib.figure" in sys.modules and "matplotlib.pyplot" not in sys.modules
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -20,7 +20,7 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.same_pictures import same_pictures
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.reporting.audit_report import METHOD
-from vit_vs_cnn.runs.audit_findings import findings_of
+from vit_vs_cnn.runs.auditing.findings import findings_of
 
 NASTY = "copy <script>alert(1)<_script>\n\x1b[31m.png"
 RNG = np.random.default_rng(5)

@@ -8,7 +8,7 @@ import yaml
 from PIL import Image
 
 from vit_vs_cnn.cli import main
-from vit_vs_cnn.data.objects import draw_objects
+from vit_vs_cnn.data.drawn.objects import draw_objects
 
 CONFIG = Path(__file__).parents[1] / "configs" / "decide.yaml"
 

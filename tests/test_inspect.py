@@ -30,7 +30,7 @@ from vit_vs_cnn.inspection.attention_logger import AttentionLogger, picture_shee
 from vit_vs_cnn.inspection.look import answerable, default_folder, grid_for, look_into, maps_over_training, methods_for
 from vit_vs_cnn.inspection.perturbation import area_under, deletion_curves
 from vit_vs_cnn.inspection.runs import images_to_score, images_to_show, open_runs, open_shuffled
-from vit_vs_cnn.reporting.inspection_pictures import asked_for, says, training_strip, write_training_gif
+from vit_vs_cnn.reporting.figures.pictures import asked_for, says, training_strip, write_training_gif
 from vit_vs_cnn.runs.trained import open_network
 
 STEPS = 5

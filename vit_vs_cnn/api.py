@@ -176,8 +176,8 @@ def audit(
 def _audited(data: Data, folder: Path, quiet: bool, trust: bool) -> "Audited":
     from vit_vs_cnn.reporting.audit_report import write_audit
     from vit_vs_cnn.results import Audited
-    from vit_vs_cnn.runs.audit import audit_images
-    from vit_vs_cnn.runs.audit_findings import findings_of
+    from vit_vs_cnn.runs.auditing.audit import audit_images
+    from vit_vs_cnn.runs.auditing.findings import findings_of
 
     with _progress(quiet) as tell:
         found = audit_images(data, tell, trust=trust)
@@ -190,7 +190,7 @@ def _audited(data: Data, folder: Path, quiet: bool, trust: bool) -> "Audited":
 def _audit_first(experiment: Experiment, quiet: bool) -> None:
     """The audit of the folder that an experiment is planned for, once; its three worst findings are told."""
     from vit_vs_cnn.reporting.audit_report import lines_of
-    from vit_vs_cnn.runs.audit import PLACE
+    from vit_vs_cnn.runs.auditing.audit import PLACE
 
     folder = experiment.folder / PLACE
     if (experiment.folder / "experiment.yaml").exists() and (folder / "index.html").exists():

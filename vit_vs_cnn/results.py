@@ -21,8 +21,8 @@ from vit_vs_cnn.inspection.locality.study import StudiedLayer
 from vit_vs_cnn.inspection.look import NetworkMaps
 from vit_vs_cnn.inspection.runs import ShuffledNetwork
 from vit_vs_cnn.inspection.scores import MethodScore
-from vit_vs_cnn.runs.audit import Audit
-from vit_vs_cnn.runs.audit_findings import Finding
+from vit_vs_cnn.runs.auditing.audit import Audit
+from vit_vs_cnn.runs.auditing.findings import Finding
 from vit_vs_cnn.runs.prediction import Tally
 from vit_vs_cnn.runs.trained import TrainedNetwork
 from vit_vs_cnn.statistics.estimate import wilson_interval
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import matplotlib.figure
     import pandas
 
-    from vit_vs_cnn.reporting.drawing import Drawing
+    from vit_vs_cnn.reporting.figures.drawing import Drawing
 
 
 class Written:
@@ -58,7 +58,7 @@ class Findings(regimes.Findings, Written):
 
     def plot(self) -> "matplotlib.figure.Figure":
         """Accuracy over labelled images: means with 95 % intervals, and single seeds as dots."""
-        from vit_vs_cnn.reporting.regime_figures import learning_curves
+        from vit_vs_cnn.reporting.figures.regimes import learning_curves
 
         return learning_curves(self.analysis)
 
@@ -263,7 +263,7 @@ class Explanation:
 
     def plot(self) -> "Drawing":
         """The image, and the map over it."""
-        from vit_vs_cnn.reporting.drawing import Drawing
+        from vit_vs_cnn.reporting.figures.drawing import Drawing
         from vit_vs_cnn.reporting.style import COLOUR_MAP
 
         figure = Drawing(figsize=(6.0, 3.3), layout="constrained")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from vit_vs_cnn.comparison.corruptions import CHUNK, CORRUPTIONS, LEVELS, corrupted
-from vit_vs_cnn.data.objects import draw_objects
+from vit_vs_cnn.data.drawn.objects import draw_objects
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,9 @@ from vit_vs_cnn.comparison.robustness import (
     patch_of,
     shuffled_tiles,
 )
+from vit_vs_cnn.data.drawn.objects import draw_objects
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.mapped import MappedImages
-from vit_vs_cnn.data.objects import draw_objects
 from vit_vs_cnn.models import create_model
 from vit_vs_cnn.models.normalised import Normalised
 from vit_vs_cnn.models.resized import ResizedInput

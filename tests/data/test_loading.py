@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 import torch
 
-from vit_vs_cnn.data.augmentation import Augmentation, Augmenter
+from vit_vs_cnn.data.augmentation.augmenter import Augmentation, Augmenter
 from vit_vs_cnn.data.datamodule import TrainingData, channel_statistics
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.loading import EvaluationBatches, TrainingBatches

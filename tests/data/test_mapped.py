@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from vit_vs_cnn.data import decoded_cache, images, mapped
-from vit_vs_cnn.data.augmentation import Augmentation
+from vit_vs_cnn.data.augmentation.augmenter import Augmentation
 from vit_vs_cnn.data.datamodule import TrainingData
 from vit_vs_cnn.data.folder import FolderSource
 from vit_vs_cnn.data.images import Gathered, LabelledImages, concatenate

@@ -7,8 +7,8 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 from torch.nn import functional as F
 
+from vit_vs_cnn.data.drawn.objects import draw_objects
 from vit_vs_cnn.data.near_duplicates import near_duplicates
-from vit_vs_cnn.data.objects import draw_objects
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ import torch
 from scipy.stats import binomtest, ttest_1samp
 from torch import nn
 
+from vit_vs_cnn.data.drawn.objects import draw_objects
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.data.objects import draw_objects
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection import Method, score_methods
 from vit_vs_cnn.inspection.faithfulness import (

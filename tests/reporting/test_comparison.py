@@ -8,9 +8,9 @@ from tests.comparison.entries import CLASSES, drawn_images, entry, given_answers
 from vit_vs_cnn.comparison.by_class import ClassAccuracy
 from vit_vs_cnn.comparison.compare import Comparison, Settings
 from vit_vs_cnn.comparison.robustness import Robustness, judge_robustness
-from vit_vs_cnn.reporting.behaviour_figures import shifts_figure
-from vit_vs_cnn.reporting.comparison_figures import classes_figure, pictures_figure
 from vit_vs_cnn.reporting.comparison_tables import tables_of
+from vit_vs_cnn.reporting.figures.behaviour import shifts_figure
+from vit_vs_cnn.reporting.figures.comparison import classes_figure, pictures_figure
 from vit_vs_cnn.reporting.style import looks
 
 

@@ -16,7 +16,7 @@ from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.reporting.regime_report import write_report
 from vit_vs_cnn.reporting.regime_tables import duplicate_pairs_table, duplicates_table
 from vit_vs_cnn.runs.answers import MAJORITY
-from vit_vs_cnn.runs.contamination import Contamination
+from vit_vs_cnn.runs.auditing.contamination import Contamination
 from vit_vs_cnn.runs.evaluation import Predictions
 from vit_vs_cnn.runs.ledger import TestLedger
 

@@ -9,8 +9,8 @@ from PIL import Image
 
 from tests.experiments.tiny import tiny_experiment
 from vit_vs_cnn.config.experiment import Data
+from vit_vs_cnn.data.drawn.objects import ObjectsOptions
 from vit_vs_cnn.data.folder_layout import FolderOptions
-from vit_vs_cnn.data.objects import ObjectsOptions
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.images import Pool
 

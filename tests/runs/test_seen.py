@@ -8,7 +8,7 @@ import torch
 
 from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.config.experiment import experiment_from_dict
-from vit_vs_cnn.data.objects import ObjectsSource
+from vit_vs_cnn.data.drawn.objects import ObjectsSource
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.fairness import warnings_of
 from vit_vs_cnn.runs.images import Pool

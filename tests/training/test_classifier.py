@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from vit_vs_cnn.data.augmentation import Augmentation
+from vit_vs_cnn.data.augmentation.augmenter import Augmentation
 from vit_vs_cnn.data.datamodule import TrainingData
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError, TrainingDiverged

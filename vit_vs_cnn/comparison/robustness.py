@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from vit_vs_cnn.comparison.corruptions import CORRUPTIONS, LEVELS, Bytes, corrupted
 from vit_vs_cnn.comparison.entries import Entry, paired_rows
+from vit_vs_cnn.data.drawn.objects import draw_objects
+from vit_vs_cnn.data.drawn.shapes import SHAPE_NAMES
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.data.objects import draw_objects
-from vit_vs_cnn.data.shapes import SHAPE_NAMES
 from vit_vs_cnn.models.resized import ResizedInput, inner
 from vit_vs_cnn.runs.evaluation import predict
 from vit_vs_cnn.seeds import derive_seed

@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
-from vit_vs_cnn.data.augmentation import Augmentation, Augmenter
+from vit_vs_cnn.data.augmentation.augmenter import Augmentation, Augmenter
+from vit_vs_cnn.data.augmentation.transforms import OwnTransform
 from vit_vs_cnn.data.images import Bytes, LabelledImages
 from vit_vs_cnn.data.loading import EvaluationBatches, TrainingBatches
-from vit_vs_cnn.data.transforms import OwnTransform
 from vit_vs_cnn.errors import InputError
 
 #: Images that are counted together.

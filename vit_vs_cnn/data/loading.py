@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from vit_vs_cnn.data.augmentation import Augmenter
+from vit_vs_cnn.data.augmentation.augmenter import Augmenter
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.seeds import derive_seed
 

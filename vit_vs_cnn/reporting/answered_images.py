@@ -9,8 +9,8 @@ from vit_vs_cnn.comparison.entries import grouped
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.regimes import Findings, display_name, headline
-from vit_vs_cnn.reporting.comparison_figures import classes_figure, confusion_figure, pictures_figure
 from vit_vs_cnn.reporting.document import Block, Picture, Table, Text
+from vit_vs_cnn.reporting.figures.comparison import classes_figure, confusion_figure, pictures_figure
 from vit_vs_cnn.reporting.style import looks, percent
 from vit_vs_cnn.runs.evaluation import Predictions, Said
 from vit_vs_cnn.runs.images import pool_of

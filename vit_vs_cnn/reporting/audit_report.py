@@ -14,8 +14,8 @@ from vit_vs_cnn.reporting.document import Bullets, Cell, Document, Gallery, Pict
 from vit_vs_cnn.reporting.page import write_document
 from vit_vs_cnn.reporting.style import Look, visible
 from vit_vs_cnn.reporting.terminal import print_document
-from vit_vs_cnn.runs.audit import SHOWN, Audit, Kind, Pair
-from vit_vs_cnn.runs.audit_findings import Finding
+from vit_vs_cnn.runs.auditing.audit import SHOWN, Audit, Kind, Pair
+from vit_vs_cnn.runs.auditing.findings import Finding
 
 #: Rows of a long table that the page shows, and the side of a picture of a pair at most, in pixels.
 MOST, SIDE = 40, 96

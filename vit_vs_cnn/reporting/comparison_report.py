@@ -11,9 +11,9 @@ from vit_vs_cnn.comparison.compare import Comparison
 from vit_vs_cnn.comparison.entries import Tested
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.files import write_text
-from vit_vs_cnn.reporting.comparison_figures import figures_of
 from vit_vs_cnn.reporting.comparison_tables import tables_of
 from vit_vs_cnn.reporting.document import Bullets, Cell, Document, Facts, Picture
+from vit_vs_cnn.reporting.figures.comparison import figures_of
 from vit_vs_cnn.reporting.page import write_document
 from vit_vs_cnn.reporting.style import listed, looks
 from vit_vs_cnn.reporting.terminal import print_document

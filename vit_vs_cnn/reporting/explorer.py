@@ -23,7 +23,7 @@ from vit_vs_cnn.inspection.runs import InspectedRun, ShownImages
 from vit_vs_cnn.inspection.saliency import resize_maps
 from vit_vs_cnn.models.resized import crops
 from vit_vs_cnn.reporting.document import Document, Raw, Text
-from vit_vs_cnn.reporting.drawing import in_colours
+from vit_vs_cnn.reporting.figures.drawing import in_colours
 from vit_vs_cnn.reporting.page import page_of
 from vit_vs_cnn.reporting.style import listed
 

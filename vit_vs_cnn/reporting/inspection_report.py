@@ -23,10 +23,10 @@ from vit_vs_cnn.inspection.scores import (
     SanityStage,
     number_of_tests,
 )
-from vit_vs_cnn.reporting import inspection_figures as figures
-from vit_vs_cnn.reporting import inspection_pictures as pictures
 from vit_vs_cnn.reporting.document import Bullets, Document, Gallery, Link, Picture, Table, Text, csv_of
-from vit_vs_cnn.reporting.drawing import save_figure
+from vit_vs_cnn.reporting.figures import inspection as figures
+from vit_vs_cnn.reporting.figures import pictures
+from vit_vs_cnn.reporting.figures.drawing import save_figure
 from vit_vs_cnn.reporting.page import write_document
 from vit_vs_cnn.reporting.style import listed, looks
 from vit_vs_cnn.reporting.terminal import print_document

@@ -13,8 +13,8 @@ from vit_vs_cnn.inspection.locality.report import LocalityReport, Number
 from vit_vs_cnn.inspection.locality.study import SUMMARY, StudiedLayer
 from vit_vs_cnn.regimes import Analysis
 from vit_vs_cnn.reporting.document import Bullets, Document, Picture, Table, Text
-from vit_vs_cnn.reporting.drawing import PercentLocator, in_percent, panels, plain_axes
-from vit_vs_cnn.reporting.locality_figures import figures_of
+from vit_vs_cnn.reporting.figures.drawing import PercentLocator, in_percent, panels, plain_axes
+from vit_vs_cnn.reporting.figures.locality import figures_of
 from vit_vs_cnn.reporting.page import write_document
 from vit_vs_cnn.reporting.style import SERIES, looks
 from vit_vs_cnn.reporting.terminal import print_document

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.reporting.document import Document, Picture, Source
-from vit_vs_cnn.reporting.drawing import picture_of, save_figure
+from vit_vs_cnn.reporting.figures.drawing import picture_of, save_figure
 
 _PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 #: An option, with its value where that is quoted and the bracket before it, in text that is escaped.

@@ -27,13 +27,13 @@ from vit_vs_cnn.regimes.recommendation import recommendation
 from vit_vs_cnn.reporting import regime_tables as tables
 from vit_vs_cnn.reporting.answered_images import blocks_of_images
 from vit_vs_cnn.reporting.document import Block, Bullets, Cell, Code, Document, Facts, Link, Picture, Table, Text
+from vit_vs_cnn.reporting.figures.regimes import learning_curves, regime_figures
 from vit_vs_cnn.reporting.page import write_document
-from vit_vs_cnn.reporting.regime_figures import learning_curves, regime_figures
 from vit_vs_cnn.reporting.style import looks
 from vit_vs_cnn.reporting.tables import equal_time_lines, results_csv
 from vit_vs_cnn.reporting.tuning_report import best_of_k, space_warnings, tuning_blocks
-from vit_vs_cnn.runs.audit import PLACE
-from vit_vs_cnn.runs.contamination import PICTURE, Contamination, contamination_of
+from vit_vs_cnn.runs.auditing.audit import PLACE
+from vit_vs_cnn.runs.auditing.contamination import PICTURE, Contamination, contamination_of
 from vit_vs_cnn.runs.ledger import account_of, test_set_of
 from vit_vs_cnn.runs.status import ExperimentStatus, read_status
 from vit_vs_cnn.runs.tuning_record import doubts

@@ -16,7 +16,7 @@ from vit_vs_cnn.reporting.document import Table
 from vit_vs_cnn.reporting.style import in_millions, interval, percent, points, rounded
 from vit_vs_cnn.reporting.tables import RERUN
 from vit_vs_cnn.runs.answers import MAJORITY
-from vit_vs_cnn.runs.contamination import Contamination
+from vit_vs_cnn.runs.auditing.contamination import Contamination
 from vit_vs_cnn.runs.status import CellStatus
 from vit_vs_cnn.statistics.estimate import Estimate, p_text
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT

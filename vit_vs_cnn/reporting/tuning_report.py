@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator
 
 from vit_vs_cnn.regimes import display_name
 from vit_vs_cnn.reporting.document import Block, Bullets, Table, Text
-from vit_vs_cnn.reporting.drawing import PercentLocator, plain_axes
+from vit_vs_cnn.reporting.figures.drawing import PercentLocator, plain_axes
 from vit_vs_cnn.reporting.style import looks, percent, points
 from vit_vs_cnn.runs.tuning_record import Chance, Place, Record, Trial
 from vit_vs_cnn.statistics.best_of import expected_best

@@ -17,11 +17,11 @@ from vit_vs_cnn.config import parsing as typed
 from vit_vs_cnn.config.experiment import Data, Experiment, read_config
 from vit_vs_cnn.data.cifar import CifarSource
 from vit_vs_cnn.data.counter_random import counter_key, permutation
+from vit_vs_cnn.data.drawn.objects import ObjectsSource
 from vit_vs_cnn.data.folder import FolderSource
 from vit_vs_cnn.data.images import LabelledImages, Source, concatenate, pool_fingerprint
 from vit_vs_cnn.data.kept import find_kept, keep_images
 from vit_vs_cnn.data.mapped import cache_folder
-from vit_vs_cnn.data.objects import ObjectsSource
 from vit_vs_cnn.data.options import OwnOptions
 from vit_vs_cnn.data.subsets import hold_out_groups, nested_order, nested_subsets, split_validation, subset_hash
 from vit_vs_cnn.data.table import SUFFIXES as TABLES

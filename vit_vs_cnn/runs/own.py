@@ -13,8 +13,8 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from vit_vs_cnn.config import parsing as typed
+from vit_vs_cnn.data.augmentation.transforms import OwnTransform
 from vit_vs_cnn.data.options import Augmentation
-from vit_vs_cnn.data.transforms import OwnTransform
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.plain import jsonable
 from vit_vs_cnn.runs.evaluation import Predictions

@@ -16,7 +16,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from vit_vs_cnn.config.experiment import hash_of
-from vit_vs_cnn.data.augmentation import Augmentation, Augmenter
+from vit_vs_cnn.data.augmentation.augmenter import Augmentation, Augmenter
 from vit_vs_cnn.data.datamodule import channel_statistics
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.devices import usable_device

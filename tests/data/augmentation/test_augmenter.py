@@ -1,0 +1,335 @@
+"""The whole pipeline: a pure function of its draws, the same for one image as for a batch."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from scipy.stats import chisquare
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional as TF
+
+from vit_vs_cnn.data.augmentation import photometry
+from vit_vs_cnn.data.augmentation.augmenter import Augmentation, Augmenter
+from vit_vs_cnn.data.augmentation.boxes import resized_crop_boxes
+from vit_vs_cnn.data.augmentation.geometry import resized
+from vit_vs_cnn.data.augmentation.photometry import jitter_plan
+from vit_vs_cnn.data.augmentation.policy import OPERATIONS
+from vit_vs_cnn.data.augmentation.transforms import OwnTransform
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.plain import Plain
+
+SIZE = (29, 23)
+MEAN, STD = [0.49, 0.48, 0.45], [0.25, 0.24, 0.26]
+NOTHING = {"crop_padding": 0, "flip": False}
+EVERYTHING = {"policy": "randaugment", "num_ops": 3, "erasing": 0.5, "cutout": 7, "mixup": 0.2, "cutmix": 1.0}
+
+
+def augmenter(**config):
+    return Augmenter(Augmentation(**config), mean=MEAN, std=STD, num_classes=10)
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.fixture
+def images():
+    return torch.randint(0, 256, (53, 3, *SIZE), dtype=torch.uint8, generator=generator(8))
+
+
+@pytest.fixture
+def labels():
+    return torch.randint(0, 10, (53,), generator=generator(9))
+
+
+def test_with_everything_off_only_normalises(images, labels):
+    augment = augmenter(**NOTHING)
+    result, targets = augment(images, labels, augment.draw(53, generator()))
+    mean, std = (torch.tensor(values)[:, None, None] for values in (MEAN, STD))
+    assert torch.equal(result, (images / 255 - mean) / std)
+    assert torch.equal(result, augment.normalise(images))
+    assert torch.equal(targets, labels)
+
+
+def test_defaults_equal_torchvision_crop_flip_normalise(images, labels):
+    augment = augmenter()
+    draws = augment.draw(53, generator())
+    result, _ = augment(images, labels, draws)
+    for image, ours, draw in zip(images, result, draws, strict=True):
+        row, col = (draw[:2] * 9).int().tolist()
+        expected = TF.crop(TF.pad(image, [4, 4]), row, col, *SIZE)
+        expected = TF.horizontal_flip(expected) if draw[2] < 0.5 else expected
+        torch.testing.assert_close(ours, TF.normalize(TF.to_dtype(expected, torch.float32, scale=True), MEAN, STD))
+
+
+@pytest.mark.parametrize("config", [{}, EVERYTHING, {"policy": "trivialaugment"}], ids=["plain", "all", "trivial"])
+def test_same_draws_give_the_same_batch_and_leave_the_images(config, images, labels):
+    augment, before = augmenter(**config), images.clone()
+    draws = augment.draw(53, generator())
+    first, second = augment(images, labels, draws), augmenter(**config)(images, labels, draws)
+    assert torch.equal(first[0], second[0]) and torch.equal(first[1], second[1])
+    assert torch.equal(images, before)
+
+
+@pytest.mark.parametrize("policy", ["randaugment", "trivialaugment"])
+def test_an_image_does_not_depend_on_its_batch(policy, images, labels):
+    augment = augmenter(policy=policy, erasing=0.5, cutout=7)
+    draws = augment.draw(53, generator())
+    together, _ = augment(images, labels, draws)
+    for k in range(53):
+        alone, _ = augment(images[k : k + 1], labels[k : k + 1], draws[k : k + 1])
+        assert torch.equal(alone[0], together[k])
+
+
+def test_switching_others_on_leaves_the_crops_and_flips_as_they_were():
+    plain, full = augmenter(), augmenter(**EVERYTHING)
+    assert torch.equal(plain.draw(53, generator())[:, :3], full.draw(53, generator())[:, :3])
+
+
+def test_draws_are_resumed_from_the_generators_state():
+    augment, source = augmenter(policy="randaugment"), generator()
+    augment.draw(53, source)
+    state = source.get_state()
+    expected = augment.draw(53, source)
+    resumed = torch.Generator()
+    resumed.set_state(state)
+    assert torch.equal(augment.draw(53, resumed), expected)
+
+
+def test_offsets_are_uniform_and_half_of_the_images_are_flipped():
+    augment = augmenter(crop_padding=2)
+    plan, _ = augment._plan(augment.draw(20_000, generator()), SIZE)
+    for offsets in plan["offsets"]:
+        assert set(offsets.int().tolist()) == {-2, -1, 0, 1, 2}
+        assert chisquare(torch.bincount(offsets.int() + 2).numpy()).pvalue > 0.01
+    assert abs(plan["flips"].double().mean() - 0.5) < 0.01
+
+
+def test_operations_are_uniform_in_every_round():
+    augment = augmenter(policy="randaugment", num_ops=3)
+    _, counts = augment._plan(augment.draw(20_000, generator()), SIZE)
+    assert len(counts["policy"]) == 3
+    for count in counts["policy"]:
+        assert len(count) == len(OPERATIONS)
+        assert chisquare(count).pvalue > 0.01
+
+
+def test_trivialaugment_uses_every_strength_and_both_signs():
+    augment = augmenter(policy="trivialaugment")
+    plan, counts = augment._plan(augment.draw(40_000, generator()), SIZE)
+    entries = torch.bincount(plan["policy"][0], minlength=14 * 31 * 2)
+    assert chisquare(entries.numpy()).pvalue > 0.01
+    assert len(counts["policy"]) == 1
+
+
+def test_no_rounds_of_randaugment_is_no_policy(images, labels):
+    none, plain = augmenter(policy="randaugment", num_ops=0), augmenter()
+    draws = plain.draw(53, generator())
+    assert torch.equal(none(images, labels, draws)[0], plain(images, labels, draws)[0])
+
+
+def test_cutout_is_the_mean_colour(images, labels):
+    augment = augmenter(**NOTHING, cutout=7)
+    result, _ = augment(images, labels, augment.draw(53, generator()))
+    assert ((result == 0).all(dim=1).sum(dim=(1, 2)) >= 4 * 4).all()
+    kept = result != 0
+    assert torch.equal(result[kept], augment.normalise(images)[kept])
+
+
+def test_soft_targets_are_distributions_over_the_classes(images, labels):
+    augment = augmenter(mixup=0.8, cutmix=1.0)
+    _, targets = augment(images, labels, augment.draw(53, generator()))
+    assert targets.shape == (53, 10) and targets.dtype == torch.float32
+    assert (targets >= 0).all()
+    torch.testing.assert_close(targets.sum(1), torch.ones(53))
+
+
+@pytest.mark.parametrize("channels", [1, 5])
+def test_any_number_of_channels_can_be_cut_covered_and_mixed(channels):
+    config = Augmentation(erasing=0.5, cutout=5, mixup=0.2, cutmix=1.0)
+    augment = Augmenter(config, mean=[0.5] * channels, std=[0.25] * channels, num_classes=3)
+    images = torch.randint(0, 256, (11, channels, *SIZE), dtype=torch.uint8)
+    result, _ = augment(images, torch.arange(11) % 3, augment.draw(11, generator()))
+    assert result.shape == images.shape and result.isfinite().all()
+
+
+@pytest.mark.parametrize("policy", ["randaugment", "trivialaugment"])
+def test_policies_work_on_grey_images(policy):
+    augment = Augmenter(Augmentation(policy=policy), mean=[0.5], std=[0.25], num_classes=3)
+    images = torch.randint(0, 256, (53, 1, *SIZE), dtype=torch.uint8)
+    result, _ = augment(images, torch.arange(53) % 3, augment.draw(53, generator()))
+    assert result.shape == images.shape and result.isfinite().all()
+
+
+def test_policy_on_five_channels_is_refused():
+    with pytest.raises(InputError, match=r"randaugment.*1 or 3 channels.*5"):
+        Augmenter(Augmentation(policy="randaugment"), mean=[0.5] * 5, std=[0.2] * 5, num_classes=2)
+
+
+@pytest.mark.parametrize("std", [[0.2, 0.2], [0.2, 0.0, 0.2]])
+def test_unfit_mean_and_std_are_refused(std):
+    with pytest.raises(InputError, match="std"):
+        Augmenter(Augmentation(), mean=MEAN, std=std, num_classes=2)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("crop_padding", -1),
+        ("num_ops", -2),
+        ("magnitude", 31.0),
+        ("erasing", 1.5),
+        ("cutout", -3),
+        ("mixup", -0.1),
+        ("cutmix", float("inf")),
+        ("mix_probability", float("nan")),
+    ],
+)
+def test_values_out_of_range_are_refused_by_name(field, value):
+    with pytest.raises(InputError, match=f"augmentation.{field} = {value}: must be"):
+        Augmentation(**{field: value})
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_gpu_gives_the_same_batch_as_the_cpu(images, labels):
+    augment = augmenter(**EVERYTHING)
+    draws = augment.draw(53, generator())
+    expected, targets = augmenter(**EVERYTHING)(images, labels, draws)
+    result, soft = augment(images.cuda(), labels.cuda(), draws)
+    torch.testing.assert_close(result.cpu(), expected)
+    torch.testing.assert_close(soft.cpu(), targets)
+
+
+@pytest.fixture
+def tall():
+    """Images of 19 x 11 that are smooth enough for filters to tell apart."""
+    drawn = torch.rand(23, 3, 5, 4, generator=generator())
+    return (F.interpolate(drawn, (19, 11), mode="bicubic").clamp(0, 1) * 255).round().byte()
+
+
+def _boxes(count, area=(0.08, 1.0)):
+    draws = torch.rand(4, count, generator=generator(), dtype=torch.float64)
+    return resized_crop_boxes(draws, area, (3 / 4, 4 / 3), (19, 11))
+
+
+def test_resized_crops_are_torchvisions(tall):
+    boxes = _boxes(23)
+    ours = resized(tall, boxes.float())
+    for image, (top, bottom, left, right), one in zip(tall, boxes.T.int().tolist(), ours, strict=True):
+        theirs = v2.functional.resized_crop(image, top, left, bottom - top, right - left, [19, 11])
+        exact = F.interpolate(image[None, :, top:bottom, left:right].float(), (19, 11), mode="bilinear", antialias=True)
+        assert (one.int() - theirs.int()).abs().max() <= 1
+        assert (one - exact[0]).abs().max() <= 0.5 + 1e-3
+
+
+def test_the_whole_image_as_its_own_part_is_the_image(tall):
+    assert torch.equal(resized(tall, torch.tensor([[0.0], [19.0], [0.0], [11.0]]).expand(4, 23)), tall)
+
+
+def test_parts_have_the_areas_and_ratios_that_are_asked_for():
+    top, bottom, left, right = _boxes(20_000, (0.3, 0.5))
+    assert (top >= 0).all() and (bottom <= 19).all() and (left >= 0).all() and (right <= 11).all()
+    areas = (bottom - top) * (right - left) / (19 * 11)
+    assert abs(float(areas.mean()) - 0.4) < 0.02
+    assert ((top == 0) & (left == 0)).any() and ((bottom == 19) & (right == 11)).any()
+
+
+@pytest.mark.parametrize("factor", [-0.5, -0.21, 0.0, 0.13, 0.5])
+def test_turned_hues_are_torchvisions(tall, factor):
+    ours = photometry.hue(tall, torch.full((23,), factor))
+    apart = (ours.int() - v2.functional.adjust_hue(tall, factor).int()).abs()
+    assert apart.max() <= 1 and (apart > 0).float().mean() < 0.01
+
+
+def test_colour_jitter_is_torchvisions_with_each_images_own_factors_and_order(tall):
+    strengths = (0.4, 0.3, 0.8, 0.2)
+    augment = Augmenter(
+        Augmentation(**NOTHING, colour_jitter=strengths), mean=[0.0] * 3, std=[1 / 255] * 3, num_classes=2
+    )
+    draws = augment.draw(23, generator())
+    ours, _ = augment(tall, torch.zeros(23, dtype=torch.int64), draws)
+    operations, levels = jitter_plan(augment._uniform(draws)["jitter"], strengths)
+    assert len({tuple(order) for order in operations.T.tolist()}) > 8
+    functions = [getattr(v2.functional, f"adjust_{name}") for name in ("brightness", "contrast", "saturation", "hue")]
+    for image, one, order, factors in zip(tall, ours, operations.T.tolist(), levels.T.tolist(), strict=True):
+        theirs = image
+        for operation, factor in zip(order, factors, strict=True):
+            theirs = functions[operation](theirs, factor)
+        assert (one - theirs).abs().max() <= 3  # a hue that rounds otherwise is stretched by what follows
+        assert ((one - theirs).abs() > 1).float().mean() < 0.01
+
+
+def test_jitter_of_one_strength_leaves_the_others_alone(tall):
+    augment = augmenter(crop_padding=0, flip=False, colour_jitter=(0.5, 0.0, 0.0, 0.0))
+    draws = augment.draw(23, generator())
+    levels = 0.5 + augment._uniform(draws)["jitter"][0]
+    expected = augment.normalise(photometry.brightness(tall, levels.float()))
+    assert torch.equal(augment(tall, torch.zeros(23, dtype=torch.int64), draws)[0], expected)
+
+
+def with_generator(image, generator):
+    return (image.int() + torch.randint(0, 9, image.shape, generator=generator)).clamp(max=255).byte()
+
+
+class GlobalNoise:
+    """Draws from all generators that there are."""
+
+    def __call__(self, image):
+        noise = torch.rand(()) + random.random() + np.random.rand()
+        return (image.float() * float(noise) / 3).byte()
+
+
+@pytest.mark.parametrize(
+    "transform", [with_generator, GlobalNoise(), v2.RandomRotation(30), v2.ElasticTransform(sigma=0.9)]
+)
+def test_a_transform_of_ones_own_is_drawn_for_each_image_alone(tall, transform):
+    hook = OwnTransform(transform, "mine")
+    states = torch.get_rng_state(), np.random.get_state()[1].copy()
+    together = hook(tall, range(100, 123))
+    assert (
+        torch.equal(torch.get_rng_state(), states[0]) and (np.random.get_state()[1] == states[1]).all()
+    )  # beartype draws from random
+    torch.rand(5), random.random()
+    for place in (0, 7, 22):
+        assert torch.equal(hook(tall[place : place + 1], [100 + place])[0], together[place])
+    assert not torch.equal(hook(tall, range(23)), together)
+
+
+@pytest.mark.parametrize(
+    ("transform", "says"),
+    [
+        (lambda image: image.float(), r"gives torch\.float32 \(3, 19, 11\) for an image of torch\.uint8"),
+        (lambda image: image[:, 1:], r"gives torch\.uint8 \(3, 18, 11\)"),
+        (lambda image: 1 // 0, "ZeroDivisionError"),
+    ],
+)
+def test_a_transform_that_gives_something_else_is_refused(tall, transform, says):
+    with pytest.raises(InputError, match=says):
+        OwnTransform(transform, "mine")(tall, range(23))
+
+
+def test_seeds_of_images_differ_and_stand_behind_all_other_draws(tall):
+    augment = augmenter(policy="randaugment")
+    seeds = []
+    augment.transform = OwnTransform(lambda image, generator: seeds.append(generator.initial_seed()) or image, "mine")
+    draws = augment.draw(23, generator())
+    augment(tall, torch.zeros(23, dtype=torch.int64), draws)
+    assert len(set(seeds)) == 23 and max(seeds) > 2**40
+    assert seeds == [int(a * 2**24) * 2**24 + int(b * 2**24) for a, b in draws[:, -2:].tolist()]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        *(("resized_crop", value) for value in ((0.0, 1.0), (0.5, 1.5), (0.9, 0.2))),
+        ("resized_crop_ratio", (0.0, 1.0)),
+        ("colour_jitter", (0.1, 0.1, 0.1, 0.6)),
+        ("colour_jitter", (-0.1, 0.0, 0.0, 0.0)),
+        ("transform", {"class_path": "x"}),
+    ],
+)
+def test_settings_out_of_range_are_refused_by_name(setting, value):
+    with pytest.raises(InputError, match=rf"augmentation\.{setting}"):
+        Augmentation(**{setting: Plain(value) if setting == "transform" else value})

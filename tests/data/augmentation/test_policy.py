@@ -1,0 +1,75 @@
+"""RandAugment and TrivialAugmentWide beside torchvision's."""
+
+import pytest
+import torch
+from torchvision.transforms import v2
+
+from vit_vs_cnn.data.augmentation.policy import NUM_BINS, OPERATIONS, apply_round, sorted_moves, tabulated
+
+REFERENCES = {"randaugment": v2.RandAugment(), "trivialaugment": v2.TrivialAugmentWide()}
+BINS = [0, 1, 4, 9, 15, 18, 20, 23, 27, 30]
+
+
+def torchvision_result(policy, image, operation, position, sign):
+    """What torchvision's transform does once it has drawn this operation, bin and sign."""
+    transform = REFERENCES[policy]
+    steps, signed = transform._AUGMENTATION_SPACE[operation]
+    magnitudes = steps(NUM_BINS, *image.shape[-2:])
+    magnitude = 0.0 if magnitudes is None else float(magnitudes[position]) * (sign if signed else 1)
+    return transform._apply_image_or_video_transform(
+        image, operation, magnitude, interpolation=transform.interpolation, fill=transform._fill
+    )
+
+
+def our_results(table, image, operation):
+    """All bins and signs at once."""
+    entries = torch.arange(2 * len(BINS)) + 2 * len(BINS) * OPERATIONS.index(operation)
+    counts = [len(entries) if name == operation else 0 for name in OPERATIONS]
+    images = image.repeat(len(entries), 1, 1, 1)
+    apply_round(images, entries, counts, table)
+    return images.unflatten(0, (len(BINS), 2))
+
+
+@pytest.fixture(scope="module")
+def tables():
+    return {policy: tabulated(policy, [float(position) for position in BINS], (29, 23)) for policy in REFERENCES}
+
+
+def test_operations_are_torchvisions():
+    for transform in REFERENCES.values():
+        assert set(OPERATIONS) == set(transform._AUGMENTATION_SPACE)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("policy", REFERENCES)
+def test_bins_and_signs_equal_torchvision(policy, operation, tables):
+    image = torch.randint(0, 256, (3, 29, 23), dtype=torch.uint8, generator=torch.Generator().manual_seed(7))
+    ours = our_results(tables[policy], image, operation)
+    expected = [
+        torch.stack([torchvision_result(policy, image, operation, position, sign) for sign in (1, -1)])
+        for position in BINS
+    ]
+    difference = (ours.int() - torch.stack(expected).int()).abs()
+    if operation in ("ShearX", "ShearY", "Rotate"):  # neighbouring pixels at rounding ties
+        assert (difference > 0).float().mean() < 0.02
+    elif operation in ("Brightness", "Color", "Contrast", "Sharpness"):
+        assert difference.max() <= 1
+        assert (difference > 0).float().mean() < 0.01
+    else:
+        assert difference.max() == 0
+
+
+def test_fractional_magnitude_lies_between_its_neighbours():
+    lower, middle, upper = (tabulated("randaugment", [bins], (31, 37)).levels for bins in (9.0, 9.5, 10.0))
+    brightness = 2 * OPERATIONS.index("Brightness")
+    torch.testing.assert_close(middle[brightness], (lower[brightness] + upper[brightness]) / 2)
+
+
+def test_moves_sort_each_round_and_restore_the_order():
+    operations = torch.randint(0, 14, (3, 17), generator=torch.Generator().manual_seed(1))
+    moves = sorted_moves(operations)
+    order = torch.arange(17)
+    for move, operation in zip(moves[:-1], operations, strict=True):
+        order = order[move]
+        assert torch.equal(operation[order], operation.sort().values)
+    assert torch.equal(order[moves[-1]], torch.arange(17))

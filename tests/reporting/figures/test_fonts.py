@@ -1,0 +1,130 @@
+# ruff: noqa: RUF001
+"""Names in any script are drawn without a warning, whatever fonts there are; warnings are errors here."""
+
+import warnings
+from dataclasses import replace
+
+import pytest
+from matplotlib import font_manager
+from matplotlib.figure import Figure
+
+from tests.reporting.inspected import looked, shown, vit
+from vit_vs_cnn.reporting.document import Document, Picture
+from vit_vs_cnn.reporting.figures import fonts
+from vit_vs_cnn.reporting.figures.drawing import plain_axes, save_figure
+from vit_vs_cnn.reporting.figures.fonts import make_readable, readable
+from vit_vs_cnn.reporting.figures.pictures import card, overlay_sheet
+from vit_vs_cnn.reporting.page import page_of
+
+pytestmark = pytest.mark.usefixtures("real_figures")
+
+NAMES = [
+    "猫",
+    "狗 (图)",
+    "قطة",
+    "बिल्ली",
+    "γάτα",
+    "кот",
+    "🐈‍⬛ cat",
+    "猫\ufe0f",
+    "Ђ̌",
+    "− 5 %",
+    "กระรอก",
+    "日本語のクラス",
+]
+
+
+@pytest.fixture
+def only_dejavu(monkeypatch):
+    """A machine with no other fonts than matplotlib's own."""
+    own = [font for font in font_manager.fontManager.ttflist if font.name.startswith("DejaVu")]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", own)
+    for function in (fonts._others, fonts._family_of):
+        function.cache_clear()
+    yield
+    for function in (fonts._others, fonts._family_of):
+        function.cache_clear()
+
+
+def named_figure():
+    figure = Figure(layout="constrained")
+    left, right = figure.subplots(1, 2)
+    left.bar(NAMES, range(len(NAMES)), label="猫")
+    left.set_title("σ of 猫")
+    left.annotate("狗", (1, 1))
+    left.legend()
+    right.barh(range(3), [-1, 2, 3])
+    right.set_yticks(range(3), NAMES[:3])
+    right.set_ylabel("β 🐈")
+    figure.suptitle("\n".join(NAMES))
+    return figure
+
+
+@pytest.mark.usefixtures("only_dejavu")
+def test_a_figure_with_names_in_any_script_is_saved_without_a_warning(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(save_figure(named_figure(), tmp_path, "named")) == 2
+        document = Document("猫", ["names"])
+        document.add(Picture(named_figure(), "狗", "γάτα"))
+        assert "狗" in page_of(document)
+
+
+@pytest.mark.usefixtures("only_dejavu")
+def test_pictures_of_classes_in_any_script_are_drawn_without_a_warning(tmp_path):
+    images = shown()
+    data = replace(images.data, class_names=("猫", "बिल्ली", "🐈"), sample_ids=["图 1", "2", "3", "$4"])
+    images, one = replace(images, data=data), vit(tmp_path)
+    found = [looked(replace(one, name="模型"), images, "rollout")]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for figure in (card(images, found, 0), overlay_sheet(images, found, range(4))):
+            figure.savefig(tmp_path / "picture.png")
+
+
+def test_a_name_with_dollars_is_no_formula(tmp_path):
+    images = shown()
+    data = replace(images.data, class_names=("$\\frac$", "b", "c"), sample_ids=["$_$"] * len(images.data))
+    images = replace(images, data=data)
+    card(images, [looked(vit(tmp_path), images, "rollout")], 0).savefig(tmp_path / "card.png")
+
+
+def test_powers_of_ten_at_the_ticks_stay_formulas(tmp_path):
+    figure, (axis,) = plain_axes(3.0, 2.0)
+    axis.plot([1, 1000], [1, 2], label="$_$")
+    axis.set_xscale("log")
+    axis.set_title("$\\frac$")
+    figure.savefig(tmp_path / "log.png")
+    assert all(label.get_parse_math() for label in axis.get_xticklabels())
+    assert not axis.title.get_parse_math()
+
+
+@pytest.mark.usefixtures("only_dejavu")
+def test_signs_that_no_font_has_become_their_numbers_and_names_stay_apart():
+    families = ["DejaVu Sans"]
+    assert readable("γάτα: 猫, cat", families)[0] == "γάτα: [732B], cat"
+    assert readable("猫狗", families)[0] == "[732B 72D7]"
+    assert readable("cat\ncats", families) == ("cat\ncats", families)
+    assert len({readable(name, families)[0] for name in NAMES}) == len(NAMES) - 1  # one differs by a selector alone
+
+
+def test_a_font_that_has_the_sign_is_asked_behind_the_own_one(monkeypatch):
+    monkeypatch.setattr(fonts, "_others", lambda: [("Plain", "plain.ttf"), ("Cats", "cats.ttf")])
+    known = {"plain.ttf": frozenset(map(ord, "ab")), "cats.ttf": frozenset(map(ord, "a猫"))}
+    monkeypatch.setattr(fonts, "_signs", lambda path: known.get(path, frozenset(map(ord, "abc "))))
+    fonts._family_of.cache_clear()
+    assert readable("a 猫 狗", ["DejaVu Sans"]) == ("a 猫 [72D7]", ["DejaVu Sans", "Cats"])
+    fonts._family_of.cache_clear()
+
+
+@pytest.mark.usefixtures("only_dejavu")
+def test_figures_of_plain_names_and_numbers_stay_as_they_were():
+    figure = Figure()
+    axis = figure.subplots()
+    axis.plot([-1, 1], [-2, 2])
+    axis.set_title("σ ≥ 0 – always")
+    figure.canvas.draw()
+    before = [label.get_text() for label in axis.get_xticklabels()], axis.xaxis.get_major_formatter()
+    make_readable(figure)
+    assert ([label.get_text() for label in axis.get_xticklabels()], axis.xaxis.get_major_formatter()) == before
+    assert axis.title.get_fontfamily() == ["sans-serif"] and axis.get_title() == "σ ≥ 0 – always"

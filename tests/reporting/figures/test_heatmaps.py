@@ -1,0 +1,85 @@
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vit_vs_cnn.reporting.figures.drawing import save_figure
+from vit_vs_cnn.reporting.figures.heatmaps import attention_heatmaps
+
+pytestmark = pytest.mark.usefixtures("real_figures")
+
+LAYERS, HEADS, QUERIES, KEYS = 2, 3, 5, 7
+
+
+def weights():
+    return torch.randn(LAYERS, HEADS, QUERIES, KEYS, generator=torch.Generator().manual_seed(0)).softmax(-1)
+
+
+def matrices(figure):
+    return [image for axis in figure.axes for image in axis.get_images()]
+
+
+def test_every_matrix_is_shown_queries_downwards_under_one_scale_with_one_bar():
+    drawn = weights()
+    figure = attention_heatmaps(drawn)
+    images = matrices(figure)
+    assert len(figure.axes) == LAYERS * HEADS + 1
+    for image, matrix in zip(images, drawn.flatten(0, 1), strict=True):
+        np.testing.assert_array_equal(image.get_array(), matrix)
+        assert image.get_clim() == (0.0, drawn.max().item())
+
+
+def test_labels_stand_where_they_belong():
+    titles = [[f"{layer}.{head}" for head in range(HEADS)] for layer in range(LAYERS)]
+    figure = attention_heatmaps(weights(), titles=titles, row_labels=["first", "second"], title="all")
+    axes = figure.axes[:-1]
+    assert [axis.get_title() for axis in axes] == [title for row in titles for title in row]
+    assert [axes[0].get_ylabel(), axes[HEADS].get_ylabel()] == ["first\nqueries", "second\nqueries"]
+    assert axes[-1].get_xlabel() == "keys"
+    assert figure.get_suptitle() == "all"
+    columns = attention_heatmaps(weights(), column_labels=["a", "b", "c"])
+    assert [axis.get_title() for axis in columns.axes[:HEADS]] == ["a", "b", "c"]
+
+
+def test_matrices_may_differ_in_size_and_carry_gradients():
+    first = torch.rand(3, 5, requires_grad=True)
+    figure = attention_heatmaps([[first, torch.rand(2, 7)]], limits=(0.0, 0.5))
+    assert [image.get_array().shape for image in matrices(figure)] == [(3, 5), (2, 7)]
+    assert matrices(figure)[0].get_clim() == (0.0, 0.5)
+
+
+def test_a_notebook_shows_them_as_the_result_of_a_cell():
+    assert attention_heatmaps(weights())._repr_png_().startswith(b"\x89PNG")
+
+
+def test_weights_that_are_all_zero_still_draw(tmp_path):
+    assert save_figure(attention_heatmaps(torch.zeros(1, 1, 3, 5)), tmp_path, "zero", ["png"])
+
+
+def test_files_are_what_their_names_say_and_the_same_every_time(tmp_path):
+    once = save_figure(attention_heatmaps(weights()), tmp_path / "new" / "folder", "maps")
+    again = save_figure(attention_heatmaps(weights()), tmp_path, "maps")
+    assert [path.name for path in once] == ["maps.png", "maps.svg"]
+    assert np.asarray(Image.open(once[0])).std() > 10
+    assert ElementTree.parse(once[1]).getroot().tag.endswith("svg")
+    for one, other in zip(once, again, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"weights": []}, "at least one matrix"),
+        ({"weights": [[]]}, "at least one matrix"),
+        ({"weights": [[torch.zeros(2, 3)], [torch.zeros(2, 3)] * 2]}, "rows of one length"),
+        ({"weights": [[torch.zeros(1, 2, 3)]]}, r"one has shape \(1, 2, 3\)"),
+        ({"weights": [[torch.zeros(2, 3)]], "titles": [["a", "b"]]}, "titles must be 1 x 1"),
+        ({"weights": [[torch.zeros(2, 3)]], "row_labels": []}, "row_labels must be one for each of 1 rows"),
+        ({"weights": [[torch.zeros(2, 3)]], "column_labels": ["a", "b"]}, "there are 2"),
+    ],
+)
+def test_what_does_not_fit_raises(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        attention_heatmaps(**arguments)

@@ -1,0 +1,1 @@
+"""Embedded images, drawn from a seed in whole numbers: shapes on clutter, and pairs of shapes."""

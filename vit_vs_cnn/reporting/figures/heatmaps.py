@@ -1,0 +1,98 @@
+"""Matrices of attention as a grid of heat maps, drawn without a display."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from torch import Tensor
+
+from vit_vs_cnn.reporting.figures.drawing import Drawing
+from vit_vs_cnn.reporting.style import COLOUR_MAP
+
+
+def attention_heatmaps(
+    weights: Sequence[Sequence[Tensor]] | Tensor,
+    *,
+    titles: Sequence[Sequence[str]] | None = None,
+    row_labels: Sequence[str] | None = None,
+    column_labels: Sequence[str] | None = None,
+    title: str | None = None,
+    query_label: str = "queries",
+    key_label: str = "keys",
+    bar_label: str = "attention weight",
+    limits: tuple[float, float] | None = None,
+    cell_size: float = 1.9,
+) -> Drawing:
+    """A grid of matrices, queries downwards and keys to the right, under one colour scale with one colour bar.
+
+    Arguments:
+        weights: ``weights[row][column]`` is a matrix ``(queries, keys)``; for the heads of every layer, ``(layers,
+            heads, queries, keys)``. The matrices may differ in size.
+        titles: of every matrix, ``titles[row][column]``; in their place or beside them labels of rows and columns.
+        limits: of the colour scale; zero (or the least, if negative) to the greatest value if None.
+        cell_size: of a matrix, in inches.
+
+    Raises:
+        ValueError: if there is no matrix, the rows differ in length, or the titles or labels do not fit the grid.
+    """
+    grid = [[np.asarray(torch.as_tensor(matrix).detach().cpu().float()) for matrix in row] for row in weights]
+    rows, columns = _grid_size(grid)
+    _check_labels(titles, row_labels, column_labels, rows, columns)
+    low, high = _limits(grid) if limits is None else limits
+    figure = Drawing(figsize=(cell_size * columns + 1.5, cell_size * rows + 0.9), layout="compressed")
+    axes: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).flat)
+    image = None
+    for row, column in np.ndindex(rows, columns):
+        axis = axes[row * columns + column]
+        image = axis.imshow(grid[row][column], cmap=COLOUR_MAP, vmin=low, vmax=high, interpolation="nearest")
+        axis.tick_params(labelsize=7, length=2)
+        axis.locator_params(integer=True, nbins=4)
+        if titles is not None:
+            axis.set_title(titles[row][column], fontsize=9)
+        elif column_labels is not None and row == 0:
+            axis.set_title(column_labels[column], fontsize=9)
+        if column == 0:
+            label = "\n".join(filter(None, [row_labels[row] if row_labels else "", query_label]))
+            axis.set_ylabel(label, fontsize=9)
+        if row == rows - 1:
+            axis.set_xlabel(key_label, fontsize=9)
+    assert image is not None
+    bar = figure.colorbar(image, ax=axes, shrink=0.8, aspect=12 * rows, pad=0.02)
+    bar.set_label(bar_label, fontsize=9)
+    bar.ax.tick_params(labelsize=7)
+    if title is not None:
+        figure.suptitle(title, fontsize=11)
+    return figure
+
+
+def _grid_size(grid: list[list[np.ndarray]]) -> tuple[int, int]:
+    columns = {len(row) for row in grid}
+    if len(columns) != 1 or 0 in columns:
+        raise ValueError(f"weights must have at least one matrix and rows of one length, but rows have {columns}")
+    for row in grid:
+        for matrix in row:
+            if matrix.ndim != 2 or 0 in matrix.shape:
+                raise ValueError(f"weights must be matrices (queries, keys), but one has shape {matrix.shape}")
+    return len(grid), columns.pop()
+
+
+def _check_labels(
+    titles: Sequence[Sequence[str]] | None,
+    row_labels: Sequence[str] | None,
+    column_labels: Sequence[str] | None,
+    rows: int,
+    columns: int,
+) -> None:
+    if titles is not None and [len(row) for row in titles] != [columns] * rows:
+        raise ValueError(f"titles must be {rows} x {columns}, one for each matrix")
+    for name, labels, count in (("row", row_labels, rows), ("column", column_labels, columns)):
+        if labels is not None and len(labels) != count:
+            raise ValueError(f"{name}_labels must be one for each of {count} {name}s, but there are {len(labels)}")
+
+
+def _limits(grid: list[list[np.ndarray]]) -> tuple[float, float]:
+    low = min(float(matrix.min()) for row in grid for matrix in row)
+    high = max(float(matrix.max()) for row in grid for matrix in row)
+    low = min(low, 0.0)
+    return low, high if high > low else low + 1.0
