@@ -55,7 +55,12 @@ nitpick_ignore_regex = [(r"py:.*", r"(?!vit_vs_cnn\b).*")]  # of other libraries
 #: Names of types alone: unions, variables, dictionaries of options, the base of a class that is documented.
 ONLY_NAMES = (
     *("attention.functional.Options", "attention.windows.sliding.Options"),
-    *("attention.windows.sliding.Window", "data.pictures.Picture", "data.transforms.OwnTransform", "plain.Plain"),
+    *(
+        "attention.windows.sliding.Window",
+        "data.pictures.Picture",
+        "data.augmentation.transforms.OwnTransform",
+        "plain.Plain",
+    ),
     *("inspection.saliency.Question", "inspection.scores.Measure", "regimes.findings.Findings", "runs.images.Pool"),
     *("statistics.verdict.Compared", "data.loading.TrainingBatches"),
 )
