@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int64
 from scipy import stats
 
 from vit_vs_cnn.regimes.interpolation import LEAST_ERROR, GapAt, searched, size_grid
@@ -21,6 +21,7 @@ MODELS: tuple[Model, ...] = ("power law", "power law with floor")
 #: Exponents b among which the best is looked for, before it is refined.
 EXPONENTS = np.geomspace(0.003, 6.0, 49)
 ZOOMS = 6
+ZOOMS_TO_VERTEX = 2
 ZOOM_PLACES = 9
 #: Laws are followed up to so many times the largest size.
 REACH = 1000
@@ -75,7 +76,7 @@ def fit_laws(
 
     For a given b the best e^a and c are those of a linear problem with c in an interval, in closed form. So only b is
     searched: over a grid that spans all plausible exponents (a start everywhere), then again and again between the
-    neighbours of the best.
+    neighbours of the best; and without c at the vertex of a parabola through the last three.
 
     Reference: Golub & Pereyra, "The differentiation of pseudo-inverses and nonlinear least squares problems whose
     variables separate", SIAM J. Numerical Analysis 1973 (variable projection).
@@ -93,13 +94,26 @@ def fit_laws(
     fit = _linear_fit(shapes, by_size, weights, ceiling)
     place = fit.rough_misfit().argmin(0)
     low, high = (EXPONENTS[np.clip(place + side, 0, len(EXPONENTS) - 1)] for side in (-1, 1))
-    for _ in range(ZOOMS):
+    for _ in range(ZOOMS if floor else ZOOMS_TO_VERTEX):
         grid = low + (high - low) * np.linspace(0, 1, ZOOM_PLACES)[:, None]
-        fit = _linear_fit(_shapes(steps, low, high), by_size, weights, ceiling)
-        place = fit.misfit().argmin(0)
+        misfit = _linear_fit(_shapes(steps, low, high), by_size, weights, ceiling).misfit()
+        place = misfit.argmin(0)
         low, high = (grid[np.clip(place + side, 0, ZOOM_PLACES - 1), laws] for side in (-1, 1))
-    best, level = grid[place, laws], np.broadcast_to(fit.level, grid.shape)[place, laws]
-    return Laws(np.log(fit.scale[place, laws]) + best * centre, best, level, np.zeros(len(errors)), float(sizes[-1]))
+    best = grid[place, laws]
+    if not floor:  # with one the misfit has a kink where c meets an end of its interval
+        best += _vertex(misfit, place) * (grid[1] - grid[0])
+    fit = _linear_fit(np.exp(-np.multiply.outer(steps, best))[:, None], by_size, weights, ceiling)
+    level = np.broadcast_to(fit.level, fit.scale.shape)[0]
+    return Laws(np.log(fit.scale[0]) + best * centre, best, level, np.zeros(len(errors)), float(sizes[-1]))
+
+
+def _vertex(misfit: Float[np.ndarray, "places laws"], place: Int64[np.ndarray, "laws"]) -> Float[np.ndarray, "laws"]:
+    """Where the parabola through the smallest value and its neighbours is lowest, in places beyond it; 0 at an end."""
+    inner = np.clip(place, 1, len(misfit) - 2)
+    before, least, after = (misfit[inner + side, np.arange(len(place))] for side in (-1, 0, 1))
+    bend = before - 2 * least + after
+    found = (before - after) / 2 / np.where(bend > 0, bend, np.inf)
+    return np.where(place == inner, found, 0.0)
 
 
 def _shapes(
