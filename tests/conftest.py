@@ -1,5 +1,6 @@
 """What all tests share. Types and shapes of every call are checked, from before anything imports the package."""
 
+import atexit
 import base64
 import functools
 import gc
@@ -41,6 +42,7 @@ def pytest_unconfigure() -> None:
     gc.unfreeze()
     gc.collect()
     gc.freeze()
+    atexit.register(gc.unfreeze)  # libraries that look for leaks at the end find none
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -33,6 +33,7 @@ def finished(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("finished")
     values = tiny_config(root / "runs")
     values["protocol"] |= {"train_sizes": [60, "all"], "seeds": [3, 4], "budget": {"steps": 4}}
+    values["contenders"]["resnet"]["model"] = {"name": "resnet8"}
     (root / "tiny.yaml").write_text(yaml.safe_dump(values))
     assert main(["train", "--config", str(root / "tiny.yaml")]) == 0
     return root
@@ -208,9 +209,10 @@ def test_bash_completes_commands_options_and_configs(tmp_path, capsys):
     assert done.stdout.splitlines() == [*asked.values()]
 
 
-def test_help_status_errors_of_spelling_and_the_analysis_load_no_torch(finished):
+def test_help_status_and_the_analysis_load_no_torch_and_predict_nothing_that_trains_or_draws(finished, tmp_path):
     """In a process of its own, as this one has it."""
-    experiment = finished / "runs" / "tiny"
+    experiment, picture = finished / "runs" / "tiny", tmp_path / "picture.png"
+    Image.new("RGB", (37, 41)).save(picture)
     code = f"""
 import sys
 from pathlib import Path
@@ -223,6 +225,9 @@ codes = [main(words) for words in tried]
 assert findings_of(Path({str(experiment)!r})).correct
 assert not {{"torch", "lightning", "timm"}} & set(sys.modules)
 assert codes == [0, 0, 0, 0, 2, 2, 2, 2, 0], codes
+assert main(["predict", {str(experiment)!r}, {str(picture)!r}, "--contender", "resnet"]) == 0
+unneeded = {{"lightning", "timm", "torchmetrics", "torchvision", "matplotlib", "pandas", "torch._dynamo"}}
+assert not unneeded & set(sys.modules), unneeded & set(sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -14,13 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vit_vs_cnn import regimes
-from vit_vs_cnn.comparison.compare import Comparison, Network
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.locality.report import LocalityReport
-from vit_vs_cnn.inspection.locality.study import StudiedLayer
-from vit_vs_cnn.inspection.look import NetworkMaps
-from vit_vs_cnn.inspection.runs import ShuffledNetwork
-from vit_vs_cnn.inspection.scores import MethodScore
 from vit_vs_cnn.runs.auditing.audit import Audit
 from vit_vs_cnn.runs.auditing.findings import Finding
 from vit_vs_cnn.runs.prediction import Tally
@@ -31,6 +25,12 @@ if TYPE_CHECKING:
     import matplotlib.figure
     import pandas
 
+    from vit_vs_cnn.comparison import compare
+    from vit_vs_cnn.inspection.locality.report import LocalityReport
+    from vit_vs_cnn.inspection.locality.study import StudiedLayer
+    from vit_vs_cnn.inspection.look import NetworkMaps
+    from vit_vs_cnn.inspection.runs import ShuffledNetwork
+    from vit_vs_cnn.inspection.scores import MethodScore
     from vit_vs_cnn.reporting.figures.drawing import Drawing
 
 
@@ -130,7 +130,7 @@ class Compared(Written):
         sizes: parameters and multiply-accumulates of one image, by group; None where these cannot be counted.
     """
 
-    comparison: Comparison
+    comparison: "compare.Comparison"
     notes: tuple[str, ...]
     sizes: Mapping[str, tuple[int, int | None]]
     written: tuple[Path, ...] = ()
@@ -158,7 +158,7 @@ class Compared(Written):
 
         return pandas.DataFrame([self._row(network) for network in self.comparison.networks])
 
-    def _row(self, network: Network) -> dict[str, Any]:
+    def _row(self, network: "compare.Network") -> dict[str, Any]:
         said, name, group = self.comparison, network.name, network.group
         row: dict[str, Any] = {"network": name, "group": group, "seed": network.seed}
         if said.accuracy is not None:
@@ -198,10 +198,10 @@ class Inspected(Written):
         explorer: what is said of the explorer; None where there is none.
     """
 
-    looked: tuple[NetworkMaps, ...]
-    scores: Mapping[str, list[MethodScore]]
+    looked: "tuple[NetworkMaps, ...]"
+    scores: "Mapping[str, list[MethodScore]]"
     refused: Mapping[tuple[str, str], str]
-    shuffled: Mapping[str, list[ShuffledNetwork]]
+    shuffled: "Mapping[str, list[ShuffledNetwork]]"
     images: int
     explorer: str | None
     written: tuple[Path, ...]
@@ -390,9 +390,9 @@ class Locality:
     """
 
     title: str
-    report: LocalityReport | None
+    report: "LocalityReport | None"
     findings: regimes.Findings | None
-    layers: tuple[StudiedLayer, ...]
+    layers: "tuple[StudiedLayer, ...]"
     written: tuple[Path, ...]
 
     def frame(self) -> "pandas.DataFrame":

@@ -94,6 +94,7 @@ def test_a_script_that_trains_with_processes_needs_no_guard(tmp_path):
     settings: dict[str, Any] = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
     ran = subprocess.run([sys.executable, str(script)], check=False, **settings)
     assert ran.stdout.splitlines()[-1] == "2", ran.stderr
+    assert "leaked" not in ran.stderr
 
 
 @pytest.mark.slow

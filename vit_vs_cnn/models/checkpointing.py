@@ -19,14 +19,12 @@ def checkpointed(part: nn.Module, *given: Any, **options: Any) -> Any:
     Differs: which parts, their caller decides; batch norms count a batch once.
     """
     if any(isinstance(module, _BatchNorm) for module in part.modules()):
-        return _with_batch_norms(part, *given, **options)
+        # torch.compile knows no second pass that differs from the first. Not a decorator: that would load the compiler.
+        return torch.compiler.disable(_with_batch_norms)(part, *given, **options)
     return checkpoint(part, *given, use_reentrant=False, **options)
 
 
-@torch.compiler.disable
 def _with_batch_norms(part: nn.Module, *given: Any, **options: Any) -> Any:
-    """torch.compile knows no second pass that differs from the first; such a part is not compiled."""
-
     def contexts() -> tuple[Any, Any]:
         return contextlib.nullcontext(), _averages_kept(part)
 

@@ -6,7 +6,6 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
-from torchvision.ops import StochasticDepth
 
 from vit_vs_cnn.attention.checks import check_probability
 from vit_vs_cnn.attention.multihead import NORM_EPS, MultiHeadAttention
@@ -71,7 +70,11 @@ class EncoderBlock(nn.Module):
         self.mlp_scale = _layer_scale(embed_dim, layer_scale)
         # Absent, not identities: a branch that does nothing costs nothing.
         self.dropout = nn.Dropout(dropout) if dropout > 0.0 else None
-        self.drop_path = StochasticDepth(drop_path, mode="row") if drop_path != 0.0 else None
+        self.drop_path = None
+        if drop_path != 0.0:
+            from torchvision.ops import StochasticDepth  # loads torch's compiler: a second
+
+            self.drop_path = StochasticDepth(drop_path, mode="row")
 
     def forward(
         self,

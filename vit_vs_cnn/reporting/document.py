@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from vit_vs_cnn.reporting.style import Looks
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 #: A number that a person reads: its thousands parted.
 _NUMBER = re.compile(r"[-+<>~ ]*[\d,]+(\.\d+)?")
@@ -27,8 +28,6 @@ class Link:
 
 
 Cell = str | int | Link | None
-#: A file (.png, or .svg of matplotlib's), the bytes of a PNG, or a figure.
-Source = Path | bytes | Figure
 
 
 class Block:
@@ -136,12 +135,13 @@ class Picture(Block):
     """A picture; for a page.
 
     Arguments:
+        source: a file (.png, or .svg of matplotlib's), the bytes of a PNG, or a figure.
         alt: what it shows, in words, for who cannot see it.
         name: of its files; none are written if empty.
         formats: of these files; the first is shown on the page.
     """
 
-    source: Source
+    source: "Path | bytes | Figure"
     caption: str
     alt: str
     name: str = ""
@@ -150,7 +150,7 @@ class Picture(Block):
     @property
     def is_drawn(self) -> bool:
         """Whether it is lines and letters, which a page in the dark turns round; photographs stay as they are."""
-        return isinstance(self.source, Figure) and self.formats[0] == "svg"
+        return not isinstance(self.source, Path | bytes) and self.formats[0] == "svg"
 
 
 @dataclass(frozen=True)

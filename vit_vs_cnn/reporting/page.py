@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
 from vit_vs_cnn.files import write_text
-from vit_vs_cnn.reporting.document import Document, Picture, Source
+from vit_vs_cnn.reporting.document import Document, Picture
 from vit_vs_cnn.reporting.figures.drawing import picture_of, save_figure
 
 _PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
@@ -92,7 +92,7 @@ def _embedded(picture: Picture, saved: Mapping[str, Path]) -> dict[str, Any]:
     return {"source": f"data:image/{kind};base64,{base64.b64encode(data).decode()}", "width": width, "height": height}
 
 
-def _bytes(source: Source) -> bytes:
+def _bytes(source: Path | bytes | Figure) -> bytes:
     if isinstance(source, Figure):
         return picture_of(source)
     return source.read_bytes() if isinstance(source, Path) else source

@@ -8,7 +8,6 @@ from typing import Any
 from rich.console import Console
 
 from vit_vs_cnn.reporting.document import Document, Gallery, Picture, Table, Text
-from vit_vs_cnn.reporting.page import write_document
 from vit_vs_cnn.reporting.terminal import print_document
 from vit_vs_cnn.runs.prediction import SHOWN, Predicted, columns_of
 
@@ -41,6 +40,8 @@ def write_explained(path: Path, pictures: Sequence[tuple[str, bytes]], *, lines:
         pictures: the name of each, and a PNG of it with its map.
         lines: on all pictures of which these are the first.
     """
+    from vit_vs_cnn.reporting.page import write_document  # loads matplotlib
+
     document = Document("Predictions", lines)
     drawn = [Picture(content, name, f"{name} with a map of {method} over it") for name, content in pictures]
     document.section(

@@ -23,6 +23,8 @@ from vit_vs_cnn.training.checkpoints import FETCHING, About, read_about
 
 #: Widths and numbers of classes up to this are usual; more layers than these nobody trains.
 USUAL, MOST_LAYERS = 4096, 2000
+#: A preset of which no number was raised, of images and classes no larger than this, takes little memory.
+SMALL = 256
 GIVEN_BY_THE_DATA = {"image_size", "in_channels", "num_classes"}
 #: Options of any model: the size that its images are brought to, and how.
 RESIZING = {"input_size", "interpolation", "crop_pct"}
@@ -247,10 +249,13 @@ def network_of(checkpoint: Mapping[str, Any], path: Path, *, trust: bool | str =
 def _check_fit(
     model: Mapping[str, Any], weights: Mapping[str, Tensor], where: str, shape: dict[str, Any], trust: bool | str
 ) -> None:
-    """Tell what does not fit before memory is taken for it: on the meta device a network costs nothing."""
+    """Tell what does not fit before memory is taken for it: on the meta device a network costs nothing, but a second
+    to load what torch has for that device. Of what is small for certain, ``load_weights`` tells it."""
     for name, value in model.items():
         if ("depth" in name or "layers" in name) and isinstance(value, int) and value > len(weights):
             raise InputError(f"{where} does not fit its own model: {name} is {value}, of {len(weights)} tensors")
+    if max(shape["num_classes"], *shape["image_shape"]) <= SMALL and _is_small(model):
+        return
     try:
         with torch.device("meta"):
             shadow = build_network(model, **shape, where=where, trust=trust)
@@ -258,6 +263,15 @@ def _check_fit(
         return
     if said := misfit(shadow.state_dict(), weights):
         raise InputError(f"{where} does not fit its own model: {said}")
+
+
+def _is_small(model: Mapping[str, Any]) -> bool:
+    """Whether it is a preset of which no number was raised."""
+    preset = PRESETS.get(model.get("name", ""))
+    return preset is not None and all(
+        isinstance(value, str | bool) or (isinstance(value, int | float) and value <= preset.arguments.get(name, 0))
+        for name, value in model.items()
+    )
 
 
 def _evaluated(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

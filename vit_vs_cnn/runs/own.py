@@ -5,12 +5,11 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torchmetrics import Metric
 
 from vit_vs_cnn.config import parsing as typed
 from vit_vs_cnn.data.augmentation.transforms import OwnTransform
@@ -19,6 +18,9 @@ from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.plain import jsonable
 from vit_vs_cnn.runs.evaluation import Predictions
 from vit_vs_cnn.training.own_classes import imported
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
 
 
 def make_own(
@@ -130,12 +132,16 @@ def own_loss(
     return loss
 
 
-def own_metrics(specs: Mapping[str, Any], *, num_classes: int, trust: bool) -> dict[str, Metric]:
+def own_metrics(specs: Mapping[str, Any], *, num_classes: int, trust: bool) -> "dict[str, Metric]":
     """The metrics that a config names, by their names.
 
     Raises:
         InputError: as ``make_own``; or one that is no metric of torchmetrics.
     """
+    if not specs:
+        return {}
+    from torchmetrics import Metric
+
     metrics = {}
     for name, spec in specs.items():
         where = f"execution.metrics.{name}"
@@ -146,7 +152,7 @@ def own_metrics(specs: Mapping[str, Any], *, num_classes: int, trust: bool) -> d
     return metrics
 
 
-def scores_by(metrics: Mapping[str, Metric], predictions: Predictions) -> dict[str, Any]:
+def scores_by(metrics: "Mapping[str, Metric]", predictions: Predictions) -> dict[str, Any]:
     """What each metric says of the predictions, as plain values: a number, or a list of them."""
     scores = {}
     for name, metric in metrics.items():

@@ -169,7 +169,8 @@ class Tally:
         most = self.by_class.most_common(COUNTED)
         named = ", ".join(f"{name} {count:,}" for name, count in most)
         rest = len(self.by_class) - len(most)
-        lines = [f"{self.read:,} pictures: {named}" + (f", and {rest} more classes" if rest else "")]
+        pictures = "1 picture" if self.read == 1 else f"{self.read:,} pictures"
+        lines = [f"{pictures}: {named}" + (f", and {rest} more classes" if rest else "")]
         if self.unreadable:
             lines.append(f"{self.unreadable:,} more could not be read, the first {self.first_error}")
         return [*lines, self._familiarity, self._calibration]
