@@ -235,7 +235,7 @@ def test_a_parquet_file_holds_them_too(vit, photos, tmp_path):
 
 def test_without_pyarrow_a_parquet_file_is_refused_in_one_line(vit, photos, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(InputError, match=r"a \.parquet file needs pyarrow: pip install"):
+    with pytest.raises(InputError, match=r"a \.parquet file needs pyarrow, which is not installed: pip install"):
         vc.predict(vit.path, photos, output="out.parquet")
 
 

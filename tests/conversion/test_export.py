@@ -11,8 +11,6 @@ from vit_vs_cnn.conversion.export import export
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.runs.trained import open_network
 
-pytest.importorskip("safetensors")
-
 
 @pytest.fixture(scope="module")
 def cells(trained_once):

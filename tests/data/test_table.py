@@ -123,9 +123,8 @@ def test_what_is_wrong_with_a_table_is_told_in_one_line(rows, source, change, op
 
 def test_parquet_without_its_reader_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.setitem(sys.modules, "fastparquet", None)
     (tmp_path / "t.parquet").write_bytes(b"")
-    with pytest.raises(InputError, match=r"pip install 'vit-vs-cnn\[data\]'"):
+    with pytest.raises(InputError, match=r'Parquet needs pyarrow.*"vit-vs-cnn\[data\]"'):
         TableSource(tmp_path / "t.parquet").train()
 
 

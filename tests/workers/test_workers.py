@@ -156,16 +156,11 @@ def test_an_address_where_nobody_listens_is_told_at_once():
         knock(f"127.0.0.1:{port}")
 
 
-@pytest.mark.skipif(HAS_SUBMITIT, reason="submitit is installed")
-def test_submitit_that_is_missing_is_named(tmp_path):
-    with pytest.raises(InputError, match=r"pip install 'vit-vs-cnn\[slurm\]'"):
-        run_quietly(experiment_from_dict(_values(tmp_path, name="slurm")))
-
-
-@pytest.mark.skipif(HAS_RAY, reason="Ray is installed")
-def test_ray_that_is_missing_is_named(tmp_path):
-    with pytest.raises(InputError, match=r"pip install 'vit-vs-cnn\[ray\]'"):
-        run_quietly(experiment_from_dict(_values(tmp_path, name="ray")))
+@pytest.mark.parametrize("executor, library, called", [("slurm", "submitit", "submitit"), ("ray", "ray", "Ray")])
+def test_a_library_that_is_missing_is_named(tmp_path, monkeypatch, executor, library, called):
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(InputError, match=rf'executor {executor} needs {called}, .* "vit-vs-cnn\[{executor}\]"'):
+        run_quietly(experiment_from_dict(_values(tmp_path, name=executor)))
 
 
 class _Stub:

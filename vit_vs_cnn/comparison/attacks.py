@@ -11,6 +11,7 @@ from torch import Tensor
 from vit_vs_cnn.comparison.entries import Entry
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.extras import library
 from vit_vs_cnn.models.normalised import Normalised
 from vit_vs_cnn.runs.external import OnnxNetwork
 from vit_vs_cnn.seeds import derive_seed
@@ -36,10 +37,7 @@ class Attacked:
 
 def check_attacked(entries: Sequence[Entry]) -> None:
     """Raises InputError: captum is not installed, or there is a network without gradients."""
-    try:
-        import captum.robust  # noqa: F401
-    except ImportError as error:
-        raise InputError("--attack needs captum: pip install 'vit-vs-cnn[cam]'") from error
+    library("captum.robust", by="--attack")
     if outside := [one.name for one in entries if isinstance(one.network, OnnxNetwork)]:
         raise InputError(f"--attack needs gradients, which ONNX has not: {outside[0]}; name its checkpoint instead")
 

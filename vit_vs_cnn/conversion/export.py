@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from vit_vs_cnn.errors import InputError, one_line
+from vit_vs_cnn.extras import library
 from vit_vs_cnn.models.normalised import Normalised
 from vit_vs_cnn.models.timm.export import vision_transformer_to_timm
 from vit_vs_cnn.models.vit import VisionTransformer
@@ -78,20 +80,19 @@ def _safetensors(deployable: Normalised, images: Tensor, folder: Path) -> tuple[
 
 def _saved(network: nn.Module, deployable: Normalised, images: Tensor, path: Path) -> tuple[Path, Tensor]:
     """A network's weights in safetensors, and the logits of a copy that has read them back."""
-    safetensors = _library("safetensors.torch")
     # Copies, as the format has no two names for one tensor, and weights may be tied.
     weights = {k: v.clone(memory_format=torch.contiguous_format) for k, v in network.state_dict().items()}
-    safetensors.save_file(weights, path)
+    save_file(weights, path)
     again = copy.deepcopy(network)
-    again.load_state_dict(safetensors.load_file(path))
+    again.load_state_dict(load_file(path))
     with torch.no_grad():
         return path, again((images - deployable.mean) / deployable.std)
 
 
 def _onnx(deployable: Normalised, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
     """Pixel values to logits, for any number of images, read back by onnxruntime."""
-    _library("onnxscript")
-    runtime = _library("onnxruntime")
+    library("onnxscript", by="format onnx")
+    runtime = library("onnxruntime", by="format onnx")
     path = folder / "model.onnx"
     with _told_in_a_line("onnx", deployable):
         torch.onnx.export(
@@ -145,13 +146,6 @@ def _told_in_a_line(form: str, deployable: Normalised) -> Iterator[None]:
         raise InputError(
             f"format {form} cannot hold this {type(deployable.network).__name__}: {one_line(error)}"
         ) from error
-
-
-def _library(name: str) -> Any:
-    try:
-        return __import__(name, fromlist=["_"])
-    except ImportError as error:
-        raise InputError(f'this format needs {name}: pip install "vit-vs-cnn[export]"') from error
 
 
 #: Format: writes a file into a folder, and gives its path and the logits that it gives when read back.

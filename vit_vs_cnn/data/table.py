@@ -18,6 +18,7 @@ from vit_vs_cnn.data.folder_layout import (
 )
 from vit_vs_cnn.data.options import TableOptions
 from vit_vs_cnn.errors import InputError, one_line
+from vit_vs_cnn.extras import library
 
 if TYPE_CHECKING:
     import pandas
@@ -127,12 +128,13 @@ def _read(path: Path) -> "pandas.DataFrame":
 
     if path.suffix.lower() not in SUFFIXES:
         raise InputError(f"{path}: a table of images is a file that ends in {' or '.join(SUFFIXES)}")
+    is_parquet = path.suffix.lower() == ".parquet"
+    if is_parquet:
+        library("pyarrow", by=f"{path}: Parquet")
     try:
-        if path.suffix.lower() == ".parquet":
+        if is_parquet:
             return pandas.read_parquet(path)
         return pandas.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-    except ImportError as error:
-        raise InputError(f"{path}: Parquet needs pyarrow (pip install 'vit-vs-cnn[data]')") from error
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     except Exception as error:  # damaged bytes make the readers fail in every way there is

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import lightning
 from lightning.pytorch.callbacks import Callback
 
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.extras import library
 from vit_vs_cnn.training.metrics_csv import MetricsCsv, validation_curve
 
 if TYPE_CHECKING:
     import optuna
-
-PACKAGE = "vit-vs-cnn[tune]"
 
 
 class TrialPruned(Exception):
@@ -26,10 +24,7 @@ def import_optuna() -> Any:
     Raises:
         InputError: it is not installed.
     """
-    try:
-        import optuna
-    except ImportError as error:
-        raise InputError(f"choosing recipes (protocol.trials) needs Optuna: pip install '{PACKAGE}'") from error
+    optuna = library("optuna", by="choosing recipes (protocol.trials)")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from vit_vs_cnn.attention.one_head import one_head
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.layout import Classes, Images, TokenLayout, layout_of
-from vit_vs_cnn.inspection.locality.measures import Distance
 from vit_vs_cnn.models.recording import (
     AttentionRecorder,
     as_evaluated,
@@ -55,6 +54,8 @@ class AttentionMaps:
         Arguments:
             seen_size: (rows, cols) in pixels of what the patches cover, ``models.resized.seen_size``.
         """
+        from vit_vs_cnn.inspection.locality.measures import Distance  # loads torchmetrics: a second
+
         patch = (seen_size[0] / self.grid_size[0], seen_size[1] / self.grid_size[1])
         distance = Distance(grid_size=self.grid_size, patch_size=patch, extra_tokens=self.extra_tokens)
         return [distance(layer) for layer in self.weights], distance.uniform

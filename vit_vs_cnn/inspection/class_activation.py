@@ -1,10 +1,8 @@
 """Maps from the gradients of a class, for networks with and without attention: Grad-CAM, integrated gradients."""
 
-import importlib
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -12,6 +10,7 @@ from torch import Tensor, nn
 
 from vit_vs_cnn.attention.convolution import ConvolutionalAttention
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.extras import library
 from vit_vs_cnn.inspection.attention_weights import chosen_classes, has_attention
 from vit_vs_cnn.inspection.layout import Classes, Images
 from vit_vs_cnn.models.attention_network import AttentionNetwork
@@ -36,7 +35,7 @@ def grad_cam(
     Raises:
         InputError: captum is missing, there is no such class, or no feature map.
     """
-    captum = _library("captum.attr", "captum")
+    captum = library("captum.attr", by="this method")
     layer = layer or feature_layer(network, images)
     with as_evaluated(network), torch.enable_grad():
         given, classes = _prepared(network, images, classes)
@@ -54,13 +53,13 @@ def grad_cam_plus_plus(
 
     Arguments and Raises: as ``grad_cam``; the library is grad-cam.
     """
-    library = _library("pytorch_grad_cam", "grad-cam")
-    targets = _library("pytorch_grad_cam.utils.model_targets", "grad-cam")
+    cam = library("pytorch_grad_cam", by="this method")
+    targets = library("pytorch_grad_cam.utils.model_targets", by="this method")
     layer = layer or feature_layer(network, images)
     with as_evaluated(network), torch.enable_grad(), _own_gradients(network):
         given, classes = _prepared(network, images, classes)
         wanted = [targets.ClassifierOutputTarget(number) for number in classes.tolist()]
-        with library.GradCAMPlusPlus(model=network, target_layers=[layer]) as method:
+        with cam.GradCAMPlusPlus(model=network, target_layers=[layer]) as method:
             maps = method(input_tensor=given, targets=wanted)
     return torch.from_numpy(maps).to(images)
 
@@ -84,7 +83,7 @@ def integrated_gradients(
     Raises:
         InputError: captum is missing, or there is no such class.
     """
-    captum = _library("captum.attr", "captum")
+    captum = library("captum.attr", by="this method")
     with as_evaluated(network), torch.enable_grad():
         given, classes = _prepared(network, images, classes)
         method = captum.IntegratedGradients(network)
@@ -141,12 +140,3 @@ def _own_gradients(network: nn.Module) -> Iterator[None]:
     finally:
         for parameter, gradient in before.items():
             parameter.grad = gradient
-
-
-def _library(module: str, package: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise InputError(
-            f'this method needs {package}, which is not installed: pip install "vit-vs-cnn[cam]"'
-        ) from error

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
-from torchvision.transforms.v2.functional import gaussian_blur
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.imputation import imputation_noise, imputed
@@ -26,6 +25,8 @@ def filled(images: Images, fill: str) -> Images:
     """
     check_fills((fill,), BACKGROUNDS)
     if fill == "blur":
+        from torchvision.transforms.v2.functional import gaussian_blur  # loads torch's compiler: a second
+
         sigma = min(images.shape[-2:]) / 8
         return gaussian_blur(images, kernel_size=[2 * int(2 * sigma) + 1] * 2, sigma=[sigma, sigma])
     mean = images.mean(dim=(2, 3), keepdim=True)

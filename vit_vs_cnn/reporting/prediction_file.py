@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.extras import library
 from vit_vs_cnn.files import written_whole
 from vit_vs_cnn.runs.prediction import columns_of
 
@@ -100,12 +101,7 @@ def _parquet(path: Path, columns: list[str]) -> Iterator[Write]:
 
 
 def _pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow  # pyright: ignore[reportMissingImports]
-        from pyarrow import parquet  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise InputError('a .parquet file needs pyarrow: pip install "vit-vs-cnn[data]"') from error
-    return pyarrow, parquet
+    return library("pyarrow", by="a .parquet file"), library("pyarrow.parquet", by="a .parquet file")
 
 
 WRITERS = {".csv": _csv, ".json": _json, ".jsonl": _json_lines, ".parquet": _parquet}

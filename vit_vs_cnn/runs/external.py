@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from vit_vs_cnn.errors import InputError, one_line
+from vit_vs_cnn.extras import library
 from vit_vs_cnn.runs.networks import build_network, check_logits, load_weights
 from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.training.checkpoints import About
@@ -79,8 +81,6 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     """
     try:
         if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
             return load_file(path)
         contents = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
@@ -106,11 +106,7 @@ class OnnxNetwork(nn.Module):
 
     def __init__(self, path: Path) -> None:
         super().__init__()
-        try:
-            import onnx  # pyright: ignore[reportMissingImports]
-            import onnxruntime  # pyright: ignore[reportMissingImports]
-        except ImportError as error:
-            raise InputError(f'{path} needs onnx and onnxruntime: pip install "vit-vs-cnn[export]"') from error
+        onnx, onnxruntime = library("onnx", by=str(path)), library("onnxruntime", by=str(path))
         try:
             graph = onnx.load(path).graph
             self._session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])

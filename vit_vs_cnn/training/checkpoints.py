@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import nn
 
 from vit_vs_cnn.errors import InputError, one_line
@@ -119,11 +121,6 @@ def _ours(contents: Any, path: Path) -> dict[str, Any]:
 
 def _read_exported(path: Path) -> dict[str, Any]:
     """The same, of weights in safetensors."""
-    try:
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-    except ImportError as error:
-        raise InputError(f'{path} needs safetensors: pip install "vit-vs-cnn[export]"') from error
     described = path.with_name("config.json")
     try:
         weights = load_file(path)

@@ -9,10 +9,10 @@ from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Executor
 from vit_vs_cnn.errors import InputError, one_line
+from vit_vs_cnn.extras import library
 from vit_vs_cnn.workers.work import PATIENCE, Order, Outcome, work
 
 KNOCK_SECONDS = 5.0
-PACKAGE = "vit-vs-cnn[ray]"
 
 
 class RayTasks:
@@ -30,12 +30,7 @@ class RayTasks:
     """
 
     def __init__(self, executor: Executor, cells: int, *, console: Console) -> None:
-        try:
-            import ray  # pyright: ignore[reportMissingImports]
-            import ray.exceptions  # pyright: ignore[reportMissingImports]
-        except ImportError as error:
-            raise InputError(f"executor ray needs Ray: pip install '{PACKAGE}'") from error
-        self._ray: Any = ray
+        self._ray = ray = library("ray", by="executor ray")
         self._is_ours = not ray.is_initialized()
         if self._is_ours:
             _connect(ray, executor.address)

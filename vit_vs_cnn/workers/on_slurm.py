@@ -5,9 +5,8 @@ from typing import Any
 
 from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.errors import InputError, one_line
+from vit_vs_cnn.extras import library
 from vit_vs_cnn.workers.work import PATIENCE, Order, Outcome, work
-
-PACKAGE = "vit-vs-cnn[slurm]"
 
 
 class SlurmJobs:
@@ -25,10 +24,7 @@ class SlurmJobs:
     """
 
     def __init__(self, experiment: Experiment, cells: int) -> None:
-        try:
-            import submitit  # pyright: ignore[reportMissingImports]
-        except ImportError as error:
-            raise InputError(f"executor slurm needs submitit: pip install '{PACKAGE}'") from error
+        submitit = library("submitit", by="executor slurm")
         executor = experiment.executor
         parameters = dict(executor.slurm)
         cluster = parameters.pop("cluster", "slurm")
