@@ -56,6 +56,18 @@ def test_at_equal_flops_the_short_run_of_one_meets_the_long_run_of_the_other():
     assert steps.difference.low > 0
 
 
+def test_two_budgets_that_cost_the_same_are_one_at_that_cost():
+    """Two runs that stopped early at the same step, exactly where the other contender ends."""
+    results = grid(
+        {("resnet", 100): 0.5, ("resnet", 400): 0.5, ("resnet", 900): 0.7, ("vit", 900): 0.6},
+        macs={"resnet": 9, "vit": 1},
+    )
+    results = [r | ({"flops": 5400.0} if r["steps"] < 900 else {}) for r in results]
+    (one,) = Budgets(results, None).at_equal("resnet", "vit", "flops")
+    assert one.difference is not None
+    assert one.difference.value == pytest.approx(-0.1, abs=0.005)
+
+
 def test_between_two_budgets_answers_are_mixed_by_the_logarithm_of_the_cost():
     results = grid({("resnet", 100): 0.5, ("resnet", 900): 0.7, ("vit", 900): 0.6}, macs={"resnet": 3, "vit": 1})
     rng = np.random.default_rng(3)

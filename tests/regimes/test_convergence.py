@@ -60,6 +60,16 @@ def test_a_run_without_validations_before_its_last_quarter_is_not_known(given):
     assert late_gain(curve(0.1, 0.2, 0.3), 0) is None
 
 
+def test_a_run_that_goes_on_behind_its_last_validation_is_not_known():
+    """Validated every 40 of 100 steps: what the last quarter gained was not looked at."""
+    every_40 = curve(0.4, 0.6, steps=[40, 80])
+    assert late_gain(every_40, 1009, 100) is None
+    assert late_gain(every_40, 1009, 83) == late_gain(every_40, 1009) is not None
+    results = validated(seeded({"a": {7: 0.5}}), RISING, steps=400)
+    (found,) = convergence_of([{**result, "steps": 500} for result in results])
+    assert (found.state, found.reason) == ("not known", "validations do not span the last quarter of a run")
+
+
 def test_seeds_are_taken_together_and_one_without_a_curve_leaves_all_unknown():
     results = validated(seeded({"a": {7: 0.5}, "b": {7: 0.5}}), RISING, images=200)
     one, other = convergence_of(results[::-1])
@@ -76,7 +86,7 @@ def test_seeds_are_taken_together_and_one_without_a_curve_leaves_all_unknown():
 def test_seeds_that_differ_by_more_than_their_images_explain_count_as_they_scatter():
     """One of three runs breaks away: a lottery is not settled."""
     results = validated(seeded({"a": {7: 0.5}}), images=10_000)
-    results[0]["validation_curve"] = curve(0.3, 0.5, 0.5, 0.5, 0.9)
+    results[0]["validation_curve"] = curve(0.3, 0.5, 0.5, 0.5, 0.9, steps=[80, 160, 240, 320, 400])
     (one,) = convergence_of(results)
     assert one.gain is not None and one.gain.error == pytest.approx(0.4 / 3)
     assert one.state == "not known"

@@ -15,6 +15,7 @@ from vit_vs_cnn.conversion.export import export
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models import ResNet, VisionTransformer, create_model
 from vit_vs_cnn.models.resized import ResizedInput
+from vit_vs_cnn.models.timm.export import vision_transformer_to_timm
 from vit_vs_cnn.regimes.fairness import warnings_of
 from vit_vs_cnn.runs.external import as_timm_reads, read_weights
 from vit_vs_cnn.runs.images import Pool
@@ -88,6 +89,16 @@ def test_our_weights_move_to_another_grid_as_resize_moves_them(options):
     fit_weights(network, Pretrained("it", "ours", given.state_dict(), image_size=(12, 20)), num_classes=3)
     moved, images = given.resize((20, 28)), torch.rand(2, 3, 20, 28)
     torch.testing.assert_close(network.forward_features(images), moved.forward_features(images))
+
+
+def test_learned_positions_of_timms_do_not_stand_for_computed_ones():
+    theirs = _drawn(VisionTransformer(32, 8, 3, 7, 24, depth=2, num_heads=3, mlp_ratio=4.0, pool="class"))
+    given = Pretrained("it", "timm", vision_transformer_to_timm(theirs).state_dict(), image_size=(32, 32))
+    ours = VisionTransformer(32, 8, 3, 7, 24, depth=2, num_heads=3, mlp_ratio=4.0, pool="class", position="sincos")
+    with pytest.raises(InputError, match=r"positions that were learned.*position: learned.*partial: true"):
+        fit_weights(ours, given, num_classes=None)
+    assert fit_weights(ours, given, num_classes=None, partial=True) == ()
+    assert torch.equal(ours.encoder.blocks[1].mlp.expand.weight, theirs.encoder.blocks[1].mlp.expand.weight)
 
 
 def test_torchvisions_weights_fit_torchvisions_network():

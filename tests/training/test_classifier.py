@@ -230,4 +230,27 @@ def test_class_weights_keep_their_digits_in_half_precision():
     module = _classifier(class_weights=[0.3337, 1.0, 2.0])
     logits, labels = torch.randn(7, 3).bfloat16(), torch.tensor([0, 1, 2, 0, 0, 1, 2])
     expected = torch.nn.functional.cross_entropy(logits.float(), labels, weight=torch.tensor([0.3337, 1.0, 2.0]))
-    torch.testing.assert_close(module._loss(logits, labels), expected, rtol=0.0, atol=0.0)
+    torch.testing.assert_close(module._loss(logits, labels), expected, rtol=1e-6, atol=0.0)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_of_weighted_classes_is_that_of_torch_for_shares_of_classes_too(smoothing):
+    """torch divides by the weights of numbers of classes, and of shares by the count: a mixed batch would count more."""
+    weights, logits, labels = [0.2, 0.7, 3.0], torch.randn(7, 3), torch.tensor([0, 1, 2, 0, 0, 1, 2])
+    module = _classifier(class_weights=weights, label_smoothing=smoothing)
+    expected = torch.nn.functional.cross_entropy(
+        logits, labels, weight=torch.tensor(weights), label_smoothing=smoothing
+    )
+    torch.testing.assert_close(module._loss(logits, labels), expected)
+    shares = torch.nn.functional.one_hot(labels, 3).float()
+    torch.testing.assert_close(module._loss(logits, shares), expected)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_batch_of_classes_that_weigh_nothing_moves_nothing(smoothing):
+    logits = torch.randn(3, 3, requires_grad=True)
+    module = _classifier(class_weights=[0.0, 1.0, 1.0], label_smoothing=smoothing)
+    loss = module._loss(logits, torch.zeros(3, dtype=torch.int64))
+    loss.backward()
+    assert loss == 0.0
+    assert not logits.grad.any()

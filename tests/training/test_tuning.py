@@ -13,7 +13,7 @@ from vit_vs_cnn.data.augmentation.augmenter import Augmentation
 from vit_vs_cnn.data.datamodule import TrainingData
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError, Interrupted
-from vit_vs_cnn.models import ResNet, VisionTransformer
+from vit_vs_cnn.models import ResNet, VisionTransformer, create_model
 from vit_vs_cnn.models.layers import layers_of
 from vit_vs_cnn.models.resized import ResizedInput
 from vit_vs_cnn.runs.trained import open_network
@@ -104,6 +104,50 @@ def test_all_batch_norms_keep_their_statistics_where_asked():
     assert "stages.0.0.norm1.weight" in moved
 
 
+def test_batch_norms_keep_their_statistics_until_their_layer_begins():
+    network = _network("resnet")
+    before, moved = _copied(network), []
+
+    class Watch(lightning.Callback):
+        def on_train_batch_end(self, *_):
+            moved.append({name for name in _moved(before, network) if "running_mean" in name})
+
+    _trained(network, watch=Watch(), unfreeze=0.5)
+    first = {name: next(step for step, names in enumerate(moved) if name in names) for name in moved[-1]}
+    # Five layers over six of twelve steps: the head, three blocks, the stem.
+    assert {first[f"stages.{stage}.0.norm1.running_mean"]: stage for stage in (2, 1, 0)} == {1: 2, 2: 1, 4: 0}
+    assert first["stem.1.running_mean"] == 5
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_a_compiled_network_has_the_layers_of_the_network_that_was_compiled(last):
+    network = create_model("attention/resnet8", num_classes=3, image_size=8, width=4, released=True)
+    layers = layers_of(network)
+    assert [layer[0].split(".")[1] for layer in layers] == ["stem", "stages", "stages", "stages", "head"]
+    before = _copied(network)
+    moved = _moved(before, _trained(network, last=last)) & {*dict(network.named_parameters())}
+    assert moved and moved <= {name for layer in layers[len(layers) - 1 - last :] for name in layer}
+    rates = {group["lr"] for group in Optimizer(lr=1.0, layer_decay=0.5).build(network).param_groups}
+    assert rates == {0.5**place for place in range(last + 1)}  # of what trains
+
+
+def test_a_network_within_one_module_has_the_layers_of_that():
+    network = torch.nn.Sequential(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Linear(4, 2)))
+    assert layers_of(network) == [["0.0.weight", "0.0.bias"], ["0.1.weight", "0.1.bias"]]
+
+
+def test_a_network_of_one_layer_has_none_to_freeze():
+    with pytest.raises(InputError, match="Linear is one layer"):
+        Thawing(torch.nn.Linear(3, 2), last=0, unfreeze=0.0, freeze_norms=False, steps=STEPS)
+    with pytest.raises(InputError, match="layer_decay: Linear is one layer"):
+        Optimizer(layer_decay=0.5).build(torch.nn.Linear(3, 2))
+
+
+def test_an_optimizer_that_needs_second_derivatives_is_refused():
+    with pytest.raises(InputError, match="adahessian.*second derivatives"):
+        Optimizer(name="adahessian").build(torch.nn.Linear(3, 2))
+
+
 def test_layers_begin_one_after_the_other_from_the_head():
     network = _network("vit")
     layers, seen = layers_of(network), []
@@ -182,5 +226,5 @@ def test_a_norm_without_parameters_goes_with_what_is_around_it():
     for _ in range(2):
         network.append(torch.nn.Sequential(torch.nn.Conv2d(3, 3, 3), torch.nn.BatchNorm2d(3, affine=False)))
     network.append(torch.nn.Linear(3, 2))
-    (still,) = Thawing(network, last=1, unfreeze=0.0, freeze_norms=False, steps=1)._still
+    ((still, _),) = Thawing(network, last=1, unfreeze=0.0, freeze_norms=False, steps=1)._norms
     assert still is network[0][1]

@@ -112,6 +112,22 @@ def test_what_can_change_training_is_part_of_a_cells_identity(tmp_path, trainer,
         assert all("." in str(spec) or "strategy" in trainer for spec in identity(trainer).values())
 
 
+@pytest.mark.parametrize(
+    "how", [{"execution": {"validation_interval": 2}}, {"trainer": {"limit_val_batches": 1}}], ids=["interval", "share"]
+)
+def test_how_runs_are_validated_is_part_of_the_identity_where_callbacks_act_by_it(tmp_path, how):
+    def identity(trainer: dict[str, Any]) -> dict[str, Any]:
+        blocks = {name: dict(values) for name, values in how.items()}
+        blocks["trainer"] = blocks.get("trainer", {}) | trainer
+        return experiment_from_dict(_resnet(tmp_path, **blocks)).cell_identity("resnet", 120, 3, fingerprint="f")
+
+    def plain(trainer: dict[str, Any]) -> dict[str, Any]:
+        return experiment_from_dict(_resnet(tmp_path, trainer=trainer)).cell_identity("resnet", 120, 3, fingerprint="f")
+
+    assert identity({"callbacks": STOPPING}) != plain({"callbacks": STOPPING})
+    assert identity({}) == plain({})
+
+
 def test_watchers_of_ones_own_leave_the_identity_as_it_is(tmp_path):
     watcher = {"class_path": "tests.workers.killer.KillAtStep", "init_args": {"step": 99, "hook": "none"}}
     watched = experiment_from_dict(_resnet(tmp_path, execution={"watchers": [watcher]}))

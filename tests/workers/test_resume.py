@@ -117,6 +117,27 @@ def test_a_validation_that_a_kill_cuts_off_is_in_the_log_nevertheless(tmp_path, 
     _assert_ends_alike(tmp_path, "vit")
 
 
+@pytest.mark.parametrize(
+    ("hook", "patience", "ends"),
+    [
+        ("on_train_batch_start", 3, 20),
+        pytest.param("on_validation_batch_end", 2, 15, marks=pytest.mark.slow),
+    ],
+)
+def test_what_a_validation_told_a_callback_is_not_lost_by_a_kill_behind_it(tmp_path, hook, patience, ends):
+    """The checkpoint of step 15 is older than the validation of step 15."""
+    stopping = {"monitor": "val/accuracy", "mode": "max", "patience": patience, "min_delta": 2.0}
+    contenders = {"resnet": tiny_config(tmp_path)["contenders"]["resnet"]}
+    calm, killed = (tiny_config(tmp_path / name, contenders=contenders) for name in ("calm", "killed"))
+    for values in (calm, killed):
+        values["trainer"] |= {"callbacks": {"class_path": "EarlyStopping", "init_args": stopping}}
+    assert _in_child(calm) == 0
+    assert _run_and_die(killed, step=15, hook=hook) == -signal.SIGKILL
+    assert _in_child(killed) == 0
+    _assert_ends_alike(tmp_path, "resnet")
+    assert _final_state(tmp_path / "killed", "resnet")[0]["global_step"] == ends
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("contender", ["vit", "resnet"])
 def test_a_run_killed_at_ten_random_steps_ends_bit_for_bit_like_the_undisturbed_one(tmp_path, contender):

@@ -180,9 +180,20 @@ class Experiment:
             "contender": mine,
             "world_size": world_size,
             "trainer": decisive(self.trainer),
+            **self._validated_how(),
             **({} if starts_from is None else {"starts_from": starts_from}),
             **({} if weights is None else {"weights": dict(weights)}),
         }
+
+    def _validated_how(self) -> dict[str, Any]:
+        """When and on how much runs are validated, as far as it is set: where a callback may act by what it sees."""
+        if "callbacks" not in decisive(self.trainer):
+            return {}
+        asked = {
+            "validation_interval": self.execution.validation_interval,
+            "limit_val_batches": self.trainer.get("limit_val_batches"),
+        }
+        return {name: value for name, value in asked.items() if value is not None}
 
     def in_order(self) -> list[str]:
         """The contenders, each behind the one that it starts from."""

@@ -1,5 +1,6 @@
 """A convolutional network compiled to attention, as a model by name."""
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -7,6 +8,7 @@ from torch import Tensor, nn
 
 from vit_vs_cnn.attention.convolution import ConvolutionalAttention, network_to_attention
 from vit_vs_cnn.attention.shapes import Images, Sizes
+from vit_vs_cnn.models.layers import layers_of
 
 
 class AttentionNetwork(nn.Module):
@@ -64,6 +66,11 @@ class AttentionNetwork(nn.Module):
             return
         with torch.random.fork_rng(devices=[]):  # the queries of the content are drawn; nobody else shall notice
             self.network.load_state_dict(self._compiled(trained).state_dict())
+
+    def group_matcher(self, coarse: bool = False) -> Callable[[str], int]:
+        """Which parameters form a layer: as in the convolutional network that was compiled."""
+        layers = layers_of(self.network)
+        return {f"network.{name}": number for number, layer in enumerate(layers) for name in layer}.__getitem__
 
     def no_weight_decay(self) -> set[str]:
         """Names of the parameters that say where heads look, and of those that the network itself keeps."""

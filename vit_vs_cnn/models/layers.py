@@ -7,13 +7,17 @@ def layers_of(network: nn.Module) -> list[list[str]]:
     """Names of the parameters of each layer, the stem first, the head last.
 
     A layer is what the network's ``group_matcher`` says, as timm's models and ours have it (stem, blocks, head, a final
-    norm with the last block); else each of its own modules that has parameters, in the order of their making.
+    norm with the last block); else each of its own modules that has parameters, in the order of their making. Where all
+    are in one module, the layers are those of that module.
     """
     matcher = getattr(network, "group_matcher", None)
     if not callable(matcher):
         found: dict[str, list[str]] = {}
         for name, _ in network.named_parameters():
-            found.setdefault(name.partition(".")[0], []).append(name)
+            module, dot, _ = name.partition(".")
+            found.setdefault(module if dot else "", []).append(name)
+        if len(found) == 1 and (only := next(iter(found))):
+            return [[f"{only}.{name}" for name in layer] for layer in layers_of(getattr(network, only))]
         return list(found.values())
     from timm.models import group_parameters
 

@@ -244,7 +244,8 @@ def _equivalents(
 def _limits(measured: Measurements, laws: Sequence[PowerLaw]) -> list[str]:
     """What these results cannot tell."""
     found = []
-    fewest = measured.present.sum(2).min(0)  # seeds of the contender that has fewest, by size
+    seeds = measured.present.sum(2)  # contenders x sizes; who was not run at a size has none there
+    fewest = np.where(seeds > 0, seeds, seeds.max()).min(0)
     if few := [size for size, k in zip(measured.sizes, fewest, strict=True) if k < SEEDS_FOR_A_VERDICT]:
         named = "every size" if len(few) == len(measured.sizes) else f"n = {', '.join(f'{size:,}' for size in few)}"
         found.append(

@@ -189,7 +189,8 @@ class Budgets:
             return self._whole(costed[-1][1])
         for (low, shorter), (high, longer) in pairwise(costed):
             if low <= goal <= high:
-                return self._whole(shorter).towards(self._whole(longer), math.log(goal / low) / math.log(high / low))
+                share = math.log(goal / low) / math.log(high / low) if low < high else 1.0
+                return self._whole(shorter).towards(self._whole(longer), share)
         return None
 
     def _between(self, first: list[Result], second: list[Result]) -> Estimate:

@@ -11,11 +11,14 @@ import numpy as np
 
 #: The part of a run, at its end, whose gain is looked at.
 LAST = 0.25
+#: A last validation before this share of a run does not stand for its end.
+END = 0.95
 #: Where a last quarter surely gains less than so much accuracy, the budget is not what limits the run.
 LITTLE = 0.02
 #: Standard errors of a one-sided test at 5 %.
 ONE_SIDED = 1.645
 NO_CURVE = "no validation curve is recorded"
+EARLY_CURVE = "validations do not span the last quarter of a run"
 FITTED = "a linear probe is fitted to its minimum"
 FEW_IMAGES = f"too few validation images to rule out {100 * LITTLE:g} points"
 
@@ -67,7 +70,7 @@ class Convergence:
     curve: tuple[tuple[int, float], ...]
 
 
-def late_gain(curve: Mapping[str, Sequence[Any]] | None, images: int) -> Gain | None:
+def late_gain(curve: Mapping[str, Sequence[Any]] | None, images: int, run: int | None = None) -> Gain | None:
     """What the last quarter of a run of S steps gained, a(S) - a(3 S / 4), with a standard error that is not too small.
 
     Between two validations i and j the curve is straight, a(3 S / 4) = (1 - w) a_i + w a_j, and
@@ -85,14 +88,15 @@ def late_gain(curve: Mapping[str, Sequence[Any]] | None, images: int) -> Gain | 
     Arguments:
         curve: ``steps`` and ``accuracies`` of the validations; None if there are none.
         images: that were validated on, N.
+        run: its optimizer steps, which the last validation may miss a little; None for those of that validation.
 
     Returns:
-        the gain; None where no curve begins before its last quarter.
+        the gain; None where the validations do not begin before the last quarter, or end before the run does.
     """
     if not curve or images < 1:
         return None
     steps, accuracies = np.asarray(curve["steps"], float), np.asarray(curve["accuracies"], float)
-    if len(steps) < 2 or steps[0] > (1 - LAST) * steps[-1]:
+    if len(steps) < 2 or steps[0] > (1 - LAST) * steps[-1] or steps[-1] < END * (run or 0):
         return None
     place = (1 - LAST) * steps[-1]
     j = int(np.searchsorted(steps, place))
@@ -115,11 +119,14 @@ def convergence_of(results: Iterable[Mapping[str, Any]]) -> list[Convergence]:
 
 
 def _at(contender: str, size: int, runs: Sequence[Mapping[str, Any]]) -> Convergence:
-    gains = [late_gain(r.get("validation_curve"), int(r.get("validation_images", 0))) for r in runs]
+    gains = [late_gain(r.get("validation_curve"), int(r.get("validation_images", 0)), r.get("steps")) for r in runs]
     known = [gain for gain in gains if gain is not None]
     gain = _mean(known) if len(known) == len(runs) else None
     state: State = "not known" if gain is None else gain.state
-    reason = (NO_CURVE if gain is None else FEW_IMAGES) if state == "not known" else None
+    reason = None
+    if state == "not known":
+        missing = NO_CURVE if any(not r.get("validation_curve") for r in runs) else EARLY_CURVE
+        reason = missing if gain is None else FEW_IMAGES
     if all(r.get("tune") == "head" for r in runs):
         state, reason = "settled", FITTED
     epochs = [r["epochs"] for r in runs if "epochs" in r]

@@ -16,6 +16,7 @@ import yaml
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.checks import rows_and_cols
+from vit_vs_cnn.attention.positions import SinusoidalPosition
 from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.config.schema import Weights
 from vit_vs_cnn.errors import InputError, one_line
@@ -299,9 +300,15 @@ def fit_weights(
         InputError: they do not fit, and not for the head alone; it counts what is wrong and names the first of each.
     """
     if isinstance(network, VisionTransformer) and "patch_embed.proj.weight" in pretrained.state:
+        if isinstance(network.position, SinusoidalPosition) and not partial:
+            raise InputError(
+                f"{where}: the weights of {pretrained.told} have positions that were learned, where position: sincos "
+                "computes them; take position: learned, or leave theirs out by weights.partial: true"
+            )
         theirs = _as_timm(network, pretrained, where)
         drawn = fit_weights(theirs, pretrained, num_classes=num_classes, partial=partial, where=where)
-        network.load_state_dict(read_timm(theirs)[1])
+        own = network.state_dict()
+        network.load_state_dict({name: value for name, value in read_timm(theirs)[1].items() if name in own})
         return drawn
     if isinstance(network, VisionTransformer):
         state = _at_size_of(network, pretrained.state, pretrained.image_size)

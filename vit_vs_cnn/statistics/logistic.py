@@ -52,7 +52,8 @@ def fit_logistic(
     if not len(features) or not len(held_features):
         raise ValueError(f"{len(features)} examples and {len(held_features)} held out; both must be at least 1")
     mean, std = features.mean(0, dtype=np.float64), features.std(0, dtype=np.float64)
-    scale = np.where(std > 1e-12, 1 / np.where(std > 1e-12, std, 1), 0.0)
+    varies = std > np.maximum(1e-6 * np.abs(features).max(0), 1e-12)  # float32 rounds at 6e-8 of what is averaged
+    scale = np.where(varies, 1 / np.where(varies, std, 1), 0.0)
     standard = (features - mean) * scale
     basis = np.linalg.svd(standard, full_matrices=False)[2] if standard.shape[1] > len(standard) else None
     inputs = standard if basis is None else standard @ basis.T

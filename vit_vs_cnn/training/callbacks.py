@@ -11,8 +11,8 @@ from lightning.pytorch.callbacks import Callback, Checkpoint
 
 from vit_vs_cnn.devices import wait_for
 from vit_vs_cnn.errors import Interrupted
-from vit_vs_cnn.files import naming, partial_of, put_in_place, read_rows
-from vit_vs_cnn.training.metrics_csv import HEADER, MetricsCsv
+from vit_vs_cnn.files import naming, partial_of, put_in_place
+from vit_vs_cnn.training.metrics_csv import MetricsCsv
 
 #: Keys of what a checkpoint says of itself: that its run ended before its budget, what its last step logged.
 ENDED_EARLY, LOGGED = "ended_early", "logged"
@@ -170,26 +170,36 @@ class ImagesSeen(Callback):
 
 
 class LostValidation(Callback):
-    """Validates once more where a kill has cut off the validation behind the checkpoint that a run goes on from.
+    """Makes the validation that belongs behind the checkpoint which a run goes on from.
 
-    By Lightning's own loop, so that it is the validation that was cut off: precision, metrics, loggers.
+    A checkpoint is written before the validation of its step, so what a callback learned from it (when to stop early,
+    which weights are best) is not in the file, whether the kill came before, in or behind that validation. By
+    Lightning's own loop, so that it is the same validation: precision, metrics, loggers.
 
     Arguments:
-        metrics: where its line belongs.
+        metrics: where its lines belong; those that are there already are replaced.
         interval: optimizer steps from one validation to the next.
     """
 
     def __init__(self, metrics: MetricsCsv, interval: int) -> None:
         self.metrics = metrics
         self.interval = interval
+        self._validated = 0
 
     def on_train_start(self, trainer: lightning.Trainer, *_: Any) -> None:
         step = trainer.global_step
-        if not step or step % self.interval or trainer.world_size > 1:
+        if step % self.interval or self._validated == step or trainer.world_size > 1:
             return
-        rows = read_rows(self.metrics.path, columns=len(HEADER))
-        if any((int(row[0]), row[1]) == (step - 1, "val/accuracy") for row in rows):
-            return
+        self.metrics.drop(step - 1, "val/")
         trainer.validating = True
         trainer.fit_loop.epoch_loop.val_loop.run()
         trainer.training = True
+
+    def on_validation_end(self, trainer: lightning.Trainer, *_: Any) -> None:
+        self._validated = trainer.global_step
+
+    def state_dict(self) -> dict[str, int]:
+        return {"validated": self._validated}
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        self._validated = state_dict["validated"]

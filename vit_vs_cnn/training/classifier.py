@@ -54,7 +54,8 @@ class Classifier(lightning.LightningModule):
         ema_half_life: half-life of the average as a share of ``steps``; None for no average.
         loss: of logits and labels, (batch,) numbers of classes or (batch, classes) shares where batches are mixed;
             cross entropy if None. What it learns itself is not trained.
-        class_weights: w, one for each class; all 1 if None. The mean over a batch is a weighted one, as torch's.
+        class_weights: w, one for each class; all 1 if None. The mean over a batch is a weighted one: torch's, which
+            holds for numbers of classes, and here for shares of them, too. A batch that weighs nothing has loss 0.
         metrics: watched beside accuracy and loss, by the names that they are logged under; given logits and labels.
         trust: whether an optimizer that is a class of one's own may be imported by its path.
 
@@ -155,8 +156,12 @@ class Classifier(lightning.LightningModule):
         if self.own_loss is not None:
             return self.own_loss(logits, targets)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        weights = None if self.class_weights is None else self.class_weights.to(logits)
-        return F.cross_entropy(logits, targets, weight=weights, label_smoothing=self.label_smoothing)
+        if self.class_weights is None:
+            return F.cross_entropy(logits, targets, label_smoothing=self.label_smoothing)
+        weights = self.class_weights.to(logits)
+        summed = F.cross_entropy(logits, targets, weight=weights, label_smoothing=self.label_smoothing, reduction="sum")
+        weight = (targets.to(weights) @ weights if targets.is_floating_point() else weights[targets]).sum()
+        return summed * (weight > 0) / weight.clamp_min(torch.finfo(weight.dtype).tiny)
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         is_first = self.global_step == 0

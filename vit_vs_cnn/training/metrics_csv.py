@@ -71,5 +71,16 @@ class MetricsCsv(Logger):
         kept = [row for row in rows if int(row[0]) < step]
         there = {row[1] for row in kept if int(row[0]) == step - 1}
         kept += [[str(step - 1), name, str(value)] for name, value in (last or {}).items() if name not in there]
+        self._rewrite(kept)
+
+    @rank_zero_only
+    def drop(self, step: int, prefix: str) -> None:
+        """Drop what step ``step`` logged under names that begin so."""
+        rows = read_rows(self.path, columns=len(HEADER))
+        kept = [row for row in rows if int(row[0]) != step or not row[1].startswith(prefix)]
+        if len(kept) < len(rows):
+            self._rewrite(kept)
+
+    def _rewrite(self, rows: list[list[str]]) -> None:
         with written_whole(self.path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([HEADER, *kept])
+            csv.writer(file).writerows([HEADER, *rows])

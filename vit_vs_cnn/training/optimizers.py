@@ -69,10 +69,12 @@ class Optimizer:
             trust: whether a class of the user's own may be imported.
 
         Raises:
-            InputError: a name or an option that timm does not know; a class without ``trust``.
+            InputError: a name or an option that timm does not know; an optimizer of second order; a class without
+            ``trust``; rates by layer for a network of a single one.
         """
-        from timm.optim._optim_factory import create_optimizer_v2, list_optimizers
+        from timm.optim._optim_factory import create_optimizer_v2, default_registry, list_optimizers
 
+        from vit_vs_cnn.models.layers import layers_of
         from vit_vs_cnn.models.resized import inner
 
         name, create = self.name, create_optimizer_v2
@@ -82,6 +84,8 @@ class Optimizer:
         if self.betas is not None:
             options["betas"] = tuple(self.betas)
         if self.layer_decay is not None:
+            if len(layers_of(inner(network))) == 1:
+                raise InputError(f"optimizer.layer_decay: {type(inner(network)).__name__} is one layer")
             options["layer_decay"] = self.layer_decay
         try:
             if self.name in ("muon", "nmuon"):
@@ -89,6 +93,8 @@ class Optimizer:
             built = create(
                 inner(network), opt=name, lr=self.lr, weight_decay=self.weight_decay, momentum=self.momentum, **options
             )
+            if not self.is_own and default_registry.get_optimizer_info(self.name).second_order:
+                raise TypeError("it needs second derivatives, which training here does not give")
             if not hasattr(built, "param_groups"):
                 raise TypeError(f"it gives a {type(built).__name__}, not a torch.optim.Optimizer")
         except Exception as error:  # some need a GPU or a library that is not there, and say so in many ways

@@ -1,5 +1,6 @@
 """What of a pretrained network is trained, and from when on."""
 
+import math
 from typing import Any
 
 import lightning
@@ -17,8 +18,8 @@ class Thawing(Callback):
     counted from the head (0) trains from step ``round(i u steps / N)`` on. Which layers train is a function of the step
     alone, so that a resumed run goes on as the undisturbed one.
 
-    Batch norms of layers that do not train, and all of them with ``freeze_norms``, use the mean and deviation that they
-    came with.
+    Batch norms use the mean and deviation that they came with as long as their layer does not train, and all of them to
+    the end with ``freeze_norms``.
 
     Reference: Howard and Ruder 2018 (gradual unfreezing).
     Differs: layers begin at even steps instead of one in each epoch.
@@ -30,13 +31,17 @@ class Thawing(Callback):
         steps: optimizer steps of the run.
 
     Raises:
-        InputError: more layers than there are.
+        InputError: more layers than there are, or a network of a single one.
     """
 
     def __init__(
         self, network: nn.Module, *, last: int | None, unfreeze: float, freeze_norms: bool, steps: int
     ) -> None:
         layers = layers_of(network)
+        if len(layers) == 1 and (last is not None or unfreeze):
+            raise InputError(
+                f"tune: {type(network).__name__} is one layer, so there are none to freeze before its head"
+            )
         if last is not None and last > len(layers) - 1:
             raise InputError(f"tune.last: {last} is more than the {len(layers) - 1} layers that it has before its head")
         trained = len(layers) if last is None else last + 1
@@ -44,31 +49,35 @@ class Thawing(Callback):
         parameters = dict(network.named_parameters())
         for name in kept:
             parameters[name].requires_grad_(False)
-        behind = [[parameters[name] for name in layer] for layer in reversed(layers[-trained:])]
-        self._begin = [(round(i * unfreeze * steps / trained), layer) for i, layer in enumerate(behind)]
+        begins = {
+            name: float(round(i * unfreeze * steps / trained))
+            for i, layer in enumerate(reversed(layers[-trained:]))
+            for name in layer
+        }
+        self._begin = [(parameters[name], begin) for name, begin in begins.items()]
         self._waits = unfreeze > 0
-        self._still = [
-            norm
+        never = dict.fromkeys(kept, math.inf)
+        still_until = {
+            norm: math.inf if freeze_norms else _begin_of(name, begins | never)
             for name, norm in batch_norms_of(network).items()
-            if freeze_norms or _is_among(name, kept, [*parameters])
-        ]
+        }
+        self._norms = [(norm, begin) for norm, begin in still_until.items() if begin]
 
     def on_fit_start(self, trainer: lightning.Trainer, *_: Any) -> None:
         if self._waits and trainer.world_size > 1:
             raise InputError("tune.unfreeze: layers that begin later need a single device (trainer.devices 1)")
 
     def on_train_batch_start(self, trainer: lightning.Trainer, *_: Any) -> None:
-        for norm in self._still:
-            norm.eval()
-        for begin, layer in self._begin if self._waits else ():
-            for parameter in layer:
-                parameter.requires_grad_(trainer.global_step >= begin)
+        for norm, begin in self._norms:
+            norm.train(trainer.global_step >= begin)
+        for parameter, begin in self._begin if self._waits else ():
+            parameter.requires_grad_(trainer.global_step >= begin)
 
 
-def _is_among(norm: str, kept: set[str], parameters: list[str]) -> bool:
-    """Whether a norm is in a layer that does not train: with its parameters; if it has none, with those around it."""
+def _begin_of(norm: str, begins: dict[str, float]) -> float:
+    """The step from which on the layer of a norm trains: that of its parameters; if it has none, of those around it."""
     while norm:
-        if inside := [name for name in parameters if name.startswith(f"{norm}.")]:
-            return kept.issuperset(inside)
+        if inside := [begin for name, begin in begins.items() if name.startswith(f"{norm}.")]:
+            return min(inside)
         norm = norm.rpartition(".")[0]
-    return False
+    return 0.0

@@ -30,6 +30,7 @@ def _ours(**options):
         {"qkv_bias": False, "in_channels": 1},
         {"qk_norm": True, "layer_scale": 0.3},
         {"patch_size": (2, 5), "mlp_ratio": 1.5},
+        {"embed_dim": 39, "num_heads": 3, "mlp_ratio": 31.5 / 39},
         {"registers": 2},
         {"registers": 3, "pool": "class", "position": "sincos"},
         {"registers": 1, "position": "none", "class_token": True},

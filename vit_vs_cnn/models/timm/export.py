@@ -10,7 +10,7 @@ from vit_vs_cnn.attention.multihead import NORM_EPS
 from vit_vs_cnn.attention.positions import SinusoidalPosition
 from vit_vs_cnn.models.presets import PRESETS
 from vit_vs_cnn.models.registry import create_model
-from vit_vs_cnn.models.timm.weights import POOLS, parameter_names
+from vit_vs_cnn.models.timm.weights import POOLS, mlp_ratio, parameter_names
 from vit_vs_cnn.models.vit import VisionTransformer
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def vision_transformer_to_timm(model: VisionTransformer) -> "timm.models.vision_
         ValueError: if ``model`` has a feature that timm's lacks; it is named.
     """
     from timm.models.vision_transformer import VisionTransformer as TimmVisionTransformer
+    from torchvision.ops import StochasticDepth
 
     for feature, unsupported in _features(model).items():
         if unsupported:
@@ -46,7 +47,7 @@ def vision_transformer_to_timm(model: VisionTransformer) -> "timm.models.vision_
         embed_dim=model.head.in_features,
         depth=len(model.encoder.blocks),
         num_heads=block.attention.num_heads,
-        mlp_ratio=block.mlp.expand.out_features / model.head.in_features,
+        mlp_ratio=mlp_ratio(block.mlp.expand.out_features, model.head.in_features),
         qkv_bias=block.attention.query_projection.bias is not None,
         qk_norm=block.attention.query_norm is not None,
         init_values=None if block.attention_scale is None else 1.0,
@@ -59,7 +60,7 @@ def vision_transformer_to_timm(model: VisionTransformer) -> "timm.models.vision_
         pos_drop_rate=dropout,
         proj_drop_rate=dropout,
         attn_drop_rate=block.attention.dropout,
-        drop_path_rate=_last_drop_path(model),
+        drop_path_rate=max((m.p for m in model.modules() if isinstance(m, StochasticDepth)), default=0.0),
         norm_layer=partial(nn.LayerNorm, eps=NORM_EPS),
     )
     theirs.to(model.head.weight).load_state_dict(_translate(model))
@@ -116,13 +117,6 @@ def _features(model: VisionTransformer) -> dict[str, bool]:
         "a score that is not the dot product": some("attend"),
         "attention other than MultiHeadAttention": any(type(a).__name__ != "MultiHeadAttention" for a in attentions),
     }
-
-
-def _last_drop_path(model: VisionTransformer) -> float:
-    from torchvision.ops import StochasticDepth
-
-    rates = [module.p for module in model.modules() if isinstance(module, StochasticDepth)]
-    return max(rates, default=0.0)
 
 
 def _translate(model: VisionTransformer) -> dict[str, Tensor]:

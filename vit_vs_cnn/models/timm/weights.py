@@ -74,7 +74,7 @@ def read_timm(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "embed_dim": model.embed_dim,
         "depth": len(model.blocks),
         "num_heads": block.attn.num_heads,
-        "mlp_ratio": block.mlp.fc1.out_features / model.embed_dim,
+        "mlp_ratio": mlp_ratio(block.mlp.fc1.out_features, model.embed_dim),
         "pool": POOLS[model.global_pool],
         "position": "none" if model.pos_embed is None else "learned",
         "class_token": model.cls_token is not None,
@@ -90,6 +90,12 @@ def read_timm(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "layer_scale": None if isinstance(block.ls1, nn.Identity) else 1.0,
     }
     return arguments, _translate(model)
+
+
+def mlp_ratio(hidden: int, width: int) -> float:
+    """The ratio of which ``int(width * ratio)`` is ``hidden``, which their quotient misses by rounding now and then."""
+    ratio = hidden / width
+    return ratio if int(width * ratio) == hidden else (hidden + 0.5) / width
 
 
 def _check_type(model: Any) -> None:
