@@ -62,6 +62,14 @@ def test_a_folder_goes_to_a_report_and_the_same_command_keeps_its_grid(tmp_path,
     assert "More on the images" not in again
     assert "6 of 6 runs finished before" in again
     assert (folder / "report" / "index.html").read_text() == html
+    _, _, *forgotten = small.split()
+    assert _decide(tmp_path, "--minutes", "99", *forgotten, *named.split()) == 0
+    told = capsys.readouterr().err.replace("\n", " ")
+    assert f"The images stay as they are in {folder} (data.folder.image_size 16); another --name" in told
+    assert "6 of 6 runs finished before" in told
+    other = ["--data.folder.image_size", "24", *forgotten]
+    assert _decide(tmp_path, "--minutes", "99", *other, *named.split()) == 2
+    assert "holds runs with data.folder.image_size 16, not 24; give these a --name" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -81,18 +81,19 @@ def train(
     experiment = experiment_of(config, overrides)  # before the libraries: what is misspelt is told at once
     experiment = _with_images(experiment, data)
     start_early(experiment)
-    from vit_vs_cnn.experiments.planner import planned
+    from vit_vs_cnn.experiments.planner import planned, with_begun_images
     from vit_vs_cnn.experiments.runner import run_experiment
     from vit_vs_cnn.regimes.until_decided import run_until_decided
     from vit_vs_cnn.runs.grid import finished_cells
     from vit_vs_cnn.runs.images import Pool
 
     console = console_for_news(quiet=quiet)
+    fixed = _named(overrides)
+    experiment = with_begun_images(experiment, fixed=fixed, console=console)
     if experiment.minutes is not None and experiment.data.kind in ("folder", "table", "own", "given"):
         _audit_first(experiment, quiet)
     experiment = _at_hand(experiment, console)
     pool = Pool.of(experiment)
-    fixed = [*overrides, *(f"protocol.{name}" for name in overrides.get("protocol") or ())]
     experiment = planned(experiment, fixed=fixed, console=console, pool=pool)
     run = run_until_decided if experiment.protocol.until_decided else run_experiment
     try:
@@ -735,6 +736,14 @@ def _with_images(experiment: Experiment, given: Any) -> Experiment:
     from vit_vs_cnn.runs.images import with_given
 
     return dataclasses.replace(experiment, data=with_given(experiment.data, given))
+
+
+def _named(overrides: Mapping[str, Any]) -> list[str]:
+    """The dotted names of all settings that were given by name, those within a block among them."""
+    found = []
+    for name, value in overrides.items():
+        found += [name, *(f"{name}.{inner}" for inner in _named(value))] if isinstance(value, Mapping) else [name]
+    return found
 
 
 def _values_of(config: Config | None) -> dict[str, Any]:

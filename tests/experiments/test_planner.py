@@ -26,7 +26,7 @@ from vit_vs_cnn.experiments.grids import (
     planned_seeds,
     spread_sizes,
 )
-from vit_vs_cnn.experiments.planner import planned, seconds_per_step
+from vit_vs_cnn.experiments.planner import planned, seconds_per_step, with_begun_images
 from vit_vs_cnn.runs.cell import RESULT_KEYS, Cell
 from vit_vs_cnn.runs.design import design_of, settle
 from vit_vs_cnn.runs.images import Pool
@@ -269,6 +269,22 @@ def test_minutes_must_be_a_number_above_zero(tmp_path, minutes):
 def _write(begun: Experiment) -> None:
     begun.folder.mkdir(exist_ok=True)
     (begun.folder / "experiment.yaml").write_text(yaml.safe_dump(begun.to_dict()))
+
+
+def test_the_settings_of_images_that_were_begun_stay_unless_the_user_names_others(tmp_path):
+    begun, text = _experiment(tmp_path), io.StringIO()
+    _write(begun)
+    values = _values(tmp_path)
+    values["data"] |= {"objects": values["data"]["objects"] | {"image_size": 48}, "validation_fraction": 0.3}
+    now, quiet = experiment_from_dict(values), Console(quiet=True)
+    assert with_begun_images(now, console=Console(file=text, width=300)) == begun
+    assert "data.objects.image_size 8, data.validation_fraction" in text.getvalue()
+    kept = with_begun_images(now, fixed=["data.validation_fraction"], console=quiet)
+    assert (kept.data.objects, kept.data.validation_fraction) == (begun.data.objects, 0.3)
+    with pytest.raises(InputError, match="holds runs with data.objects.image_size 8, not 48; give these a --name"):
+        with_begun_images(now, fixed=["data.objects.image_size"], console=quiet)
+    without = replace(now, minutes=None)
+    assert with_begun_images(without, console=quiet) is without
 
 
 @pytest.mark.parametrize("minutes", [3.0, 1.0])

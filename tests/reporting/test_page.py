@@ -194,6 +194,18 @@ def test_a_table_that_is_too_wide_for_a_terminal_is_set_tighter_and_its_numbers_
     assert _printed(_made(table)).count("12345.7") == _printed(_made(table), 200).count("12345.7") == 8
 
 
+@pytest.mark.parametrize("width", [23, 31, 47])
+def test_on_a_narrow_terminal_names_stay_and_the_last_columns_go(width):
+    rows = [["resnet_of_some_name", 10_000, "66.8 %", "65.8-67.8"], ["vit", 500, "34.9 %", "32.3-37.6"]]
+    table = Table("Runs", ["contender", "images", "accuracy", "95 % CI"], rows)
+    told = _printed(_made(table), width)
+    assert "…" not in told
+    assert "resnet" in told
+    assert "10,000" in told
+    assert ("66.8 %" in told, "65.8-67.8" in told) == (width >= 31, width >= 47)
+    assert ("this terminal is too narrow" in " ".join(told.split())) is (width < 47)
+
+
 def test_parts_of_a_table_stand_apart_on_a_page_and_on_a_terminal():
     document = _made(Table("T", ["n", "who"], [["1", "a"], ["1", "b"], ["2", "a"]], part_by="n"))
     assert page_of(document).count('<tr class="parted">') == 1

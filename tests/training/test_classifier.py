@@ -235,7 +235,7 @@ def test_class_weights_keep_their_digits_in_half_precision():
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_loss_of_weighted_classes_is_that_of_torch_for_shares_of_classes_too(smoothing):
-    """torch divides by the weights of numbers of classes, and of shares by the count: a mixed batch would count more."""
+    """torch divides by the weights of numbers of classes, and of shares by their count."""
     weights, logits, labels = [0.2, 0.7, 3.0], torch.randn(7, 3), torch.tensor([0, 1, 2, 0, 0, 1, 2])
     module = _classifier(class_weights=weights, label_smoothing=smoothing)
     expected = torch.nn.functional.cross_entropy(

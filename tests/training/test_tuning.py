@@ -144,7 +144,7 @@ def test_a_network_of_one_layer_has_none_to_freeze():
 
 
 def test_an_optimizer_that_needs_second_derivatives_is_refused():
-    with pytest.raises(InputError, match="adahessian.*second derivatives"):
+    with pytest.raises(InputError, match=r"adahessian.*second derivatives"):
         Optimizer(name="adahessian").build(torch.nn.Linear(3, 2))
 
 

@@ -1,18 +1,23 @@
 """Killed at any moment and started again, a run ends where the undisturbed one ends."""
 
+import io
 import multiprocessing
 import random
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
-from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.config.experiment import Budget, experiment_from_dict
+from vit_vs_cnn.experiments.runner import run_experiment
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.evaluation import Predictions
+from vit_vs_cnn.runs.grid import finished_cells
 from vit_vs_cnn.runs.ledger import TestLedger
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 
@@ -208,3 +213,8 @@ def test_a_finished_cell_is_not_run_again(tmp_path):
     stamps = {path: path.stat().st_mtime_ns for path in tmp_path.glob("tiny/cells/*/*")}
     assert run_quietly(experiment) == first
     assert stamps == {path: path.stat().st_mtime_ns for path in tmp_path.glob("tiny/cells/*/*")}
+    other = replace(experiment, protocol=replace(experiment.protocol, seeds=[4], budget=Budget(steps=2)))
+    told = io.StringIO()
+    run_experiment(other, console=Console(file=told, width=500))
+    assert f"1 finished run in {tmp_path / 'tiny'} is not of this command" in told.getvalue()
+    assert len(finished_cells(tmp_path / "tiny")) == 1

@@ -67,6 +67,44 @@ def planned(
     return _with_grid(experiment, chosen, fixed)
 
 
+#: Settings of ``data`` that say where images lie and how they are fetched.
+FETCHING = ("root", "cache", "download", "mirror", "verify_checksum", "skip_unreadable")
+
+
+def with_begun_images(experiment: Experiment, *, fixed: Collection[str] = (), console: Console) -> Experiment:
+    """The experiment with the settings of its images as its folder has them, where it names minutes and has been begun:
+    what is finished there is of those images. Which settings those are is told; what the user names is kept.
+
+    Arguments:
+        fixed: settings that the user gave by name.
+
+    Raises:
+        InputError: the user names a setting by which other images would be made than those that are there.
+    """
+    if experiment.minutes is None or (there := _folders_experiment(experiment)) is None:
+        return experiment
+    data, kind = experiment.to_dict()["data"], experiment.data.kind
+    before, kept = there.to_dict()["data"], []
+    options = "cifar" if kind.startswith("cifar") else "own" if kind == "given" else kind
+    for block, name in (
+        *((data[options], name) for name in data[options]),
+        *((data, name) for name in ("validation_fraction", "augmentation", "shuffle_labels")),
+    ):
+        at = f"data.{options}.{name}" if block is not data else f"data.{name}"
+        was = (before if block is data else before[options])[name]
+        if name in FETCHING or block[name] == was:
+            continue
+        if not any(key == at or key.startswith(f"{at}.") for key in fixed):
+            block[name] = was
+            kept.append(f"{at} {was}")
+        elif block is not data:
+            raise InputError(f"{experiment.folder} holds runs with {at} {was}, not {block[name]}; give these a --name")
+    if kept:
+        told = f"The images stay as they are in {experiment.folder} ({', '.join(kept)})"
+        console.print(f"{told}; another --name begins anew", soft_wrap=True)
+    return experiment_from_dict({**experiment.to_dict(), "data": data}, trusted=experiment.trusted)
+
+
 def _opened(experiment: Experiment, pool: Pool | None) -> Pool:
     """The images of an experiment. Raises InputError: other processes would plan, too."""
     if is_helper_process() or is_launched_from_outside():

@@ -15,7 +15,7 @@ from vit_vs_cnn.experiments.tuning import tune
 from vit_vs_cnn.runs.cell import Cell, read_result
 from vit_vs_cnn.runs.design import design_of, settle
 from vit_vs_cnn.runs.failures import raise_failures
-from vit_vs_cnn.runs.grid import write_grid
+from vit_vs_cnn.runs.grid import finished_beside, write_grid
 from vit_vs_cnn.runs.images import CellImages, Pool
 from vit_vs_cnn.runs.own import own_transform
 from vit_vs_cnn.runs.plan import grid, make_plan, seen_before
@@ -64,12 +64,22 @@ def run_experiment(
     if not is_helper_process():
         for told in settle(design, cells).told:
             console.print(told, soft_wrap=True)
+        if seeds is None and (others := finished_beside(experiment.folder, cells)):
+            console.print(_told_of(others, experiment.folder), soft_wrap=True)
         write_grid(experiment, cells)
     run_cells(cells, pool, console=console)
     if is_helper_process():
         return []
     raise_failures(cells)
     return [read_result(cell.folder / "result.json") for cell in cells]
+
+
+def _told_of(others: int, folder: Path) -> str:
+    runs = "1 finished run" if others == 1 else f"{others:,} finished runs"
+    return (
+        f"{runs} in {folder} {'is' if others == 1 else 'are'} not of this command, by a setting, a size or a seed: kept, "
+        "and not in the report; the command that made them reports them again"
+    )
 
 
 def _with_seeds(experiment: Experiment, seeds: Sequence[int] | None) -> Experiment:

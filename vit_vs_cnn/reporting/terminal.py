@@ -24,7 +24,11 @@ def print_document(document: Document, console: Console) -> None:
                 console.print()
             tables += 1
             console.print(RichText(block.title, style="italic"))
-            console.print(_table(block, document, console))
+            shown = _columns_that_fit(block, console.width)
+            console.print(_table(block, shown, document, console))
+            if left_out := [name for number, name in _columns(block).items() if number not in shown]:
+                told = f"For {', '.join(left_out)} this terminal is too narrow."
+                console.print(told, style="dim", markup=False, highlight=False)
             if block.note:
                 console.print(block.note, style="dim", markup=False, highlight=False)
         elif isinstance(block, Text):
@@ -46,24 +50,41 @@ def _print_line(console: Console, line: str, style: str = "") -> None:
     console.print(line, soft_wrap=True, style=style, markup=False, highlight=False)
 
 
-def _table(table: Table, document: Document, console: Console) -> RichTable:
+def _columns(table: Table) -> dict[int, str]:
+    """Those that a terminal shows, by their place in a row."""
+    return {number: name for number, name in enumerate(table.columns) if name not in table.aside}
+
+
+def _columns_that_fit(table: Table, width: int) -> list[int]:
+    """From the left, with names folded and numbers whole; the first two in any case."""
+    shown = [*_columns(table)]
+    needed = {number: _least_width(table, number) for number in shown}
+    while len(shown) > 2 and sum(1 + needed[number] for number in shown) + 1 > width:
+        shown.pop()
+    return shown
+
+
+def _least_width(table: Table, number: int) -> int:
+    widest = max((len(line) for row in table.shown for line in _text(row[number]).splitlines()), default=0)
+    return max(widest, len(table.columns[number])) if table.flush_right[number] else min(_LEAST, widest)
+
+
+def _table(table: Table, shown: list[int], document: Document, console: Console) -> RichTable:
     """As wide as it wants to be; where that is too wide, without the space between columns, and names folded."""
     drawn = RichTable(
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
         pad_edge=False,
     )
-    shown = [number for number, column in enumerate(table.columns) if column not in table.aside]
     sides = table.flush_right
     for number in shown:
-        widest = max((len(line) for row in table.shown for line in _text(row[number]).splitlines()), default=0)
         drawn.add_column(
             RichText(table.columns[number]),
             justify="right" if sides[number] else "left",
             no_wrap=sides[number],
             overflow="ellipsis" if sides[number] else "fold",
             # Names of settings are long, and of no use cut off after three letters.
-            min_width=None if sides[number] else min(_LEAST, widest),
+            min_width=None if sides[number] else _least_width(table, number),
         )
     for row, parted in zip(table.shown, table.parted, strict=False):
         if parted:

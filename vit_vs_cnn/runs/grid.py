@@ -49,6 +49,12 @@ def read_grid(folder: Path) -> dict[str, Budget | None]:
     return {name: budgets[json.dumps(grid[name])] for name in names}
 
 
+def finished_beside(folder: Path, cells: Iterable[Cell]) -> int:
+    """How many finished cells lie in the folder beside those."""
+    mine = {cell.folder.name for cell in cells}
+    return sum(path.parent.name not in mine for path in (folder / "cells").glob("*/result.json"))
+
+
 def finished_cells(folder: Path, *, some: bool = True, longest: bool = False) -> dict[Path, dict[str, Any]]:
     """The results of the finished cells of that grid, by the cell's folder, in the grid's order.
 
