@@ -83,6 +83,9 @@ def test_every_fault_is_told_by_name_and_what_stops_training_comes_first(audited
     assert _told(audited, "Test images seen in training").startswith("1 of the 14 test images look like")
     assert "train/ant/001.png (ant) and train/bee/copy <script>" in _told(audited, "One picture, two classes")
     assert audited.blank == ("train/ant/blank.png",)
+    assert _told(audited, "Blank images") == "1 image of one colour all over once cropped, such as train/ant/blank.png"
+    (blank,) = (finding for finding in audited.findings if finding.kind == "Blank images")
+    assert "--data.folder.resize pad" in blank.advice
     assert _told(audited, "Lopsided classes").startswith(
         "bee has 28 images and rare 4; always naming bee is right on 50.0%"
     )

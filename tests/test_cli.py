@@ -109,6 +109,7 @@ def test_the_report_leaves_cells_of_another_config_out(finished, capsys):
     assert main(["report", str(finished / "runs" / "tiny")]) == 0
     assert main(["train", "--config", str(finished / "tiny.yaml")]) == 0
     few, many = capsys.readouterr().out.split("wrote", maxsplit=1)
+    assert "not finished" not in few
     row_of_120 = re.compile(r"vit +120 +[\d.]+ %")
     assert not row_of_120.search(few)
     assert row_of_120.search(many)
@@ -375,6 +376,23 @@ def test_memory_that_does_not_suffice_is_no_fault_of_the_program(monkeypatch, ca
     monkeypatch.setattr("vit_vs_cnn.api.models", fills)
     assert main(["models"]) == 2
     assert "models needs more memory than there is" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_read_enough_is_no_error():
+    """The first line of ``models`` is read, and the pipe closed."""
+    command = [sys.executable, "-m", "vit_vs_cnn", "models"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout is not None and child.stderr is not None
+        child.stdout.close()
+        assert (child.stderr.read(), child.wait(60)) == (b"", 0)
+
+
+def test_a_report_of_a_grid_that_is_not_finished_says_so(finished, tmp_path, capsys):
+    shutil.copytree(finished / "runs", tmp_path / "runs")
+    next((tmp_path / "runs" / "tiny" / "cells").glob("*/result.json")).unlink()
+    assert main(["report", str(tmp_path / "runs" / "tiny")]) == 0
+    told = capsys.readouterr().out
+    assert re.search(r"^note: Of \d+ cells 1 not finished: the figures are of the others", told, re.MULTILINE)
 
 
 def test_the_version_is_told(capsys):

@@ -485,13 +485,13 @@ def predict(
         tell("predicting: the first pictures")
         if output is None:
             parts = list(answered())
-            tally.require_some()
+            tally.require_some(", ".join(places))
             found = Predicted.joined(parts)
         else:
             with prediction_file(Path(output), top=top) as write:
                 for part in answered():
                     write(list(part.rows()))
-                tally.require_some()
+                tally.require_some(", ".join(places))
             shown = {name: files.get(name, name) for name in first} if explain else {}
             page = _explained(network, shown, Path(output).with_suffix(".html"), tally, tell) if explain else None
             found = PredictionFile.of(Path(output), tally, page)
@@ -593,6 +593,7 @@ def to_attention(
     head_dim: int | None = None,
     released: bool = False,
     window_size: int | None = None,
+    contender: str | None = None,
     count: int | None = None,
     output: Place | None = None,
     root: Place | None = None,
@@ -605,12 +606,13 @@ def to_attention(
     (contenders.NAME.starts_from).
 
     Arguments:
-        path: a checkpoint or a cell's folder.
+        path: a checkpoint, or the folder of a cell or of an experiment.
         form: how a head finds its place.
         sharpness: how sharply it looks there; as sharply as can be if it is not named.
         head_dim: width of a head; fewer than the rank of a kernel only come near it.
         released: make positions and content parameters, to train on.
         window_size: of released windows; that of the kernel if it is not named.
+        contender: whose network, of an experiment.
         count: test images to compare the two on; all if it is not named.
         output: the checkpoint to write; attention.ckpt beside the other if it is not named.
         root: where the images lie, if no longer where they lay in training.
@@ -628,7 +630,7 @@ def to_attention(
     _at_least_one(count=count, head_dim=head_dim, window_size=window_size)
     with _progress(quiet) as tell:
         tell("opening")
-        network = load(path, trust=trust)
+        network = load(path, contender, trust)
         test = network.pool(None if root is None else Path(root)).test
         images = test.subset(torch.arange(min(count or len(test), len(test))))
         options = {"form": form, "released": released} | {name: one for name, one in own.items() if one is not None}
@@ -641,6 +643,7 @@ def export(
     path: Place,
     *,
     format: Sequence[str] = ("safetensors", "onnx"),
+    contender: str | None = None,
     output: Place | None = None,
     quiet: bool = False,
     trust: bool = False,
@@ -651,8 +654,9 @@ def export(
     config.json beside them says the rest.
 
     Arguments:
-        path: a checkpoint or a cell's folder.
+        path: a checkpoint, or the folder of a cell or of an experiment.
         format: of safetensors, onnx, torch (torch.export) and timm.
+        contender: whose network, of an experiment.
         output: where the files go; export/ in the cell's folder if it is not named.
         quiet: show no progress.
         trust: import the classes of their own that files name, which runs their code: for files of your own.
@@ -664,7 +668,7 @@ def export(
 
     with _progress(quiet, lines=False) as tell:
         tell("opening")
-        network = load(path, trust=trust)
+        network = load(path, contender, trust)
         tell("writing, and checking what was written")
         return write(network, list(format), network.folder / "export" if output is None else Path(output))
 

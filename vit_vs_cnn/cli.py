@@ -3,6 +3,7 @@
 import difflib
 import gc
 import io
+import os
 import platform
 import shlex
 import sys
@@ -48,6 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings.showwarning = _print_warning
     try:
         _run(words[0] if words else "--help", words[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:  # who read the output has read enough, as head does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (Exception, KeyboardInterrupt) as error:
         code, lines = _told(error, words)
         print("\n".join(lines), file=sys.stderr)

@@ -20,7 +20,11 @@ def cells(trained_once):
 @pytest.mark.parametrize("contender", ["vit", "resnet"])
 def test_exported_weights_are_a_checkpoint_again(cells, contender, tmp_path, capsys):
     formats = ["safetensors", *(["timm"] if contender == "vit" else [])]
-    assert main(["export", str(cells[contender]), "--output", str(tmp_path), "--format", *formats]) == 0
+    experiment = cells[contender].parents[1]
+    command = ["export", str(experiment), "--output", str(tmp_path), "--format", *formats]
+    assert main(command) == 2
+    assert "name one (contender vit or contender resnet)" in capsys.readouterr().err
+    assert main([*command, "--contender", contender]) == 0
     assert "largest difference of a logit 0.0e+00" in capsys.readouterr().out
     before, after = open_network(cells[contender]), open_network(tmp_path / "model.safetensors")
     images = torch.randint(0, 256, (3, 3, 32, 32), dtype=torch.uint8)

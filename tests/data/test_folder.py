@@ -495,7 +495,7 @@ def test_an_empty_validation_folder_gives_one_line(root, options):
 @pytest.mark.parametrize("change", [{"image_size": 0}, {"test_fraction": 0.0}, {"test_fraction": 1.0}])
 def test_bad_options_name_the_option_and_the_rule(change):
     message = message_of(lambda: FolderOptions(**change))
-    assert f"data.folder.{next(iter(change))}: " in message and "must" in message
+    assert message.startswith(f"{next(iter(change))}: ") and "must" in message
 
 
 def test_everything_that_is_wrong_in_any_split_is_listed_at_once(root, options):

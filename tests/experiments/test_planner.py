@@ -281,7 +281,7 @@ def test_the_settings_of_images_that_were_begun_stay_unless_the_user_names_other
     assert "data.objects.image_size 8, data.validation_fraction" in text.getvalue()
     kept = with_begun_images(now, fixed=["data.validation_fraction"], console=quiet)
     assert (kept.data.objects, kept.data.validation_fraction) == (begun.data.objects, 0.3)
-    with pytest.raises(InputError, match="holds runs with data.objects.image_size 8, not 48; give these a --name"):
+    with pytest.raises(InputError, match=r"holds runs with data.objects.image_size 8, not 48; give these a --name"):
         with_begun_images(now, fixed=["data.objects.image_size"], console=quiet)
     without = replace(now, minutes=None)
     assert with_begun_images(without, console=quiet) is without

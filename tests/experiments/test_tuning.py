@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +14,7 @@ from rich.console import Console
 
 from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.cli import main
+from vit_vs_cnn.commands import show
 from vit_vs_cnn.config.experiment import experiment_from_dict, read_config
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.pruning import import_optuna, open_study, reached, report
@@ -89,6 +91,13 @@ def test_the_best_trial_is_the_recipe_of_the_grid(tuned):
         recipe = config.recipe(result["contender"], result["train_size"])
         assert result["identity"]["contender"]["optimizer"]["lr"] == recipe.optimizer.lr
     assert {(r["trials"], r["trial_rank"]) for r in findings_of(tuned / "tiny").results} == {(2, 1)}
+
+
+def test_the_recipes_that_were_chosen_are_told_on_standard_output(tuned, capsys):
+    show.tune(experiment_from_dict(read_config(tuned / "tiny" / "tuned.yaml")))
+    told = capsys.readouterr().out
+    assert re.search(r"^linear at 60 images: .*optimizer\.lr .*\(validation [\d.]+ %\)$", told, re.MULTILINE)
+    assert len(told.splitlines()) == 4 + 2
 
 
 def test_the_config_that_is_written_runs_the_same_cells(tuned):

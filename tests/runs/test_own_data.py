@@ -218,5 +218,5 @@ def test_a_run_with_ones_own_transform_resumes_exactly(tmp_path, kill_at, monkey
 
 
 def test_own_options_refuse_what_is_no_fingerprint():
-    with pytest.raises(InputError, match=r"data\.own\.fingerprint"):
+    with pytest.raises(InputError, match=r"fingerprint"):
         OwnOptions(fingerprint="../../etc")

@@ -36,7 +36,11 @@ def train(found: "Findings") -> None:
 
 
 def report(found: "Findings") -> None:
+    from vit_vs_cnn.reporting.regime_report import unfinished
+    from vit_vs_cnn.runs.status import read_status
+
     _table(found.results, found.analysis, found.folder)
+    _say(*(f"note: {one}" for one in unfinished(read_status(found.folder))))
     _wrote(found.written)
 
 
@@ -69,7 +73,12 @@ def _table(results: list[dict[str, Any]], analysis: "Analysis", folder: Path) ->
 
 
 def tune(found: "Experiment") -> None:
-    _say(f"Every trial is in {found.folder / 'tuning.csv'}")
+    from vit_vs_cnn.runs.tuning_record import RECORD, read_record
+
+    record = read_record(found.folder / RECORD)
+    several = len({place.budget for place in record.by_place}) > 1
+    _say(*(trials[0].told(with_budget=several) for trials in record.by_place.values() if trials[0].is_complete))
+    _say(f"Every trial is in {found.folder / RECORD}")
     _say(f"vit-vs-cnn train --config {found.folder / 'tuned.yaml'}")
 
 
@@ -120,12 +129,13 @@ def predict(found: "Predicted | PredictionFile") -> None:
 
 
 def locality(found: "Locality") -> None:
-    from vit_vs_cnn.reporting.locality_report import print_locality
+    from vit_vs_cnn.reporting.locality_report import print_locality, print_study
 
     if found.report is not None:
         print_locality(found.report, title=found.title.removeprefix("Locality of "), console=_console())
     elif found.findings is not None:
         _table(found.findings.results, found.findings.analysis, found.findings.folder)
+        print_study(found.layers, _console())
     _wrote(found.written)
 
 

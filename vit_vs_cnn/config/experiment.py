@@ -250,7 +250,10 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True, rec
     typed.refuse_unknown(values, settings_of_a_config(), where="")
     values = with_executor_named(values)
     if not isinstance(values.get("name"), str) or not _is_file_name(values["name"]):
-        raise InputError(f"name: expected a text that can name a folder, got {values.get('name')!r}")
+        raise InputError(
+            f"name: expected a text that can name a folder, got {values.get('name')!r}; allowed are letters, digits, "
+            "underscores, and behind the first of these dots and dashes"
+        )
     output = values.get("output", "runs")
     if not isinstance(output, str) or not output:
         raise InputError(f"output: expected the path of a folder, got {output!r}")

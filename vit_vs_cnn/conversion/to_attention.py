@@ -57,6 +57,8 @@ def compile_network(
         InputError: a network without convolutions, or options that do not go together.
     """
     model = _attention_model(trained.about.model, options, where=f"checkpoint {trained.path}")
+    if not any(isinstance(module, nn.Conv2d) for module in trained.network.modules()):
+        raise InputError(f"{trained.path}: {type(trained.network).__name__} has no convolution to write as attention")
     shape, where = trained.image_shape, f"checkpoint {trained.path}"
     compiled = build_network(model, num_classes=len(trained.class_names), image_shape=shape, where=where).eval()
     start_from(compiled, trained.network, where=f"checkpoint {trained.path}")

@@ -112,9 +112,8 @@ class FolderSource:
         place = f"all are listed in {path}" if path else "the list of them cannot be written beside the cache"
         found = f"{self.root}: not everything can be used: {describe(faults)}; {place}"
         if not self.options.skip_unreadable:
-            raise InputError(
-                f"{found}; mend or remove these, or leave files out with --data.{self.kind}.skip_unreadable true"
-            )
+            leave = f", or leave files out with --data.{self.kind}.skip_unreadable true"
+            raise InputError(f"{found}; mend or remove these{leave * any(not fault.is_fatal for fault in faults)}")
         if any(fault.is_fatal for fault in faults):
             raise InputError(
                 f"{found}; with files left out, too, every class needs its images: add some or remove the class"

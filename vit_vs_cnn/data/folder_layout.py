@@ -343,9 +343,8 @@ def _faults_of_counts(root: Path, folders: dict[str, Path], classes: dict[str, C
         others = folder.others
         if len(folder.images) < len(verbs):
             aside = f" ({len(others)} other files, such as {others[0]}; images end in {ENDINGS})" if others else ""
-            reason = (
-                f"class {name!r} has {len(folder.images)} images{aside}, and needs at least {len(verbs)}, one each "
-            )
+            count = f"{len(folder.images)} image{'s' * (len(folder.images) != 1)}{aside}"
+            reason = f"class {name!r} has {count}, and needs at least {len(verbs)}, one each "
             place = (folders["train"] / name).relative_to(root).as_posix()
             found.append(Fault("class with too few images", place, reason + ", ".join(verbs)))
     return found

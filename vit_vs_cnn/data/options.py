@@ -252,12 +252,12 @@ class FolderOptions:
     group: str | None = None
 
     def __post_init__(self) -> None:
-        _check_pictures(self, "data.folder")
+        _check_pictures(self)
         if self.group is not None:
             try:
                 re.compile(self.group)
             except re.error as error:
-                raise InputError(f"data.folder.group: {self.group!r} is no regular expression: {error}") from error
+                raise InputError(f"group: {self.group!r} is no regular expression: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -291,7 +291,7 @@ class TableOptions:
     cache: Path | None = None
 
     def __post_init__(self) -> None:
-        _check_pictures(self, "data.table")
+        _check_pictures(self)
 
 
 @dataclass(frozen=True)
@@ -318,20 +318,18 @@ class OwnOptions:
     description: str | None = None
 
     def __post_init__(self) -> None:
-        _check_pictures(self, "data.own")
+        _check_pictures(self)
         if self.fingerprint is not None and not re.fullmatch("[0-9a-f]{16}-[0-9a-f]{16}", self.fingerprint):
-            raise InputError(f"data.own.fingerprint: {self.fingerprint!r} is none; train writes it")
+            raise InputError(f"fingerprint: {self.fingerprint!r} is none; train writes it")
 
 
-def _check_pictures(options: FolderOptions | TableOptions | OwnOptions, where: str) -> None:
+def _check_pictures(options: FolderOptions | TableOptions | OwnOptions) -> None:
     size = options.image_size
     if size is not None and min(sides(size)) < 1:
-        raise InputError(f"{where}.image_size: {size} pixels; it must be at least 1")
+        raise InputError(f"image_size: {size} pixels; it must be at least 1")
     if options.resize not in ("crop", "squash", "pad"):
-        raise InputError(f"{where}.resize: {options.resize!r} is not known; it must be one of crop, squash, pad")
-    check_numbers(
-        vars(options), f"{where}.{{name}}: {{value}}; it must be {{bounds}}", test_fraction=Bounds(above=0, below=1)
-    )
+        raise InputError(f"resize: {options.resize!r} is not known; it must be one of crop, squash, pad")
+    check_numbers(vars(options), "{name}: {value}; it must be {bounds}", test_fraction=Bounds(above=0, below=1))
 
 
 def check_url(url: str) -> None:

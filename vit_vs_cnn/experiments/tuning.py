@@ -22,7 +22,7 @@ from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.failures import raise_failures
 from vit_vs_cnn.runs.grid import write_grid
 from vit_vs_cnn.runs.images import Pool
-from vit_vs_cnn.runs.tuning_record import RECORD, Trial, write_record
+from vit_vs_cnn.runs.tuning_record import RECORD, write_record
 from vit_vs_cnn.workers.supervise import run_cells
 from vit_vs_cnn.workers.trainer import is_launched_from_outside, quiet_lightning, world_size
 
@@ -157,7 +157,7 @@ def _with_choice(experiment: Experiment, search: Search, pool: Pool, console: Co
     protocol, contender = experiment.protocol, experiment.contenders[name]
     sizes, budgets = _tuned_sizes(experiment, pool), _tuned_budgets(experiment)
     several = len(protocol.budget.amounts) > 1
-    console.print(_choice_text(best, several), soft_wrap=True)
+    console.print(best.told(with_budget=several), soft_wrap=True)
     over = nested({f"at.{setting}": value for setting, value in best.values.items()})["at"]
     by_size, by_budget = (json.loads(json.dumps(one)) for one in (contender.by_size, contender.by_budget))
     theirs = [one.amounts[0] for one in protocol.budget.each() if budgets.nearest(one.amounts[0]) == search.budget]
@@ -168,14 +168,6 @@ def _with_choice(experiment: Experiment, search: Search, pool: Pool, console: Co
                 merge(place.setdefault(str(size) if size in protocol.train_sizes else "all", {}), over)
     changed = replace(contender, by_size=Plain(by_size), by_budget=Plain(by_budget))
     return replace(experiment, contenders={**experiment.contenders, name: changed})
-
-
-def _choice_text(best: Trial, several: bool) -> str:
-    told = {key: f"{value:.4g}" if isinstance(value, float) else value for key, value in best.values.items()}
-    listed = ", ".join(f"{key} {value}" for key, value in told.items())
-    accuracy = 100 * (best.validation_accuracy or 0.0)
-    place = f"{best.train_size} images" + f", {best.budget}" * several
-    return f"{best.contender} at {place}: {listed} (validation {accuracy:.1f} %)"
 
 
 def _write_config(path: Path, tuned: Experiment) -> None:

@@ -40,11 +40,12 @@ SANITY_IMAGES = 64
 
 AGNOSTIC = "class-agnostic: it does not look at the class, and no change of the classifier head moves it"
 CONSTANT = "the same everywhere on some of the images: it shows nothing there"
-HEAD_STAYS = "keeps half of its order or more when the head alone is randomised: much of it is not of the class"
-STAYS = "does not move when the weights are randomised: it does not show what the network learned"
+HEAD_STAYS = "keeps half of its order or more in some shuffle of the head alone: much of it is then not of the class"
+STAYS = "keeps half of its order or more in some shuffle of all weights: it need not show what the network learned"
 UNTOLD = "mostly constant when the weights are randomised: that is not moving, and whether it moves is not known"
 LABELS_STAY = (
-    "keeps half of its order or more where labels were shuffled: much of it is of the images, not of the classes"
+    "keeps half of its order or more where some shuffled labels were learned: much of it is of the images then, not of "
+    "the classes"
 )
 BASELINE = "baseline: it does not look at the network"
 

@@ -47,6 +47,7 @@ ALT = {
     "replaced_layers": "What the network loses when a layer becomes a convolution",
     "feature_locality": "Shift-equivariance error and receptive field by depth",
 }
+OVER_SEEDS = "Means over layers and seeds, ± standard deviation over seeds"
 
 
 def locality_document(report: LocalityReport, *, title: str, drawn: bool = True) -> Document:
@@ -154,14 +155,28 @@ def write_study(
     caption = "Accuracy on the test images; the bars are 95 % intervals."
     figure = accuracy_by_contender(analysis, order)
     document.section("Accuracy", Picture(figure, caption, "Accuracy of every contender", "accuracy"))
-    columns = ["contender", "n", *(f"{measure}, {when}" for measure in SUMMARY for when in ("before", "after"))]
-    told, rows = "Means over layers and seeds, ± standard deviation over seeds", summary_rows(layers, order)
     document.section("Before and after training", Bullets([f"{name}: {meaning}" for name, meaning in SUMMARY.items()]))
-    document.add(Table(told, columns, rows, "before_and_after", part_by="n"))
+    document.add(_study_table(layers, order))
     for measure, meaning in SUMMARY.items():
         figure, alt = before_and_after(layers, order, measure), f"{measure} by layer, before and after training"
         document.add(Picture(figure, f"{measure}: {meaning}.", alt, f"layers_{measure}"))
     return write_document(document, folder, page="locality.html", figures=".")
+
+
+def _study_table(layers: Sequence[StudiedLayer], order: Sequence[str]) -> Table:
+    columns = ["contender", "n", *(f"{measure}, {when}" for measure in SUMMARY for when in ("before", "after"))]
+    return Table(OVER_SEEDS, columns, summary_rows(layers, order), "before_and_after", part_by="n")
+
+
+def print_study(layers: Sequence[StudiedLayer], console: Console) -> None:
+    """Every measure of every contender with attention, before and after training; for a terminal a line for each."""
+    order = list(dict.fromkeys(layer.contender for layer in layers))
+    names, rows = [*SUMMARY], []
+    for contender, size, *texts in summary_rows(layers, order):
+        rows += [[contender, size, name, *texts[2 * i : 2 * i + 2]] for i, name in enumerate(names)]
+    document = Document("Before and after training")
+    document.add(Table(OVER_SEEDS, ["contender", "n", "measure", "before", "after"], rows))
+    print_document(document, console)
 
 
 def _over_seeds(layers: Sequence[StudiedLayer], when: str, measure: str) -> str:

@@ -150,7 +150,7 @@ def report_document(found: Findings) -> Document:
     record, results, duplicates = found.record, found.results, _contamination(found)
     document = _begun(found.analysis, config["name"], _lead(found.analysis, found.recommendation, found.answer))
     weak = [] if record is None else [*space_warnings(record), *doubts(record, found.results)]
-    _tell(document, found.analysis, [*_unfinished(status), *weak, *found.notes], results, blocks_of_images(found))
+    _tell(document, found.analysis, [*unfinished(status), *weak, *found.notes], results, blocks_of_images(found))
     if record is not None:
         _part(document, "Tuning", _picture("best_of_k", best_of_k(record)), *tuning_blocks(record, found.results))
     _part(document, "Near-duplicates", *_duplicates(found, duplicates))
@@ -298,7 +298,8 @@ def _duplicates(found: Findings, duplicates: Contamination | str) -> list[Block]
     return blocks
 
 
-def _unfinished(status: ExperimentStatus) -> list[str]:
+def unfinished(status: ExperimentStatus) -> list[str]:
+    """That some cells are missing, where they are."""
     failed, missing = status.count("failed"), status.count("running") + status.count("waiting")
     told = [f"{failed} failed"] * bool(failed) + [f"{missing} not finished"] * bool(missing)
     return [f"Of {len(status.cells)} cells {' and '.join(told)}: the figures are of the others."] if told else []

@@ -26,11 +26,10 @@ def print_document(document: Document, console: Console) -> None:
             console.print(RichText(block.title, style="italic"))
             shown = _columns_that_fit(block, console.width)
             console.print(_table(block, shown, document, console))
-            if left_out := [name for number, name in _columns(block).items() if number not in shown]:
-                told = f"For {', '.join(left_out)} this terminal is too narrow."
-                console.print(told, style="dim", markup=False, highlight=False)
-            if block.note:
-                console.print(block.note, style="dim", markup=False, highlight=False)
+            left_out = [name for number, name in _columns(block).items() if number not in shown]
+            notes = [f"For {', '.join(left_out)} this terminal is too narrow."] * bool(left_out)
+            for note in filter(None, [*notes, block.note]):
+                console.print(note, style="dim", markup=False, highlight=False)
         elif isinstance(block, Text):
             _print_line(console, block.text, "dim" if block.note else "")
         elif isinstance(block, Bullets) and not block.label:

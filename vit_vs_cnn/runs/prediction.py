@@ -154,10 +154,10 @@ class Tally:
     def read(self) -> int:
         return self.pictures - self.unreadable
 
-    def require_some(self) -> None:
-        """Raises InputError: there was no picture, or none that could be read."""
+    def require_some(self, where: str = "images") -> None:
+        """Raises InputError: there was no picture ``where`` they were looked for, or none that could be read."""
         if not self.pictures:
-            raise InputError("images: there are none")
+            raise InputError(f"{where}: no picture is there")
         if not self.read:
             others = self.pictures - 1
             more = f", and {others:,} more that cannot be read" if others else ""

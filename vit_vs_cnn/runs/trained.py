@@ -297,7 +297,7 @@ def _choose_cell(experiment: Path, contender: str | None) -> Path:
     results = finished_cells(experiment)
     names = list(dict.fromkeys(result["contender"] for result in results.values()))
     if contender is None and len(names) > 1:
-        named = " or ".join(f"--contender {name}" for name in names)
+        named = " or ".join(f"contender {name}" for name in names)
         raise InputError(f"{experiment} has several contenders; name one ({named}), or the folder of a cell")
     name = names[0] if contender is None else contender
     own = {folder: result for folder, result in results.items() if result["contender"] == name}

@@ -61,6 +61,13 @@ class Trial:
     def is_complete(self) -> bool:
         return self.state == "complete" and self.validation_accuracy is not None
 
+    def told(self, *, with_budget: bool) -> str:
+        """Whose recipe at which size, its values, and how well it did."""
+        values = {key: f"{value:.4g}" if isinstance(value, float) else value for key, value in self.values.items()}
+        place = f"{self.train_size} images" + f", {self.budget}" * with_budget
+        listed = ", ".join(f"{key} {value}" for key, value in values.items())
+        return f"{self.contender} at {place}: {listed} (validation {100 * (self.validation_accuracy or 0.0):.1f} %)"
+
 
 COLUMNS = tuple(field.name for field in fields(Trial))
 #: Columns that are read as JSON.

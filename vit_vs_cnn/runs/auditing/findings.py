@@ -121,8 +121,12 @@ def _told_by_form(audit: Audit) -> Iterator[Finding]:
 
 def _blank(audit: Audit) -> Iterator[Finding]:
     if audit.blank:
-        told = f"{_many(len(audit.blank), 'image')} of one colour all over, such as {_some(audit.blank)}"
-        yield Finding("misleads", "Blank images", told, "Remove them: nothing in them tells the class")
+        cropped = bool(audit.files) and audit.resize == "crop"
+        told = f"{_many(len(audit.blank), 'image')} of one colour all over{' once cropped' * cropped}, such as "
+        advice = "Remove them: nothing in them tells the class"
+        if cropped:
+            advice += f"; where the crop cuts it off, --data.{audit.source}.resize pad keeps it"
+        yield Finding("misleads", "Blank images", told + _some(audit.blank), advice)
 
 
 def _tiny(audit: Audit) -> Iterator[Finding]:
@@ -174,7 +178,8 @@ def _repeats(audit: Audit) -> Iterator[Finding]:
     pairs = audit.of_kind("repeated")
     if pairs:
         copies = len({pair.second for pair in pairs})
-        told = f"{_many(copies, 'image')} that look like another one of the same class and split, which teaches little"
+        look = f"{_many(copies, 'image')} that look{'s' * (copies == 1)} like"
+        told = f"{look} another one of the same class and split, which teaches little"
         unsure = copies - len({pair.second for pair in pairs if pair.is_sure})
         kind = "Repeated pictures" if unsure < copies else "Pictures that look alike"
         yield Finding("weakens", kind, told + _perhaps(unsure), "Keep one of those that are the same")
