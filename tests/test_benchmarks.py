@@ -1,6 +1,7 @@
 """The GPU's benchmark stops when it is told to, goes on where it was, tells what failed; the guard; the table."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,13 +14,15 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import gpu, gpu_pieces, guard, lead, maps, reruns
+from benchmarks import cues, gpu, gpu_pieces, guard, lead, maps, reruns
 from benchmarks.__main__ import table
 from benchmarks.analysis import Case, draw_experiment
 from benchmarks.timing import Row
+from vit_vs_cnn.data.drawn.objects import draw_objects
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.findings import NEEDED
 from vit_vs_cnn.reporting.tables import results_csv
+from vit_vs_cnn.runs.evaluation import Predictions
 
 
 def call(out: Path, *given: object) -> subprocess.Popen[str]:
@@ -219,6 +222,23 @@ def test_shares_of_a_lead_are_those_of_its_points_and_none_is_told_of_a_lead_tha
         Path(__file__).parents[1] / "results" / "regimes_surface_cpu" / "results.csv", "resnet", "vit"
     )
     assert [part.size for part in several] == [500, 2000, 10_000, 50_000], "those of the longest budget alone"
+
+
+def test_answers_are_counted_by_the_cue_that_they_name(tmp_path):
+    """Answers of the record that are replaced by the textures, and by the shapes where both are one."""
+    recorded = Path(__file__).parents[1] / "results" / "cues" / "agreement_0.8"
+    by_shape, by_texture = (getattr(cues.answered(recorded)[0], cue) for cue in ("shape", "texture"))
+    assert all(shape > texture for shape, texture in zip(by_shape, by_texture, strict=True))
+    shutil.copytree(recorded, tmp_path / "run")
+    drawn = draw_objects(2000, split="test", shape_agreement=0.8, texture_agreement=0.0)
+    logits = torch.nn.functional.one_hot(drawn.textures, 10).float()
+    for path in (tmp_path / "run" / "cells").glob("vit-*/predictions.npz"):
+        Predictions(logits, drawn.images.labels, drawn.images.sample_ids).save(path)
+    resnet, vit = cues.answered(tmp_path / "run")
+    assert (vit.contender, {*vit.shape}, {*vit.texture}) == ("vit", {0.0}, {1.0})
+    assert resnet.images == int((drawn.shapes != drawn.textures).sum()) < 2000
+    with pytest.raises(InputError, match="not of drawn images of the task shape"):
+        cues.answered(recorded.parents[1] / "reach" / "distance_0.6")
 
 
 def test_scores_over_seeds_are_the_mean_with_the_least_and_the_greatest_and_the_stars_of_each(tmp_path):

@@ -1,0 +1,98 @@
+"""By what cue networks classify drawn images: of their answers on test images, how many name the shape, how many the
+texture.
+
+    python -m benchmarks.cues FOLDER ...
+
+Each FOLDER is an experiment's on drawn images with ``data.objects.task: shape``. What was drawn is drawn again, and the
+answers are those that are kept with the cells. Only images whose shape and texture are of two classes count, since an
+answer tells nothing where they are of one. Means over seeds, with the smallest and the largest.
+"""
+
+import argparse
+import sys
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from vit_vs_cnn.config.experiment import experiment_from_dict, read_config
+from vit_vs_cnn.data.drawn.objects import draw_objects
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.regimes.findings import judged_results
+from vit_vs_cnn.runs.evaluation import Predictions
+
+
+@dataclass(frozen=True)
+class Answered:
+    """By what one contender went at one size.
+
+    Arguments:
+        shape: share of the answers that name the class of the shape, for each seed; texture: that of the texture.
+        images: whose two cues are of different classes.
+    """
+
+    contender: str
+    size: int
+    shape: tuple[float, ...]
+    texture: tuple[float, ...]
+    images: int
+
+
+def answered(folder: Path) -> list[Answered]:
+    """By what each contender of an experiment goes, by size.
+
+    Raises:
+        InputError: no experiment with finished cells there, or one of other images.
+    """
+    data = experiment_from_dict(read_config(folder / "experiment.yaml"), trusted=False, recorded=True).data
+    if data.source != "objects" or data.objects.task != "shape":
+        raise InputError(f"{folder} is not of drawn images of the task shape, of which alone both cues are known")
+    options = data.objects
+    shape_agreement, texture_agreement = options.agreements("test")
+    drawn = draw_objects(
+        options.test_images,
+        seed=options.seed,
+        split="test",
+        image_size=options.image_size,
+        shape_agreement=shape_agreement,
+        texture_agreement=texture_agreement,
+        difficulty=options.difficulty,
+    )
+    apart = drawn.shapes != drawn.textures
+    shares = defaultdict(list)
+    for result in judged_results(folder):
+        said = Predictions.load(folder / "cells" / result["cell"] / "predictions.npz")
+        if list(said.sample_ids) != list(drawn.images.sample_ids) or not said.labels.equal(drawn.images.labels):
+            raise InputError(f"{folder}: {result['cell']} answered other images than those that are drawn")
+        by_shape, by_texture = (
+            float((said.classes == cue)[apart].double().mean()) for cue in (drawn.shapes, drawn.textures)
+        )
+        shares[result["contender"], result["train_size"]].append((by_shape, by_texture))
+    return [
+        Answered(*place, *map(tuple, zip(*found, strict=True)), int(apart.sum()))
+        for place, found in sorted(shares.items(), key=lambda one: (one[0][1], one[0][0]))
+    ]
+
+
+def _told(shares: tuple[float, ...]) -> str:
+    return f"{100 * fmean(shares):.1f} % ({100 * min(shares):.1f} to {100 * max(shares):.1f})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", type=Path, nargs="+")
+    given = parser.parse_args()
+    print("| experiment | n | contender | seeds | answers that name the shape | the texture | images |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for folder in given.folders:
+        try:
+            found = answered(folder)
+        except InputError as error:
+            sys.exit(f"error: {error}")
+        for one in found:
+            cues = f"{_told(one.shape)} | {_told(one.texture)}"
+            print(f"| {folder.name} | {one.size:,} | {one.contender} | {len(one.shape)} | {cues} | {one.images:,} |")
+
+
+if __name__ == "__main__":
+    main()
