@@ -396,7 +396,7 @@ def inspect(
         scores, refused = {}, {}
         for run in runs if score else ():
             tell(f"scoring the methods of {run.name}")
-            how = {"count": score_images, "seed": seed, "root": lie, "grid_size": grid_size}
+            how = {"count": score_images, "seed": seed, "root": lie, "grid_size": grid_size, "tell": tell}
             scores[run.name], not_scored = score_run(run, methods, shuffled=by_heart[run.name], **how)
             refused |= {(run.name, name): why for name, why in not_scored.items()}
         scores = corrected(scores)

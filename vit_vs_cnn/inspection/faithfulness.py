@@ -66,6 +66,7 @@ def score_methods(
     batch_size: int = 64,
     layout: TokenLayout | None = None,
     seed: int = 0,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> list[MethodScore]:
     """Scores of methods on the same images, beside those of a random map and of the centre prior, which come last.
 
@@ -88,6 +89,7 @@ def score_methods(
         redraws: how often each stage is shuffled.
         sanity_images: the first so many are checked.
         shuffled: networks of the same kind that were trained on shuffled labels, for the check of that name.
+        tell: is told how far it is.
 
     Raises:
         InputError: an unknown method or fill, no image, or a method that the network cannot answer.
@@ -102,12 +104,16 @@ def score_methods(
     with as_evaluated(network):
         parts = images.images.split(batch_size)
         masks = [None] * len(parts) if images.masks is None else images.masks.split(batch_size)
-        rows = [_score_batch(job, normalise(part), mask) for part, mask in zip(parts, masks, strict=True)]
+        rows = []
+        for part, mask in zip(parts, masks, strict=True):
+            tell(f"scoring maps: {len(rows) * batch_size:,} of {len(images):,} images by {len(job.methods)} methods")
+            rows.append(_score_batch(job, normalise(part), mask))
         sanity: dict[str, tuple[SanityStage, ...]] = {}
         if sanity_stages:
             batches = [normalise(part) for part in images.images[:sanity_images].split(batch_size)]
             masks = None if images.masks is None else images.masks[:sanity_images].split(batch_size)
             how = {"stages": sanity_stages, "redraws": redraws, "shuffled": shuffled, "layout": layout, "seed": seed}
+            how["tell"] = tell
             sanity = sanity_checks(network, batches, job.methods, masks=masks, **how)
     values = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
     scores = [_summary(job, method, values, sanity.get(method.name, ())) for method in job.methods]

@@ -224,12 +224,14 @@ def score_run(
     seed: int,
     root: Path | None,
     shuffled: Sequence[ShuffledNetwork] = (),
+    tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[list[MethodScore], dict[str, str]]:
     """The scores of a network's methods on images of their own draw, and by name why others have none.
 
     Arguments:
         methods: names; all that it can answer, but for the slow ones, if there are none.
         shuffled: networks of the same parameters that were trained on shuffled labels.
+        tell: is told how far it is.
     """
     shown, refused = images_to_score(run, count=count, seed=seed, root=root), {}
     names = methods_for(run, methods)
@@ -239,7 +241,7 @@ def score_run(
     if rows * cols > ROAD_PIXELS:
         fills = BACKGROUNDS
         refused |= {"road": f"images of {rows} x {cols} pixels take it hours; score_methods(fills=['road']) does it"}
-    how = {"normalise": run.normalise, "grid_size": grid_size, "seed": seed, "fills": fills}
+    how = {"normalise": run.normalise, "grid_size": grid_size, "seed": seed, "fills": fills, "tell": tell}
     others = [one.trained.network for one in shuffled]
     return score_methods(run.network, shown.data, names, shuffled=others, **how), refused
 

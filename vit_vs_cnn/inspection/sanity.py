@@ -1,6 +1,6 @@
 """The sanity checks: what is left of maps when the head, ever more of the weights, or the labels were randomised."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +28,7 @@ def sanity_checks(
     shuffled: Sequence[nn.Module] = (),
     layout: TokenLayout | None = None,
     seed: int = 0,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> dict[str, tuple[SanityStage, ...]]:
     """How much of each method's maps stays, by the name of the method: Spearman's correlation, image by image.
 
@@ -45,6 +46,7 @@ def sanity_checks(
         stages: how many of the cascade.
         redraws: how often each stage is shuffled.
         shuffled: networks of the same kind that were trained on shuffled labels.
+        tell: is told how far it is.
     """
     with torch.no_grad():
         classes = [network(batch).argmax(dim=1) for batch in batches]
@@ -57,6 +59,7 @@ def sanity_checks(
     found: dict[str, dict[str, list[_Left]]] = {method.name: {} for method in methods}
     for stage, other in _changed(network, randomisation_stages(network, stages), redraws, shuffled, seed):
         for method in methods:
+            tell(f"comparing maps with those of changed networks: {stage}, {method.name}")
             left = _left(network, batches, own[method.name], list(maps_of(other, method)), masks)
             found[method.name].setdefault(stage, []).append(left)
     return {name: tuple(_stage(*one) for one in of_method.items()) for name, of_method in found.items()}
