@@ -35,8 +35,19 @@ class KillAtStep(Callback):
     def on_validation_batch_end(self, trainer: lightning.Trainer, *_: Any) -> None:
         self._strike("on_validation_batch_end", trainer)
 
+    def on_validation_end(self, trainer: lightning.Trainer, *_: Any) -> None:
+        self._strike("on_validation_end", trainer)
+
     def on_save_checkpoint(self, trainer: lightning.Trainer, *_: Any) -> None:
         self._strike("on_save_checkpoint", trainer)
+
+
+class RaiseAtStep(KillAtStep):
+    """What a second Ctrl-C does: nothing more is saved, and the process lives."""
+
+    def _strike(self, hook: str, trainer: lightning.Trainer) -> None:
+        if hook == self.hook and trainer.global_step >= self.step:
+            raise KeyboardInterrupt
 
 
 class KillOnce(KillAtStep):
