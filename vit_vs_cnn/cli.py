@@ -12,6 +12,7 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"vit-vs-cnn {__version__}, Python {platform.python_version()}, torch {metadata.version('torch')}")
         return 0
     gc.set_threshold(GARBAGE)
-    warnings.showwarning = _print_warning
+    warnings.showwarning = partial(_print_warning, set())
     try:
         _run(words[0] if words else "--help", words[1:])
         sys.stdout.flush()
@@ -150,7 +151,9 @@ def _show(command: "Command", found: Any, given: "Given") -> None:
         getattr(show, command.name.replace("-", "_"))(found)
 
 
-def _print_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    """One line, as for errors: whoever uses the command line has no use for the place in our code."""
-    if issubclass(category, UserWarning):
-        print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
+def _print_warning(told: set[str], message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    """One line, once, as for errors: whoever uses the command line has no use for the place in our code."""
+    line = f"warning: {' '.join(str(message).split())}"
+    if issubclass(category, UserWarning) and line not in told:
+        told.add(line)
+        print(line, file=sys.stderr)
