@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Budget, Contender, Experiment, experiment_from_dict, read_config
+from vit_vs_cnn.config.merging import override
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments import grids
 from vit_vs_cnn.experiments.grids import SIZES_FOR_A_TREND, Costs, Grid, free_of, steps_of
@@ -83,22 +84,19 @@ def with_begun_images(experiment: Experiment, *, fixed: Collection[str] = (), co
     """
     if experiment.minutes is None or (there := _folders_experiment(experiment)) is None:
         return experiment
-    data, kind = experiment.to_dict()["data"], experiment.data.kind
-    before, kept = there.to_dict()["data"], []
-    options = "cifar" if kind.startswith("cifar") else "own" if kind == "given" else kind
-    for block, name in (
-        *((data[options], name) for name in data[options]),
-        *((data, name) for name in ("validation_fraction", "augmentation", "shuffle_labels")),
-    ):
-        at = f"data.{options}.{name}" if block is not data else f"data.{name}"
-        was = (before if block is data else before[options])[name]
-        if name in FETCHING or block[name] == was:
+    data, before = experiment.to_dict()["data"], there.to_dict()["data"]
+    kind, kept = experiment.data.kind, []
+    block = "cifar" if kind.startswith("cifar") else "own" if kind == "given" else kind
+    of_images = [f"{block}.{name}" for name in data[block] if name not in FETCHING]
+    for place in (*of_images, "validation_fraction", "augmentation", "shuffle_labels"):
+        now, was = (_at(values, place.split(".")) for values in (data, before))
+        if now == was:
             continue
-        if not any(key == at or key.startswith(f"{at}.") for key in fixed):
-            block[name] = was
-            kept.append(f"{at} {was}")
-        elif block is not data:
-            raise InputError(f"{experiment.folder} holds runs with {at} {was}, not {block[name]}; give these a --name")
+        if not any(key == f"data.{place}" or key.startswith(f"data.{place}.") for key in fixed):
+            override(data, place, was)
+            kept.append(f"data.{place} {was}")
+        elif place in of_images:
+            raise InputError(f"{experiment.folder} holds runs with data.{place} {was}, not {now}; give these a --name")
     if kept:
         told = f"The images stay as they are in {experiment.folder} ({', '.join(kept)})"
         console.print(f"{told}; another --name begins anew", soft_wrap=True)
