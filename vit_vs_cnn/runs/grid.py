@@ -50,8 +50,13 @@ def read_grid(folder: Path) -> dict[str, Budget | None]:
 
 
 def finished_beside(folder: Path, cells: Iterable[Cell]) -> int:
-    """How many finished cells lie in the folder beside those."""
-    mine = {cell.folder.name for cell in cells}
+    """How many finished cells lie in the folder beside those and the ones that they start from."""
+    mine = set()
+    for cell in cells:
+        start: Cell | Path | None = cell
+        while isinstance(start, Cell):
+            mine.add(start.folder.name)
+            start = start.start
     return sum(path.parent.name not in mine for path in (folder / "cells").glob("*/result.json"))
 
 
