@@ -68,10 +68,11 @@ def answered(folder: Path) -> list[Answered]:
             float((said.classes == cue)[apart].double().mean()) for cue in (drawn.shapes, drawn.textures)
         )
         shares[result["contender"], result["train_size"]].append((by_shape, by_texture))
-    return [
-        Answered(*place, *map(tuple, zip(*found, strict=True)), int(apart.sum()))
-        for place, found in sorted(shares.items(), key=lambda one: (one[0][1], one[0][0]))
-    ]
+    answers = []
+    for (contender, size), found in sorted(shares.items(), key=lambda one: (one[0][1], one[0][0])):
+        by_shape, by_texture = zip(*found, strict=True)
+        answers.append(Answered(contender, size, by_shape, by_texture, int(apart.sum())))
+    return answers
 
 
 def _told(shares: tuple[float, ...]) -> str:
