@@ -5,8 +5,8 @@
 FOLDER becomes an experiment's folder like any other, so that ``report FOLDER`` judges its cells, and a copy of it under
 ``runs/`` is gone on with. Of each cell it has ``result.json``, ``metrics.csv`` and ``predictions.npz``, compressed and
 with probabilities in 16 bits. Of config and results it has all but the places of this machine. The ledgers of test sets
-lie beside it, in ``test-sets/``; one that is there and is no beginning of the run's is another story and is left as it
-is.
+lie beside it, in ``test-sets/``: looks that a ledger there does not have yet are written behind its own, and results
+name them by their places there.
 """
 
 import argparse
@@ -23,8 +23,7 @@ import yaml
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text, written_whole
 from vit_vs_cnn.runs.grid import finished_cells
-from vit_vs_cnn.runs.ledger import FOLDER as LEDGERS
-from vit_vs_cnn.runs.ledger import output_of, test_set_of
+from vit_vs_cnn.runs.ledger import TestLedger, output_of, test_set_of
 from vit_vs_cnn.runs.tuning_record import RECORD, record_of
 
 #: Of an experiment's folder, as they are.
@@ -35,17 +34,20 @@ def record(run: Path, folder: Path) -> int:
     """Write the record; how many cells it has.
 
     Raises:
-        InputError: no experiment there, none of its cells is finished, or another ledger lies beside the record.
+        InputError: no experiment there, none of its cells is finished, or a ledger was edited.
     """
     cells = finished_cells(run)
+    looks: dict[str | None, str | None] = {None: None}
     for name in {test_set_of(result) for result in cells.values()} - {None}:
-        _copy_ledger(output_of(run) / LEDGERS / f"{name}.jsonl", folder.parent / LEDGERS / f"{name}.jsonl")
+        looks |= TestLedger(folder.parent, str(name)).join(TestLedger(output_of(run), str(name)))
     for cell, result in cells.items():
         kept = folder / "cells" / cell.name
         kept.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(cell / "metrics.csv", kept / "metrics.csv")
         data = result["data"] | ({"root": "data"} if "root" in result["data"] else {})
-        write_text(kept / "result.json", json.dumps({**result, "data": data}, indent=1))
+        look = result.get("ledger_entry")
+        said = {**result, "data": data, "ledger_entry": looks.get(look, look)}
+        write_text(kept / "result.json", json.dumps(said, indent=1))
         with written_whole(kept / "predictions.npz") as partial:
             partial.write_bytes(slim(cell / "predictions.npz"))
     for name in WHOLE:
@@ -75,17 +77,6 @@ def _placeless(path: Path) -> dict[str, Any]:
     if values["tuning"]["record"] is not None:
         values["tuning"]["record"] = RECORD
     return values
-
-
-def _copy_ledger(source: Path, target: Path) -> None:
-    lines = source.read_bytes()
-    if target.exists() and not lines.startswith(target.read_bytes()):
-        raise InputError(
-            f"{target}: holds looks at this test set that {source} knows nothing of; both would be one story"
-        )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with written_whole(target) as partial:
-        partial.write_bytes(lines)
 
 
 def main(words: list[str] | None = None) -> int:

@@ -5,7 +5,7 @@ import json
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 from filelock import FileLock
 
 from vit_vs_cnn.config.experiment import hash_of
-from vit_vs_cnn.errors import DamagedFile
+from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.files import naming
 from vit_vs_cnn.runs.cell import Cell, read_result
 
@@ -150,6 +150,36 @@ class TestLedger:
             "test_set": self.test_set,
             "accuracy": accuracy,
         }
+        [written] = self._append([entry])
+        times = self.count(weights)
+        if times > 1:
+            warnings.warn(f"{what}: these weights have now been tested {times} times ({self.path})", stacklevel=2)
+        return Noted(written, times)
+
+    def join(self, other: "TestLedger") -> dict[str, str]:
+        """Write the looks of another ledger of this test set behind those of this one; each look stands here once.
+
+        A look that was written down behind other lines than it has here says the hash that it had, as ``joined``.
+
+        Returns:
+            the hash that each look of the other ledger has here, by the one that it has there.
+
+        Raises:
+            InputError: one of the two was edited.
+        """
+        mine, others = self.read(), other.read()
+        for ledger, history in ((self, mine), (other, others)):
+            if not history.is_chained:
+                raise InputError(f"{ledger.path}: was edited: a line does not name the line before it")
+        here = {str(name): e.hash for e in mine.entries for name in (e.hash, e.said.get("joined", e.hash))}
+        new = [entry for entry in others.entries if entry.hash not in here]
+        goes_on = bool(new) and new[0].said["previous"] == (mine.entries[-1].hash if mine.entries else None)
+        lines = [e.said if goes_on else {**e.said, "joined": e.said.get("joined", e.hash)} for e in new]
+        return here | dict(zip((entry.hash for entry in new), self._append(lines), strict=True))
+
+    def _append(self, entries: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Bind each line to the one before it; their hashes."""
+        written = []
         with naming(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(self.path.with_name(f".{self.test_set}.lock")), self.path.open("ab+") as file:
@@ -157,15 +187,15 @@ class TestLedger:
                 content = file.read()
                 whole = content.rfind(b"\n") + 1
                 file.truncate(whole)
-                lines = content[:whole].split(b"\n")
-                line = json.dumps({**entry, "previous": _hash(lines[-2]) if whole else None}).encode()
-                file.write(line + b"\n")
+                previous = _hash(content[:whole].split(b"\n")[-2]) if whole else None
+                for entry in entries:
+                    line = json.dumps({**entry, "previous": previous}).encode()
+                    file.write(line + b"\n")
+                    previous = _hash(line)
+                    written.append(previous)
                 file.flush()
                 os.fsync(file.fileno())
-        times = self.count(weights)
-        if times > 1:
-            warnings.warn(f"{what}: these weights have now been tested {times} times ({self.path})", stacklevel=2)
-        return Noted(_hash(line), times)
+        return written
 
 
 @dataclass(frozen=True)
