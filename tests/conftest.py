@@ -26,6 +26,8 @@ sys.dont_write_bytecode = False  # compiled once, and not anew in each process
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 typed_calls.install()
 
+import tests.children  # noqa: E402, F401  (what it has children begin with holds for all tests)
+
 
 def pytest_collection_finish() -> None:
     gc.enable()

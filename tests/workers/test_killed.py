@@ -1,6 +1,5 @@
 """Killed anywhere and run again, an experiment ends in the report of an undisturbed run."""
 
-import multiprocessing
 import random
 import signal
 import time
@@ -12,6 +11,7 @@ import pytest
 import torch
 import yaml
 
+from tests import children
 from tests.experiments.tiny import tiny_config
 from vit_vs_cnn.runs.grid import finished_cells
 
@@ -27,11 +27,7 @@ def _train(config: Path) -> None:
 
 
 def _start(config: Path) -> Any:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["lightning", "timm.optim", "vit_vs_cnn.workers.cell_run"])
-    child = context.Process(target=_train, args=(config,))
-    child.start()
-    return child
+    return children.start(_train, config)
 
 
 def _changes(folder: Path) -> Iterator[int]:

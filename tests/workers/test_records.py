@@ -3,7 +3,6 @@
 import contextlib
 import csv
 import json
-import multiprocessing
 import os
 import platform
 import resource
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests import children
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
@@ -241,10 +241,8 @@ def _run_and_die_before_it_logs(values: dict[str, Any], step: int) -> None:
 def test_a_kill_between_a_checkpoint_and_its_line_of_the_log_loses_no_line(tmp_path):
     (calm, killed) = (_resnet(tmp_path / name) for name in ("calm", "killed"))
     _run(calm)
-    child = multiprocessing.get_context("spawn").Process(target=_run_and_die_before_it_logs, args=(killed, 5))
-    child.start()
-    child.join(120)
-    assert child.exitcode == -signal.SIGKILL
+    child = children.start(_run_and_die_before_it_logs, killed, 5)
+    assert children.exit_code(child) == -signal.SIGKILL
     (checkpoint,) = tmp_path.glob("killed/tiny/cells/*/checkpoints/last.ckpt")
     assert read_checkpoint(checkpoint)["global_step"] == 6  # the step that logs as number 5
     _run(killed)

@@ -1,7 +1,6 @@
 """Killed at any moment and started again, a run ends where the undisturbed one ends."""
 
 import io
-import multiprocessing
 import random
 import signal
 from dataclasses import replace
@@ -12,6 +11,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from tests import children
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from vit_vs_cnn.config.experiment import Budget, experiment_from_dict
 from vit_vs_cnn.errors import Interrupted
@@ -43,13 +43,7 @@ def _run_and_die(values: dict[str, Any], *, step: int, hook: str) -> int | None:
 
 
 def _in_child(values: dict[str, Any]) -> int | None:
-    """Forked from a server that has imported everything and run nothing: a fresh process in a fraction of a second."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["lightning", "timm.optim", "vit_vs_cnn.workers.cell_run"])
-    child = context.Process(target=_run, args=(values,))
-    child.start()
-    child.join(120)
-    return child.exitcode
+    return children.exit_code(children.start(_run, values))
 
 
 def _final_state(folder: Path, contender: str) -> tuple[dict[str, Any], str]:
@@ -159,13 +153,8 @@ def test_a_run_killed_at_ten_random_steps_ends_bit_for_bit_like_the_undisturbed_
 def test_two_processes_share_the_cells_of_an_experiment(tmp_path):
     values = tiny_config(tmp_path)
     values["protocol"] |= {"seeds": [1, 2, 3], "budget": {"steps": 6}}
-    context = multiprocessing.get_context("forkserver")
-    children = [context.Process(target=_run, args=(values,)) for _ in range(2)]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join(120)
-    assert [child.exitcode for child in children] == [0, 0]
+    both = [children.start(_run, values) for _ in range(2)]
+    assert [children.exit_code(child) for child in both] == [0, 0]
     ledger = next(tmp_path.glob("test-sets/*.jsonl")).read_text().splitlines()
     assert len(ledger) == len(list(tmp_path.glob("tiny/cells/*/result.json"))) == 6
 
