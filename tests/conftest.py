@@ -48,6 +48,14 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def disk_not_waited_for() -> Iterator[None]:
+    """No test cuts the power, which is all that waiting for the disk is for; killed processes lose nothing by it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def drawn_once() -> Iterator[None]:
     """Experiments on the same drawn images draw them once; tests of the drawing call ``draw_objects`` itself."""
     from vit_vs_cnn.data.drawn.objects import ObjectsSource
