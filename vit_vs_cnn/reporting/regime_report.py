@@ -27,7 +27,7 @@ from vit_vs_cnn.regimes.recommendation import recommendation
 from vit_vs_cnn.reporting import regime_tables as tables
 from vit_vs_cnn.reporting.answered_images import blocks_of_images
 from vit_vs_cnn.reporting.document import Block, Bullets, Cell, Code, Document, Facts, Link, Picture, Table, Text
-from vit_vs_cnn.reporting.figures.regimes import learning_curves, regime_figures
+from vit_vs_cnn.reporting.figures.regimes import is_crowded, learning_curves, regime_figures
 from vit_vs_cnn.reporting.page import write_document
 from vit_vs_cnn.reporting.style import looks
 from vit_vs_cnn.reporting.tables import equal_time_lines, results_csv
@@ -41,18 +41,22 @@ from vit_vs_cnn.runs.tuning_record import doubts
 #: Figure: what stands below it, and what it shows in words.
 CAPTIONS = {
     "learning_curves": (
-        "Mean accuracy with 95 % intervals; dots are single seeds, failed ones too; beyond the largest size, fits are "
-        "a guess.",
+        "Mean accuracy with 95 % intervals; dots are single seeds, failed ones too.",
         "accuracy of each contender over the number of labelled images",
     ),
     "difference": (
         "Paired difference with 95 % intervals; below, where the curves cross by each method.",
-        "difference in accuracy between the two best contenders over the number of labelled images",
+        "difference in accuracy of the pair that the answer speaks of over the number of labelled images",
     ),
     "behind_the_best": (
         "Paired differences from the contender that is best with the most images, with 95 % intervals: a row for each "
         "of the others, a panel for each number of images.",
         "for each contender its difference in accuracy from the best one, by the number of labelled images",
+    ),
+    "pairs": (
+        "Paired differences of the pairs that the experiment names, with 95 % intervals: a row for each pair, a panel "
+        "for each number of images.",
+        "for each pair of contenders that is compared its difference in accuracy, by the number of labelled images",
     ),
     "more_training": (
         "The same runs with every budget: more training is from line to line, more data along them.",
@@ -136,7 +140,10 @@ def write_report(folder: Path, *, findings: Findings | None = None, target: Path
 def summary(found: Findings) -> Document:
     """What a notebook shows of findings: the answer, the accuracies and their curves."""
     document = Document(found.folder.resolve().name, found.answer, looks=_looks(found.analysis))
-    document.add(tables.curves_table(found.analysis), _picture("learning_curves", learning_curves(found.analysis)))
+    document.add(
+        tables.curves_table(found.analysis),
+        _picture("learning_curves", learning_curves(found.analysis), found.analysis),
+    )
     return document
 
 
@@ -152,7 +159,12 @@ def report_document(found: Findings) -> Document:
     weak = [] if record is None else [*space_warnings(record), *doubts(record, found.results)]
     _tell(document, found.analysis, [*unfinished(status), *weak, *found.notes], results, blocks_of_images(found))
     if record is not None:
-        _part(document, "Tuning", _picture("best_of_k", best_of_k(record)), *tuning_blocks(record, found.results))
+        _part(
+            document,
+            "Tuning",
+            _picture("best_of_k", best_of_k(record), found.analysis),
+            *tuning_blocks(record, found.results),
+        )
     _part(document, "Near-duplicates", *_duplicates(found, duplicates))
     _part(document, "Protocol and budgets", Facts(_protocol(config, found)), tables.budgets_table(results))
     _tell_config(document, config)
@@ -215,14 +227,14 @@ def _tell(
     images: Sequence[Block],
 ) -> None:
     """What follows from accuracies, and what the networks do with single images."""
-    drawn = {name: _picture(name, figure) for name, figure in regime_figures(analysis).items()}
+    drawn = {name: _picture(name, figure, analysis) for name, figure in regime_figures(analysis).items()}
 
     def part(heading: str, figures: str, *blocks: Block) -> None:
         _part(document, heading, *(drawn[name] for name in figures.split() if name in drawn), *blocks)
 
     if told := [*notes, *analysis.warnings]:
         document.section("Before you read on", Bullets(told))
-    part("Who is ahead", "behind_the_best", tables.differences_table(analysis))
+    part("Who is ahead", "behind_the_best pairs", tables.differences_table(analysis))
     limits = [] if analysis.same_steps is None else [Text(analysis.same_steps)]
     if len(analysis.ways) > 1:
         sentences = pretraining_sentences(analysis)
@@ -272,8 +284,12 @@ def _looks(analysis: Analysis) -> dict[str, Any]:
     return by_name | {display_name(name): look for name, look in by_name.items()}
 
 
-def _picture(name: str, figure: Any) -> Picture:
+def _picture(name: str, figure: Any, analysis: Analysis) -> Picture:
     caption, alt = CAPTIONS[name]
+    if name == "learning_curves" and is_crowded(analysis):
+        caption = "Mean accuracy over the seeds; the intervals are with the differences."
+    elif name == "learning_curves" and analysis.laws:
+        caption += " Beyond the largest size, fits are a guess."
     return Picture(figure, caption, alt, name)
 
 

@@ -14,10 +14,12 @@ from vit_vs_cnn.reporting.figures.regimes import (
     difference,
     equivalents,
     learning_curves,
+    pairs,
     regime_figures,
     residuals,
     training_curves,
 )
+from vit_vs_cnn.runs.design import Design
 from vit_vs_cnn.statistics.verdict import DECIDED
 
 pytestmark = pytest.mark.usefixtures("real_figures")
@@ -90,6 +92,23 @@ def test_contenders_stand_behind_the_best_in_their_order_and_only_verdicts_are_f
             verdicts.append(one.verdict)
     assert verdicts == ["no difference shown", "ahead", "ahead", "ahead"]
     assert "behind_the_best" not in regime_figures(analysis_of())
+
+
+def test_pairs_that_are_not_all_with_the_best_have_a_row_each():
+    """Two of the three pairs are compared; the best, cnn, is not in one of them."""
+    table = {"cnn": {100: 0.5, 700: 0.7}, "vit": {100: 0.2, 700: 0.4}, "windows": {100: 0.5, 700: 0.69}}
+    named = (("windows", "vit"), ("vit", "cnn"))
+    design = Design((0, 1, 2), False, ("cnn", "vit", "windows"), (100, 700), 700, ("vit", "cnn"), 1.0, pairs=named)
+    analysis = analyse(seeded(table, images=10**6), resamples=20, design=design)
+    assert {"pairs", "behind_the_best"} & regime_figures(analysis).keys() == {"pairs"}
+    figure = pairs(analysis)
+    found = {(c.first, c.second, c.size): c.difference.value for pair in analysis.pairs for c in pair.comparisons}
+    rows = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert rows == ["CNN above ViT", "ViT above windows"]
+    for axis, size in zip(figure.axes, (100, 700), strict=True):
+        for bars, row in zip(axis.containers, rows, strict=True):
+            first, second = (name.lower() for name in row.split(" above "))
+            assert bars.lines[0].get_xdata()[0] == pytest.approx(100 * found[first, second, size])
 
 
 def test_what_a_figure_of_one_size_measures_is_written_within_it():

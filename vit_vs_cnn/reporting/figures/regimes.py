@@ -26,6 +26,8 @@ DASHES = {"interpolation": "-", "power law": "--", "power law with floor": ":"}
 SIZE = (6.0, 4.3)
 #: Curves that a figure shows with bands and laws, at most; of more the lines alone.
 FEW = 5
+#: A verdict and the difference it is of, by training size.
+_BySize = dict[int, tuple[Verdict, Estimate]]
 
 
 def regime_figures(analysis: Analysis) -> dict[str, Figure]:
@@ -35,8 +37,10 @@ def regime_figures(analysis: Analysis) -> dict[str, Figure]:
     """
     pair = headline(analysis)
     figures = {"learning_curves": learning_curves(analysis)}
-    if len(_to_best(analysis)) > 1:
+    if _all_to_best(analysis):
         figures["behind_the_best"] = behind_the_best(analysis)
+    elif len(analysis.pairs) > 1:
+        figures["pairs"] = pairs(analysis)
     if any(len(c.curve) > 1 for c in analysis.convergence):
         figures["training_curves"] = training_curves(analysis)
     if analysis.budgets:
@@ -57,12 +61,11 @@ def regime_figures(analysis: Analysis) -> dict[str, Figure]:
 def learning_curves(analysis: Analysis) -> Figure:
     """Accuracy over log n: means with 95 % intervals, single seeds as dots, and the fitted power laws.
 
-    Of more than ``FEW`` contenders, each compared with the best, means alone, joined by lines: ``behind_the_best`` has
-    the intervals.
+    Of more than ``FEW`` contenders means alone, joined by lines: ``behind_the_best`` or ``pairs`` has the intervals.
     """
     if len(analysis.sizes) == 1:
         return _one_size(analysis)
-    if len(analysis.curves) > FEW and len(_to_best(analysis)) == len(analysis.curves) - 1:
+    if is_crowded(analysis):
         return _many_curves(analysis)
     figure, axis = _figure("Accuracy and labelled images")
     axis.yaxis.set_major_locator(PercentLocator())
@@ -78,6 +81,11 @@ def learning_curves(analysis: Analysis) -> Figure:
     _log_axis(axis, analysis.sizes)
     _legend(axis, [model for model in DASHES if any(law.model == model for law in analysis.laws)])
     return figure
+
+
+def is_crowded(analysis: Analysis) -> bool:
+    """Whether there are too many learning curves for each to have its interval."""
+    return len(analysis.curves) > FEW and len(analysis.sizes) > 1
 
 
 def _many_curves(analysis: Analysis) -> Figure:
@@ -143,31 +151,52 @@ def difference(pair: Pair) -> Figure:
 def behind_the_best(analysis: Analysis) -> Figure:
     """How far those compared with it are from the one that is best at the largest size: a row for each, a panel for
     each size, paired differences with 95 % intervals."""
-    best, found = best_of(analysis.curves), _to_best(analysis)
-    sizes = sorted({size for by_size in found.values() for size in by_size})
+    found, known = _to_best(analysis), looks(analysis.contenders)
     order = sorted(found, key=lambda name: -found[name][max(found[name])][1].value)
-    figure, axes = plain_axes(max(4.6, 1.6 + 2.3 * len(sizes)), 1.2 + 0.28 * len(order), len(sizes), share=True)
+    rows = [(display_name(name), known[name], found[name]) for name in order]
+    return _forest(rows, f"points above {display_name(best_of(analysis.curves))}")
+
+
+def pairs(analysis: Analysis) -> Figure:
+    """What each pair that is compared differs by: a row for each, a panel for each size, paired differences with 95 %
+    intervals."""
     known = looks(analysis.contenders)
+    rows = []
+    for pair in analysis.pairs:
+        first, second = pair.comparisons[0].first, pair.comparisons[0].second
+        differences = {c.size: (c.verdict, c.difference) for c in pair.comparisons}
+        rows.append((f"{display_name(first)} above {display_name(second)}", known[first], differences))
+    return _forest(rows, "points of accuracy")
+
+
+def _forest(rows: Sequence[tuple[str, Look, _BySize]], measured: str) -> Figure:
+    sizes = sorted({size for _, _, by_size in rows for size in by_size})
+    figure, axes = plain_axes(max(4.6, 1.6 + 2.3 * len(sizes)), 1.2 + 0.28 * len(rows), len(sizes), share=True)
     for axis, size in zip(axes, sizes, strict=True):
-        for row, name in enumerate(order):
-            if size not in found[name]:
+        for place, (_, look, by_size) in enumerate(rows):
+            if size not in by_size:
                 continue
-            verdict, estimate = found[name][size]
+            verdict, estimate = by_size[size]
             (value,), span = in_percent([estimate])
-            face = known[name].colour if verdict in DECIDED else "white"  # hollow: nothing is claimed
-            axis.errorbar(value, row, xerr=span, ms=6, lw=0, elinewidth=1.5, mfc=face, **known[name].line)
+            face = look.colour if verdict in DECIDED else "white"  # hollow: nothing is claimed
+            axis.errorbar(value, place, xerr=span, ms=6, lw=0, elinewidth=1.5, mfc=face, **look.line)
         axis.axvline(0, color=GREY, lw=1)
         axis.set_title(f"n = {size:,}", fontsize=10, loc="left")
         axis.grid(axis="x", alpha=0.3)
-    axes[0].set_yticks(range(len(order)), [display_name(name) for name in order])
-    axes[0].set_ylim(len(order) - 0.5, -0.5)
-    figure.supxlabel(f"points above {display_name(best)}\n(filled: a verdict; hollow: none)", fontsize=10)
+    axes[0].set_yticks(range(len(rows)), [name for name, _, _ in rows])
+    axes[0].set_ylim(len(rows) - 0.5, -0.5)
+    figure.supxlabel(f"{measured}\n(filled: a verdict; hollow: none)", fontsize=10)
     return figure
 
 
-def _to_best(analysis: Analysis) -> dict[str, dict[int, tuple[Verdict, Estimate]]]:
+def _all_to_best(analysis: Analysis) -> bool:
+    """Whether there are others than the best, more than one, and each is compared with it."""
+    return 1 < len(_to_best(analysis)) == len(analysis.curves) - 1
+
+
+def _to_best(analysis: Analysis) -> dict[str, _BySize]:
     """By the other contender of its pairs and by size: the verdict, and how far that one is above the best."""
-    best, found = best_of(analysis.curves), dict[str, dict[int, tuple[Verdict, Estimate]]]()
+    best, found = best_of(analysis.curves), dict[str, _BySize]()
     for pair in analysis.pairs:
         for c in pair.comparisons:
             if best in (c.first, c.second):
