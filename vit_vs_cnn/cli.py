@@ -9,10 +9,8 @@ import shlex
 import sys
 import tempfile
 import traceback
-import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
-from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +19,7 @@ import yaml
 
 from vit_vs_cnn import __version__
 from vit_vs_cnn.errors import BAD_INPUT, INTERRUPTED, SOME_FAILED, CellsFailed, InputError, Interrupted, one_line
+from vit_vs_cnn.told import warnings_in_lines
 
 if TYPE_CHECKING:
     from vit_vs_cnn.commands.command import Command, Given
@@ -47,9 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"vit-vs-cnn {__version__}, Python {platform.python_version()}, torch {metadata.version('torch')}")
         return 0
     gc.set_threshold(GARBAGE)
-    warnings.showwarning = partial(_print_warning, set())
     try:
-        _run(words[0] if words else "--help", words[1:])
+        with warnings_in_lines():
+            _run(words[0] if words else "--help", words[1:])
         sys.stdout.flush()
     except BrokenPipeError:  # who read the output has read enough, as head does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -149,11 +148,3 @@ def _show(command: "Command", found: Any, given: "Given") -> None:
         print(show.as_json(found), end="")
     else:
         getattr(show, command.name.replace("-", "_"))(found)
-
-
-def _print_warning(told: set[str], message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    """One line, once, as for errors: whoever uses the command line has no use for the place in our code."""
-    line = f"warning: {' '.join(str(message).split())}"
-    if issubclass(category, UserWarning) and line not in told:
-        told.add(line)
-        print(line, file=sys.stderr)

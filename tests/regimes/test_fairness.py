@@ -5,6 +5,7 @@ import pytest
 from tests.regimes.tables import seeded
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.fairness import obstacle, warnings_of
+from vit_vs_cnn.regimes.networks import unequal_compute
 
 
 def both(**changes_of_b):
@@ -75,6 +76,8 @@ def test_contenders_of_unequal_compute_are_warned_of_in_one_line():
     results = [r | {"macs": costs[r["contender"]]} for r in both()]
     told = "Compute differs: a has 5.1 times the multiply-accumulates of b (12.2M against 2.42M an image), so equal"
     assert [text for text in warnings_of(results) if text.startswith(told)] == warnings_of(results)
+    assert unequal_compute(results, [("a", "b")]) == warnings_of(results)[0]
+    assert warnings_of(results, [("a", "c")]) == []  # they are not compared
     close = [r | {"macs": {"a": 125, "b": 100}[r["contender"]]} for r in both()]
     assert warnings_of(close) == []
     equal = [r | {"identity": {**r["identity"], "budget": {"flops": 1e12}}} for r in results]

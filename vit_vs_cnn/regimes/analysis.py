@@ -189,7 +189,7 @@ def analyse(
         warnings=(
             *(f"{told}." for told in few_classes),
             *(f"{told}." for told in (design.told if design is not None else ())),
-            *warnings_of(ordered),
+            *warnings_of(ordered, dict.fromkeys((one.first, one.second) for one in judged)),
             *lottery_warnings(measured, majority),
             *_limits(measured, laws),
         ),

@@ -1,6 +1,6 @@
 """What makes a comparison unfair: it stands in the report, and where it must, it forbids a verdict."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from vit_vs_cnn.errors import InputError
@@ -28,8 +28,11 @@ def obstacle(first: Sequence[Result], second: Sequence[Result]) -> str | None:
     return None
 
 
-def warnings_of(results: Sequence[Result]) -> list[str]:
+def warnings_of(results: Sequence[Result], pairs: Iterable[Collection[str]] | None = None) -> list[str]:
     """What a reader must know before believing a comparison; one sentence each, nothing if all is equal.
+
+    Arguments:
+        pairs: the contenders that are compared; all with all if they are not named.
 
     Raises:
         InputError: some results are scored on test images and others on validation images.
@@ -55,7 +58,7 @@ def warnings_of(results: Sequence[Result]) -> list[str]:
     if seen := {str(r["contender"]): n for r in results if (n := int(r.get("scoring_images_seen") or 0))}:
         told = " and ".join(f"{name} {count:,}" for name, count in seen.items())
         found.append(f"Weights that contenders began with have seen images that score these ({told}): allowed by name.")
-    if (compute := unequal_compute(results)) is not None:
+    if (compute := unequal_compute(results, pairs)) is not None:
         found.append(compute)
     by_place: dict[tuple[int, int], list[Result]] = {}
     for r in results:

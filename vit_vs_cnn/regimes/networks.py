@@ -1,6 +1,7 @@
 """What was compared: each network in words, what its runs were given, and whether they computed equally much."""
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,18 +141,22 @@ def _span(numbers: Sequence[int] | Sequence[float], form: str) -> str:
     return " to ".join(texts)
 
 
-def unequal_compute(results: Sequence[Result]) -> str | None:
-    """One line where two contenders that came to the task in the same way differ in multiply-accumulates; None where
-    they do not, that is unknown, or the budget is one of FLOPs, which makes up for it.
+def unequal_compute(results: Sequence[Result], pairs: Iterable[Collection[str]] | None = None) -> str | None:
+    """One line where two contenders that are compared, and came to the task in the same way, differ in
+    multiply-accumulates; None where they do not, that is unknown, or the budget is one of FLOPs, which makes up for it.
+
+    Arguments:
+        pairs: the contenders that are compared; all with all if they are not named.
     """
     if results and all((r.get("identity", {}).get("budget") or {}).get("flops") for r in results):
         return None
-    macs = {n.contender: n.macs for n in networks_of(results) if n.macs}
-    by_way: dict[str | None, list[str]] = {}
-    for network in networks_of(results):
-        by_way.setdefault(network.way, []).extend([network.contender] if network.macs else [])
+    known = {network.contender: network for network in networks_of(results) if network.macs}
+    macs = {name: network.macs for name, network in known.items()}
+    compared = itertools.combinations(known, 2) if pairs is None else (pair for pair in pairs if {*pair} <= {*known})
     ends = [
-        (max(names, key=lambda n: macs[n]), min(names, key=lambda n: macs[n])) for names in by_way.values() if names
+        (max(pair, key=lambda name: macs[name]), min(pair, key=lambda name: macs[name]))
+        for pair in compared
+        if len({known[name].way for name in pair}) == 1
     ]
     most, least = max(ends, key=lambda pair: macs[pair[0]] / macs[pair[1]], default=("", ""))
     if not ends or (ratio := macs[most] / macs[least]) <= EQUAL:

@@ -21,7 +21,7 @@ from vit_vs_cnn.errors import INTERRUPTED, SOME_FAILED, InputError, Interrupted
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.failures import has_failed_since, is_being_run, read_failure, write_failure
 from vit_vs_cnn.runs.images import Pool
-from vit_vs_cnn.told import console_for_news
+from vit_vs_cnn.told import console_for_news, warnings_in_lines
 from vit_vs_cnn.workers.cell_run import attempt
 from vit_vs_cnn.workers.resumed import Turns
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, quiet_lightning
@@ -189,7 +189,7 @@ def work(order: Order) -> Outcome:
     quiet_lightning()
     torch.set_num_threads(order.threads)
     try:
-        with contextlib.chdir(order.folder):
+        with contextlib.chdir(order.folder), warnings_in_lines():
             if left := order.left():
                 take_cells(order, _pool_of(left[0]), console=console_for_news(quiet=True))
     except (Interrupted, KeyboardInterrupt) as error:
