@@ -273,3 +273,25 @@ def test_a_row_that_is_none_is_named_with_its_line(tmp_path, old, new, says):
     (tmp_path / "results.csv").write_text(f"{header}\n{rows.replace(old, new, 1)}", encoding="utf-8-sig")
     with pytest.raises(InputError, match=says):
         recorded_results(tmp_path / "results.csv")
+
+
+def test_differences_of_augmentations_are_those_of_the_report():
+    folder = RESULTS / "augmentation_cpu"
+    with (folder / "tables" / "differences.csv").open() as file:
+        found = {frozenset((r["higher"].lower(), r["lower"].lower(), r["n"])): r for r in csv.DictReader(file)}
+
+    def told(n: str, first: str, second: str) -> str:
+        row = found[frozenset((first, second, n))]
+        ends = [float(row[name]) for name in ("points", "from", "to")]
+        if row["higher"].lower() != first:
+            ends = [-ends[0], -ends[2], -ends[1]]
+        return "{:.1f} ({:.1f} to {:.1f})".format(*ends)
+
+    readme, sizes = (folder / "README.md").read_text(), ("1000", "5000", "50000")
+    for name, title in (("resnet", "ResNet-8"), ("vit", "ViT nano"), ("cct", "CCT-2/3x2")):
+        for n in sizes:
+            gains = told(n, name, f"{name}_none"), told(n, f"{name}_strong", name)
+            assert f"| {title} | {int(n):,} | {' | '.join(gains)} |" in readme
+    for n in sizes:
+        leads = (told(n, f"resnet{kind}", f"vit{kind}") for kind in ("_none", "", "_strong"))
+        assert f"| n = {int(n):,} | {' | '.join(leads)} |" in readme
