@@ -70,6 +70,11 @@ class Setting:
         return next(found, None)
 
     @cached_property
+    def _words(self) -> tuple[Any, ...]:
+        """The values of a setting that is one of a few."""
+        return get_args(self.hint) if get_origin(self.hint) is Literal else ()
+
+    @cached_property
     def _parser(self) -> ArgumentParser:
         parser = new_parser()
         parser.add_argument(f"--{_KEY}", type=self.hint)
@@ -81,11 +86,13 @@ class Setting:
         Raises:
             InputError: it is of another type; ``where`` is the place that the line names.
         """
-        if value is None and type(None) not in kinds_of(self.hint):
-            raise InputError(f"{where}: expected {in_words(self.hint)}, got null")
-        if self.block is not None and value is not None:
+        if value is None:
+            if type(None) not in kinds_of(self.hint):
+                raise InputError(f"{where}: expected {in_words(self.hint)}, got null")
+            return None
+        if self.block is not None:
             return build(self.block, value, where=where)
-        if type(value) is self.hint:
+        if type(value) is self.hint or (type(value) is str and value in self._words):
             return value
         read = self._by_parser(value, where)
         for number in _numbers(read):  # 1e20 is a text to YAML, and a whole number to jsonargparse

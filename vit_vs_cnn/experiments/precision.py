@@ -1,17 +1,18 @@
 """``trainer.precision: auto``: the fastest precision here, of those that were shown to give equal results."""
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Experiment, read_config
 from vit_vs_cnn.config.trainer import AUTO
-from vit_vs_cnn.experiments.step_time import Steps
+from vit_vs_cnn.experiments.step_time import Steps, side_by_side
 from vit_vs_cnn.plain import Plain
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.workers.supervise import threads_set
-from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, world_size
+from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, on_cpu, world_size
 
 SINGLE = "32-true"
 #: In these the same runs end with accuracies that are no different from those in single precision: results/speed.
@@ -42,8 +43,8 @@ def with_precision(experiment: Experiment, pool: Pool, *, console: Console) -> E
     """The experiment in the precision that its cells train in: as it was begun, or else in the fastest.
 
     Each contender makes a few steps in every precision, in turns, and the fastest for all of them together is taken:
-    the contenders of a comparison share it. Where several processes share a run, and where only heads are fitted, it is
-    single precision.
+    the contenders of a comparison share it. On processors as many are timed at once as runs go side by side. Where
+    several processes share a run, and where only heads are fitted, it is single precision.
 
     Arguments:
         pool: its images.
@@ -60,7 +61,9 @@ def with_precision(experiment: Experiment, pool: Pool, *, console: Console) -> E
     if not trained or is_helper_process() or is_launched_from_outside() or world_size(experiment) > 1:
         return _in(experiment, SINGLE)
     experiment.folder.mkdir(parents=True, exist_ok=True)  # a place that can't be written to is told of before
-    times = {name: _seconds(experiment, name, pool) for name in trained}
+    at_a_time = int(side_by_side(experiment, len(trained))) if on_cpu(experiment) else 1
+    with threads_set(experiment.protocol.threads), ThreadPoolExecutor(at_a_time) as timers:
+        times = dict(zip(trained, timers.map(lambda name: _seconds(experiment, name, pool), trained), strict=True))
     totals = {one: sum(seconds[one] for seconds in times.values()) for one in (SINGLE, *EQUAL)}
     chosen = min(EQUAL, key=totals.__getitem__)
     if totals[SINGLE] < LEAST_GAIN * totals[chosen]:
@@ -79,8 +82,7 @@ def _in(experiment: Experiment, precision: str) -> Experiment:
 def _seconds(experiment: Experiment, contender: str, pool: Pool) -> dict[str, float]:
     """The quickest step in every precision, timed in turns: another program on the machine slows all of them."""
     steps = {one: Steps(_in(experiment, one), contender, pool, _WARM_UP + _TIMED) for one in (SINGLE, *EQUAL)}
-    with threads_set(experiment.protocol.threads):
-        times = [{one: step.seconds(turn) for one, step in steps.items()} for turn in range(_WARM_UP + _TIMED)]
+    times = [{one: step.seconds(turn) for one, step in steps.items()} for turn in range(_WARM_UP + _TIMED)]
     return {one: min(turn[one] for turn in times[_WARM_UP:]) for one in steps}
 
 

@@ -78,11 +78,16 @@ def world_size(experiment: Experiment) -> int:
 
 def lies_channels_last(experiment: Experiment) -> bool:
     """Whether images and convolutions have their channels innermost."""
-    asked, trainer = experiment.execution.channels_last, experiment.trainer
+    asked = experiment.execution.channels_last
     if asked is not None:
         return asked
-    is_half = "16" in str(trainer.get("precision", "32-true"))
-    return is_half == (torch.cuda.is_available() and trainer.get("accelerator", "auto") != "cpu")
+    is_half = "16" in str(experiment.trainer.get("precision", "32-true"))
+    return is_half != on_cpu(experiment)
+
+
+def on_cpu(experiment: Experiment) -> bool:
+    """Whether its runs train on the processor."""
+    return not torch.cuda.is_available() or experiment.trainer.get("accelerator", "auto") == "cpu"
 
 
 def is_launched_from_outside() -> bool:
