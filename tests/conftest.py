@@ -39,12 +39,24 @@ def old_objects_frozen() -> None:
     gc.freeze()
 
 
-def pytest_unconfigure() -> None:
-    """What is left behind is collected, and tells what it has to; once, and not the five times that pytest would."""
-    gc.unfreeze()
-    gc.collect()
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """With the slow tests, what is left behind is collected and tells what it has to; once, and not the five times that
+    pytest would. Without them nobody waits for it.
+    """
+    if config.option.markexpr != "not slow":
+        gc.unfreeze()
+        gc.collect()
     gc.freeze()
-    atexit.register(gc.unfreeze)  # libraries that look for leaks at the end find none
+
+
+def _end() -> None:
+    """One of several processes ends at once: to take apart what is left of all tests lasts seconds."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        os._exit(0)
+    gc.unfreeze()  # libraries that look for leaks at the end find none
+
+
+atexit.register(_end)  # early, so that it comes behind all others
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,8 +2,6 @@
 
 import re
 import shutil
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -52,25 +50,6 @@ def _quietly(function, *arguments, **options):
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*have now been tested")
         return function(*arguments, **options)
-
-
-def test_importing_the_package_loads_no_library_and_drawing_needs_no_display():
-    """In a process of its own, as this one has all of them; pyplot is what would ask for a display."""
-    code = """
-import sys
-before = set(sys.modules)
-import vit_vs_cnn as vc
-assert vc.__version__ and {"train", "load", "VisionTransformer"} <= set(dir(vc))
-print(sorted({name.partition(".")[0] for name in set(sys.modules) - before if "vit_vs_cnn" not in name}))
-assert "torch" not in sys.modules
-vc.list_models
-assert "torch" in sys.modules and "lightning" not in sys.modules and "pandas" not in sys.modules
-import vit_vs_cnn.reporting.figures.heatmaps
-assert "matplotlib.figure" in sys.modules and "matplotlib.pyplot" not in sys.modules
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert not {"torch", "numpy", "lightning", "matplotlib", "pandas", "rich"} & set(re.findall(r"\w+", done.stdout))
 
 
 @pytest.mark.parametrize("name", [*vc.__all__])

@@ -210,12 +210,19 @@ def test_bash_completes_commands_options_and_configs(tmp_path, capsys):
     assert done.stdout.splitlines() == [*asked.values()]
 
 
-def test_help_status_and_the_analysis_load_no_torch_and_predict_nothing_that_trains_or_draws(finished, tmp_path):
-    """In a process of its own, as this one has it."""
+def test_every_step_loads_what_it_needs_and_no_more(finished, tmp_path):
+    """The package nothing, help, status and the analysis no torch, predict and the list of models nothing that trains,
+    figures nothing that asks for a display. In a process of its own, as this one has all of it.
+    """
     experiment, picture = finished / "runs" / "tiny", tmp_path / "picture.png"
     Image.new("RGB", (37, 41)).save(picture)
     code = f"""
 import sys
+before = set(sys.modules)
+import vit_vs_cnn as vc
+assert vc.__version__ and {{"train", "load", "VisionTransformer"}} <= set(dir(vc))
+loaded = {{name.partition(".")[0] for name in set(sys.modules) - before}}
+assert not {{"torch", "numpy", "lightning", "matplotlib", "pandas", "rich", "yaml"}} & loaded, loaded
 from pathlib import Path
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.regimes import findings_of
@@ -227,8 +234,11 @@ assert findings_of(Path({str(experiment)!r})).correct
 assert not {{"torch", "lightning", "timm"}} & set(sys.modules)
 assert codes == [0, 0, 0, 0, 2, 2, 2, 2, 0], codes
 assert main(["predict", {str(experiment)!r}, {str(picture)!r}, "--contender", "resnet"]) == 0
+assert "vit_nano" in vc.list_models()
 unneeded = {{"lightning", "timm", "torchmetrics", "torchvision", "matplotlib", "pandas", "torch._dynamo"}}
 assert not unneeded & set(sys.modules), unneeded & set(sys.modules)
+import vit_vs_cnn.reporting.figures.heatmaps
+assert "matplotlib.figure" in sys.modules and "matplotlib.pyplot" not in sys.modules
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -151,15 +151,15 @@ def test_jacobian_norm_is_that_of_autograds_jacobian():
         torch.testing.assert_close(norm, torch.linalg.matrix_norm(jacobian), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("head_dim", [2, 31, 257])
-def test_variance_of_the_scores_is_head_dim_and_one_when_scaled(head_dim):
-    statistics = score_statistics(head_dim, keys=101, samples=1009)
+@pytest.mark.parametrize(("head_dim", "samples"), [(2, 1009), (31, 307), (257, 53)])
+def test_variance_of_the_scores_is_head_dim_and_one_when_scaled(head_dim, samples):
+    statistics = score_statistics(head_dim, keys=101, samples=samples)
     assert statistics.variance == pytest.approx(head_dim, rel=0.1)
     assert statistics.scaled_variance == pytest.approx(statistics.variance / head_dim)
 
 
 def test_unscaled_scores_saturate_the_softmax_and_scaled_ones_do_not():
-    narrow, wide = score_statistics(2), score_statistics(1024)
+    narrow, wide = score_statistics(2), score_statistics(521)
     assert wide.jacobian_norm < narrow.jacobian_norm / 2
     assert wide.scaled_jacobian_norm == pytest.approx(narrow.scaled_jacobian_norm, rel=0.3)
     uniform = softmax_jacobian_norm(torch.zeros(KEYS, dtype=torch.float64)).item()

@@ -203,7 +203,7 @@ def score_statistics(head_dim: int, *, keys: int = 64, samples: int = 512, seed:
     generator = torch.Generator().manual_seed(seed)
     queries = torch.randn(samples, 1, head_dim, dtype=torch.float64, generator=generator)
     drawn_keys = torch.randn(samples, keys, head_dim, dtype=torch.float64, generator=generator)
-    scores = (queries * drawn_keys).sum(dim=-1)
+    scores = (queries @ drawn_keys.mT).squeeze(1)
     scaled = scores / head_dim**0.5
     return ScoreStatistics(
         head_dim=head_dim,
