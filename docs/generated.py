@@ -187,6 +187,8 @@ class LessonFigures(SphinxDirective):
     final_argument_whitespace: ClassVar[bool] = True
 
     def run(self) -> list[nodes.Node]:
+        if not self.config.draw_lesson:
+            return []
         from notebooks.figures import FIGURES, draw_figures
 
         folder = Path(self.env.doctreedir) / "lesson"
@@ -208,6 +210,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     made: dict[str, type[Directive]] = {"settings": Settings, "command": CommandHelp, "configs": Configs}
     for name, directive in (made | {"lesson-figures": LessonFigures}).items():
         app.add_directive(name, directive)
+    app.add_config_value("draw_lesson", True, "env")
     app.connect("autodoc-process-docstring", name_fields, priority=400)  # before napoleon
     app.connect("env-check-consistency", find_undocumented)
     app.connect("html-page-context", make_reachable)

@@ -1,4 +1,4 @@
-"""The one check command: ``python -m tests.check``. Format, lint, types and the site at once, tests, ratios of speed.
+"""The one check command: ``python -m tests.check``. Format, lint, types and pages beside the tests, ratios of speed.
 
 Warnings are errors of tests.
 
@@ -31,7 +31,7 @@ LONG_FIRST = {
 def checks(everything: bool) -> list[dict[str, list[str]]]:
     """The commands by their names, each a module of Python and its arguments; those of one group run side by side.
 
-    Tests have as many processes as there are cores, and what measures speed is alone.
+    Tests have as many processes as there are cores, which others fill where they wait; what measures speed is alone.
     """
     rooms = {path.relative_to(ROOT).parts[1] for path in (ROOT / "tests").rglob("test_*.py")}
     places = [f"tests/{name}" for name in sorted(rooms, key=lambda name: (name not in LONG_FIRST, name))]
@@ -41,26 +41,27 @@ def checks(everything: bool) -> list[dict[str, list[str]]]:
             "format": ["ruff", "format", "--check", "."],
             "lint": ["ruff", "check", "."],
             "types": ["pyright", "--pythonpath", sys.executable],
-            "docs": ["docs.build"],
+            "docs": ["docs.build"] if everything else ["docs.build", "--check"],
+            "tests": [*tests, "-m", "slow or not slow"] if everything else tests,
         },
-        {"tests": [*tests, "-m", "slow or not slow"] if everything else tests},
         {"speed": ["benchmarks.guard"]},
     ]
 
 
 def side_by_side(commands: Mapping[str, Sequence[str]]) -> list[str]:
-    """Run commands at once, and print what each says when it has ended; one that is alone prints as it goes on.
+    """Run commands at once. The last one prints as it goes on, and what the others said comes behind it.
 
     Returns:
         the names of those that failed.
     """
-    how = {"cwd": ROOT, "text": True, "stderr": subprocess.STDOUT}
-    if len(commands) > 1:
-        how["stdout"] = subprocess.PIPE
-    running = {name: subprocess.Popen([sys.executable, "-m", *command], **how) for name, command in commands.items()}
-    for name, process in running.items():
+    *_, shown = commands
+    running = {}
+    for name, command in commands.items():
+        how = {} if name == shown else {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        running[name] = subprocess.Popen([sys.executable, "-m", *command], cwd=ROOT, text=True, **how)
+    for name in (shown, *(name for name in commands if name != shown)):
         print(f"== {name}: {' '.join(commands[name])}", flush=True)
-        print(process.communicate()[0] or "", end="", flush=True)
+        print(running[name].communicate()[0] or "", end="", flush=True)
     return [name for name, process in running.items() if process.returncode]
 
 

@@ -23,7 +23,7 @@ SMALL = {
     },
 }
 #: What these show is shown by others, too.
-SLOW = {"05_vision_transformer", "07_how_much_data", "08_where_does_it_look"}
+SLOW = {"05_vision_transformer", "06_attention_is_convolution", "07_how_much_data", "08_where_does_it_look"}
 #: What writes pages and figures: tested elsewhere, and more than half of a small notebook's time.
 PAGES = (
     *("regime_report.write_report", "audit_report.write_audit"),

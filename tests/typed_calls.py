@@ -1,5 +1,6 @@
 """Types of all calls of the package, and the shapes that they name, are checked while tests run."""
 
+import functools
 import inspect
 from typing import Any
 
@@ -21,8 +22,9 @@ def _names_shape(annotation: Any) -> bool:
 
 def _checked(*given: Any, typechecker: Any = None) -> Any:
     """In place of ``jaxtyping.jaxtyped``, which wraps a function three times for a message that says which argument was
-    wrong. One wrapper checks as much, with another one that remembers dimensions where shapes are named. Classes,
-    generators, and names of types that are imported for type checkers only, which jaxtyping skips, are left to it.
+    wrong. One wrapper checks as much; where shapes are named their dimensions are remembered for the call. Checks are
+    made when a function is first called. Classes, generators, and names of types that are imported for type checkers
+    only, which jaxtyping skips, are left to it.
     """
 
     def check(function: Any) -> Any:
@@ -32,10 +34,29 @@ def _checked(*given: Any, typechecker: Any = None) -> Any:
             return _jaxtyped(function, typechecker=typechecker)
         if not annotations:
             return function
-        typed = beartype(function)
-        return _jaxtyped(typed, typechecker=None) if any(map(_names_shape, annotations)) else typed
+        if any("{" in repr(annotation) for annotation in annotations):  # a dimension that is one of the arguments
+            return _jaxtyped(beartype(function), typechecker=None)
+        if not inspect.isfunction(function):
+            return beartype(function)
+        return _when_called(function, remembers=any(map(_names_shape, annotations)))
 
     return _jaxtyped(*given, typechecker=typechecker) if given else check
+
+
+def _when_called(function: Any, *, remembers: bool) -> Any:
+    typed = None
+
+    @functools.wraps(function)
+    def checked(*given: Any, **named: Any) -> Any:
+        nonlocal typed
+        if typed is None:
+            typed = beartype(function)
+        if not remembers:
+            return typed(*given, **named)
+        with _jaxtyped("context"):
+            return typed(*given, **named)
+
+    return checked
 
 
 def install() -> None:

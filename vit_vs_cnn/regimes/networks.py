@@ -150,13 +150,13 @@ def unequal_compute(results: Sequence[Result], pairs: Iterable[Collection[str]] 
     """
     if results and all((r.get("identity", {}).get("budget") or {}).get("flops") for r in results):
         return None
-    known = {network.contender: network for network in networks_of(results) if network.macs}
-    macs = {name: network.macs for name, network in known.items()}
+    known = {network.contender: (network.macs, network.way) for network in networks_of(results) if network.macs}
+    macs = {name: count for name, (count, _) in known.items()}
     compared = itertools.combinations(known, 2) if pairs is None else (pair for pair in pairs if {*pair} <= {*known})
     ends = [
         (max(pair, key=lambda name: macs[name]), min(pair, key=lambda name: macs[name]))
         for pair in compared
-        if len({known[name].way for name in pair}) == 1
+        if len({known[name][1] for name in pair}) == 1
     ]
     most, least = max(ends, key=lambda pair: macs[pair[0]] / macs[pair[1]], default=("", ""))
     if not ends or (ratio := macs[most] / macs[least]) <= EQUAL:
