@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from vit_vs_cnn.regimes.budgets import LASTING, BudgetGap, BudgetPoint, Budgets, EqualCost
 from vit_vs_cnn.regimes.comparison import SizedComparison, comparisons
@@ -201,10 +202,13 @@ def analyse(
 def _pairs(
     drawn: Resamples, judged: Sequence[SizedComparison], budgets: Budgets, convergence: Sequence[Convergence]
 ) -> list[Pair]:
-    """The comparisons by pair, each with what it says of all its sizes together; pairs share the cores."""
+    """The comparisons by pair, each with what it says of all its sizes together.
+
+    Pairs share the cores, and products of small matrices have one each: shared out further they take twice the time.
+    """
     by_pair = itertools.groupby(judged, key=lambda one: (one.first, one.second))
     pairs = [(drawn.of(names), tuple(of_pair)) for names, of_pair in by_pair]
-    with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as pool:
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as pool:
         return list(pool.map(lambda pair: _pair(pair[0], pair[1], budgets, convergence), pairs))
 
 
