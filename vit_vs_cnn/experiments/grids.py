@@ -9,10 +9,10 @@ import torch
 
 from vit_vs_cnn.config.experiment import Budget, Experiment
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.step_time import side_by_side
 from vit_vs_cnn.experiments.trials import splits_at
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
+from vit_vs_cnn.workers.step_time import side_by_side
 
 #: Sizes, seeds and share of the config's steps, the best first. Three seeds allow a verdict and four sizes a trend;
 #: these come before longer runs, and longer runs before more of either.

@@ -8,9 +8,9 @@ from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Experiment, read_config
 from vit_vs_cnn.config.trainer import AUTO
-from vit_vs_cnn.experiments.step_time import Steps, side_by_side
 from vit_vs_cnn.plain import Plain
 from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.workers.step_time import Steps, side_by_side
 from vit_vs_cnn.workers.supervise import threads_set
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, on_cpu, world_size
 
