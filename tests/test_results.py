@@ -209,8 +209,10 @@ def test_the_recorded_comparison_has_the_figures_of_its_json_and_the_sign_of_its
 
 def test_the_maps_over_seeds_are_those_of_the_recorded_scores():
     readme = (RESULTS / "inspect" / "README.md").read_text()
-    ((place, told),) = re.findall(r"<!-- benchmarks.maps (\S+) -->\n(.*?)\n<!-- end -->", readme, re.DOTALL)
-    assert told == maps.table_of(maps.over_seeds(RESULTS.parent / place))
+    blocks = re.findall(r"<!-- benchmarks.maps (\S+) -->\n(.*?)\n<!-- end -->", readme, re.DOTALL)
+    assert {place for place, _ in blocks} == {f"results/inspect/{name}/scores.csv" for name in ("ladder", "surface")}
+    for place, told in blocks:
+        assert told == maps.table_of(maps.over_seeds(RESULTS.parent / place))
 
 
 def _printed(folder: str) -> list[str]:
