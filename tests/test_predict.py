@@ -125,7 +125,7 @@ def test_files_are_found_by_name_folder_by_folder_and_lists_and_standard_input_h
 ):
     expected = [str(photos / name) for name in ORDER]
     assert [one.name for one in picture_files([photos])] == expected
-    (tmp_path / "list.txt").write_text("\n".join([expected[4], "", str(photos / "b"), "gone.png"]) + "\n")
+    (tmp_path / "list.txt").write_text("\ufeff" + "\n".join([expected[4], "", str(photos / "b"), "gone.png"]) + "\n")
     listed = [expected[4], *expected[1:3], "gone.png"]
     assert [one.name for one in picture_files([tmp_path / "list.txt"])] == listed
     with (tmp_path / "list.txt").open() as file:

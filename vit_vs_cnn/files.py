@@ -68,6 +68,11 @@ def write_text(path: Path, text: str) -> None:
         partial.write_text(text, encoding="utf-8")
 
 
+def spelled(file: str | os.PathLike[str]) -> str:
+    """The name of a file as text that can be written: bytes that are no UTF-8 as ``\\xe4``."""
+    return os.fsencode(file).decode("utf-8", "backslashreplace")
+
+
 def read_mapping(path: Path) -> dict[str, Any]:
     """The mapping that a JSON file holds; an empty one where there is no such file, or it cannot be read as one."""
     try:

@@ -746,3 +746,10 @@ def test_wide_images_are_converted_in_strips_with_the_same_bytes(tmp_path, monke
     monkeypatch.setattr(decoding, "STRIP", 5 * 41)
     for path, expected in zip(sorted(tmp_path.iterdir()), whole, strict=True):
         np.testing.assert_array_equal(decode_image(path, SIZE), expected)
+
+
+def test_a_class_whose_name_is_no_text_is_refused_before_anything_trains(root, options):
+    classes(root / "train", count=4)
+    os.rename(root / "train" / "ant", os.fsencode(root / "train") + b"/caf\xe9")
+    with pytest.raises(InputError, match=r"class whose name is no UTF-8: 1 .*class 'caf\\xe9' needs another name"):
+        FolderSource(root / "train", options(skip_unreadable=True)).train()

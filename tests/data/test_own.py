@@ -1,5 +1,6 @@
 """Images and labels in whatever form they are given."""
 
+import contextlib
 import hashlib
 from types import MappingProxyType
 
@@ -132,6 +133,9 @@ def test_images_of_several_sizes_need_one(options):
         ((PIXELS[:5], LABELS), "5 images and 37 labels"),
         ((PIXELS, LABELS * 0), "only the class 0"),
         ({"images": PIXELS, "labels": LABELS, "class_names": ["one", "two"]}, "label 2 is none of the 2 classes"),
+        ({"images": PIXELS, "labels": LABELS * 0, "class_names": ["one"]}, "only the class 'one'"),
+        ({"images": PIXELS, "labels": LABELS, "class_names": ["a", "b", "a"]}, "two classes have the name 'a'"),
+        ({"train": (PIXELS, LABELS), "validation": (PIXELS[:0], [])}, "validation holds no images; leave it out"),
         ({"images": PIXELS, "labels": LABELS, "groups": [1]}, "1 groups and 37 images"),
         ({"train": (PIXELS, LABELS), "holdout": (PIXELS, LABELS)}, "got names train, holdout"),
         (iter([]), "expected a Dataset"),
@@ -195,3 +199,34 @@ def test_a_picture_of_one_row_keeps_its_colours():
     red = torch.tensor([200, 10, 20], dtype=torch.uint8).view(3, 1, 1).expand(3, 1, 4)
     resized = pixels_of(red, OwnOptions(image_size=(1, 2), resize="squash"))
     assert resized[:, 0, 0].tolist() == [200, 10, 20]
+
+
+def _truncated(png):
+    return png[:-60]
+
+
+def _of_another_chunk(png):
+    return png.replace(b"IDAT", b"\xff\0AT", 1)
+
+
+@pytest.mark.parametrize(("harm", "lazily"), [(_truncated, True), (_truncated, False), (_of_another_chunk, False)])
+def test_a_damaged_picture_is_named_with_its_place(options, tmp_path, harm, lazily):
+    paths = [tmp_path / f"{number}.png" for number in range(4)]
+    for number, path in enumerate(paths):
+        Image.fromarray(PIXELS[number]).save(path)
+    paths[2].write_bytes(harm(paths[2].read_bytes()))
+    with contextlib.ExitStack() as opened:
+        given = [opened.enter_context(Image.open(path)) for path in paths] if lazily else paths
+        with pytest.raises(InputError, match=r"train image 2: .*(cannot be read|no image)"):
+            keep_images(_AsDataset([(one, place % 2) for place, one in enumerate(given)]), options())
+
+
+class _AsDataset:
+    def __init__(self, pairs):
+        self.pairs = pairs
+
+    def __len__(self):
+        return len(self.pairs)
+
+    def __getitem__(self, index):
+        return self.pairs[index]

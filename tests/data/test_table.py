@@ -107,6 +107,7 @@ def test_tables_of_one_folder_keep_their_decoded_images_side_by_side(rows, tmp_p
         (lambda rows: rows.assign(split="holdout"), {"split": "split"}, "'holdout' in column 'split'; allowed: train"),
         (lambda rows: rows.assign(split="test"), {"split": "split"}, "no row of column 'split' says train"),
         (lambda rows: pandas.concat([rows, rows[:1]]), {}, "p0_0.png' stands in 2 rows"),
+        (lambda rows: pandas.concat([rows, rows[:1].assign(image="./" + rows["image"][0])]), {}, "are one image"),
         (lambda rows: rows.assign(label="one"), {}, "has 1 class; it needs at least 2"),
         (lambda rows: rows.assign(split=["train", "test"] * 19 + ["train"]), {"split": "split", "group": "patient"},
          "the group 'ant0' has images in train and in test, as 11 others have"),

@@ -8,6 +8,7 @@ import pytest
 from tests.regimes.tables import seeded
 from vit_vs_cnn.regimes import analyse, answer
 from vit_vs_cnn.regimes.budgets import Budgets
+from vit_vs_cnn.runs.design import Design
 from vit_vs_cnn.statistics.means import difference_over_seeds
 
 SIZE, IMAGES = 1009, 5003
@@ -114,3 +115,26 @@ def test_equal_flops_as_the_budget_are_told_apart_from_equal_steps():
     told = answer(analyse([r | {"budget": "2.4e+09 flops"} for r in results], resamples=50))
     assert "the ResNet is ahead by 10.0 points (" in told
     assert " at equal training FLOPs, and the ViT had 4 times the steps." in told
+
+
+def _settled(steps):
+    return Design(
+        (0, 1, 2, 3, 4), False, ("resnet", "vit"), (SIZE,), SIZE, ("resnet", "vit"), 1.0, budget=f"{steps} steps"
+    )
+
+
+def test_runs_of_a_shorter_budget_than_was_settled_allow_no_verdict():
+    """As where a grid was stopped before its longest runs: what is there would else be judged as if it were these."""
+    short = [r for r in FOUR_TIMES if r["steps"] == 100]
+    (comparison,) = analyse(short, design=_settled(400), resamples=50).pairs[0].comparisons
+    assert (comparison.verdict, comparison.primary) == ("no verdict", True)
+    assert comparison.reason == "some of their runs had 100 steps, and 400 steps were settled"
+    (comparison,) = analyse(FOUR_TIMES, design=_settled(400), resamples=50).pairs[0].comparisons
+    assert comparison.verdict == "ahead"
+
+
+def test_budgets_are_told_apart_where_no_run_has_two_of_them():
+    mixed = [r for r in FOUR_TIMES if (r["steps"] == 100) == (r["seed"] == 0)]
+    analysis = analyse(mixed, design=_settled(400), resamples=50)
+    assert analysis.budgets == ("100 steps", "400 steps")
+    assert analysis.pairs[0].at_largest.seeds == 4

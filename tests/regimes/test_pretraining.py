@@ -116,6 +116,14 @@ def test_pairs_that_cannot_be_are_refused_in_one_line(protocol, said):
         experiment_from_dict(values)
 
 
+def test_pairs_that_all_lose_a_contender_do_not_become_all_pairs():
+    models = {"vit": "vit_nano", "resnet": "resnet8", "wide": "resnet8"}
+    contenders = {name: {"model": {"name": model}} for name, model in models.items()} | {"vit": None}
+    protocol = {"budget": {"steps": 1}, "pairs": [["vit", "resnet"], ["vit", "wide"]]}
+    with pytest.raises(InputError, match=r"protocol\.pairs: none is left without vit; name others, or null for all"):
+        experiment_from_dict({"name": "x", "protocol": protocol, "contenders": contenders})
+
+
 def test_a_contender_that_is_left_out_takes_its_pairs_with_it():
     contenders = {"vit": {"model": {"name": "vit_nano"}}, "resnet": {"model": {"name": "resnet8"}}, "other": None}
     protocol = {"budget": {"steps": 1}, "pairs": [["vit", "resnet"], ["vit", "other"]]}

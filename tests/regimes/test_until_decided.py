@@ -122,6 +122,15 @@ def test_a_plan_that_nobody_can_have_looked_at_may_change(train, tmp_path):
     assert read_design(folder).seeds == (3, 4, 5, 6)
 
 
+def test_where_one_look_was_settled_it_is_taken_at_all_its_seeds(train, tmp_path):
+    plan = {**PROTOCOL, "seeds": [3, 8, 9, 10, 11], "max_seeds": None}
+    runner.run_experiment(tiny_experiment(tmp_path, protocol=plan), console=Console(quiet=True))
+    seeds, told, folder = train(0.0, equivalence_points=20.0, seeds=[3, 8, 9, 10, 11], max_seeds=None)
+    assert seeds == [3, 8, 9, 10, 11]
+    assert "5 of at most 5 seeds: " in told
+    assert len(json.loads((folder / "grid.json").read_text())) == 2 * 2 * 5
+
+
 def test_where_no_verdict_may_be_given_it_says_so_and_stops(train):
     with pytest.raises(InputError, match="more seeds decide nothing, as some of their runs ended before"):
         train(0.3, early=True)

@@ -1,4 +1,5 @@
 import io
+import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -152,7 +153,15 @@ def test_columns_of_numbers_are_flush_right():
 
 def test_a_name_that_looks_like_a_number_keeps_its_comma_in_a_file():
     rows = [["1,5", "1,000"], ["2,5", "none"]]
-    assert Table("c", ["class", "n"], rows).to_csv() == 'class,n\n"1,5",1000\n"2,5",none\n'
+    for column in ("class", "says", "label of the first", "test image"):
+        assert Table("c", [column, "n"], rows).to_csv() == f'{column},n\n"1,5",1000\n"2,5",none\n'
+
+
+def test_names_of_files_that_are_no_text_are_spelled(tmp_path):
+    name = os.fsdecode(b"caf\xe9.png")
+    page = write_document(_made(Table("c", ["test image"], [[name]], "names")), tmp_path)[-1]
+    assert "caf\\xe9.png" in page.read_text()
+    assert (tmp_path / "tables" / "names.csv").read_text() == "test image\ncaf\\xe9.png\n"
 
 
 def test_a_row_that_does_not_fit_its_table_is_refused():

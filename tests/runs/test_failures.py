@@ -1,7 +1,7 @@
 """A cell that fails says why and is tried again; the others run all the same."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import yaml
@@ -12,7 +12,7 @@ from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import CellsFailed
-from vit_vs_cnn.runs.failures import Failure, is_being_run, write_failure
+from vit_vs_cnn.runs.failures import Failure, has_failed_since, is_being_run, write_failure
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.plan import grid
 from vit_vs_cnn.runs.status import read_status
@@ -112,3 +112,21 @@ def test_who_may_only_read_a_folder_sees_that_a_cell_runs(tmp_path, monkeypatch)
         monkeypatch.setattr("vit_vs_cnn.runs.failures.FileLock", refuse)
         assert is_being_run(tmp_path)
     assert not is_being_run(tmp_path)
+
+
+def test_a_clock_that_was_set_back_makes_no_failure_older_than_its_command(tmp_path):
+    experiment = experiment_from_dict(_values(tmp_path, tmp_path / "mended"))
+    cell, began = grid(experiment, Pool(experiment.data), world_size=1)[0], datetime.now(UTC) + timedelta(hours=1)
+    cell.folder.mkdir(parents=True)
+    write_failure(cell, "ValueError", "no", began)
+    assert has_failed_since(cell, began)
+    assert not has_failed_since(cell, began + timedelta(hours=1))
+
+
+@pytest.mark.parametrize("time", ["x", "2026-01-01", None, 3])
+def test_a_failure_of_no_known_time_is_of_no_command(tmp_path, time):
+    experiment = experiment_from_dict(_values(tmp_path, tmp_path / "mended"))
+    cell = grid(experiment, Pool(experiment.data), world_size=1)[0]
+    cell.folder.mkdir(parents=True)
+    cell.failure.write_text(json.dumps({"cell": "a", "type": "E", "message": "no", "step": None, "time": time}))
+    assert not has_failed_since(cell, datetime.now(UTC))

@@ -249,3 +249,15 @@ def test_several_recipes_of_a_contender_allow_no_verdict_in_report_and_compare(s
     assert told in comparison.differences.warnings
     other = findings_of(shared / "two").analysis
     assert not any("exploratory" in said for said in other.warnings)
+
+
+def test_a_look_that_comes_back_from_another_ledger_is_not_counted_twice(tmp_path):
+    one, other = TestLedger(tmp_path / "one", "ba4"), TestLedger(tmp_path / "other", "ba4")
+    _record(one, "a")
+    _record(other, "b")
+    there = other.join(one)
+    here = one.join(other)
+    assert [e.said["weights"] for e in one.read().entries] == ["a", "b"]
+    assert here[there[one.read().entries[0].hash]] == one.read().entries[0].hash
+    one.join(other)
+    assert len(one.read().entries) == 2

@@ -92,6 +92,8 @@ class Budget:
             raise InputError(f"budget must be a number above 0, or a list of such, got {given}")
         if len(set(amounts)) < len(amounts):
             raise InputError(f"budget must not name a value twice, got {given}")
+        if self.unit == "flops" and len({f"{amount:.3g}" for amount in amounts}) < len(amounts):
+            raise InputError(f"budget: FLOPs must differ in their first three digits, got {given}")
 
     @property
     def unit(self) -> Literal["steps", "epochs", "flops"]:
@@ -219,8 +221,16 @@ class Protocol:
     equivalence_points: float = 1.0
 
     def without_pairs_of(self, names: Collection[str]) -> "Protocol":
-        """The same without the pairs in which one of some contenders is, who are not there."""
+        """The same without the pairs in which one of some contenders is, who are not there.
+
+        Raises:
+            InputError: there are pairs, and none without them.
+        """
         kept = [pair for pair in self.pairs or [] if not {*names} & {*pair}]
+        if self.pairs and not kept:
+            raise InputError(
+                f"protocol.pairs: none is left without {' and '.join(names)}; name others, or null for all"
+            )
         return dataclasses.replace(self, pairs=kept or None)
 
     @property

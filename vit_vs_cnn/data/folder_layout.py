@@ -19,7 +19,7 @@ from vit_vs_cnn.data.decoding import SUFFIXES
 from vit_vs_cnn.data.options import FolderOptions, OwnOptions, TableOptions
 from vit_vs_cnn.data.subsets import hold_out_groups
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.files import written_whole
+from vit_vs_cnn.files import spelled, written_whole
 
 VALIDATION_FOLDERS = ("val", "valid", "validation")
 LAYOUTS = "<class>/<images>, or train/<class>/<images> beside optional val/ and test/"
@@ -30,7 +30,12 @@ ENDINGS = " ".join(sorted(SUFFIXES))
 
 
 #: Kinds of fault that concern a whole class; leaving files out does not mend these.
-OF_CLASSES = frozenset({"class with too few images", "class that is not in train/", "split without images"})
+OF_CLASSES = frozenset(
+    {
+        *("class with too few images", "class that is not in train/", "split without images"),
+        "class whose name is no UTF-8",
+    }
+)
 _SHOWN = 3
 
 
@@ -340,12 +345,14 @@ def _faults_of_counts(root: Path, folders: dict[str, Path], classes: dict[str, C
     verbs = ["to train on", *(verb for split, verb in held_out.items() if split not in folders)]
     found = []
     for name, folder in classes.items():
+        place = (folders["train"] / name).relative_to(root).as_posix()
+        if spelled(name) != name:
+            found.append(Fault("class whose name is no UTF-8", place, f"class '{spelled(name)}' needs another name"))
         others = folder.others
         if len(folder.images) < len(verbs):
             aside = f" ({len(others)} other files, such as {others[0]}; images end in {ENDINGS})" if others else ""
             count = f"{len(folder.images)} image{'s' * (len(folder.images) != 1)}{aside}"
             reason = f"class {name!r} has {count}, and needs at least {len(verbs)}, one each "
-            place = (folders["train"] / name).relative_to(root).as_posix()
             found.append(Fault("class with too few images", place, reason + ", ".join(verbs)))
     return found
 

@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -130,6 +131,8 @@ def _write_pixels(parts: dict[str, Part], options: OwnOptions, path: Path) -> li
     count, labels = sum(part.count for part in parts.values()), []
     if not count:
         raise InputError("data: it holds no images")
+    if empty := [split for split, part in parts.items() if not part.count]:
+        raise InputError(f"data: {empty[0]} holds no images; leave it out")
     pairs = _pixels_and_labels(parts, options)
     first, label = next(pairs)
     with written_images(path, (count, *first.shape)) as images:
@@ -197,6 +200,10 @@ def _classes(labels: list[int | str], names: tuple[str, ...] | None) -> tuple[tu
     """The classes and the number of each label's: an index into the names if these are known and the labels numbers,
     else the place among all labels that occur, in order."""
     found = set(labels)
+    if names is not None and len({*names}) < len(names):
+        raise InputError(f"data: two classes have the name {Counter(names).most_common(1)[0][0]!r}")
+    if names is not None and len(names) < 2:
+        raise InputError(f"data: only the class {', '.join(names) or 'of no name'!r}; at least 2 are needed")
     if len({type(label) for label in found}) > 1:
         raise InputError("data: some labels are numbers, and others texts")
     if names is not None and not isinstance(labels[0], str):

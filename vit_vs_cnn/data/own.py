@@ -191,11 +191,18 @@ def pixels_of(image: Any, options: OwnOptions) -> UInt8[np.ndarray, "channels ro
                 return pixels_of(file, options)
         except OSError as error:
             raise InputError(f"{image}: {error.strerror or 'no image, or none in a supported format'}") from error
+        except InputError as error:
+            raise InputError(f"{image}: {error}") from error
     if isinstance(image, Image.Image):
-        opened = image.copy()  # it is turned upright in place
-        opened.format = image.format
-        size = options.image_size
-        return whole_image(opened) if size is None else fit_image(opened, size, options.resize)
+        try:
+            opened = image.copy()  # it is turned upright in place
+            opened.format = image.format
+            size = options.image_size
+            return whole_image(opened) if size is None else fit_image(opened, size, options.resize)
+        except InputError:
+            raise
+        except Exception as error:  # damaged files raise what they like, SyntaxError among it
+            raise InputError(f"cannot be read: {one_line(error, 80)}") from error
     if not isinstance(image, np.ndarray | Tensor):
         raise InputError(f"an image is a {type(image).__name__}; expected a picture of Pillow, an array or a tensor")
     pixels = _bytes_of(image)

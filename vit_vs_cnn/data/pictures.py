@@ -18,6 +18,7 @@ from torch import Tensor
 from vit_vs_cnn.data.decoded_cache import PIXELS_IN_FLIGHT
 from vit_vs_cnn.data.decoding import SUFFIXES, PixelBudget, Resize, UnreadableImage, decode_image, fit_image
 from vit_vs_cnn.errors import InputError, one_line
+from vit_vs_cnn.files import spelled
 
 KINDS = "the path of an image or a folder, a PIL image, a uint8 array or tensor, or a list of these"
 #: Pictures that are decoded together, and their pixels, of which there are no more where pictures are large.
@@ -142,18 +143,13 @@ def picture_files(places: Iterable[str | os.PathLike[str]]) -> Iterator[Picture]
                 yield Picture(spelled(file), file)
 
 
-def spelled(file: str | os.PathLike[str]) -> str:
-    """The name of a file as text that can be written: bytes that are no UTF-8 as ``\\xe4``."""
-    return os.fsencode(file).decode("utf-8", "backslashreplace")
-
-
 def _listed(word: str) -> Iterator[Path]:
     if word != STANDARD_INPUT and not (word.endswith(LIST) and Path(word).is_file()):
         yield Path(word)
         return
     # Names that are no UTF-8 are passed on as they are.
     file: Any = sys.stdin.fileno() if word == STANDARD_INPUT else word
-    with open(file, encoding="utf-8", errors="surrogateescape", closefd=word != STANDARD_INPUT) as lines:
+    with open(file, encoding="utf-8-sig", errors="surrogateescape", closefd=word != STANDARD_INPUT) as lines:
         for line in lines:
             if "\0" in line:
                 raise InputError(f"{word}: it is no list of paths, one a line")

@@ -1,5 +1,6 @@
 """A table of images as a source: a CSV or Parquet file with a row for each, its path, its class, its split."""
 
+import os
 import re
 from collections import Counter
 from functools import cached_property
@@ -58,9 +59,7 @@ class TableSource(FolderSource):
         if not len(rows):
             raise InputError(f"{self.path}: it has no rows")
         images, labels = self._column(rows, "image", columns.image), self._column(rows, "label", columns.label)
-        name, count = Counter(images).most_common(1)[0]
-        if count > 1:
-            raise InputError(f"{self.path}: the image {name!r} stands in {count} rows")
+        self._check_each_once(images)
         class_names = _sorted(set(labels))
         if len(class_names) < 2:
             raise InputError(f"{self.path}: column {columns.label!r} has {len(class_names)} class; it needs at least 2")
@@ -74,6 +73,17 @@ class TableSource(FolderSource):
             check_groups(self.path, {split: {groups[f.name] for f in own} for split, own in splits.items()})
         splits, more = with_test(splits, class_names, columns, groups)
         return Layout("table", class_names, splits, [*faults, *more], [], groups)
+
+    def _check_each_once(self, images: list[str]) -> None:
+        """See that no file stands in two rows, however it is written. Raises InputError: one does."""
+        written: dict[str, str] = {}
+        for name in images:
+            before = written.setdefault(os.path.realpath(self.root / name), name)
+            if name != before:
+                raise InputError(f"{self.path}: {before!r} and {name!r} are one image, which stands in two rows")
+        name, count = Counter(images).most_common(1)[0]
+        if count > 1:
+            raise InputError(f"{self.path}: the image {name!r} stands in {count} rows")
 
     def provenance(self) -> dict[str, Any]:
         return {**super().provenance(), "root": str(self.path.resolve())}

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from vit_vs_cnn.config.experiment import hash_of
 from vit_vs_cnn.data.decoding import SUFFIXES
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.data.pictures import Picture, spelled
+from vit_vs_cnn.data.pictures import Picture
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.files import spelled
 from vit_vs_cnn.inspection.attention_weights import has_attention
 from vit_vs_cnn.runs.evaluation import predict
 from vit_vs_cnn.runs.grid import finished_cells

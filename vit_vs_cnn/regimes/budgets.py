@@ -82,6 +82,19 @@ class EqualCost:
         return more_than_once(self.ratio) > (_SAME if self.interpolated else EQUAL)
 
 
+def _are_several(results: Sequence[Result]) -> bool:
+    """Whether a contender has several budgets at one size: with one seed or, where runs are missing, with different
+    seeds.
+    """
+    if len(set(map(coordinates, results))) < len(results):
+        return True
+    by_place: dict[tuple[Any, Any], set[str]] = {}
+    for r in results:
+        if (budget := budget_of(r)) is not None:
+            by_place.setdefault((r["contender"], r["train_size"]), set()).add(budget.short)
+    return any(len(budgets) > 1 for budgets in by_place.values())
+
+
 class Budgets:
     """The results of a grid by budget, the longest last.
 
@@ -91,7 +104,7 @@ class Budgets:
     """
 
     def __init__(self, results: Sequence[Result], correct: Mapping[str, np.ndarray] | None = None) -> None:
-        several = len(set(map(coordinates, results))) < len(results)
+        several = _are_several(results)
         found: dict[tuple[float, str], list[Result]] = {}
         for result in results:
             budget = budget_of(result) if several else None

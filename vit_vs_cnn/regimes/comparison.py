@@ -1,7 +1,7 @@
 """Pairs of contenders at every training size that they have in common, judged together."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from vit_vs_cnn.regimes.fairness import obstacle
 from vit_vs_cnn.regimes.measurements import by_network
+from vit_vs_cnn.runs.cell import budget_of
 from vit_vs_cnn.runs.design import Design, judged, terms_of
 from vit_vs_cnn.statistics.measurements import Measurements
 from vit_vs_cnn.statistics.verdict import Comparison, compare_accuracies, compare_scores
@@ -44,6 +45,14 @@ def comparisons(
     return judged(found, [one.key for one in found], design)
 
 
+def _waits_for(design: Design | None, results: Iterable[Mapping[str, Any]]) -> str | None:
+    """Why runs of another budget than was settled allow no verdict; None where there are none."""
+    budgets = {budget.text for r in results if design is not None and design.budget and (budget := budget_of(r))}
+    if design is None or budgets <= {design.budget}:
+        return None
+    return f"some of their runs had {' or '.join(sorted(budgets - {design.budget}))}, and {design.budget} were settled"
+
+
 def _comparison(
     measured: Measurements,
     names: tuple[str, str],
@@ -56,7 +65,8 @@ def _comparison(
     there = measured.shared(*((name, size) for name in names))
     planned = there if design is None else there & np.isin(measured.seeds, design.seeds)
     shared = planned if planned.any() else there  # only planned ones where any of these is there
-    unfair = obstacle(*(runs.get((name, size), []) for name in names))
+    compared = [runs.get((name, size), []) for name in names]
+    unfair = _waits_for(design, itertools.chain(*compared)) or obstacle(*compared)
     terms = terms_of(design, [measured.seeds[i] for i in np.flatnonzero(there)], unfair)
     if measured.correct is not None:
         first, second = (measured.correct[i, place, shared] for i in (one, two))

@@ -172,7 +172,7 @@ def recorded_results(path: Path) -> list[dict[str, Any]]:
 def _result(line: dict[str, str], where: str) -> dict[str, Any]:
     if None in line:
         raise InputError(f"{where}: more cells than there are columns")
-    kinds = dict.fromkeys(WHOLE, int) | dict.fromkeys(REAL, float)
+    kinds = dict.fromkeys((*WHOLE, "planned_steps"), int) | dict.fromkeys(REAL, float)
     known = {column: kind for column, kind in OF_RECIPES.items() if line.get(column)}
     words = {"": None, "True": True, "False": False}
     result: dict[str, Any] = {name: words.get(value, value) for name, value in line.items()} | dict.fromkeys(OF_RECIPES)

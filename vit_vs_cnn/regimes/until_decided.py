@@ -35,8 +35,11 @@ def run_until_decided(experiment: Experiment, *, console: Console, pool: Pool | 
         raise InputError(
             "protocol.until_decided: one process looks and goes on; train on one device, with an executor for more"
         )
-    planned, results, settled = experiment.protocol.planned_seeds, [], None
-    for count in range(SEEDS_FOR_A_VERDICT, len(planned) + 1):
+    planned, results, settled = experiment.protocol.planned_seeds, [], read_design(experiment.folder)
+    first = SEEDS_FOR_A_VERDICT
+    if settled is not None and not settled.on_the_way:  # one look was settled, at all of its seeds
+        first = max(first, len({*settled.seeds} & {*planned}))
+    for count in range(first, len(planned) + 1):
         results = run_experiment(experiment, console=console, seeds=planned[:count], pool=pool)
         settled = read_design(experiment.folder)
         primary = next(

@@ -28,6 +28,8 @@ class Link:
 
 
 Cell = str | int | Link | None
+#: Columns of names of classes and images, in which a comma parts no thousands.
+NAMES = {"class", "label", "says", "for class", "test image", "image used", "label of the first", "of the second"}
 
 
 class Block:
@@ -122,10 +124,10 @@ class Table(Block):
         return [number > 0 and key != keys[number - 1] for number, key in enumerate(keys)]
 
     def to_csv(self) -> str:
-        """For programs: without the commas that part thousands, but for those of names of classes."""
+        """For programs: without the commas that part thousands, but for those of names that were given."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        numbers = [column != "class" for column in self.columns]
+        numbers = [column not in NAMES for column in self.columns]
         writer.writerows([self.columns, *(list(map(_plain, row, numbers)) for row in self.rows)])
         return text.getvalue()
 

@@ -52,7 +52,8 @@ def write_document(
             written += paths
     texts = {f"tables/{table.name}.csv": table.to_csv() for table in document.tables}
     for name, text in {**texts, page: page_of(document, shown)}.items():
-        write_text(folder / name, text)
+        # Names of files that are no UTF-8 are spelled, as ``data.pictures.spelled`` does.
+        write_text(folder / name, text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
         written.append(folder / name)
     return written
 

@@ -199,7 +199,8 @@ def budgets_table(results: Results) -> Table:
     first = {(r["train_size"], r["contender"], r["steps"]): r for r in results}
     rows = []
     for (size, contender, _), r in sorted(first.items()):
-        taken = [f"{r['steps']:,}", f"{r['images']:,}", f"{r['epochs']:.1f}", f"{r['flops']:.3g}"]
+        shown = {"steps": "{:,}", "images": "{:,}", "epochs": "{:.1f}", "flops": "{:.3g}"}
+        taken = [_none(r.get(name), form.format) for name, form in shown.items()]
         sizes = [in_millions(r["parameters"]), in_millions(r["macs"])]
         rows.append([f"{size:,}", display_name(contender), *taken, *sizes, _none(r["trials"], str) or "no record"])
     title = "What one run was given. MACs are of one image, attention products counted; FLOPs are of the training"

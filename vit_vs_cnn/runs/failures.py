@@ -20,6 +20,7 @@ class Failure:
     Arguments:
         step: the optimizer step that it happened in; None outside of training.
         time: when, in UTC, as ISO 8601.
+        began: when the command began whose run it was, by the clock of the machine that it was given on.
     """
 
     cell: str
@@ -27,33 +28,43 @@ class Failure:
     message: str
     step: int | None
     time: str
+    began: str | None = None
 
     def __str__(self) -> str:
         place = "" if self.step is None else f" at step {self.step}"
         return f"{self.cell}: {self.type}{place}: {self.message}"
 
 
-def write_failure(cell: Cell, kind: str, message: str) -> None:
-    """Note why a cell has no result, with the step that it was at."""
+def write_failure(cell: Cell, kind: str, message: str, began: datetime | None = None) -> None:
+    """Note why a cell has no result, with the step that it was at, in a command that began then."""
     step = None
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         step = json.loads(cell.progress.read_text(encoding="utf-8"))["step"]
     lines = message.strip().splitlines() or ["no message"]
-    failure = Failure(cell.name, kind, " ".join(lines[0].split()), step, datetime.now(UTC).isoformat())
+    now, first = datetime.now(UTC).isoformat(), " ".join(lines[0].split())
+    failure = Failure(cell.name, kind, first, step, now, None if began is None else began.isoformat())
     write_text(cell.failure, json.dumps(asdict(failure), indent=1) + "\n")
 
 
 def read_failure(folder: Path) -> Failure | None:
     """Why the cell of a folder has no result, if it failed when it was last run."""
     with contextlib.suppress(OSError, ValueError, TypeError):
-        return Failure(**json.loads((folder / "failed.json").read_text(encoding="utf-8")))
+        found = Failure(**json.loads((folder / "failed.json").read_text(encoding="utf-8")))
+        return found if isinstance(found.time, str) else None
     return None
 
 
 def has_failed_since(cell: Cell, began: datetime) -> bool:
-    """Whether the cell has failed at or behind a time: what failed before is tried again."""
+    """Whether the cell has failed in the command that began then, or later in another one: what failed before is tried
+    again. Clocks may differ between machines, and be set back.
+    """
     failure = read_failure(cell.folder)
-    return failure is not None and datetime.fromisoformat(failure.time) >= began
+    if failure is None or failure.began == began.isoformat():
+        return failure is not None
+    try:
+        return datetime.fromisoformat(failure.time) >= began
+    except (TypeError, ValueError):  # no time, or one without its zone: of no command
+        return False
 
 
 def is_being_run(folder: Path) -> bool:

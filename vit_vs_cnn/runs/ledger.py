@@ -172,6 +172,7 @@ class TestLedger:
             if not history.is_chained:
                 raise InputError(f"{ledger.path}: was edited: a line does not name the line before it")
         here = {str(name): e.hash for e in mine.entries for name in (e.hash, e.said.get("joined", e.hash))}
+        here |= {e.hash: here[str(was)] for e in others.entries if (was := e.said.get("joined")) in here}
         new = [entry for entry in others.entries if entry.hash not in here]
         goes_on = bool(new) and new[0].said["previous"] == (mine.entries[-1].hash if mine.entries else None)
         lines = [e.said if goes_on else {**e.said, "joined": e.said.get("joined", e.hash)} for e in new]

@@ -113,7 +113,7 @@ def run_cell(cell: Cell, pool: Pool, *, console: Console, turns: Turns | None = 
     with FileLock(cell.lock, timeout=-1 if turns is None else 0), contextlib.ExitStack() as turn:
         if cell.is_finished or (turns is not None and has_failed_since(cell, turns.began)):
             return
-        turn.enter_context(_noting_failure(cell))
+        turn.enter_context(_noting_failure(cell, None if turns is None else turns.began))
         if turns is not None:
             turn.enter_context(turns.turn(cell))
         if cell.has_result:
@@ -128,12 +128,12 @@ def run_cell(cell: Cell, pool: Pool, *, console: Console, turns: Turns | None = 
 
 
 @contextlib.contextmanager
-def _noting_failure(cell: Cell) -> Iterator[None]:
+def _noting_failure(cell: Cell, began: datetime | None) -> Iterator[None]:
     try:
         yield
     except Exception as error:
         if _is_its_own(error):
-            write_failure(cell, type(error).__name__, str(error))
+            write_failure(cell, type(error).__name__, str(error), began)
         raise
 
 

@@ -97,7 +97,8 @@ def is_launched_from_outside() -> bool:
 
 def is_helper_process() -> bool:
     """Whether this process trains beside the first one, which alone writes results."""
-    return any(int(os.environ.get(name, "0")) > 0 for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK", "NODE_RANK"))
+    given = (os.environ.get(name, "") for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK", "NODE_RANK"))
+    return any(rank.isdigit() and int(rank) > 0 for rank in given)
 
 
 def quiet_lightning() -> None:

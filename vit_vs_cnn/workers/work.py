@@ -107,7 +107,7 @@ def _take(cell: Cell, order: Order, pool: Pool, *, console: Console) -> bool:
     if isinstance(start, Cell) and not start.is_finished:
         if not has_failed_since(start, order.turns.began):
             return False
-        write_failure(cell, "NotRun", f"{start.name}, which it starts from, failed")
+        write_failure(cell, "NotRun", f"{start.name}, which it starts from, failed", order.turns.began)
         return True
     try:
         run_one(cell, pool, turns=order.turns, console=console)
