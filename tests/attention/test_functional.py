@@ -237,3 +237,13 @@ def test_products_of_many_tokens_stay_fused_in_half_precision(monkeypatch):
     monkeypatch.setattr("vit_vs_cnn.attention.functional._MOST_WEIGHTS", BATCH * HEADS * QUERIES * KEYS - 1)
     scaled_dot_product_attention(*[one.detach().bfloat16().requires_grad_() for one in tensors()])
     assert called
+
+
+@pytest.mark.parametrize(("dtype", "low"), [(torch.float16, -1e9), (torch.bfloat16, torch.finfo(torch.float32).min)])
+def test_a_bias_that_half_precision_makes_minus_infinity_masks_on_both_paths(dtype, low):
+    queries, bias = torch.rand(1, 1, 3, 5).to(dtype), torch.zeros(3, 3)
+    bias[1] = low
+    fused = scaled_dot_product_attention(queries, queries, queries, bias=bias)
+    explicit, weights = scaled_dot_product_attention(queries, queries, queries, bias=bias, return_weights=True)
+    assert (fused[0, 0, 1] == 0).all() and (explicit[0, 0, 1] == 0).all() and (weights[0, 0, 1] == 0).all()
+    torch.testing.assert_close(fused, explicit, rtol=0, atol=0.02)

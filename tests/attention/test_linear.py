@@ -196,3 +196,14 @@ def test_many_keys_in_half_precision_stay_in_its_range(name):
     half = linear_attention(queries.half(), keys.half(), values.half(), feature_map=features)
     assert half.dtype == torch.float16
     torch.testing.assert_close(half.float(), wide, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("by_autocast", [True, False])
+@pytest.mark.parametrize("attention", [linear_attention, lambda *given: linear_attention_reference(*given)[0]])
+def test_sums_over_many_keys_stay_in_the_range_of_float16(by_autocast, attention):
+    given = [torch.rand(1, 1, 2053, 61, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
+    exact = attention(*given)
+    with torch.autocast("cpu", torch.float16, enabled=by_autocast):
+        found = attention(*(given if by_autocast else (one.half() for one in given)))
+    assert found.dtype == torch.float16
+    torch.testing.assert_close(found.float(), exact, rtol=0, atol=2e-3)

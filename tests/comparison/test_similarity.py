@@ -224,3 +224,14 @@ def test_a_network_that_cannot_be_looked_into_is_left_out(tmp_path):
 
     networks = {"a": entry(tmp_path), "opaque": entry(tmp_path, network=Opaque())}
     assert [(one.first, one.second) for one in judge_similarity(networks, drawn_images(20)).cka] == [("a", "a")]
+
+
+def test_a_layer_that_varies_by_rounding_alone_is_like_no_other():
+    generator, cka = torch.Generator().manual_seed(0), MinibatchCka()
+    for _ in range(3):
+        constant = torch.full((31, 101), 0.1) + torch.rand(101, generator=generator)
+        other = torch.rand(31, 7, generator=generator)
+        grams = torch.stack([gram_matrix(constant), gram_matrix(other)])
+        cka.update(grams, grams)
+    assert cka.compute()[0].tolist() == [0.0, 0.0]
+    assert cka.compute()[1, 1].item() == pytest.approx(1.0)

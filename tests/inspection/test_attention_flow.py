@@ -64,3 +64,12 @@ def test_a_graph_that_would_take_hours_is_refused_in_one_line():
         attention_flow_map([torch.ones(1, 1, 197, 197)] * 2, query="mean")
     with pytest.raises(InputError, match="query has a negative entry"):
         attention_flow_map(_weights(), query=-torch.ones(1, 5).double())
+
+
+def test_more_than_one_token_may_be_asked_for_at_once():
+    """From three tokens that all attend to the first, three units flow, as they do in rollout."""
+    weights = [torch.zeros(1, 1, 5, 5, dtype=torch.float64)]
+    weights[0][..., 0] = 1.0
+    query = torch.tensor([[0.0, 1.0, 1.0, 1.0, 0.0]], dtype=torch.float64)
+    flow = attention_flow_map(weights, query=query, residual=0.0)
+    torch.testing.assert_close(flow, torch.tensor([[3.0, 0, 0, 0, 0]], dtype=torch.float64), rtol=0, atol=1e-6)

@@ -7,7 +7,7 @@ from torch import nn
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.imputation import imputed
-from vit_vs_cnn.inspection.perturbation import BACKGROUNDS, area_under, deletion_curves, filled
+from vit_vs_cnn.inspection.perturbation import BACKGROUNDS, PerturbedImages, area_under, deletion_curves, filled
 from vit_vs_cnn.inspection.saliency import descending_ranks, noise_of, resize_maps
 
 GRID, SIZE = (3, 5), (12, 20)
@@ -123,3 +123,10 @@ def test_noise_depends_on_the_image_the_purpose_and_the_seed_alone():
     assert torch.equal(noise_of(images, "a")[2], noise_of(images.flip(0), "a")[0])
     assert not torch.equal(noise_of(images, "a"), noise_of(images, "b"))
     assert not torch.equal(noise_of(images, "a"), noise_of(images, "a", 1))
+
+
+def test_a_grid_finer_than_the_images_is_refused():
+    with pytest.raises(
+        InputError, match=r"grid_size is \(16, 16\); allowed: no finer than the images, which are \(8, 8\)"
+    ):
+        PerturbedImages(nn.Flatten(), torch.rand(2, 3, 8, 8), torch.zeros(2, dtype=torch.long), grid_size=(16, 16))

@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from vit_vs_cnn.models import ResNet, VisionTransformer
+from vit_vs_cnn.models import ResNet, VisionTransformer, create_model
 from vit_vs_cnn.models.cost import count_macs, count_parameters
 from vit_vs_cnn.models.vit_layers import POSITIONS
 
@@ -497,3 +497,17 @@ def test_a_gated_model_starts_nearer_than_a_plain_one_and_its_heads_cost_four_nu
 def test_what_cannot_be_built_says_which_argument_and_why(options, message):
     with pytest.raises(ValueError, match=message):
         build(**options)
+
+
+@pytest.mark.parametrize("pool", ["mean", "class", "attention", "sequence"])
+def test_the_cost_is_counted_whatever_the_pool(pool):
+    model = create_model("vit_nano", num_classes=7, image_size=16, pool=pool)
+    assert count_macs(model, (3, 16, 16)) > 64**2
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_learned_position_moves_to_another_grid_in_half_precision(dtype):
+    model = create_model("vit_nano", num_classes=7, image_size=16, dynamic_image_size=True).to(dtype)
+    wide = model.float()(torch.ones(1, 3, 24, 16))
+    torch.testing.assert_close(model.to(dtype)(torch.ones(1, 3, 24, 16, dtype=dtype)).float(), wide, rtol=0.1, atol=0.1)

@@ -2,12 +2,14 @@
 
 import copy
 import math
+import warnings
 
 import lightning
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.data import DataLoader
 
 from vit_vs_cnn.data.augmentation.augmenter import Augmentation
 from vit_vs_cnn.data.datamodule import TrainingData
@@ -16,6 +18,7 @@ from vit_vs_cnn.errors import InputError, TrainingDiverged
 from vit_vs_cnn.models import create_model
 from vit_vs_cnn.plain import Plain
 from vit_vs_cnn.training.classifier import Classifier
+from vit_vs_cnn.training.moving_average import MovingAverage
 from vit_vs_cnn.training.optimizers import Optimizer
 from vit_vs_cnn.training.schedules import Schedule
 
@@ -254,3 +257,39 @@ def test_a_batch_of_classes_that_weigh_nothing_moves_nothing(smoothing):
     loss.backward()
     assert loss == 0.0
     assert not logits.grad.any()
+
+
+class _Noise(nn.Module):
+    """Draws in every step, and keeps what it drew."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.drawn = nn.Linear(6, 2), []
+
+    def forward(self, images):
+        self.drawn.append(torch.rand(()).item())
+        return self.linear(images.flatten(1))
+
+
+def test_no_epoch_of_a_trainer_of_ones_own_draws_what_another_drew():
+    network = _Noise()
+    batches = [(torch.rand(3, 1, 2, 3), torch.tensor([0, 1, 0])) for _ in range(3)]
+    data = DataLoader(batches, batch_size=None)
+    silent = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
+    trainer = lightning.Trainer(max_epochs=3, enable_model_summary=False, **silent)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trainer.fit(Classifier(network, num_classes=2, steps=9), data)
+    assert len({*network.drawn}) == len(network.drawn) == 9
+
+
+def test_an_average_keeps_what_has_no_mean():
+    network = nn.Linear(3, 3)
+    network.register_buffer("mask", torch.full((2, 2), -torch.inf).triu(1))
+    average = MovingAverage(network)
+    average.update(network, is_first=True)
+    with torch.no_grad():
+        network.weight.add_(1.0)
+    average.update(network, is_first=False)
+    assert torch.equal(average.network.mask, network.mask)
+    torch.testing.assert_close(average.network.weight, network.weight - 0.5)

@@ -87,8 +87,8 @@ def scaled_dot_product_attention(
     if mask is not None and mask.dtype != torch.bool:
         raise ValueError(f"mask must be boolean, True where a query may attend, but has dtype {mask.dtype}")
     if bias is not None:
+        bias = bias.to(queries.dtype)  # first: what is finite there may be minus infinity here, and masks then
         mask = (bias != -torch.inf) if mask is None else mask & (bias != -torch.inf)
-        bias = bias.to(queries.dtype)
     if return_weights:
         scores = _scores(queries, keys, scale)
         weights = masked_softmax(scores if bias is None else scores + bias, mask)

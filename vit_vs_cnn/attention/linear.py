@@ -63,9 +63,11 @@ def linear_attention(
             f"mask must be boolean of shape (..., 1, keys), as linear attention has no scores to mask one by one, but "
             f"is {mask.dtype} of shape {tuple(mask.shape)}"
         )
-    kind = values.dtype
-    if kind == torch.float16:  # sums over many keys leave its range
-        queries, keys, values = queries.float(), keys.float(), values.float()
+    if _is_float16(values):
+        with torch.autocast(values.device.type, enabled=False):
+            wide = (given.float() for given in (queries, keys, values))
+            options = {"feature_map": feature_map, "causal": causal, "mask": mask, "chunk_size": chunk_size}
+            return linear_attention(*wide, **options).to(torch.float16)
     query_features, key_features = feature_map(queries), feature_map(keys)
     if mask is not None:
         key_features = key_features.masked_fill(~mask.transpose(-2, -1), 0.0)
@@ -75,7 +77,7 @@ def linear_attention(
         sums = _causal_sums(query_features, key_features, values, chunk_size)
     else:
         sums = query_features @ (key_features.transpose(-2, -1) @ values)
-    return _divide(sums[..., :-1], sums[..., -1:]).to(kind)
+    return _divide(sums[..., :-1], sums[..., -1:])
 
 
 def linear_attention_reference(
@@ -88,6 +90,11 @@ def linear_attention_reference(
     mask: KeyMask | None = None,
 ) -> tuple[Gathered, Weights]:
     """The same in O(queries * keys), and the weights: ``w_ij = phi(q_i) . phi(k_j) / sum_k phi(q_i) . phi(k_k)``."""
+    if _is_float16(values):
+        with torch.autocast(values.device.type, enabled=False):
+            wide = (given.float() for given in (queries, keys, values))
+            gathered, weights = linear_attention_reference(*wide, feature_map=feature_map, causal=causal, mask=mask)
+            return gathered.to(torch.float16), weights.to(torch.float16)
     kernel = feature_map(queries) @ feature_map(keys).transpose(-2, -1)
     if mask is not None:
         kernel = kernel.masked_fill(~mask, 0.0)
@@ -95,6 +102,14 @@ def linear_attention_reference(
         kernel = kernel.tril()
     weights = _divide(kernel, kernel.sum(dim=-1, keepdim=True))
     return weights @ values, weights
+
+
+def _is_float16(values: Tensor) -> bool:
+    """Whether products are in float16, whose range sums over many keys leave: by the values' type, or by autocast."""
+    device = values.device.type
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        return torch.get_autocast_dtype(device) == torch.float16
+    return values.dtype == torch.float16
 
 
 class LinearAttention(nn.Module):

@@ -96,7 +96,8 @@ def resize_position(
         return encoding
     extra, patches = encoding[:extra_tokens], encoding[extra_tokens:]
     image = rearrange(patches, "(rows cols) d -> 1 d rows cols", rows=rows)
-    image = F.interpolate(image, size=new_grid, mode="bicubic", antialias=True)
+    wide = image.to(torch.promote_types(image.dtype, torch.float32))  # no processor has it in half precision
+    image = F.interpolate(wide, size=new_grid, mode="bicubic", antialias=True).to(image.dtype)
     return torch.cat([extra, rearrange(image, "1 d rows cols -> (rows cols) d")])
 
 

@@ -22,6 +22,8 @@ from vit_vs_cnn.models.resized import ResizedInput, seen_size
 BATCH_SIZE = 128
 #: Images of a batch for which the unbiased estimate is defined.
 FEWEST = 4
+#: The share of its largest feature by which a layer may vary and still be the same for all images: float32's rounding.
+ROUNDING = 1e-6
 #: Images whose attention is read.
 ATTENDED = 128
 #: Of these at a time: a map holds every head of every layer.
@@ -94,9 +96,11 @@ def unbiased_hsic(
 
 def gram_matrix(features: Float[Tensor, "batch *rest"]) -> Float[Tensor, "batch batch"]:
     """``X X'`` of flattened features in float64; the mean over images is taken off first, which HSIC does not see."""
-    flat = features.flatten(1)
-    flat = flat - flat.mean(0)
-    return (flat @ flat.mT).double()
+    flat = features.flatten(1).double()
+    centred = flat - flat.mean(0)
+    if centred.abs().max() <= ROUNDING * flat.abs().max():  # what varies by rounding alone is the same for all images
+        centred = torch.zeros_like(centred)
+    return centred @ centred.mT
 
 
 class MinibatchCka:

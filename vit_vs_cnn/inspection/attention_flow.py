@@ -1,5 +1,6 @@
 """Attention flow: how much can flow from a token after the last layer to each patch, through pipes of attention."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -79,7 +80,8 @@ def _flows(
         starts.append(layer * tokens + upper)
         ends.append((layer - 1) * tokens + lower)
         capacities.append(matrix.flatten())
-    units = np.rint(np.concatenate(capacities) * UNITS).astype(np.int32)
+    unit = UNITS // max(1, math.ceil(query.sum()))  # all that flows has to be an int32
+    units = np.rint(np.concatenate(capacities) * unit).astype(np.int32)
     graph = csr_array((units, (np.concatenate(starts), np.concatenate(ends))), shape=(source + 1, source + 1))
     graph.eliminate_zeros()
-    return np.array([maximum_flow(graph, source, token).flow_value for token in range(tokens)]) / UNITS
+    return np.array([maximum_flow(graph, source, token).flow_value for token in range(tokens)]) / unit

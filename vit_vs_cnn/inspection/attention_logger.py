@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import lightning
@@ -112,6 +113,10 @@ def _first_images(trainer: lightning.Trainer) -> Tensor:
     """The first validation batch; without one, the first of training, made anew so that none is used up."""
     data: Any = trainer.datamodule  # pyright: ignore[reportAttributeAccessIssue]
     loaders = data.val_dataloader() if data is not None else trainer.val_dataloaders
+    if isinstance(loaders, Mapping):
+        loaders = list(loaders.values())
+    if isinstance(loaders, list) and loaders and not isinstance(loaders[0], list | tuple):  # several loaders
+        loaders = loaders[0]
     if loaders:
         return next(iter(loaders))[0]
     loader: Any = data.train_dataloader() if data is not None else trainer.train_dataloader

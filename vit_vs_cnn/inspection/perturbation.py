@@ -91,6 +91,9 @@ class PerturbedImages:
         self.tokens = grid_size[0] * grid_size[1]
         if not 1 <= steps <= self.tokens:
             raise InputError(f"steps is {steps}; allowed: 1 to {self.tokens}, as the grid is {grid_size}")
+        size = (images.shape[2], images.shape[3])
+        if no_finer(grid_size, size) != grid_size:
+            raise InputError(f"grid_size is {grid_size}; allowed: no finer than the images, which are {size}")
         self.network, self.images, self.classes, self.grid_size = network, images, classes, grid_size
         self.counts = token_counts(self.tokens, steps)
         self._ties = noise_of(images, "ties").flatten(1)[:, : self.tokens]

@@ -129,14 +129,17 @@ def layer_matrix(share: Share, fused: Matrices) -> Matrices:
 
 def carry_down(asked: Asked, shares: Sequence[Share], fused: Iterable[Matrices]) -> Asked:
     """``V M_L ... M_1`` of ``layer_matrix`` without any M, from the last layer's fused heads on, their rows not yet
-    normalised."""
-    for share, matrices in zip(reversed(shares), fused, strict=True):
-        kept = share.mT if isinstance(share, Tensor) else share
+    normalised. Quotients of small numbers leave the range of half precision, so all is in single precision at least.
+    """
+    kind = asked.dtype
+    asked = asked.to(wide := torch.promote_types(kind, torch.float32))
+    for share, narrow in zip(reversed(shares), fused, strict=True):
+        matrices, kept = narrow.to(wide), share.mT if isinstance(share, Tensor) else share
         given, sums = (1 - kept) * asked, matrices.sum(dim=-1)[:, None]
         empty = sums == 0  # such a token keeps what it has, as in ``fuse_heads``
         moved = torch.bmm((given / sums).masked_fill(empty, 0.0), matrices)
         asked = kept * asked + moved + given * empty
-    return asked
+    return asked.to(kind)
 
 
 def every_token(weights: Sequence[Weights]) -> Matrices:

@@ -31,7 +31,8 @@ def shadow_pass(model: nn.Module, shape: tuple[int, int, int, int]) -> tuple[tup
     Arguments:
         shape: (images, channels, rows, cols).
     """
-    shadow = copy.deepcopy(model).to(device="meta", dtype=torch.float32).eval()
+    # A view of a parameter that asks for a gradient stops the counter even where none is computed.
+    shadow = copy.deepcopy(model).to(device="meta", dtype=torch.float32).eval().requires_grad_(False)
     # The fused attention kernels are opaque to the counter; the math one is made of products that it sees.
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         logits = shadow(torch.empty(shape, device="meta"))

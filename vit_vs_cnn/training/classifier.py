@@ -138,6 +138,7 @@ class Classifier(lightning.LightningModule):
             self.average.half_life = self.ema_half_life * self._planned_steps()
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        batch_idx = self.trainer.fit_loop.epoch_loop.total_batch_idx  # which an epoch does not begin anew
         seed = derive_seed(self.seed, "network", batch_idx, self.global_rank)
         # torch.manual_seed seeds every kind of device, at a millisecond a step where there is none of them.
         (torch.default_generator.manual_seed if self.device.type == "cpu" else torch.manual_seed)(seed)
@@ -149,7 +150,8 @@ class Classifier(lightning.LightningModule):
         self.log("train/loss", loss.detach(), prog_bar=True)
         interval = self.trainer.log_every_n_steps  # pyright: ignore[reportAttributeAccessIssue]
         if (self.global_step + 1) % interval == 0:  # making a tensor of it would stall a GPU
-            self.log("train/lr", self.trainer.optimizers[0].param_groups[0]["lr"])
+            groups = self.trainer.optimizers[0].param_groups  # with layer_decay those of earlier layers have less
+            self.log("train/lr", max(group["lr"] for group in groups))
         return loss
 
     def _loss(self, logits: Tensor, targets: Tensor) -> Float[Tensor, ""]:

@@ -234,6 +234,8 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Fitted:
     trainer = _make_trainer(cell, steps, [stopwatch, counted, *thawing], contents, console)
     if resume is None and (start := starting_network(cell)) is not None:
         start_from(plan.network, start, where=f"contenders.{cell.contender}.starts_from")
+        if module.average is not None:
+            module.average.update(plan.network, is_first=True)
     metrics = next(logger for logger in trainer.loggers if isinstance(logger, MetricsCsv))
     metrics.resume(0 if resume is None else resume.step, None if resume is None else resume.logged)
     begin(cell, trainer.loggers)

@@ -65,7 +65,9 @@ def shared_window_attention(
     tiles = tile_sizes(geometry)
     queries, tokens = _in_tiles(images, geometry, tiles)
     heads, key_dim, _ = scores.query_weight.shape
-    projected = (queries @ scores.query_weight.flatten(0, 1).mT).view(tokens.shape[0], -1, key_dim)
+    projected = (queries @ scores.query_weight.flatten(0, 1).mT).view(
+        tokens.shape[0], tiles[0] * tiles[1] * heads, key_dim
+    )
     keys = tokens @ scores.key_weight.mT
     table = torch.cat([scores.bias, scores.bias.new_full((heads, 1), -torch.inf)], dim=1)
     table = rearrange(table[:, tile_slots(geometry, tiles, table.device)], "heads q k -> 1 (q heads) k")

@@ -29,7 +29,8 @@ def feature_maps(
         network(images)
     outputs = {name: output[0] if isinstance(output, tuple) else output for name, _, output in calls}
     if isinstance(network, VisionTransformer):
-        return {name: to_map(tokens, network.grid_size, network.extra_tokens) for name, tokens in outputs.items()}
+        grid_size = network.grid_of(images)
+        return {name: to_map(tokens, grid_size, network.extra_tokens) for name, tokens in outputs.items()}
     return outputs
 
 
