@@ -274,7 +274,7 @@ class _Noise(nn.Module):
 def test_no_epoch_of_a_trainer_of_ones_own_draws_what_another_drew():
     network = _Noise()
     batches = [(torch.rand(3, 1, 2, 3), torch.tensor([0, 1, 0])) for _ in range(3)]
-    data = DataLoader(batches, batch_size=None)
+    data = DataLoader(batches, batch_size=None, collate_fn=lambda batch: batch)
     silent = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
     trainer = lightning.Trainer(max_epochs=3, enable_model_summary=False, **silent)
     with warnings.catch_warnings():
