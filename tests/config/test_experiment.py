@@ -103,6 +103,7 @@ def test_the_head_of_every_config_gives_command_time_and_expectation(path):
         ("protocol.batch_size", 1e20, "whole number"),
         ("protocol.batch_size", 10**9, "batch_size 1000000000 must be from 1 to"),
         ("protocol.seeds", [10**20], "is too large"),
+        ("protocol.seeds", [0, -1], "seeds must be 0 or above, got -1"),
         ("protocol.budget", {"flops": [1.001e10, 1.004e10]}, "FLOPs must differ in their first three digits"),
         ("protocol.threads", 10**6, "threads 1000000 must be from 1 to 1024"),
         ("contenders.vit.by_size", 0, "by_size: expected training sizes with settings, got 0"),

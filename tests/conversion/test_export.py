@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ import torch
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.conversion.export import export
 from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.trained import open_network
 
 
@@ -86,3 +88,16 @@ def test_damaged_weights_and_weights_without_their_config_are_named(cells, tmp_p
     (tmp_path / "config.json").unlink()
     assert main(["export", str(weights), "--format", "safetensors"]) == 2
     assert "config.json" in capsys.readouterr().err
+
+
+def test_a_network_prints_itself_in_a_line(cells):
+    told = repr(open_network(cells["vit"]))
+    assert told.startswith("<vit-n120-s3: VisionTransformer for 10 classes of 3 x 32 x 32 images, ")
+    assert len(told.splitlines()) == 1 and len(told) < 400
+
+
+def test_nothing_is_written_where_a_library_of_a_format_is_missing(cells, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(InputError, match="format onnx needs onnxscript, which is not installed"):
+        export(open_network(cells["vit"]), ["safetensors", "onnx"], tmp_path / "export")
+    assert not (tmp_path / "export").exists()

@@ -560,7 +560,8 @@ def test_a_class_that_skipping_empties_is_named(root, options):
     for number in range(4):
         (root / "test" / "bee" / f"{number}.png").write_bytes(b"")
     message = message_of(FolderSource(root, options(skip_unreadable=True)).test)
-    assert "class 'bee' has 0 readable test images" in message and "empty file: 4" in message
+    assert "class 'bee' has 0 readable test images" in message
+    assert "files left out: empty file: 4; " in message and message.endswith("add images to that class, or remove it")
 
 
 def test_pillows_remarks_are_kept_from_the_user(root, options, monkeypatch):

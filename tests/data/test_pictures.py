@@ -78,8 +78,11 @@ def test_a_folder_gives_its_images_by_name_and_those_below(pixels, tmp_path):
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (np.zeros((5, 7, 3)), "images: values are float64; expected bytes (uint8) from 0 to 255"),
-        (torch.zeros(3, 5, 7), "images: values are torch.float32; expected bytes"),
+        (
+            np.full((5, 7, 3), 0.3),
+            "images: values are float64; expected bytes (uint8) from 0 to 255, or floats that are",
+        ),
+        (torch.full((3, 5, 7), -1.0), "images: values are torch.float32; expected bytes"),
         (np.zeros((5, 7), np.uint8), "images: shape (5, 7); expected 3 channels"),
         (np.zeros((5, 7, 4), np.uint8), "images: shape (5, 7, 4); expected 3 channels"),
         (np.zeros((5, 0, 3), np.uint8), "images: shape (5, 0, 3); expected 3 channels"),
@@ -108,3 +111,11 @@ def test_damaged_images_empty_folders_and_shapes_that_files_cannot_have_are_refu
         _decoded(tmp_path / "empty")
     with pytest.raises(InputError, match="takes images of 2 x 5 x 7"):
         _decoded(tmp_path / "whole.png", (2, 5, 7))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_floats_that_are_bytes_are_taken_as_training_takes_them(kind):
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    (picture,) = pictures_of((pixels / 255).astype(kind), channels=3)
+    (expected,) = pictures_of(pixels, channels=3)
+    assert torch.equal(picture.content, expected.content)

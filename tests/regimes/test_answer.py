@@ -174,7 +174,7 @@ def _failures(majority=0.1, **changes):
 
 
 def test_a_verdict_tells_which_failure_rates_its_seeds_leave_open():
-    told = "None of these runs failed; 3 seeds of each rule out only failure rates above 63 %."
+    told = "None of the runs with 4,000 images failed; 3 seeds of each rule out only failure rates above 63 %."
     assert _failures() == told
     assert _failures(seeds=10) == told.replace("3 seeds", "10 seeds").replace("63", "26")
     assert _failures(seeds=2) is None  # no verdict

@@ -149,3 +149,10 @@ def test_the_option_of_train_asks_for_it(monkeypatch, tmp_path):
     assert train_of_the_api(tiny_experiment(tmp_path, protocol=PROTOCOL), until_decided=True, quiet=True) is None
     assert asked[0].protocol.until_decided
     assert asked[0].protocol.planned_seeds == (3, 8, 9, 10, 11, 12)
+
+
+def test_a_budget_that_takes_the_place_of_one_that_was_looked_at_is_told_and_allows_no_verdict(train):
+    """As with one more: the first one's runs are finished, and none of today's."""
+    train(0.3)
+    with pytest.raises(InputError, match="the longest budget changed from 2 steps to 9 steps after a look"):
+        train(0.3, budget={"steps": 9})

@@ -247,6 +247,8 @@ class Protocol:
     def __post_init__(self) -> None:
         if not self.train_sizes or not self.seeds:
             raise InputError("train_sizes and seeds must each name at least one value")
+        if min(self.seeds) < 0:
+            raise InputError(f"seeds must be 0 or above, got {min(self.seeds)}")
         if len(set(self.train_sizes)) < len(self.train_sizes) or len(set(self.seeds)) < len(self.seeds):
             raise InputError("train_sizes and seeds must not name a value twice")
         check_numbers(

@@ -51,6 +51,8 @@ def export(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Ex
     """
     if unknown := [name for name in formats if name not in FORMATS]:
         raise InputError(f"format {unknown[0]!r} is none of {', '.join(FORMATS)}")
+    for needed in ("onnxscript", "onnxruntime") if "onnx" in formats else ():  # before anything is written
+        library(needed, by="format onnx")
     about, origin = trained.about, trained.cell.to_dict()
     folder.mkdir(parents=True, exist_ok=True)
     network = copy.deepcopy(trained.network).cpu().float().eval()

@@ -19,6 +19,7 @@ from vit_vs_cnn.data.folder_layout import (
     count_by_kind,
     describe,
     find_layout,
+    in_words,
     write_faults,
 )
 from vit_vs_cnn.data.images import LabelledImages
@@ -113,11 +114,13 @@ class FolderSource:
         found = f"{self.root}: not everything can be used: {describe(faults)}; {place}"
         if not self.options.skip_unreadable:
             leave = f", or leave files out with --data.{self.kind}.skip_unreadable true"
-            raise InputError(f"{found}; mend or remove these{leave * any(not fault.is_fatal for fault in faults)}")
-        if any(fault.is_fatal for fault in faults):
-            raise InputError(
-                f"{found}; with files left out, too, every class needs its images: add some or remove the class"
-            )
+            classes = ", which mends no class" * any(fault.is_fatal for fault in faults)
+            mended = any(not fault.is_fatal for fault in faults)
+            raise InputError(f"{found}; mend or remove these{(leave + classes) * mended}")
+        if fatal := [fault for fault in faults if fault.is_fatal]:
+            left = in_words(count_by_kind([fault for fault in faults if not fault.is_fatal]))
+            aside = f"; files left out: {left}" if left else ""
+            raise InputError(f"{self.root}: {describe(fatal)}{aside}; {place}; add images to that class, or remove it")
         self._skipped = {"counts": count_by_kind(faults), "list": path and str(path)}
         warnings.warn(f"{found}; these are left out", stacklevel=4)
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from vit_vs_cnn.data.decoding import FORMATS, fit_image, whole_image
 from vit_vs_cnn.data.images import LabelledImages, Source
 from vit_vs_cnn.data.options import OwnOptions, sides
+from vit_vs_cnn.data.pictures import as_bytes
 from vit_vs_cnn.data.table import SPLITS
 from vit_vs_cnn.errors import InputError, one_line
 
@@ -223,16 +224,8 @@ def _bytes_of(image: np.ndarray | Tensor) -> UInt8[np.ndarray, "channels rows co
     is_tensor = isinstance(image, Tensor) or image.ndim == 2
     is_first = values.shape[0] in allowed and (is_tensor or values.shape[2] not in allowed)
     values = values if is_first else values.transpose(2, 0, 1)
-    if values.dtype == np.uint8:
-        return values
-    if values.dtype in (np.float32, np.float64):
-        rounded = np.rint(values * 255)
-        if (
-            (rounded >= 0).all()
-            and (rounded <= 255).all()
-            and np.array_equal((rounded / 255).astype(values.dtype), values)
-        ):
-            return rounded.astype(np.uint8)
+    if (found := as_bytes(values)) is not None:
+        return found
     raise InputError(
         f"an image has {values.dtype} values from {values.min():.3g} to {values.max():.3g}; expected bytes (uint8), or "
         "floats that are bytes / 255, as ToTensor gives them: leave normalisation and augmentation to the package"

@@ -177,6 +177,21 @@ def image_files(folder: Path) -> Iterator[Path]:
             yield folder / name
 
 
+#: What ``as_bytes`` takes.
+BYTES = "bytes (uint8) from 0 to 255, or floats that are bytes / 255, as ToTensor gives them"
+
+
+def as_bytes(values: np.ndarray) -> np.ndarray | None:
+    """Bytes as they are, and floats that are bytes divided by 255; None where they are neither."""
+    if values.dtype == np.uint8:
+        return values
+    if values.dtype not in (np.float32, np.float64):
+        return None
+    rounded = np.rint(values * 255)
+    within = (rounded >= 0).all() and (rounded <= 255).all()
+    return rounded.astype(np.uint8) if within and np.array_equal((rounded / 255).astype(values.dtype), values) else None
+
+
 def _contents(given: Any, channels: int) -> list[tuple[str, Path | Image.Image | Tensor]]:
     match given:
         case str() | os.PathLike():
@@ -198,9 +213,10 @@ def _contents(given: Any, channels: int) -> list[tuple[str, Path | Image.Image |
 
 def _channels_first(given: np.ndarray | Tensor, channels: int) -> UInt8[Tensor, "count channels rows cols"]:
     shape, is_array = tuple(given.shape), not isinstance(given, Tensor)
-    if given.dtype not in (np.uint8, torch.uint8):
-        raise InputError(f"images: values are {given.dtype}; expected bytes (uint8) from 0 to 255")
-    images = given.detach().cpu() if isinstance(given, Tensor) else torch.from_numpy(np.array(given, order="C"))
+    values = given.detach().cpu().numpy() if isinstance(given, Tensor) else given
+    if (found := as_bytes(values)) is None:
+        raise InputError(f"images: values are {given.dtype}; expected {BYTES}")
+    images = torch.from_numpy(np.array(found, order="C"))
     images = images[None] if images.ndim == 3 else images
     if images.ndim != 4 or channels not in (images.shape[1], images.shape[3]) or not min(shape[1:]):
         raise InputError(f"images: shape {shape}; expected {channels} channels, first or last, of one image or several")

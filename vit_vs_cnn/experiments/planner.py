@@ -7,6 +7,7 @@ of these images.
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -196,6 +197,8 @@ def _folders_experiment(experiment: Experiment) -> Experiment | None:
         return None
     there = experiment_from_dict(read_config(path), trusted=False, recorded=True)
     if there.data.whence != experiment.data.whence:
+        if experiment.data.source == "folder" and not Path(experiment.data.root).is_dir():
+            raise InputError(f"data.root {experiment.data.root}: no such folder")
         raise InputError(
             f"{experiment.folder} holds an experiment with other images ({there.data.whence}, not "
             f"{experiment.data.whence}); give this one a --name"

@@ -201,7 +201,8 @@ def failures_line(analysis: Analysis) -> str | None:
         return None
     seeds = pair.at_largest.seeds
     above = f"{100 * not_ruled_out(seeds):.0f} %"
-    return f"None of these runs failed; {seeds} seeds of each rule out only failure rates above {above}."
+    failed = f"None of the runs with {pair.at_largest.size:,} images failed"
+    return f"{failed}; {seeds} seeds of each rule out only failure rates above {above}."
 
 
 def failed_runs(analysis: Analysis, pair: Pair) -> list[bool]:

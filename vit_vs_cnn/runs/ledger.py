@@ -153,7 +153,9 @@ class TestLedger:
         [written] = self._append([entry])
         times = self.count(weights)
         if times > 1:
-            warnings.warn(f"{what}: these weights have now been tested {times} times ({self.path})", stacklevel=2)
+            told = f"{what}: these weights have now been tested {times} times ({self.path})"
+            why = "a run that is made again, under another name, say, has the same weights and tells nothing new"
+            warnings.warn(f"{told}; {why}", stacklevel=2)
         return Noted(written, times)
 
     def join(self, other: "TestLedger") -> dict[str, str]:

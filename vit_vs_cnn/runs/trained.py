@@ -19,6 +19,7 @@ from vit_vs_cnn.data.pictures import Picture, decoded_ahead, pictures_of
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.features import classifier_of
 from vit_vs_cnn.models.presets import TIMM_PREFIX
+from vit_vs_cnn.models.resized import inner
 from vit_vs_cnn.runs.cell import Cell, cell_from_dict, read_cell
 from vit_vs_cnn.runs.evaluation import predict
 from vit_vs_cnn.runs.external import onnx_network, timm_network
@@ -61,6 +62,11 @@ class TrainedNetwork:
     origin: Cell | None = None
     seen: Seen = NOT_KNOWN
     warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        shape, classes = " x ".join(map(str, self.image_shape)), len(self.class_names)
+        kind = type(inner(self.network)).__name__
+        return f"<{self.name}: {kind} for {classes} classes of {shape} images, {self.path}>"
 
     @property
     def class_names(self) -> tuple[str, ...]:

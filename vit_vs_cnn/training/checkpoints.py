@@ -103,7 +103,8 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     except pickle.UnpicklingError as error:
         raise InputError(f"checkpoint {path} holds more than tensors and plain values; it was not loaded") from error
     except _UNREADABLE as error:
-        raise InputError(f"checkpoint {path} is damaged or no checkpoint: {one_line(error, 200)}") from error
+        why = f"{type(error).__name__}: {one_line(error, 200)}"
+        raise InputError(f"checkpoint {path} is damaged or no checkpoint: {why}") from error
     return _ours(contents, path)
 
 
