@@ -138,3 +138,13 @@ def test_budgets_are_told_apart_where_no_run_has_two_of_them():
     analysis = analyse(mixed, design=_settled(400), resamples=50)
     assert analysis.budgets == ("100 steps", "400 steps")
     assert analysis.pairs[0].at_largest.seeds == 4
+
+
+@pytest.mark.parametrize("on_the_way", [False, True])
+def test_one_difference_has_one_interval_wherever_it_is_told(on_the_way):
+    """Where verdicts come on the way, all intervals of a pair allow for the looks."""
+    pair = ("resnet", "vit")
+    design = Design(tuple(range(8)), on_the_way, pair, (SIZE,), SIZE, pair, 1.0, budget="400 steps")
+    found = analyse(FOUR_TIMES, design=design, resamples=50).pairs[0]
+    steps = next(one for one in found.at_equal if one.cost == "steps")
+    assert found.comparisons[0].difference == steps.difference == found.gaps[-1].difference

@@ -30,6 +30,7 @@ from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
 from vit_vs_cnn.statistics.measurements import Measurements
 from vit_vs_cnn.statistics.resampling import Draws, Resamples
+from vit_vs_cnn.statistics.verdict import confidence_of
 
 #: Each analyses a pair at a time, whose resamples take some 50 MB.
 MOST_THREADS = 4
@@ -219,14 +220,15 @@ def _pair(
     curves = Curves.of(draws) if len(draws.sizes) > 1 else None
     place = leader(draws)
     ahead, behind = draws.contenders[place], draws.contenders[1 - place]
+    confidence = {one.size: confidence_of(one.plan, one.seeds) for one in judged}
     return Pair(
         ahead=ahead,
         behind=behind,
         comparisons=judged,
         crossings=tuple(crossings(draws, laws, curves)),
         multipliers=tuple(where_they_stand(multipliers(draws, laws, curves), draws, convergence)),
-        gaps=tuple(budgets.gaps(ahead, behind)),
-        at_equal=tuple(one for cost in LASTING for one in budgets.at_equal(ahead, behind, cost)),
+        gaps=tuple(budgets.gaps(ahead, behind, confidence)),
+        at_equal=tuple(one for cost in LASTING for one in budgets.at_equal(ahead, behind, cost, confidence)),
     )
 
 

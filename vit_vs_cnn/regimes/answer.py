@@ -264,7 +264,7 @@ def _what_would_tell(analysis: Analysis, pair: Pair, called: Mapping[str, str], 
     if most.gain is None:
         return f" ({most.reason}); the same runs with validation images, and with {twice}, would tell"
     if wanted == "not known":
-        return f" ({most.reason}); more seeds, a larger data.validation_fraction or {twice} would tell"
+        return f" ({most.reason}); more seeds or a larger data.validation_fraction would tell"
     rule = f"would settle it if its last quarter gives less than {100 * LITTLE:g} points"
     gained = f"{100 * most.gain.value:.1f} points (standard error {100 * most.gain.error:.1f})"
     return (

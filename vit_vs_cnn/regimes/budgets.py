@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -28,6 +29,8 @@ COST_NAMES: dict[Cost, str] = {"steps": "steps", "flops": "training FLOPs", "sec
 LASTING: tuple[Cost, ...] = ("steps", "flops")
 #: Costs that differ by no more are the same.
 _SAME = 1.01
+#: That of every interval, whatever the size.
+NINETY_FIVE: Mapping[int, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -132,22 +135,31 @@ class Budgets:
         places = sorted({(n, name) for runs in self._runs.values() for name, n in runs})
         return [point for n, name in places for point in self._points(name, n)] if self.texts else []
 
-    def gaps(self, first: str, second: str) -> list[BudgetGap]:
-        """A pair at every size and with every budget that both have a seed in common at."""
+    def gaps(self, first: str, second: str, confidence: Mapping[int, float] = NINETY_FIVE) -> list[BudgetGap]:
+        """A pair at every size and with every budget that both have a seed in common at.
+
+        Arguments:
+            confidence: of the intervals, by size, where it is not 95 %.
+        """
         found = []
         for text, runs in self._runs.items() if self.texts else ():
             for size in sorted({n for _, n in runs}):
                 ours, theirs = _both(runs.get((first, size), []), runs.get((second, size), []))
                 if ours:
-                    found.append(BudgetGap(size, text, self._between(ours, theirs)))
+                    found.append(BudgetGap(size, text, self._between(ours, theirs, confidence.get(size, 0.95))))
         return found
 
-    def at_equal(self, first: str, second: str, cost: Cost) -> list[EqualCost]:
+    def at_equal(
+        self, first: str, second: str, cost: Cost, confidence: Mapping[int, float] = NINETY_FIVE
+    ) -> list[EqualCost]:
         """A pair at every size at which both have a seed in common and the cost of all runs is known.
 
         Between two budgets b < c of one contender and seed the answers are taken to change evenly with the logarithm of
         the cost: (1 - w) x_b + w x_c, w = log(C / C_b) / log(C_c / C_b). Learning slows down, so that this gives the
         one that is cut short too little rather than too much.
+
+        Arguments:
+            confidence: as of ``gaps``.
         """
         longest = list(self._runs.values())[-1]
         found = []
@@ -155,11 +167,17 @@ class Budgets:
             ours, theirs = _both(longest.get((first, size), []), longest.get((second, size), []))
             costs = [(_cost(one, cost), _cost(two, cost)) for one, two in zip(ours, theirs, strict=True)]
             if costs and all(one and two for one, two in costs):
-                found.append(self._equal(size, cost, ours, theirs, costs))
+                found.append(self._equal(size, cost, ours, theirs, costs, confidence.get(size, 0.95)))
         return found
 
     def _equal(
-        self, size: int, cost: Cost, ours: list[Result], theirs: list[Result], costs: list[tuple[float, float]]
+        self,
+        size: int,
+        cost: Cost,
+        ours: list[Result],
+        theirs: list[Result],
+        costs: list[tuple[float, float]],
+        confidence: float,
     ) -> EqualCost:
         ratio = fmean(one for one, _ in costs) / fmean(two for _, two in costs)
         goals = [min(pair) for pair in costs]
@@ -167,7 +185,7 @@ class Budgets:
         is_known = all(one is not None for side in sides for one in side)
         if not is_known and more_than_once(ratio) > EQUAL:
             return EqualCost(size, cost, ratio, None, interpolated=False)
-        difference = self._difference(*sides) if is_known else self._between(ours, theirs)
+        difference = self._difference(*sides, confidence) if is_known else self._between(ours, theirs, confidence)
         return EqualCost(size, cost, ratio, difference, is_known and more_than_once(ratio) > _SAME)
 
     def _points(self, contender: str, size: int) -> list[BudgetPoint]:
@@ -206,18 +224,20 @@ class Budgets:
                 return self._whole(shorter).towards(self._whole(longer), share)
         return None
 
-    def _between(self, first: list[Result], second: list[Result]) -> Estimate:
-        return self._difference(list(map(self._whole, first)), list(map(self._whole, second)))
+    def _between(self, first: list[Result], second: list[Result], confidence: float = 0.95) -> Estimate:
+        return self._difference(list(map(self._whole, first)), list(map(self._whole, second)), confidence)
 
     @staticmethod
-    def _difference(first: Sequence["_Answers | None"], second: Sequence["_Answers | None"]) -> Estimate:
+    def _difference(
+        first: Sequence["_Answers | None"], second: Sequence["_Answers | None"], confidence: float
+    ) -> Estimate:
         one, two = ([answers for answers in side if answers is not None] for side in (first, second))
         rows = [[answers.row for answers in side if answers.row is not None] for side in (one, two)]
         if all(rows):
-            return difference_over_seeds(np.stack(rows[0]), np.stack(rows[1]), paired_seeds=True).interval()
+            return difference_over_seeds(np.stack(rows[0]), np.stack(rows[1]), paired_seeds=True).interval(confidence)
         images = (min(answers.images for answers in one), min(answers.images for answers in two))
         ours, theirs = (np.array([answers.accuracy for answers in side]) for side in (one, two))
-        return difference_of_accuracies(ours, theirs, images).interval()
+        return difference_of_accuracies(ours, theirs, images).interval(confidence)
 
 
 @dataclass(frozen=True, eq=False)

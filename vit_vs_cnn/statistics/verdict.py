@@ -210,7 +210,7 @@ def _by_itself(
     found = Comparison(
         first=names[0],
         second=names[1],
-        difference=uncertain.interval(1 - plan.at(seeds).level(seeds, LEVEL)),
+        difference=uncertain.interval(confidence_of(plan, seeds)),
         uncertain=uncertain,
         images=images,
         seeds=seeds,
@@ -231,6 +231,11 @@ def _by_itself(
         or _unfinished(seeds, plan),
     )
     return corrected([found])[0]
+
+
+def confidence_of(plan: Plan, seeds: int) -> float:
+    """That of an interval at this look: 95 %, or more where verdicts come on the way and share the 5 % of error."""
+    return 1 - plan.at(seeds).level(seeds, LEVEL)
 
 
 def _unfinished(seeds: int, plan: Plan) -> str | None:
