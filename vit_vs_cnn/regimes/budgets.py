@@ -167,7 +167,7 @@ class Budgets:
             ours, theirs = _both(longest.get((first, size), []), longest.get((second, size), []))
             costs = [(_cost(one, cost), _cost(two, cost)) for one, two in zip(ours, theirs, strict=True)]
             if costs and all(one and two for one, two in costs):
-                found.append(self._equal(size, cost, ours, theirs, costs, confidence.get(size, 0.95)))
+                found.append(self._equal(size, cost, ours, theirs, costs, confidence=confidence.get(size, 0.95)))
         return found
 
     def _equal(
@@ -177,6 +177,7 @@ class Budgets:
         ours: list[Result],
         theirs: list[Result],
         costs: list[tuple[float, float]],
+        *,
         confidence: float,
     ) -> EqualCost:
         ratio = fmean(one for one, _ in costs) / fmean(two for _, two in costs)
