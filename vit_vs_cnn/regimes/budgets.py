@@ -182,11 +182,11 @@ class Budgets:
     ) -> EqualCost:
         ratio = fmean(one for one, _ in costs) / fmean(two for _, two in costs)
         goals = [min(pair) for pair in costs]
-        sides = [[self._cut(r, cost, goal) for r, goal in zip(side, goals, strict=True)] for side in (ours, theirs)]
-        is_known = all(one is not None for side in sides for one in side)
+        one, two = ([self._cut(r, cost, goal) for r, goal in zip(side, goals, strict=True)] for side in (ours, theirs))
+        is_known = all(answers is not None for answers in (*one, *two))
         if not is_known and more_than_once(ratio) > EQUAL:
             return EqualCost(size, cost, ratio, None, interpolated=False)
-        difference = self._difference(*sides, confidence) if is_known else self._between(ours, theirs, confidence)
+        difference = self._difference(one, two, confidence) if is_known else self._between(ours, theirs, confidence)
         return EqualCost(size, cost, ratio, difference, is_known and more_than_once(ratio) > _SAME)
 
     def _points(self, contender: str, size: int) -> list[BudgetPoint]:
