@@ -249,9 +249,11 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True, rec
     refuse_classes(values, but_in=CLASSES_STAND)
     typed.refuse_unknown(values, settings_of_a_config(), where="")
     values = with_executor_named(values)
-    if not isinstance(values.get("name"), str) or not _is_file_name(values["name"]):
+    if values.get("name") is None:
+        raise InputError("name: has to be given (a text that can name a folder)")
+    if not isinstance(values["name"], str) or not _is_file_name(values["name"]):
         raise InputError(
-            f"name: expected a text that can name a folder, got {values.get('name')!r}; allowed are letters, digits, "
+            f"name: expected a text that can name a folder, got {values['name']!r}; allowed are letters, digits, "
             "underscores, and behind the first of these dots and dashes"
         )
     output = values.get("output", "runs")

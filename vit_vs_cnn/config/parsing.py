@@ -150,7 +150,8 @@ def in_words(hint: Any) -> str:
         return " or ".join(dict.fromkeys(map(in_words, kinds)))
     match get_origin(hint):
         case typing.Literal:
-            return f"one of {', '.join(map(str, get_args(hint)))}"
+            values = ", ".join(map(str, get_args(hint)))
+            return f"one of {values}" if len(get_args(hint)) > 1 else values
         case None:
             return WORDS.get(hint, "names with values" if dataclasses.is_dataclass(hint) else hint.__name__)
     inner = [in_words(one) for one in get_args(hint) if one is not ...]

@@ -89,11 +89,11 @@ class Budget:
             raise InputError(f"budget takes exactly one of steps, epochs, flops; given: {', '.join(given) or 'none'}")
         amounts = self.amounts
         if not amounts or not all(0 < amount < math.inf for amount in amounts):
-            raise InputError(f"budget must be a number above 0, or a list of such, got {given}")
+            raise InputError(f"{self.unit} must be a number above 0, or a list of such, got {given[self.unit]}")
         if len(set(amounts)) < len(amounts):
-            raise InputError(f"budget must not name a value twice, got {given}")
+            raise InputError(f"{self.unit} must not name a value twice, got {given[self.unit]}")
         if self.unit == "flops" and len({f"{amount:.3g}" for amount in amounts}) < len(amounts):
-            raise InputError(f"budget: FLOPs must differ in their first three digits, got {given}")
+            raise InputError(f"flops must differ in their first three digits, got {given[self.unit]}")
 
     @property
     def unit(self) -> Literal["steps", "epochs", "flops"]:
