@@ -217,7 +217,7 @@ def test_a_loss_that_does_not_fit_is_refused_before_anything_trains(tmp_path, lo
         ({"loss": {"class_path": f"{OWN}.Focal"}, "label_smoothing": 0.1}, "label_smoothing and class_weights are of"),
         ({"loss": {"class_path": f"{OWN}.Focal"}, "class_weights": "balanced"}, "label_smoothing and class_weights"),
         ({"loss": {"init_args": {}}}, "loss must be {class_path, init_args}"),
-        ({"class_weights": "equal"}, "class_weights: expected one of balanced or a list"),
+        ({"class_weights": "equal"}, "class_weights: expected balanced or a list"),
         ({"class_weights": [1.0, -1.0]}, "must be 0 or more"),
         ({"class_weights": [0.0, 0.0]}, "not all 0"),
         ({"optimizer": {"name": f"{OWN}.Focal", "lr": 0.1}}, "optimizer tests.own_classes.Focal can't be made"),
