@@ -21,7 +21,7 @@ from vit_vs_cnn.runs.evaluation import Predictions
 from vit_vs_cnn.runs.ledger import TestLedger
 
 SIZES, SEEDS, IMAGES = (50, 110, 230, 470), (0, 1, 2), 307
-CURVES = {"vit": (0.9, 0.20), "resnet": (0.8, 0.25), "a<b>": (0.95, 0.15)}
+CURVES = {"vit": (0.9, 0.20), "resnet": (0.8, 0.25), "a<b>": (0.95, 0.15), **dict.fromkeys("cdef", (0.9, 0.2))}
 
 
 def _made_up(folder: Path, *, contenders=("vit", "resnet"), sizes=SIZES, seeds=SEEDS, scored_on="test") -> Path:
@@ -219,6 +219,12 @@ def test_a_report_is_written_of_every_kind_of_grid(kind, tmp_path):
     assert all(path.stat().st_size for path in written)
     assert '<div class="lead"><p>' in (folder / "report" / "index.html").read_text()
     assert "<b>" not in (folder / "report" / "index.html").read_text()
+
+
+def test_many_contenders_are_counted_in_the_title(tmp_path):
+    folder = _made_up(tmp_path / "e", contenders=("vit", "resnet", *"cdef"), sizes=SIZES[:1], seeds=SEEDS[:1])
+    page = write_report(folder)[-1].read_text()
+    assert ": 6 contenders</h1>" in page
 
 
 def test_lost_predictions_are_told_and_stop_nothing(tmp_path):

@@ -85,6 +85,8 @@ CAPTIONS = {
         "accuracy over training FLOPs, parameters and MACs",
     ),
 }
+#: More contenders are counted in the title of a page, and not named.
+MOST_IN_A_TITLE = 5
 #: What of the config decides results; where the work was done is no part of a report.
 TOLD = ("name", "data", "protocol", "contenders", "trainer")
 METHOD = (
@@ -216,6 +218,8 @@ def _lead(analysis: Analysis, *sentences: str) -> list[str]:
 
 def _begun(analysis: Analysis, name: str, lead: Sequence[str]) -> Document:
     versus = " against ".join(display_name(contender) for contender in analysis.contenders)
+    if len(analysis.contenders) > MOST_IN_A_TITLE:
+        versus = f"{len(analysis.contenders)} contenders"
     return Document(f"{name}: {versus}", lead, looks=_looks(analysis))
 
 
