@@ -31,10 +31,12 @@ ENDINGS = " ".join(sorted(SUFFIXES))
 
 #: Kinds of fault that concern a whole class; leaving files out does not mend these.
 OF_CLASSES = frozenset(
-    {
-        *("class with too few images", "class that is not in train/", "split without images"),
+    (
+        "class with too few images",
+        "class that is not in train/",
         "class whose name is no UTF-8",
-    }
+        "split without images",
+    )
 )
 _SHOWN = 3
 

@@ -52,7 +52,7 @@ def write_document(
             written += paths
     texts = {f"tables/{table.name}.csv": table.to_csv() for table in document.tables}
     for name, text in {**texts, page: page_of(document, shown)}.items():
-        # Names of files that are no UTF-8 are spelled, as ``data.pictures.spelled`` does.
+        # Names of files that are no UTF-8 are spelled, as ``files.spelled`` does.
         write_text(folder / name, text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
         written.append(folder / name)
     return written

@@ -405,3 +405,8 @@ def test_what_does_not_convolve_as_torch_does_is_refused():
 
     with pytest.raises(ValueError, match=r"torch\.nn\.Conv2d that convolves as such, but is .*Odd"):
         conv2d_to_attention(Odd(3, 5, 3))
+
+
+def test_released_windows_take_an_empty_batch():
+    layer = ConvolutionalAttention(3, 5, 3, padding=1, released=True)
+    assert layer(torch.rand(0, 3, 7, 11)).shape == (0, 5, 7, 11)

@@ -73,7 +73,7 @@ def shared_window_attention(
     table = rearrange(table[:, tile_slots(geometry, tiles, table.device)], "heads q k -> 1 (q heads) k")
     table = table.to(projected.dtype).expand(tokens.shape[0], -1, -1)
     weights = torch.baddbmm(table, projected, keys.mT, alpha=key_dim**-0.5).softmax(dim=-1)
-    return torch.bmm(weights, tokens).view(queries.shape[0], heads, -1)
+    return torch.bmm(weights, tokens).view(queries.shape[0], heads, tokens.shape[-1])
 
 
 def _in_tiles(images: Tensor, geometry: Geometry, tiles: tuple[int, int]) -> tuple[Tensor, Tensor]:
@@ -93,9 +93,9 @@ def _in_tiles(images: Tensor, geometry: Geometry, tiles: tuple[int, int]) -> tup
 def tiles_to_grid(rows: Float[Tensor, "queries channels"], images: Tensor, geometry: Geometry) -> Images:
     """Rows of ``shared_window_attention`` on the grid of queries, those beyond it left out."""
     tiles, counts = tile_sizes(geometry), geometry.counts(images)
-    grid = rearrange(
-        rows, "(b r c y x) d -> b d (r y) (c x)", b=images.shape[0], r=-(-counts[0] // tiles[0]), y=tiles[0], x=tiles[1]
-    )
+    r, c = (-(-count // tile) for count, tile in zip(counts, tiles, strict=True))
+    # Every length is named: of an empty batch none follows from the others.
+    grid = rearrange(rows, "(b r c y x) d -> b d (r y) (c x)", b=images.shape[0], r=r, c=c, y=tiles[0], x=tiles[1])
     return grid[:, :, : counts[0], : counts[1]]
 
 
