@@ -101,7 +101,7 @@ def compare(found: "Compared") -> None:
 
     print_comparison(found.comparison, found.notes, _console())
     if found.page is not None:
-        _say(f"wrote {found.page} and {len(found.written) - 1} more files beside it")
+        _wrote(found.written)
 
 
 def inspect(found: "Inspected") -> None:
@@ -112,7 +112,7 @@ def inspect(found: "Inspected") -> None:
     _say(*found.lines)
     if found.explorer is not None:
         _say(f"wrote {found.explorer}")
-    _say(f"wrote {found.page} and {len(found.written) - 1} more files beside it")
+    _wrote(found.written)
 
 
 def predict(found: "Predicted | PredictionFile") -> None:
@@ -181,4 +181,10 @@ def _say(*lines: str) -> None:
 
 
 def _wrote(paths: Sequence[Path]) -> None:
-    _say(*(f"wrote {path}" for path in paths))
+    """Each file; of many the page alone, and how many lie beside it."""
+    page = next((path for path in paths if path.name == "index.html"), None)
+    if page is None or len(paths) == 1:
+        _say(*(f"wrote {path}" for path in paths))
+    else:
+        others = len(paths) - 1
+        _say(f"wrote {page} and {others} more file{'s' * (others != 1)} beside it")

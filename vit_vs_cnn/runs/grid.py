@@ -36,7 +36,10 @@ def read_grid(folder: Path) -> dict[str, Budget | None]:
         if (folder / "tuning" / "grid.json").exists():
             message = f"{folder} is still choosing its recipes; what it runs for that is in {folder / 'tuning'}"
             raise InputError(message) from error
-        raise InputError(f"{folder} is not the folder of an experiment: it has no readable grid.json") from error
+        inside = [path.parent.name for path in sorted(folder.glob("*/grid.json"))]
+        meant = f"; did you mean {folder / inside[0]}?" if inside else ""
+        message = f"{folder} is not the folder of an experiment: it has no readable grid.json{meant}"
+        raise InputError(message) from error
     names = list(grid) if isinstance(grid, list | dict) else []
     if not (names and all(isinstance(name, str) for name in names)):
         raise InputError(f"{folder / 'grid.json'}: expected the names of cells' folders; train writes it anew")

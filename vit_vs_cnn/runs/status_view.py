@@ -105,13 +105,16 @@ class CellsView:
     def _follow(self) -> None:
         self._refreshed = time.monotonic()
         status = read_status(self.folder)
+        ended: list[str] = []
         for cell in status.cells:
             if cell.state not in ("done", "failed"):
                 self._ended.discard(cell.folder)  # one that failed before, and is being tried again
             elif cell.folder not in self._ended:
                 self._ended.add(cell.folder)
                 what = _remark(cell) if cell.state == "done" else f"failed: {_remark(cell)}"
-                self.note(f"{cell.name}  {what}  ({status_line(status)})")
+                ended.append(f"{cell.name}  {what}")
+        if ended:  # several at one look: the counts are those behind the last
+            self.note("\n".join([*ended[:-1], f"{ended[-1]}  ({status_line(status)})"]))
         if self._live is not None:
             bar = ProgressBar(total=len(status.cells), completed=status.count("done"), width=60)
             running = Text("\n".join(status_lines(status, states=("running", "failed"))))
