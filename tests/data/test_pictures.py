@@ -46,6 +46,13 @@ def test_where_channels_may_stand_first_or_last_they_stand_last_in_an_array_and_
     assert torch.equal(torch.stack(as_array), images.permute(0, 3, 1, 2))
 
 
+@pytest.mark.parametrize("rows", [3, 17])
+def test_an_array_of_two_dimensions_is_a_grey_image(pixels, rows):
+    grey = pixels[:rows, :3, 0]
+    assert torch.equal(_decoded(grey), _decoded(np.repeat(grey[..., None], 3, axis=-1)))
+    assert torch.equal(_decoded(grey, (1, rows, 3)), torch.from_numpy(grey.copy())[None, None])
+
+
 def test_an_array_that_runs_backwards_and_an_image_that_lies_on_its_side_are_read_and_not_changed(pixels, tmp_path):
     assert torch.equal(_decoded(pixels[::-1]), _decoded(pixels[::-1].copy()))
     assert torch.equal(_decoded(np.broadcast_to(pixels, pixels.shape)), _decoded(pixels))  # which cannot be written to
@@ -83,7 +90,8 @@ def test_a_folder_gives_its_images_by_name_and_those_below(pixels, tmp_path):
             "images: values are float64; expected bytes (uint8) from 0 to 255, or floats that are",
         ),
         (torch.full((3, 5, 7), -1.0), "images: values are torch.float32; expected bytes"),
-        (np.zeros((5, 7), np.uint8), "images: shape (5, 7); expected 3 channels"),
+        (np.zeros((5, 0), np.uint8), "images: shape (5, 0); expected 3 channels"),
+        (np.zeros((0, 7, 3), np.uint8), "images: shape (0, 7, 3); expected 3 channels"),
         (np.zeros((5, 7, 4), np.uint8), "images: shape (5, 7, 4); expected 3 channels"),
         (np.zeros((5, 0, 3), np.uint8), "images: shape (5, 0, 3); expected 3 channels"),
         (np.zeros((0, 5, 7, 3), np.uint8), "images: there are none"),

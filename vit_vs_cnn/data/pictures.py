@@ -119,7 +119,8 @@ def pictures_of(given: Any, *, channels: int) -> list[Picture]:
     """The pictures that are meant by a path, an image, an array, a tensor or a sequence of these.
 
     Of a folder all images, in it and below, by name. An array or a tensor holds one image or several, with the channels
-    first or last: where both fit, those of an array stand last and those of a tensor first.
+    first or last: where both fit, those of an array stand last and those of a tensor first. One of two dimensions is a
+    grey image.
 
     Raises:
         InputError: nothing there, values that are no bytes, or another number of channels.
@@ -217,8 +218,10 @@ def _channels_first(given: np.ndarray | Tensor, channels: int) -> UInt8[Tensor, 
     if (found := as_bytes(values)) is None:
         raise InputError(f"images: values are {given.dtype}; expected {BYTES}")
     images = torch.from_numpy(np.array(found, order="C"))
+    if images.ndim == 2 and images.numel():  # one grey image, as colour where the network sees colour
+        return images.expand(1, channels, *shape)
     images = images[None] if images.ndim == 3 else images
-    if images.ndim != 4 or channels not in (images.shape[1], images.shape[3]) or not min(shape[1:]):
+    if images.ndim != 4 or channels not in (images.shape[1], images.shape[3]) or not min(images.shape[1:]):
         raise InputError(f"images: shape {shape}; expected {channels} channels, first or last, of one image or several")
     is_last = images.shape[3] == channels and (is_array or images.shape[1] != channels)
     return images.permute(0, 3, 1, 2) if is_last else images

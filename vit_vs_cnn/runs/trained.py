@@ -122,7 +122,7 @@ class TrainedNetwork:
         Arguments:
             images: the path of an image or of a folder (then all images in it and below), a PIL image, a numpy array or
                 a tensor of bytes (``uint8``) that holds one image or several, or a list of these. Channels stand first
-                or last; where both fit, last in an array and first in a tensor.
+                or last; where both fit, last in an array and first in a tensor. Two dimensions are a grey image.
             top: how many classes the table has for each image.
 
         Raises:
