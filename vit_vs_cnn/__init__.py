@@ -22,19 +22,25 @@ if TYPE_CHECKING:
         tune,
     )
     from vit_vs_cnn.attention import MultiHeadAttention
-    from vit_vs_cnn.config.experiment import Experiment
+    from vit_vs_cnn.config.experiment import Budget, Contender, Data, Experiment, Protocol
     from vit_vs_cnn.data.datamodule import TrainingData
     from vit_vs_cnn.data.images import LabelledImages
+    from vit_vs_cnn.data.options import Augmentation
     from vit_vs_cnn.inspection import attention_rollout
     from vit_vs_cnn.models import ResNet, VisionTransformer, create_model, list_models, register_model
     from vit_vs_cnn.training.classifier import Classifier
 
 __version__ = "0.2.0"
 __all__ = [
+    "Augmentation",
+    "Budget",
     "Classifier",
+    "Contender",
+    "Data",
     "Experiment",
     "LabelledImages",
     "MultiHeadAttention",
+    "Protocol",
     "ResNet",
     "TrainingData",
     "VisionTransformer",
@@ -72,9 +78,10 @@ _MODULES = {
         "tune",
     ),
     "attention": ("MultiHeadAttention",),
-    "config.experiment": ("Experiment",),
+    "config.experiment": ("Budget", "Contender", "Data", "Experiment", "Protocol"),
     "data.datamodule": ("TrainingData",),
     "data.images": ("LabelledImages",),
+    "data.options": ("Augmentation",),
     "inspection": ("attention_rollout",),
     "models": ("ResNet", "VisionTransformer", "create_model", "list_models", "register_model"),
     "training.classifier": ("Classifier",),

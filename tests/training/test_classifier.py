@@ -4,6 +4,7 @@ import copy
 import math
 import warnings
 
+import jaxtyping
 import lightning
 import pytest
 import torch
@@ -17,6 +18,7 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError, TrainingDiverged
 from vit_vs_cnn.models import create_model
 from vit_vs_cnn.plain import Plain
+from vit_vs_cnn.runs.trained import open_network
 from vit_vs_cnn.training.classifier import Classifier
 from vit_vs_cnn.training.moving_average import MovingAverage
 from vit_vs_cnn.training.optimizers import Optimizer
@@ -198,10 +200,94 @@ def test_a_trainer_of_ones_own_fits_validates_tests_predicts_and_loads(tmp_path)
     loss = F.nll_loss(probabilities.log(), labels).item()
     assert validated["val/loss"] == tested["test/loss"] == pytest.approx(loss, rel=1e-5)
     path = next(tmp_path.rglob("*.ckpt"))
+    with pytest.raises(InputError, match=r"is read by Classifier.load_from_checkpoint\(path, network=...\)"):
+        open_network(path)
     again = Classifier.load_from_checkpoint(path, network=_network(), weights_only=True)
     assert (again.optimizer, again.schedule, again.ema_half_life) == (module.optimizer, module.schedule, 0.5)
     images = data.augmenter.normalise(data.training.images)
     torch.testing.assert_close(again.eval()(images).softmax(1), probabilities, rtol=1e-5, atol=1e-6)
+
+
+@pytest.fixture
+def untyped(monkeypatch):
+    """Types are not checked on the way in: what a user gives is not."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+def _silent(**settings) -> lightning.Trainer:
+    off = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    return lightning.Trainer(accelerator="cpu", **off, **settings)
+
+
+@pytest.mark.parametrize(
+    ("asked", "batches"),
+    [({"max_steps": 9}, 9), ({"max_epochs": 3}, 6), ({"max_steps": 2, "accumulate_grad_batches": 2}, 4)],
+)
+def test_a_trainer_that_asks_for_more_than_the_data_hold_gets_more_of_the_same_stream(asked, batches):
+    seen = []
+
+    class Watched(Classifier):
+        def training_step(self, batch, batch_idx):
+            seen.append(batch[0])
+            return super().training_step(batch, batch_idx)
+
+    trainer = _silent(**asked)
+    trainer.fit(Watched(_network(), num_classes=3), _data(steps=2))
+    assert trainer.global_step == trainer.estimated_stepping_batches
+    stream = _data(steps=batches).batches_on(torch.device("cpu"))
+    assert len(seen) == batches
+    assert all(torch.equal(one, other) for one, (other, _) in zip(seen, stream, strict=True))
+
+
+def test_data_need_no_more_than_images_labels_and_class_names():
+    data = LabelledImages(torch.zeros(5, 3, 8, 8, dtype=torch.uint8), torch.arange(5) % 3, ("a", "b", "c"))
+    assert data.sample_ids == ["0", "1", "2", "3", "4"]
+    _silent(max_steps=2).fit(
+        Classifier(_network(), num_classes=3, optimizer="adamw", schedule="linear"),
+        TrainingData(data, None, batch_size=3, steps=2),
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"images": torch.zeros(5, 3, 8, 8)}, "images: .* of torch.float32; expected .* of torch.uint8"),
+        ({"images": torch.zeros(5, 8, 8, dtype=torch.uint8)}, r"images: \(5, 8, 8\) of torch.uint8; expected"),
+        ({"labels": torch.arange(5) % 3 + 0.5}, "labels: .* expected .* of torch.int64"),
+        ({"labels": torch.arange(5)}, "labels: from 0 to 4, but there are 3 classes"),
+        ({"labels": torch.arange(4) % 3}, "labels: 4 for 5 images; each image needs one"),
+        ({"sample_ids": ["a"]}, "sample_ids: 1 for 5 images"),
+    ],
+)
+def test_images_and_labels_that_do_not_fit_each_other_are_refused(changes, says, untyped):
+    given = {"images": torch.zeros(5, 3, 8, 8, dtype=torch.uint8), "labels": torch.arange(5) % 3}
+    with pytest.raises(InputError, match=says):
+        LabelledImages(**(given | {"class_names": ("a", "b", "c")} | changes))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"schedule": "cosin"}, "schedule is 'cosin'; allowed: cosine, linear, constant"),
+        ({"schedule": {"warm": 0.1}}, "schedule: there is no setting 'warm'; allowed: name, warmup"),
+        ({"optimizer": {"nam": "sgd"}}, "optimizer: there is no setting 'nam'; allowed: name, lr"),
+    ],
+)
+def test_settings_that_there_are_not_are_refused_when_they_are_given(wrong, says, untyped):
+    with pytest.raises(InputError, match=says):
+        Classifier(_network(), num_classes=3, **wrong)
+
+
+def test_a_network_with_another_number_of_classes_is_refused_at_its_first_step():
+    with pytest.raises(InputError, match=r"the network gives \(5, 3\) for a batch, but num_classes is 7"):
+        _fit(Classifier(_network(), num_classes=7, steps=STEPS), _data())
+
+
+def test_a_network_that_gives_no_numbers_before_any_update_is_not_said_to_learn_too_fast():
+    network = _network()
+    nn.init.constant_(network[1].weight, math.nan)
+    with pytest.raises(TrainingDiverged, match="at step 0 of 7, before any update: the network gives logits"):
+        _fit(Classifier(network, num_classes=3, steps=STEPS), _data())
 
 
 def test_a_run_that_nobody_bounds_is_refused():

@@ -45,13 +45,15 @@ def _histograms(images: Bytes) -> Int64[Tensor, "channels 256"]:
 
 
 class TrainingData(lightning.LightningDataModule):
-    """Training and validation batches of one run, for a Trainer with ``max_steps=steps``.
+    """Training and validation batches of one run, for a Trainer with ``max_steps=steps``; one that asks for more gets
+    more, of the same stream.
 
     A cell's holds no test image: only evaluation opens those, on the record.
 
     Arguments:
         training: what is trained on; the normalisation is measured on these images alone.
         validation: what is measured on the way, possibly nothing.
+        augmentation: of the training images; the default one, crops and flips, if None.
         batch_size: images of one optimizer step, over all devices and accumulated batches together.
         steps: optimizer steps of the whole run.
         accumulate: batches that make one step.
@@ -71,7 +73,7 @@ class TrainingData(lightning.LightningDataModule):
         training: LabelledImages,
         validation: LabelledImages | None,
         *,
-        augmentation: Augmentation,
+        augmentation: Augmentation | None = None,
         batch_size: int,
         steps: int,
         accumulate: int = 1,
@@ -94,7 +96,11 @@ class TrainingData(lightning.LightningDataModule):
         measured = channel_statistics(training.batches()) if normalisation is None else ()
         self.mean, self.std = (list(values) for values in normalisation or (one.tolist() for one in measured))
         self.augmenter = Augmenter(
-            augmentation, mean=self.mean, std=self.std, num_classes=training.num_classes, transform=transform
+            augmentation or Augmentation(),
+            mean=self.mean,
+            std=self.std,
+            num_classes=training.num_classes,
+            transform=transform,
         )
 
     def _place(self) -> dict[str, Any]:

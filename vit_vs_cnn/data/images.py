@@ -12,6 +12,10 @@ import torch
 from jaxtyping import Bool, Int64, UInt8, UInt64
 from torch import Tensor
 
+from vit_vs_cnn.errors import InputError
+
+#: The label of an image whose class is not known.
+UNKNOWN = -1
 Bytes = UInt8[Tensor, "batch channels rows cols"]
 #: Bytes of pixels from which on a part of a set is not copied, but gathered from the whole batch by batch.
 LARGE = 2**28
@@ -27,17 +31,40 @@ class LabelledImages:
         images: pixel values 0 to 255, ``(count, channels, rows, cols)``.
         labels: class index of each image, ``(count,)``.
         class_names: the name of each class, in the order of the indices.
-        sample_ids: a name for each image that stays the same from run to run (a path, or a number in the source).
+        sample_ids: a name for each image that stays the same from run to run (a path, or a number in the source); its
+            number if none is given.
         masks: where the object is, ``(count, rows, cols)``, for sources that know it.
         groups: the name of what each image is of (a patient, a camera), where that must not be split; None if nothing.
+
+    Raises:
+        InputError: other types or shapes, a label without a class, not one of each for each image.
     """
 
     images: UInt8[Tensor, "count channels rows cols"]
     labels: Int64[Tensor, "count"]
     class_names: tuple[str, ...]
-    sample_ids: Sequence[str]
+    sample_ids: Sequence[str] = ()
     masks: Bool[Tensor, "count rows cols"] | None = None
     groups: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.images.ndim != 4 or self.images.dtype != torch.uint8:
+            said = f"{tuple(self.images.shape)} of {self.images.dtype}"
+            raise InputError(f"images: {said}; expected (count, channels, rows, cols) of torch.uint8, from 0 to 255")
+        if self.labels.ndim != 1 or self.labels.dtype != torch.int64:
+            said = f"{tuple(self.labels.shape)} of {self.labels.dtype}"
+            raise InputError(f"labels: {said}; expected (count,) of torch.int64, the number of each image's class")
+        count, classes = len(self.images), len(self.class_names)
+        if count and not UNKNOWN <= int(self.labels.min()) <= int(self.labels.max()) < classes:
+            raise InputError(
+                f"labels: from {self.labels.min()} to {self.labels.max()}, but there are {classes} classes"
+            )
+        if not len(self.sample_ids):
+            vars(self)["sample_ids"] = [str(number) for number in range(count)]  # it is frozen
+        lengths = {"labels": self.labels, "sample_ids": self.sample_ids, "masks": self.masks, "groups": self.groups}
+        for name, values in lengths.items():
+            if values is not None and len(values) != count:
+                raise InputError(f"{name}: {len(values):,} for {count:,} images; each image needs one")
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -24,6 +24,8 @@ class TrainingBatches:
     With several processes each takes its slice of the same global batch, so the images of a step do not depend on how
     many devices share them.
 
+    An epoch of it is ``length`` batches; the next one goes on behind them.
+
     Arguments:
         data: what to draw from; moved to ``device`` once, if they fit there, and batch by batch otherwise.
         batch_size: images of one step over all processes together.
@@ -63,7 +65,8 @@ class TrainingBatches:
         return self.length
 
     def __iter__(self) -> Iterator[Batch]:
-        while self.position < self.length:
+        end = (self.position // self.length + 1) * self.length
+        while self.position < end:
             self.position += 1
             yield self.batch(self.position - 1)
 

@@ -14,7 +14,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
 from vit_vs_cnn.data.decoding import Resize
-from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.data.images import UNKNOWN, LabelledImages
 from vit_vs_cnn.data.pictures import Picture, decoded_ahead, pictures_of
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.features import classifier_of
@@ -31,8 +31,6 @@ from vit_vs_cnn.runs.prediction import Predicted, Tally
 from vit_vs_cnn.runs.seen import NOT_KNOWN, Seen, seen_of
 from vit_vs_cnn.training.checkpoints import About, read_checkpoint
 
-#: The label of an image whose class is not known.
-UNKNOWN = -1
 #: Files of torch that are programs, and would be run.
 PROGRAMS = (".pt2", ".pt", ".ts")
 

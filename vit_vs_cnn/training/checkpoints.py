@@ -110,6 +110,11 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 def _ours(contents: Any, path: Path) -> dict[str, Any]:
     if not isinstance(contents, dict) or "vit_vs_cnn" not in contents:
+        if isinstance(contents, dict) and "pytorch-lightning_version" in contents:
+            raise InputError(
+                f"checkpoint {path} is of no run of vit_vs_cnn: what a Trainer of your own saved of a Classifier is "
+                "read by Classifier.load_from_checkpoint(path, network=...)"
+            )
         raise InputError(f"checkpoint {path} was not written by vit_vs_cnn")
     state = contents.get("state_dict")
     tensors = isinstance(state, dict) and all(

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any, cast
 
 import lightning
@@ -30,6 +30,15 @@ def balanced_weights(labels: Int64[Tensor, "count"], num_classes: int) -> list[f
     return [len(labels) / (num_classes * count) if count else 0.0 for count in counts]
 
 
+def _named(class_: type, given: Mapping[str, Any] | str | None) -> Mapping[str, Any]:
+    """Settings of an optimizer or a schedule; a word alone is its name."""
+    values = {"name": given} if isinstance(given, str) else given or {}
+    known = [field.name for field in fields(class_)]
+    if unknown := [name for name in values if name not in known]:
+        raise InputError(f"{class_.__name__.lower()}: there is no setting {unknown[0]!r}; allowed: {', '.join(known)}")
+    return values
+
+
 class Classifier(lightning.LightningModule):
     """Trains any network that maps images to logits.
 
@@ -47,8 +56,9 @@ class Classifier(lightning.LightningModule):
     Arguments:
         network: images (batch, channels, rows, cols) to logits (batch, classes).
         num_classes: C.
-        optimizer: which optimizer, at which rate; the default one if None.
-        schedule: how the rate changes over the run; the default one if None.
+        optimizer: which optimizer, at which rate: an ``Optimizer``, its settings, or its name alone; the default one if
+            None.
+        schedule: how the rate changes over the run, alike; the default one if None.
         steps: optimizer steps of the whole run; those of the Trainer if None.
         label_smoothing: s, from 0 to 1.
         ema_half_life: half-life of the average as a share of ``steps``; None for no average.
@@ -61,7 +71,8 @@ class Classifier(lightning.LightningModule):
 
     Raises:
         InputError: ``loss`` beside ``label_smoothing`` or ``class_weights``; not one weight for each class; a
-            share that is none; from training, where neither ``steps`` nor the Trainer bounds the run.
+            share or a setting that is none; from training, where neither ``steps`` nor the Trainer bounds the run, or
+            the network has another number of classes.
         TrainingDiverged: from training, at the first loss that is not finite.
     """
 
@@ -72,8 +83,8 @@ class Classifier(lightning.LightningModule):
         network: nn.Module,
         *,
         num_classes: int,
-        optimizer: Optimizer | Mapping[str, Any] | None = None,
-        schedule: Schedule | Mapping[str, Any] | None = None,
+        optimizer: Optimizer | Mapping[str, Any] | str | None = None,
+        schedule: Schedule | Mapping[str, Any] | str | None = None,
         steps: int | None = None,
         label_smoothing: float = 0.0,
         ema_half_life: float | None = None,
@@ -92,8 +103,8 @@ class Classifier(lightning.LightningModule):
         self.network = network
         self.average = None if ema_half_life is None else MovingAverage(network)
         self.num_classes = num_classes
-        self.optimizer = optimizer if isinstance(optimizer, Optimizer) else Optimizer.of(optimizer or {})
-        self.schedule = schedule if isinstance(schedule, Schedule) else Schedule(**(schedule or {}))
+        self.optimizer = optimizer if isinstance(optimizer, Optimizer) else Optimizer.of(_named(Optimizer, optimizer))
+        self.schedule = schedule if isinstance(schedule, Schedule) else Schedule(**_named(Schedule, schedule))
         self.steps = steps
         self.ema_half_life = ema_half_life
         self.label_smoothing = label_smoothing
@@ -157,6 +168,10 @@ class Classifier(lightning.LightningModule):
     def _loss(self, logits: Tensor, targets: Tensor) -> Float[Tensor, ""]:
         if self.own_loss is not None:
             return self.own_loss(logits, targets)
+        if logits.shape[1:] != (self.num_classes,):
+            raise InputError(
+                f"the network gives {tuple(logits.shape)} for a batch, but num_classes is {self.num_classes}"
+            )
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         if self.class_weights is None:
             return F.cross_entropy(logits, targets, label_smoothing=self.label_smoothing)
@@ -238,6 +253,11 @@ class Classifier(lightning.LightningModule):
             return
         steps = self._planned_steps()
         rate = self.optimizer.lr * self.schedule.factor(step, steps)
+        if step == 0 and self.own_loss is None:  # nothing was updated yet
+            raise TrainingDiverged(
+                f"the loss is not a number at step 0 of {steps}, before any update: the network gives "
+                "logits that are not finite on these images"
+            )
         if str(self.trainer.precision).startswith("16"):
             cause = "half precision overflows above 65504; set trainer.precision to bf16-mixed or 32-true"
         else:

@@ -2,9 +2,11 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from vit_vs_cnn.errors import InputError
+
+Shape = Literal["cosine", "linear", "constant"]
 
 
 @dataclass(frozen=True)
@@ -19,11 +21,13 @@ class Schedule:
         final: Rate that the fall ends at, right behind the last step, as a share of the peak; a constant rate has none.
     """
 
-    name: Literal["cosine", "linear", "constant"] = "cosine"
+    name: Shape = "cosine"
     warmup: float = 0.05
     final: float = 0.0
 
     def __post_init__(self) -> None:
+        if self.name not in get_args(Shape):
+            raise InputError(f"schedule is {self.name!r}; allowed: {', '.join(get_args(Shape))}")
         for field, value in (("warmup", self.warmup), ("final", self.final)):
             if not 0 <= value <= 1:
                 raise InputError(f"{field} {value} is a share of the run or of the peak rate: from 0 to 1")
