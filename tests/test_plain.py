@@ -1,11 +1,13 @@
 """Plain values are read strictly, and bounded."""
 
 import time
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.plain import DEEPEST, LARGEST, check_plain, read_yaml, refuse_classes
+from vit_vs_cnn.plain import DEEPEST, LARGEST, check_plain, plain_of, read_yaml, refuse_classes
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefghijkl", "bcdefghijklm", strict=True)
@@ -65,3 +67,17 @@ def test_a_class_is_refused_but_in_its_places():
     for values in ({"model": spec}, {"vit": {"model": {"a": spec}}}, {"vit": [spec]}):
         with pytest.raises(InputError, match=r"no class is made here, as 'x\.Y'; only in NAME\.model"):
             refuse_classes(values, but_in=[("*", "model")])
+
+
+def test_what_python_has_besides_becomes_what_a_config_has():
+    given = {
+        "a": range(3),
+        "b": (np.int64(2), np.float32(0.5)),
+        "c": {"d": Path("photos"), "e": np.arange(2)},
+        "f": None,
+    }
+    plain = plain_of(given)
+    assert plain == {"a": [0, 1, 2], "b": [2, 0.5], "c": {"d": "photos", "e": [0, 1]}, "f": None}
+    check_plain(plain, where="it")
+    with pytest.raises(InputError, match="got a complex"):
+        check_plain(plain_of({"a": 1j}), where="it")

@@ -2,7 +2,6 @@
 their docstrings its help. Importing this loads no library; each function imports what it works with.
 """
 
-import copy
 import dataclasses
 import json
 import os
@@ -23,6 +22,7 @@ from vit_vs_cnn.config.experiment import (
 )
 from vit_vs_cnn.config.merging import merge, override
 from vit_vs_cnn.errors import CellsFailed, InputError
+from vit_vs_cnn.plain import plain_of
 from vit_vs_cnn.told import console_for_news
 from vit_vs_cnn.workers.server import start_early
 
@@ -244,7 +244,7 @@ def report(folder: Place, output: Place | None = None, *, quiet: bool = False) -
         except OSError as error:  # what was found can be read, even where nothing can be written
             place = f"{error.filename or found.folder}: {error.strerror or error}"
             warnings.warn(f"the report is not written: {place}; --output DIR names another place", stacklevel=2)
-    return Findings(**vars(found), written=tuple(written))
+    return Findings(**{one.name: getattr(found, one.name) for one in dataclasses.fields(found)}, written=tuple(written))
 
 
 def compare(
@@ -371,6 +371,8 @@ def inspect(
     _at_least_one(count=count, score_images=score_images)
     if not 0 < explorer_megabytes < float("inf"):
         raise InputError(f"explorer_megabytes: {explorer_megabytes} must be a number above 0")
+    asked_for = [str(one) if isinstance(one, int) else _paths([one], "images")[0] for one in _listed(images)]
+    methods, shuffled = _listed(methods), _listed(shuffled)
     if shuffled and not score:
         raise InputError("shuffled: it is for the score; ask for that, too (--score)")
     lie = None if root is None else _there(root)
@@ -383,7 +385,7 @@ def inspect(
         asked = None if class_name is None else class_index(class_name, first.class_names)
         folder = default_folder(Path(paths[0]), first.path) if output is None else Path(output)
         tell("reading images")
-        shown = images_to_show(first, [str(one) for one in images or ()], count=count, seed=seed, root=lie)
+        shown = images_to_show(first, asked_for, count=count, seed=seed, root=lie)
         grid_size = grid_for(runs, (shown.data.images.shape[2], shown.data.images.shape[3]))
         attended = max(ATTENDED, most_images(runs, shown, budget)) if explorer else ATTENDED
         how = {"grid_size": grid_size, "class_index": asked, "attended": attended, "labels_too": explorer, "tell": tell}
@@ -458,7 +460,7 @@ def predict(
 
     if explain and output is None:
         raise InputError("explain: its page is put beside the file of answers; name one (--output answers.csv)")
-    places = [os.fspath(path) for path in paths]
+    places = _paths(paths, "predict")
     if not places:
         raise InputError("predict: no picture is named; name files, folders or lists of them")
     for place in places:
@@ -670,7 +672,7 @@ def export(
         tell("opening")
         network = load(path, contender, trust)
         tell("writing, and checking what was written")
-        return write(network, list(format), network.folder / "export" if output is None else Path(output))
+        return write(network, list(_listed(format)), network.folder / "export" if output is None else Path(output))
 
 
 def models(pattern: str = "*") -> list[dict[str, Any]]:
@@ -722,14 +724,12 @@ def experiment_of(
     Raises:
         InputError: what is wrong, where in the config, and what is allowed.
     """
-    if isinstance(config, Experiment) and not overrides:
-        return config
     several = config if isinstance(config, Sequence) and not isinstance(config, str) else [config]
     values: dict[str, Any] = {}
     for one in several or [None]:
         merge(values, _values_of(one))
     for name, value in (overrides or {}).items():
-        override(values, name, copy.deepcopy(value))
+        override(values, name, _plain(value))
     return experiment_from_dict(values, trusted=all(getattr(one, "trusted", True) for one in several))
 
 
@@ -754,8 +754,31 @@ def _values_of(config: Config | None) -> dict[str, Any]:
     if isinstance(config, Experiment):
         return config.to_dict()
     if isinstance(config, Mapping):
-        return copy.deepcopy(dict(config))
+        return _plain(config)
     return read_config(find_config() if config is None else find_config(config))
+
+
+def _plain(value: Any) -> Any:
+    try:
+        return plain_of(value)
+    except RecursionError:  # it leads back into itself, and is refused for that
+        return value
+
+
+def _listed(given: Any) -> tuple[Any, ...]:
+    """One thing or several: a text, a path or a number stands for itself alone."""
+    if given is None:
+        return ()
+    return (given,) if isinstance(given, str | os.PathLike | int) else tuple(given)
+
+
+def _paths(given: Any, what: str) -> list[str]:
+    """Paths, alone or in lists. Raises InputError: pictures in memory."""
+    found = [one for several in given for one in _listed(several)]
+    if others := [one for one in found if not isinstance(one, str | os.PathLike)]:
+        kind = type(others[0]).__name__
+        raise InputError(f"{what}: expected paths, got {kind}; for pictures in memory there is load(...).predict(...)")
+    return [os.fspath(one) for one in found]
 
 
 def _there(path: Place) -> Path:

@@ -1,6 +1,7 @@
 """Plain values, as a config holds them: YAML read strictly, within bounds, and no class where none may stand."""
 
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -73,6 +74,21 @@ def read_yaml(text: str, *, where: str) -> Any:
         raise InputError(f"{where} is not YAML: {one_line(error)}") from error
     check_plain(values, where=where)
     return values
+
+
+def plain_of(value: Any) -> Any:
+    """A copy in which a path is its text, and a tuple, a range, an array or a number of NumPy what a config has for it.
+
+    Whatever else there is stays as it is, for ``check_plain`` to refuse.
+    """
+    match value:
+        case Mapping():
+            return {name: plain_of(inside) for name, inside in value.items()}
+        case list() | tuple() | range():
+            return [plain_of(inside) for inside in value]
+        case os.PathLike():
+            return os.fspath(value)
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def check_plain(values: Any, *, where: str) -> None:

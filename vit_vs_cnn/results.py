@@ -63,7 +63,11 @@ class Findings(regimes.Findings, Written):
         return learning_curves(self.analysis)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"answer": self.answer, "cells": records(self.frame()), "written": self.written}
+        return {"answer": self.answer, "cells": records(self.frame()), "written": [str(path) for path in self.written]}
+
+    def __fspath__(self) -> str:
+        """The experiment's folder: wherever a path is taken."""
+        return str(self.folder)
 
     def __repr__(self) -> str:
         return self.answer
@@ -106,7 +110,7 @@ class Audited(Audit, Written):
             "findings": [dataclasses.asdict(finding) for finding in self.findings],
             **plain,
             "straddling": self.straddling,
-            "written": self.written,
+            "written": [str(path) for path in self.written],
         }
 
     def __repr__(self) -> str:
@@ -235,7 +239,7 @@ class Inspected(Written):
         return pandas.DataFrame(rows)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"lines": self.lines, "methods": records(self.frame()), "written": self.written}
+        return {"lines": self.lines, "methods": records(self.frame()), "written": [str(path) for path in self.written]}
 
     def __repr__(self) -> str:
         return "\n".join(self.lines)
@@ -294,7 +298,7 @@ class Explanation:
         return f'<img alt="{said}" src="data:image/png;base64,{base64.b64encode(self._repr_png_()).decode()}">'
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LoadedNetwork(TrainedNetwork):
     """A trained network that says of an image what it is, and where it looks for that."""
 
@@ -379,7 +383,7 @@ def class_index(name: str, class_names: Sequence[str]) -> int:
     return list(class_names).index(name)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Locality:
     """How convolution-like a network's attention is, or that of every network of an experiment.
 
@@ -410,8 +414,14 @@ class Locality:
             ]
         )
 
+    def __repr__(self) -> str:
+        return f"{self.title}\n{self.frame().round(3).to_string(index=False)}"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{html.escape(self.title)}</p>{self.frame().round(3).to_html(index=False)}"
+
     def to_dict(self) -> dict[str, Any]:
-        return {"title": self.title, "layers": records(self.frame()), "written": self.written}
+        return {"title": self.title, "layers": records(self.frame()), "written": [str(path) for path in self.written]}
 
 
 def records(frame: "pandas.DataFrame") -> list[dict[str, Any]]:

@@ -127,3 +127,10 @@ def test_floats_that_are_bytes_are_taken_as_training_takes_them(kind):
     (picture,) = pictures_of((pixels / 255).astype(kind), channels=3)
     (expected,) = pictures_of(pixels, channels=3)
     assert torch.equal(picture.content, expected.content)
+
+
+def test_floats_of_newer_transforms_and_of_half_precision_are_bytes_too():
+    """v2.ToDtype(scale=True) multiplies by 1 / 255, which is another last bit than a division by 255."""
+    every = torch.arange(256, dtype=torch.uint8).reshape(1, 1, 16, 16).expand(2, 3, 16, 16)
+    assert torch.equal(_decoded(every.float() * (1 / 255), (3, 16, 16)), every)
+    assert torch.equal(_decoded(every.half() / 255, (3, 16, 16)), every)

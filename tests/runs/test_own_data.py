@@ -1,5 +1,6 @@
 """Images of one's own in an experiment: given in Python, by a class, by a table; found again by later processes."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -220,3 +221,39 @@ def test_a_run_with_ones_own_transform_resumes_exactly(tmp_path, kill_at, monkey
 def test_own_options_refuse_what_is_no_fingerprint():
     with pytest.raises(InputError, match=r"fingerprint"):
         OwnOptions(fingerprint="../../etc")
+
+
+def test_test_images_that_were_trained_on_are_the_first_thing_that_is_told(tmp_path):
+    pixels, labels = images_and_labels(90)
+    pixels[40:] = np.random.default_rng(7).integers(0, 256, pixels[40:].shape, dtype=np.uint8)
+    values = {**_values(tmp_path), "output": tmp_path, "data": {"validation_fraction": 0.2}}
+    values["protocol"] |= {"train_sizes": (np.int64(60),), "seeds": range(1)}
+    found = vc.train(values, data={"train": (pixels[:60], labels[:60]), "test": (pixels[30:], labels[30:])}, quiet=True)
+    told = "Not to be relied on: 30 of 60 test images show a picture that was trained on"
+    assert found.answer.startswith(told)
+    assert found.recommendation.startswith(told)
+    assert found.page.read_text().count(told) == 1
+    json.dumps([found.to_dict(), vc.audit(values, data=(pixels, labels), output=tmp_path / "a").to_dict()])
+
+
+def test_what_the_api_gives_is_taken_where_a_path_is(tmp_path):
+    pixels, labels = images_and_labels(90)
+    values = _values(tmp_path)
+    found = vc.train(experiment_from_dict(values), data=(pixels, labels), quiet=True)
+    network = vc.load(found, "resnet")
+    assert len(repr(network)) < 300
+    assert repr(vc.status(found)).endswith("2 of 2 done")
+    compared = vc.compare(network, parts="accuracy", quiet=True).frame()
+    assert compared.network.tolist() == ["resnet-s3"]
+    generated = network.predict(image for image in pixels[:3])
+    assert np.array_equal(generated.probabilities, network.predict(pixels[:3]).probabilities)
+    for call in (
+        lambda: vc.predict(found, pixels, contender="resnet", quiet=True),
+        lambda: vc.inspect(found, images=[pixels[0]], quiet=True),
+    ):
+        with pytest.raises(InputError, match="expected paths, got ndarray; for pictures in memory there is"):
+            call()
+    with pytest.raises(InputError, match="format 'tarch' is none of"):
+        vc.export(network, format="tarch", quiet=True)
+    with pytest.raises(InputError, match="got bytes; a file in memory is"):
+        network.predict(b"no picture")

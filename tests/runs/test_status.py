@@ -15,8 +15,8 @@ from vit_vs_cnn.config.schema import Budget
 from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.runs.cell import read_result
-from vit_vs_cnn.runs.status import CellStatus, read_status, seconds_left
-from vit_vs_cnn.runs.status_view import CellsView, duration, status_line
+from vit_vs_cnn.runs.status import CellStatus, duration, read_status, seconds_left, status_line
+from vit_vs_cnn.runs.status_view import CellsView
 
 STEPS = Budget(steps=23)
 NAMES = [f"{contender}-n{size}-s0-0123456789" for size in (50, 100) for contender in ("vit", "resnet")]

@@ -31,7 +31,7 @@ def _plain(found: Any) -> Any:
 
 
 def train(found: "Findings") -> None:
-    _table(found.results, found.analysis, found.folder)
+    _table(found.results, found.analysis, found.folder, found.recommendation)
     print(f"Everything is in {found.folder}" if found.page is None else f"The report is {found.page}")
 
 
@@ -39,7 +39,7 @@ def report(found: "Findings") -> None:
     from vit_vs_cnn.reporting.regime_report import unfinished
     from vit_vs_cnn.runs.status import read_status
 
-    _table(found.results, found.analysis, found.folder)
+    _table(found.results, found.analysis, found.folder, found.recommendation)
     _say(*(f"note: {one}" for one in unfinished(read_status(found.folder))))
     _wrote(found.written)
 
@@ -47,6 +47,7 @@ def report(found: "Findings") -> None:
 def recorded(path: Path, *, in_json: bool, output: Path | None) -> None:
     """The same table and lines from accuracies alone, and a page where a folder for it is named."""
     from vit_vs_cnn.regimes.findings import recorded_analysis, recorded_results
+    from vit_vs_cnn.regimes.recommendation import recommendation
     from vit_vs_cnn.reporting.regime_report import ACCURACIES_ALONE, write_recorded
 
     results = recorded_results(path)
@@ -56,7 +57,7 @@ def recorded(path: Path, *, in_json: bool, output: Path | None) -> None:
             return
     analysis = recorded_analysis(path)
     if not in_json:
-        _table(results, analysis, path.parent)
+        _table(results, analysis, path.parent, recommendation(analysis))
         _say(f"note: {ACCURACIES_ALONE[0].lower()}{ACCURACIES_ALONE[1:]}")
     if output is not None:
         written = write_recorded(path, output, analysis)
@@ -64,12 +65,11 @@ def recorded(path: Path, *, in_json: bool, output: Path | None) -> None:
             _wrote(written)
 
 
-def _table(results: list[dict[str, Any]], analysis: "Analysis", folder: Path) -> None:
-    from vit_vs_cnn.regimes.recommendation import recommendation
+def _table(results: list[dict[str, Any]], analysis: "Analysis", folder: Path, recommended: str) -> None:
     from vit_vs_cnn.reporting.tables import comparison_lines, equal_time_lines, print_table
 
     print_table(results, analysis, title=folder.resolve().name, console=_console())
-    _say(*comparison_lines(analysis), *equal_time_lines(results, analysis), recommendation(analysis))
+    _say(*comparison_lines(analysis), *equal_time_lines(results, analysis), recommended)
 
 
 def tune(found: "Experiment") -> None:
@@ -91,9 +91,7 @@ def audit(found: "Audited") -> None:
 
 
 def status(found: "ExperimentStatus") -> None:
-    from vit_vs_cnn.runs.status_view import status_line, status_lines
-
-    _say(*status_lines(found), f"{found.name}: {status_line(found)}")
+    _say(repr(found))
 
 
 def compare(found: "Compared") -> None:
@@ -134,7 +132,8 @@ def locality(found: "Locality") -> None:
     if found.report is not None:
         print_locality(found.report, title=found.title.removeprefix("Locality of "), console=_console())
     elif found.findings is not None:
-        _table(found.findings.results, found.findings.analysis, found.findings.folder)
+        study = found.findings
+        _table(study.results, study.analysis, study.folder, study.recommendation)
         print_study(found.layers, _console())
     _wrote(found.written)
 

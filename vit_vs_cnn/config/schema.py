@@ -245,6 +245,9 @@ class Protocol:
         return self.until_decided or self.max_seeds is not None
 
     def __post_init__(self) -> None:
+        for name, values in (("train_sizes", self.train_sizes), ("seeds", self.seeds)):
+            if not isinstance(values, list | tuple):
+                raise InputError(f"{name}: expected a list, got {values!r}")
         if not self.train_sizes or not self.seeds:
             raise InputError("train_sizes and seeds must each name at least one value")
         if min(self.seeds) < 0:
@@ -394,6 +397,8 @@ class Contender:
     search: Plain = field(default_factory=Plain)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.model, Mapping):
+            raise InputError(f"model: expected {{name: {self.model}}}, names with values, got {self.model!r}")
         if ("name" in self.model) == ("class_path" in self.model):
             raise InputError("model takes either name (with options) or class_path (with init_args)")
         for key in ("name", "class_path"):

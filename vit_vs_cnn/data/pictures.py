@@ -3,7 +3,7 @@
 import itertools
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,17 +180,20 @@ def image_files(folder: Path) -> Iterator[Path]:
 
 #: What ``as_bytes`` takes.
 BYTES = "bytes (uint8) from 0 to 255, or floats that are bytes / 255, as ToTensor gives them"
+#: How far from a byte 255 times such a float may be, by its type: what rounding makes of 1, and no more than that.
+_OFF = {np.dtype(np.float16): 0.25, np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-4}
 
 
 def as_bytes(values: np.ndarray) -> np.ndarray | None:
     """Bytes as they are, and floats that are bytes divided by 255; None where they are neither."""
     if values.dtype == np.uint8:
         return values
-    if values.dtype not in (np.float32, np.float64):
+    if values.dtype not in _OFF:
         return None
-    rounded = np.rint(values * 255)
+    scaled = values.astype(np.promote_types(values.dtype, np.float32)) * 255
+    rounded = np.rint(scaled)
     within = (rounded >= 0).all() and (rounded <= 255).all()
-    return rounded.astype(np.uint8) if within and np.array_equal((rounded / 255).astype(values.dtype), values) else None
+    return rounded.astype(np.uint8) if within and (np.abs(scaled - rounded) <= _OFF[values.dtype]).all() else None
 
 
 def _contents(given: Any, channels: int) -> list[tuple[str, Path | Image.Image | Tensor]]:
@@ -207,7 +210,9 @@ def _contents(given: Any, channels: int) -> list[tuple[str, Path | Image.Image |
             return [(str(getattr(given, "filename", "")), given)]
         case np.ndarray() | Tensor():
             return [("", image) for image in _channels_first(given, channels)]
-        case Sequence():
+        case bytes() | bytearray():
+            raise InputError(f"images: expected {KINDS}, got bytes; a file in memory is PIL.Image.open(io.BytesIO(it))")
+        case Iterable() if not isinstance(given, Mapping):
             return [content for one in given for content in _contents(one, channels)]
     raise InputError(f"images: expected {KINDS}, got {type(given).__name__}")
 

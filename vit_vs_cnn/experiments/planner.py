@@ -23,7 +23,7 @@ from vit_vs_cnn.runs.cell import Cell, read_result
 from vit_vs_cnn.runs.design import settled_before
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.plan import grid
-from vit_vs_cnn.runs.status_view import duration
+from vit_vs_cnn.runs.status import duration
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
 from vit_vs_cnn.statistics.verdict import FEWEST_IMAGES, too_few
 from vit_vs_cnn.workers.step_time import seconds_per_step

@@ -116,7 +116,7 @@ def open_shuffled(
         for cell in finished_cells(path) if (path / "grid.json").exists() else [path]:
             trained = open_network(cell, trust=trust)
             if not trained.cell.experiment.data.shuffle_labels:
-                text = f"--shuffled: {cell} was trained on the labels as they are, not with data.shuffle_labels"
+                text = f"shuffled: {cell} was trained on the labels as they are, not with data.shuffle_labels"
                 raise InputError(text)
             if fitting := [run for run in runs if _parameters(run.network) == _parameters(trained.network)]:
                 fits, shuffled = True, ShuffledNetwork(trained, _learned(trained, root))
@@ -124,7 +124,7 @@ def open_shuffled(
                     found[run.name].append(shuffled)
         if not fits:
             names = ", ".join(run.name for run in runs)
-            raise InputError(f"--shuffled: {path} has no model like {names}: parameters of these names and shapes")
+            raise InputError(f"shuffled: {path} has no model like {names}: parameters of these names and shapes")
     return found
 
 
@@ -158,12 +158,12 @@ def images_to_show(
     numbers = [int(word) for word in words if word.isdecimal()]
     if not words or numbers:
         if len(numbers) < len(words):
-            raise InputError("--images: name either files or numbers of test images")
+            raise InputError("images: name either files or numbers of test images")
         data, whence = _scored_images(trained, root)
         if not words:
             return ShownImages(data.subset(_drawn(len(data), count, seed)), f"drawn from {whence} by seed {seed}")
         if (highest := max(numbers)) >= len(data):
-            raise InputError(f"--images: {highest} is no number of {whence}; allowed: 0 to {len(data) - 1}")
+            raise InputError(f"images: {highest} is no number of {whence}; allowed: 0 to {len(data) - 1}")
         return ShownImages(data.subset(torch.tensor(numbers)), f"chosen by number from {whence}")
     files = [file for word in words for file in _files(Path(word), count)]
     return ShownImages(_decoded(files, trained), "chosen files")
@@ -233,12 +233,12 @@ def _drawn(there: int, count: int, seed: int) -> Int64[Tensor, "count"]:
 
 def _files(path: Path, count: int) -> list[Path]:
     if not path.exists():
-        raise InputError(f"--images: {path}: no such file or folder, and no number of a test image")
+        raise InputError(f"images: {path}: no such file or folder, and no number of a test image")
     if not path.is_dir():
         return [path]
     found = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES)
     if not found:
-        raise InputError(f"--images: {path} holds no image ({', '.join(sorted(SUFFIXES))})")
+        raise InputError(f"images: {path} holds no image ({', '.join(sorted(SUFFIXES))})")
     return found[:count]
 
 

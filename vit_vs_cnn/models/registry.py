@@ -21,17 +21,19 @@ def register_model(name: str, factory: Callable[..., nn.Module]) -> None:
 
     A checkpoint of it holds the name and no code: whoever opens it registers the same factory first.
 
+    Registered again, it takes the place of the one before: a notebook's cell can be run twice.
+
     Arguments:
-        name: a new one, without a slash.
+        name: one without a slash that no preset has.
         factory: a module class, or a function that makes a module. Of ``num_classes``, ``image_size`` (rows, cols) and
             ``in_channels`` it is given those that its signature takes, and the options of the block besides.
 
     Raises:
-        InputError: a name that there is, or that cannot be one.
+        InputError: a preset's name, or a word that cannot be one.
     """
     if not name or "/" in name:
         raise InputError(f'"{name}" cannot be the name of a model: it must be a word without a slash')
-    if name in PRESETS or name in _REGISTERED:
+    if name in PRESETS:
         raise InputError(f'there is a model "{name}" already; take another name')
     _REGISTERED[name] = factory
 
@@ -45,7 +47,9 @@ def list_models(pattern: str = "*") -> list[str]:
     return [name for name in (*PRESETS, *_REGISTERED) if fnmatchcase(name, pattern)]
 
 
-def create_model(name: str, *, num_classes: int, image_size: Sizes, in_channels: int = 3, **options: Any) -> nn.Module:
+def create_model(
+    name: str, *, num_classes: int = 10, image_size: Sizes = 32, in_channels: int = 3, **options: Any
+) -> nn.Module:
     """The model of that name, freshly initialised.
 
     Arguments:
@@ -78,7 +82,9 @@ def create_model(name: str, *, num_classes: int, image_size: Sizes, in_channels:
     allowed = [option for option in signature if option not in given]
     for option in options:
         if option not in allowed and not takes_all:
-            raise ValueError(f'model "{name}" has no option "{option}"; allowed: {", ".join(allowed)}')
+            close = difflib.get_close_matches(option, [*allowed, *given], n=1)
+            meant = f"did you mean {close[0]}? " if close else ""
+            raise ValueError(f'model "{name}" has no option "{option}"; {meant}allowed: {", ".join(allowed)}')
     given = {argument: value for argument, value in given.items() if takes_all or argument in signature}
     return constructor(**{**arguments, **given, **options})
 

@@ -3,6 +3,7 @@
 import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from vit_vs_cnn.bounds import AT_LEAST_0, AT_LEAST_1, SHARE, check_numbers
 from vit_vs_cnn.config.experiment import read_config
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.regimes.analysis import Analysis, analyse
 from vit_vs_cnn.regimes.answer import answer
 from vit_vs_cnn.regimes.budgets import Budgets
@@ -26,6 +27,10 @@ from vit_vs_cnn.runs.tuning_record import Record, record_of, with_chances
 if TYPE_CHECKING:
     import pandas
 
+    from vit_vs_cnn.runs.auditing.contamination import Contamination
+
+#: Share of the test images that may show pictures that were trained on before nothing else is said first.
+LEAK = 0.1
 #: What a reader of a table of cells looks for first.
 FIRST = ("contender", "train_size", "seed", "accuracy")
 #: Columns of numbers in results.csv; the others are words.
@@ -55,10 +60,39 @@ class Findings:
     folder: Path
     record: Record | None
 
+    @cached_property
+    def duplicates(self) -> "Contamination | str":
+        """Test images that show a picture that was trained on, looked for once; or why they are not known."""
+        from vit_vs_cnn.runs.auditing.contamination import contamination_of
+
+        try:
+            return contamination_of(self.folder, self.results)
+        except (InputError, OSError) as error:
+            return f"Not looked for: {one_line(error)}."
+
+    @property
+    def leak(self) -> str | None:
+        """A sentence on test images that were trained on in another form, where they are more than ``LEAK`` of all."""
+        found = self.duplicates
+        if isinstance(found, str):
+            return None
+        most = max(map(len, found.by_subset.values()), default=0)
+        if most <= LEAK * found.test_images:
+            return None
+        return (
+            f"Not to be relied on: {most:,} of {found.test_images:,} test images show a picture that was trained on: "
+            "accuracy is in part what was learned by heart. vit-vs-cnn audit lists them; leave them out of one side."
+        )
+
     @property
     def longest(self) -> list[dict[str, Any]]:
         """The results of the longest budget, of which the analysis is."""
         return [dict(result) for result in Budgets(self.results).longest]
+
+    @property
+    def has_own_images(self) -> bool:
+        """Whether the images are a folder of the user's. Raises InputError: the config can no longer be read."""
+        return read_config(self.folder / "experiment.yaml")["data"]["source"] == "folder"
 
     @property
     def answer(self) -> str:
@@ -67,13 +101,12 @@ class Findings:
         Raises:
             InputError: the experiment's config can no longer be read.
         """
-        source = read_config(self.folder / "experiment.yaml")["data"]["source"]
-        return answer(self.analysis, own_images=source == "folder")
+        return _sentences(self.leak, answer(self.analysis, own_images=self.has_own_images))
 
     @property
     def recommendation(self) -> str:
         """What to do, in plain words."""
-        return recommendation(self.analysis)
+        return _sentences(self.leak, recommendation(self.analysis))
 
     def frame(self) -> "pandas.DataFrame":
         """One row for each finished cell: contender, training size, seed, accuracy, and all else that was measured."""
@@ -81,6 +114,10 @@ class Findings:
 
         rows = [{key: value for key, value in r.items() if is_one_value(key, value)} for r in self.results]
         return pandas.DataFrame(rows, columns=list(dict.fromkeys([*FIRST, *(key for row in rows for key in row)])))
+
+
+def _sentences(*parts: str | None) -> str:
+    return " ".join(filter(None, parts))
 
 
 def is_one_value(key: str, value: Any) -> bool:

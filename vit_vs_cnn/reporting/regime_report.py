@@ -10,7 +10,6 @@ import yaml
 from vit_vs_cnn.config.experiment import Budget, read_config
 from vit_vs_cnn.config.parsing import build
 from vit_vs_cnn.data.folder_layout import in_words
-from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.regimes import (
     Analysis,
@@ -33,7 +32,7 @@ from vit_vs_cnn.reporting.style import looks
 from vit_vs_cnn.reporting.tables import equal_time_lines, results_csv
 from vit_vs_cnn.reporting.tuning_report import best_of_k, space_warnings, tuning_blocks
 from vit_vs_cnn.runs.auditing.audit import PLACE
-from vit_vs_cnn.runs.auditing.contamination import PICTURE, Contamination, contamination_of
+from vit_vs_cnn.runs.auditing.contamination import PICTURE
 from vit_vs_cnn.runs.ledger import account_of, test_set_of
 from vit_vs_cnn.runs.status import ExperimentStatus, read_status
 from vit_vs_cnn.runs.tuning_record import doubts
@@ -156,8 +155,9 @@ def report_document(found: Findings) -> Document:
         InputError: the experiment's config can no longer be read.
     """
     config, status = read_config(found.folder / "experiment.yaml"), read_status(found.folder)
-    record, results, duplicates = found.record, found.results, _contamination(found)
-    document = _begun(found.analysis, config["name"], _lead(found.analysis, found.recommendation, found.answer))
+    record, results = found.record, found.results
+    said = answer(found.analysis, own_images=found.has_own_images)
+    document = _begun(found.analysis, config["name"], _lead(found.analysis, found.recommendation, said))
     weak = [] if record is None else [*space_warnings(record), *doubts(record, found.results)]
     _tell(document, found.analysis, [*unfinished(status), *weak, *found.notes], results, blocks_of_images(found))
     if record is not None:
@@ -167,7 +167,7 @@ def report_document(found: Findings) -> Document:
             _picture("best_of_k", best_of_k(record), found.analysis),
             *tuning_blocks(record, found.results),
         )
-    _part(document, "Near-duplicates", *_duplicates(found, duplicates))
+    _part(document, "Near-duplicates", *_duplicates(found))
     _part(document, "Protocol and budgets", Facts(_protocol(config, found)), tables.budgets_table(results))
     _tell_config(document, config)
     tested = Text(account_of(found.folder, test_set_of(results[0])).told)
@@ -297,15 +297,8 @@ def _picture(name: str, figure: Any, analysis: Analysis) -> Picture:
     return Picture(figure, caption, alt, name)
 
 
-def _contamination(found: Findings) -> Contamination | str:
-    """Near-duplicates of test images, or why they are not known."""
-    try:
-        return contamination_of(found.folder, found.results)
-    except (InputError, OSError) as error:
-        return f"Not looked for: {one_line(error)}."
-
-
-def _duplicates(found: Findings, duplicates: Contamination | str) -> list[Block]:
+def _duplicates(found: Findings) -> list[Block]:
+    duplicates = found.duplicates
     if isinstance(duplicates, str):
         return [Text(duplicates)]
     blocks: list[Block] = []

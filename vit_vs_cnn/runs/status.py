@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from rich.cells import cell_len, set_cell_size
+
 from vit_vs_cnn.config.experiment import Budget, read_config
 from vit_vs_cnn.config.parsing import build
 from vit_vs_cnn.errors import DamagedFile, InputError
@@ -56,7 +58,7 @@ class CellStatus:
         return float(self.budget.amounts[0] * (self.train_size if self.budget.unit == "epochs" else 1))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ExperimentStatus:
     """All cells of the grid that was last run in a folder.
 
@@ -72,6 +74,9 @@ class ExperimentStatus:
     def count(self, state: str) -> int:
         """How many cells are in a state."""
         return sum(cell.state == state for cell in self.cells)
+
+    def __repr__(self) -> str:
+        return "\n".join([*status_lines(self), f"{self.name}: {status_line(self)}"])
 
 
 def read_status(folder: Path) -> ExperimentStatus:
@@ -155,3 +160,51 @@ def _rates(cells: Sequence[CellStatus]) -> dict[str, float]:
         elif cell.steps and cell.steps_per_second:
             running.setdefault(cell.contender, []).append(cell.steps / cell.steps_per_second / cell.amount)
     return {name: sum(rates) / len(rates) for name, rates in (running | done).items()}
+
+
+def status_line(status: ExperimentStatus) -> str:
+    """``3 of 12 done, 2 running, 1 failed, 6 waiting; about 4 min left``; ``finishing`` for less than a second."""
+    counts = [f"{status.count('done')} of {len(status.cells)} done"]
+    counts += [f"{status.count(state)} {state}" for state in ("running", "failed", "waiting") if status.count(state)]
+    left = status.seconds_left
+    if status.count("running") + status.count("waiting") == 0:
+        return ", ".join(counts)
+    if left is None:
+        return ", ".join(counts) + "; time left not known yet"
+    return ", ".join(counts) + ("; finishing" if left < 1 else f"; about {duration(left)} left")
+
+
+def status_lines(status: ExperimentStatus, *, states: tuple[str, ...] = STATES) -> list[str]:
+    """The cells that are in one of some states, a line each below a heading. Thousands of them are quick."""
+    rows = [("cell", "state", "step", "")]
+    for cell in status.cells:
+        if cell.state in states:
+            steps = "" if cell.step is None else f"{cell.step}/{cell.steps or '?'}"
+            rows.append((cell.name, cell.state, steps, remark_of(cell)))
+    widths = [max(map(cell_len, column)) for column in list(zip(*rows, strict=True))[:-1]]
+    return [
+        " ".join([*(set_cell_size(one, width) for one, width in zip(row, widths, strict=False)), row[-1]]).rstrip()
+        for row in rows
+    ]
+
+
+def remark_of(cell: CellStatus) -> str:
+    """What is said of a cell beside its state and its step."""
+    match cell.state:
+        case "done":
+            accuracy = "" if cell.accuracy is None else f"{100 * cell.accuracy:.1f} %"
+            early = ", ended early" if cell.step is not None and cell.step < (cell.steps or 0) else ""
+            return accuracy + ("" if cell.seconds is None else f" in {duration(cell.seconds)}") + early
+        case "failed":
+            return cell.reason or ""
+        case "running":
+            return f"{cell.steps_per_second:.3g} steps/s on {cell.host}" if cell.steps_per_second else ""
+    return "begun; goes on from its last checkpoint" if cell.step else ""
+
+
+def duration(seconds: float) -> str:
+    """``48 s``, ``12 min``, ``3 h 20 min``."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"

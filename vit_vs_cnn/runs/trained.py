@@ -61,6 +61,10 @@ class TrainedNetwork:
     seen: Seen = NOT_KNOWN
     warnings: tuple[str, ...] = ()
 
+    def __fspath__(self) -> str:
+        """Its file: wherever the path of a network is taken."""
+        return str(self.path)
+
     def __repr__(self) -> str:
         shape, classes = " x ".join(map(str, self.image_shape)), len(self.class_names)
         kind = type(inner(self.network)).__name__
