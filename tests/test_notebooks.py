@@ -25,10 +25,7 @@ SMALL = {
 #: What these show is shown by others, too.
 SLOW = {"05_vision_transformer", "06_attention_is_convolution", "07_how_much_data", "08_where_does_it_look"}
 #: What writes pages and figures: tested elsewhere, and more than half of a small notebook's time.
-PAGES = (
-    *("regime_report.write_report", "audit_report.write_audit"),
-    *("inspection_report.write_inspection", "locality_report.write_study"),
-)
+PAGES = (*("regime_report.write_report", "inspection_report.write_inspection", "page.write_document"),)
 
 
 @pytest.fixture(params=sources(), ids=lambda path: path.stem)

@@ -62,21 +62,8 @@ __all__ = [
     "train",
     "tune",
 ]
+#: What the api does not have.
 _MODULES = {
-    "api": (
-        "audit",
-        "compare",
-        "export",
-        "inspect",
-        "load",
-        "locality",
-        "predict",
-        "report",
-        "status",
-        "to_attention",
-        "train",
-        "tune",
-    ),
     "attention": ("MultiHeadAttention",),
     "config.experiment": ("Budget", "Contender", "Data", "Experiment", "Protocol"),
     "data.datamodule": ("TrainingData",),
@@ -90,9 +77,9 @@ _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOME:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME.get(name, 'api')}"), name)
     return value
 
 

@@ -175,7 +175,8 @@ def audit(
 
 
 def _audited(data: Data, folder: Path, quiet: bool, trust: bool) -> "Audited":
-    from vit_vs_cnn.reporting.audit_report import write_audit
+    from vit_vs_cnn.reporting.audit_report import audit_document
+    from vit_vs_cnn.reporting.page import write_document
     from vit_vs_cnn.results import Audited
     from vit_vs_cnn.runs.auditing.audit import audit_images
     from vit_vs_cnn.runs.auditing.findings import findings_of
@@ -184,7 +185,7 @@ def _audited(data: Data, folder: Path, quiet: bool, trust: bool) -> "Audited":
         found = audit_images(data, tell, trust=trust)
         findings = findings_of(found)
         tell("writing")
-        written = write_audit(found, findings, folder)
+        written = write_document(audit_document(found, findings), folder)
     return Audited(**vars(found), findings=tuple(findings), written=tuple(written))
 
 
@@ -557,11 +558,12 @@ def locality(
         InputError: nothing there that can be opened, its images are not there, or a network without attention.
     """
     from vit_vs_cnn.inspection.locality.study import images_for, measure_network, study_locality
-    from vit_vs_cnn.reporting.locality_report import write_locality, write_study
+    from vit_vs_cnn.reporting.locality_report import locality_document, study_document
+    from vit_vs_cnn.reporting.page import write_document
     from vit_vs_cnn.results import Locality
 
     _at_least_one(count=count, held_out=held_out)
-    place, lie = _there(path), None if root is None else Path(root)
+    place, lie, page = _there(path), None if root is None else Path(root), "locality.html"
     with _progress(quiet) as tell:
         tell("opening")
         if not (place / "grid.json").exists():
@@ -570,7 +572,8 @@ def locality(
             tell(f"measuring {network.name} on {len(on.fitted):,} and {len(on.held_out):,} images")
             found, title = measure_network(network, on), f"Locality of {network.name}"
             folder = network.folder / "locality" if output is None else Path(output)
-            written = [*write_locality(found, folder, title=title), folder / "locality.json"]
+            document = locality_document(found, title=title)
+            written = [*write_document(document, folder, page=page, figures="."), folder / "locality.json"]
             written[-1].write_text(json.dumps(found.to_dict(), indent=1) + "\n", encoding="utf-8")
             return Locality(title, found, None, (), tuple(written))
         from vit_vs_cnn.regimes import findings_of
@@ -583,7 +586,8 @@ def locality(
         order = list(dict.fromkeys(result["contender"] for result in finished_cells(place).values()))  # the config's
         folder = place / "report" / "locality" if output is None else Path(output)
         title = f"Locality study: {place.name}"
-        written = write_study(findings.analysis, layers, order, folder, title=title)
+        document = study_document(findings.analysis, layers, order, title=title)
+        written = write_document(document, folder, page=page, figures=".")
     return Locality(title, None, findings, tuple(layers), tuple(written))
 
 

@@ -72,11 +72,11 @@ def _told(error: BaseException, words: list[str]) -> tuple[int, list[str]]:
             return INTERRUPTED, [f"{str(error) or 'stopped'}{goes_on}"]
         case OSError():  # a full disk, a folder that may not be written to
             return BAD_INPUT, [f"error: {error.filename or 'input or output'}: {error.strerror or error}"]
-    said = one_line(error)
+    said, command = one_line(error), words[0] if words else "help"
     if isinstance(error, MemoryError) or any(part in said for part in NO_MEMORY):
-        return BAD_INPUT, [f"error: {words[0]} needs more memory than there is: {said}"]
+        return BAD_INPUT, [f"error: {command} needs more memory than there is: {said}"]
     what, trace = f"{type(error).__name__}: {said}", _kept_trace(error, words)
-    return SOME_FAILED, [f"error: {words[0]} met a fault of this program, {what}; the full trace {trace}"]
+    return SOME_FAILED, [f"error: {command} met a fault of this program, {what}; the full trace {trace}"]
 
 
 def _kept_trace(error: BaseException, words: list[str]) -> str:

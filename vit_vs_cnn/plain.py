@@ -125,7 +125,8 @@ def refuse_classes(values: Any, *, but_in: Sequence[_Place]) -> None:
 
     def may_stand(path: _Place, value: Any) -> bool:
         is_one = not isinstance(value, Mapping) or "class_path" in value
-        return is_one and any(_matches(path, place) for place in by_length.get(len(path), ()))
+        places = by_length.get(len(path), ()) if is_one else ()
+        return any(all(p in ("*", str(n)) for p, n in zip(place, path, strict=True)) for place in places)
 
     for path, value in _walk(values, (), stop=may_stand):
         if isinstance(value, Mapping) and "class_path" in value and not may_stand(path, value):
@@ -144,10 +145,6 @@ def check_class(value: Any, where: str) -> None:
         )
     if unknown := [name for name in value if name not in ("class_path", "init_args")]:
         raise InputError(f"{where}.{unknown[0]}: there is no such setting; a class has class_path and init_args")
-
-
-def _matches(path: _Place, place: _Place) -> bool:
-    return all(p in ("*", str(n)) for p, n in zip(place, path, strict=True))
 
 
 def dotted(path: tuple[Any, ...]) -> str:

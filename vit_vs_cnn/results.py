@@ -144,10 +144,12 @@ class Compared(Written):
         """The short tables and what they say, as ``compare`` prints them."""
         from rich.console import Console
 
-        from vit_vs_cnn.reporting.comparison_report import print_comparison
+        from vit_vs_cnn.reporting.comparison_report import comparison_document
+        from vit_vs_cnn.reporting.terminal import print_document
 
         file = io.StringIO()
-        print_comparison(self.comparison, self.notes, Console(file=file, width=120, force_jupyter=False))
+        document = comparison_document(self.comparison, self.notes)
+        print_document(document, Console(file=file, width=120, force_jupyter=False))
         return file.getvalue()
 
     def frame(self) -> "pandas.DataFrame":

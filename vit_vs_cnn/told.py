@@ -1,8 +1,8 @@
-"""Where it is told what happens: standard error, in text as it is."""
+"""Where it is told what happens: standard error, in text as it is; and how counts and names are told."""
 
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -31,3 +31,13 @@ def _print_warning(told: set[str], message: Warning | str, category: type[Warnin
     if issubclass(category, UserWarning) and line not in told:
         told.add(line)
         print(line, file=sys.stderr)
+
+
+def counted(count: int, what: str) -> str:
+    """``1 seed``, ``1,300 images``."""
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """``a, b and c``."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -236,7 +237,7 @@ def test_test_images_that_were_trained_on_are_the_first_thing_that_is_told(tmp_p
     json.dumps([found.to_dict(), vc.audit(values, data=(pixels, labels), output=tmp_path / "a").to_dict()])
 
 
-def test_what_the_api_gives_is_taken_where_a_path_is(tmp_path):
+def test_what_the_api_gives_is_taken_where_a_path_is(tmp_path, monkeypatch):
     pixels, labels = images_and_labels(90)
     values = _values(tmp_path)
     found = vc.train(experiment_from_dict(values), data=(pixels, labels), quiet=True)
@@ -247,6 +248,7 @@ def test_what_the_api_gives_is_taken_where_a_path_is(tmp_path):
     assert compared.network.tolist() == ["resnet-s3"]
     generated = network.predict(image for image in pixels[:3])
     assert np.array_equal(generated.probabilities, network.predict(pixels[:3]).probabilities)
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     for call in (
         lambda: vc.predict(found, pixels, contender="resnet", quiet=True),
         lambda: vc.inspect(found, images=[pixels[0]], quiet=True),

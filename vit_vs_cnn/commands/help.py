@@ -20,7 +20,8 @@ SHELLS = ("bash", "zsh", "fish", "tcsh")
 
 def usage() -> str:
     """What there is to do."""
-    entries = [(name, _summary(command)) for name, command in COMMANDS.items() if name not in INTERNAL]
+    shown = {name: about(command)[0] for name, command in COMMANDS.items() if name not in INTERNAL}
+    entries = [(name, " ".join(text.split())) for name, text in shown.items()]
     lines = [
         "usage: vit-vs-cnn COMMAND ...   (or: python -m vit_vs_cnn COMMAND ...)",
         "",
@@ -56,10 +57,6 @@ def about(command: Command) -> list[str]:
     """What a command does, in paragraphs."""
     text = (inspect.getdoc(command.function) or "").partition("\n\nArguments:")[0].replace("``", "")
     return text.split("\n\n")
-
-
-def _summary(command: Command) -> str:
-    return " ".join(about(command)[0].split())
 
 
 def _daily(command: Command) -> Iterator[tuple[str, Setting]]:

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from vit_vs_cnn.config.experiment import Experiment
     from vit_vs_cnn.conversion.export import Exported
     from vit_vs_cnn.conversion.to_attention import Compilation
     from vit_vs_cnn.regimes import Analysis
+    from vit_vs_cnn.reporting.document import Document
     from vit_vs_cnn.results import Audited, Compared, Findings, Inspected, Locality, PredictionFile
     from vit_vs_cnn.runs.prediction import Predicted
     from vit_vs_cnn.runs.status import ExperimentStatus
@@ -66,9 +65,9 @@ def recorded(path: Path, *, in_json: bool, output: Path | None) -> None:
 
 
 def _table(results: list[dict[str, Any]], analysis: "Analysis", folder: Path, recommended: str) -> None:
-    from vit_vs_cnn.reporting.tables import comparison_lines, equal_time_lines, print_table
+    from vit_vs_cnn.reporting.tables import comparison_lines, equal_time_lines, results_document
 
-    print_table(results, analysis, title=folder.resolve().name, console=_console())
+    _print(results_document(results, analysis, title=folder.resolve().name))
     _say(*comparison_lines(analysis), *equal_time_lines(results, analysis), recommended)
 
 
@@ -83,9 +82,9 @@ def tune(found: "Experiment") -> None:
 
 
 def audit(found: "Audited") -> None:
-    from vit_vs_cnn.reporting.audit_report import print_audit
+    from vit_vs_cnn.reporting.audit_report import summary
 
-    print_audit(found, found.findings, _console())
+    _print(summary(found, found.findings))
     if found.page is not None:
         _say(f"The page is {found.page}")
 
@@ -95,18 +94,18 @@ def status(found: "ExperimentStatus") -> None:
 
 
 def compare(found: "Compared") -> None:
-    from vit_vs_cnn.reporting.comparison_report import print_comparison
+    from vit_vs_cnn.reporting.comparison_report import comparison_document
 
-    print_comparison(found.comparison, found.notes, _console())
+    _print(comparison_document(found.comparison, found.notes))
     if found.page is not None:
         _wrote(found.written)
 
 
 def inspect(found: "Inspected") -> None:
-    from vit_vs_cnn.reporting.inspection_report import print_scores
+    from vit_vs_cnn.reporting.inspection_report import scores_document
 
     if found.scores:
-        print_scores(found.scores, found.shuffled, _console())
+        _print(scores_document(found.scores, found.shuffled))
     _say(*found.lines)
     if found.explorer is not None:
         _say(f"wrote {found.explorer}")
@@ -120,21 +119,21 @@ def predict(found: "Predicted | PredictionFile") -> None:
         _say(*found.lines)
         _wrote([found.path, *([] if found.page is None else [found.page])])
         return
-    from vit_vs_cnn.reporting.predictions import print_predictions
+    from vit_vs_cnn.reporting.predictions import predictions_document
 
-    print_predictions(found, _console())
+    _print(predictions_document(found))
     _say(*found.lines)
 
 
 def locality(found: "Locality") -> None:
-    from vit_vs_cnn.reporting.locality_report import print_locality, print_study
+    from vit_vs_cnn.reporting.locality_report import locality_document, study_summary
 
     if found.report is not None:
-        print_locality(found.report, title=found.title.removeprefix("Locality of "), console=_console())
+        _print(locality_document(found.report, title=found.title.removeprefix("Locality of "), drawn=False))
     elif found.findings is not None:
         study = found.findings
         _table(study.results, study.analysis, study.folder, study.recommendation)
-        print_study(found.layers, _console())
+        _print(study_summary(found.layers))
     _wrote(found.written)
 
 
@@ -168,10 +167,12 @@ def models(found: list[dict[str, Any]]) -> None:
     _say("timm/<name>      any model of timm")
 
 
-def _console() -> "Console":
+def _print(document: "Document") -> None:
     from rich.console import Console
 
-    return Console()
+    from vit_vs_cnn.reporting.terminal import print_document
+
+    print_document(document, Console())
 
 
 def _say(*lines: str) -> None:

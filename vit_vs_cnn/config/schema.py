@@ -10,6 +10,7 @@ from vit_vs_cnn.bounds import AT_LEAST_0, AT_LEAST_1, RECIPE, Bounds, check_numb
 from vit_vs_cnn.data.options import Augmentation, CifarOptions, FolderOptions, ObjectsOptions, OwnOptions, TableOptions
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.plain import Plain, check_class
+from vit_vs_cnn.told import listed
 from vit_vs_cnn.training.optimizers import Optimizer
 from vit_vs_cnn.training.schedules import Schedule
 
@@ -145,8 +146,7 @@ class Budget:
     def text(self) -> str:
         """For a reader: ``400 steps``, ``1e+15 training FLOPs``, ``400 and 1,600 steps``."""
         told = [f"{amount:.3g}" if self.unit == "flops" else f"{amount:,}" for amount in self.amounts]
-        listed = " and ".join([", ".join(told[:-1]), told[-1]] if len(told) > 1 else told)
-        return f"{listed} {'training FLOPs' if self.unit == 'flops' else self.unit}"
+        return f"{listed(told)} {'training FLOPs' if self.unit == 'flops' else self.unit}"
 
     def to_steps(self, *, batch_size: int, train_images: int, macs: int) -> int:
         """Optimizer steps that use the budget up, at least one. Raises ValueError: there are several budgets."""

@@ -12,6 +12,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.trials import splits_at
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
+from vit_vs_cnn.told import counted
 from vit_vs_cnn.workers.step_time import side_by_side
 
 #: Sizes, seeds and share of the config's steps, the best first. Three seeds allow a verdict and four sizes a trend;
@@ -68,17 +69,13 @@ class Grid:
     def text(self) -> str:
         """For a reader: ``100, 1,300 images, 3 seeds, 600 steps each``."""
         named, budget = ", ".join(f"{size:,}" for size in self.train_sizes), Budget(steps=list(self.steps)).text
-        return f"{named} images, {self._seeds_text}, {budget} each"
+        return f"{named} images, {counted(len(self.seeds), 'seed')}, {budget} each"
 
     @property
     def counts(self) -> str:
         """Shorter: ``3 seeds, 2 sizes, 600 steps``."""
-        sizes = f"{len(self.train_sizes)} size{'s' * (len(self.train_sizes) != 1)}"
-        return f"{self._seeds_text}, {sizes}, {Budget(steps=list(self.steps)).text}"
-
-    @property
-    def _seeds_text(self) -> str:
-        return f"{len(self.seeds)} seed{'s' * (len(self.seeds) != 1)}"
+        sizes = counted(len(self.train_sizes), "size")
+        return f"{counted(len(self.seeds), 'seed')}, {sizes}, {Budget(steps=list(self.steps)).text}"
 
     @property
     def allows_verdict(self) -> bool:

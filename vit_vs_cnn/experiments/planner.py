@@ -26,6 +26,7 @@ from vit_vs_cnn.runs.plan import grid
 from vit_vs_cnn.runs.status import duration
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
 from vit_vs_cnn.statistics.verdict import FEWEST_IMAGES, too_few
+from vit_vs_cnn.told import counted
 from vit_vs_cnn.workers.step_time import seconds_per_step
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, quiet_lightning, world_size
 
@@ -325,7 +326,7 @@ def _growth(begun: Experiment, chosen: Grid, rungs: Sequence[Grid]) -> str:
 def _going_on(begun: Experiment) -> str:
     protocol = begun.protocol
     named = ", ".join(size if isinstance(size, str) else f"{size:,}" for size in protocol.train_sizes)
-    seeds = f"{len(protocol.seeds)} seed{'s' * (len(protocol.seeds) != 1)}"
+    seeds = counted(len(protocol.seeds), "seed")
     return f"Going on with the grid that was chosen before: {named} images, {seeds}, {protocol.budget.text} each"
 
 

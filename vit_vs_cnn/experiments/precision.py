@@ -10,6 +10,7 @@ from vit_vs_cnn.config.experiment import Experiment, read_config
 from vit_vs_cnn.config.trainer import AUTO
 from vit_vs_cnn.plain import Plain
 from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.told import listed
 from vit_vs_cnn.workers.step_time import Steps, side_by_side
 from vit_vs_cnn.workers.supervise import threads_set
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, on_cpu, world_size
@@ -89,4 +90,4 @@ def _seconds(experiment: Experiment, contender: str, pool: Pool) -> dict[str, fl
 def _ratios(times: Mapping[str, Mapping[str, float]], precision: str) -> str:
     """``1.6 (vit) and 2.3 (resnet) times as fast``."""
     told = [f"{seconds[SINGLE] / seconds[precision]:.2g} ({name})" for name, seconds in times.items()]
-    return f"{', '.join(told[:-1])}{' and ' if told[:-1] else ''}{told[-1]} times as fast"
+    return f"{listed(told)} times as fast"

@@ -112,14 +112,11 @@ def feature_layer(network: nn.Module, images: Images) -> nn.Module:
     inside = {name: module for name, module in network.named_modules() if name}
     with torch.no_grad(), as_evaluated(network), recorded_calls(inside) as calls:
         network(images[:1])
-    maps = [inside[name] for name, _, output in calls if isinstance(output, Tensor) and _is_map(output)]
+    given = [(inside[name], output.shape[2:]) for name, _, output in calls if isinstance(output, Tensor)]
+    maps = [module for module, sides in given if len(sides) == 2 and math.prod(sides) > 1]
     if not maps:
         raise InputError(f"{kind} gives no feature maps of more than one place on images of {tuple(images.shape[1:])}")
     return maps[-1]
-
-
-def _is_map(output: Tensor) -> bool:
-    return output.ndim == 4 and math.prod(output.shape[2:]) > 1
 
 
 def _prepared(network: nn.Module, images: Tensor, classes: Classes | None) -> tuple[Tensor, Classes]:

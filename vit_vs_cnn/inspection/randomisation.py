@@ -1,12 +1,13 @@
 """The sanity check: a map that stays when what was learned is destroyed explains nothing that was learned."""
 
 import copy
+import re
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
-from scipy.stats import rankdata
+from scipy.stats import pearsonr, rankdata
 from torch import Tensor, nn
 
 from vit_vs_cnn.inspection.saliency import Maps
@@ -75,25 +76,17 @@ def rank_correlation(first: Maps, second: Maps) -> Float[Tensor, "batch"]:
 
     Not a number where one of the maps is constant: it has no order that could stay or change.
     """
-    pairs = [rankdata(maps.double().flatten(1).cpu().numpy(), axis=1) for maps in (first, second)]
-    centred = [ranks - ranks.mean(axis=1, keepdims=True) for ranks in pairs]
-    scale = np.sqrt((centred[0] ** 2).sum(axis=1) * (centred[1] ** 2).sum(axis=1))
-    products = (centred[0] * centred[1]).sum(axis=1)
-    untold = (is_constant(first) | is_constant(second)).cpu().numpy() | (scale == 0)
-    correlation = np.divide(products, scale, out=np.full_like(products, np.nan), where=~untold)
+    ranks = [rankdata(maps.double().flatten(1).cpu().numpy(), axis=1) for maps in (first, second)]
+    untold = (is_constant(first) | is_constant(second)).cpu().numpy() | (np.ptp(ranks, axis=2) == 0).any(axis=0)
+    correlation = np.full(len(untold), np.nan)
+    correlation[~untold], _ = pearsonr(ranks[0][~untold], ranks[1][~untold], axis=1)
     same = (first == second).flatten(1).all(dim=1).cpu().numpy()
     return torch.from_numpy(np.where(same & ~untold, 1.0, correlation))
 
 
 def _part(name: str) -> str:
     """The name of the part that a parameter belongs to: up to its first numbers, or its first word."""
-    words = name.split(".")
-    if len(words) == 1:
+    if "." not in name:
         return "tokens and positions"
-    first = next((place for place, word in enumerate(words) if word.isdigit()), None)
-    if first is None:
-        return words[0]
-    last = first
-    while last + 1 < len(words) and words[last + 1].isdigit():
-        last += 1
-    return ".".join(words[: last + 1])
+    numbered = re.match(r"(.*?\.)?\d+(\.\d+)*(?=\.|$)", name)
+    return numbered[0] if numbered else name.partition(".")[0]

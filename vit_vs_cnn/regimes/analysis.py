@@ -31,6 +31,7 @@ from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
 from vit_vs_cnn.statistics.measurements import Measurements
 from vit_vs_cnn.statistics.resampling import Draws, Resamples
 from vit_vs_cnn.statistics.verdict import confidence_of
+from vit_vs_cnn.told import listed
 
 #: Each analyses a pair at a time, whose resamples take some 50 MB.
 MOST_THREADS = 4
@@ -258,13 +259,10 @@ def _limits(measured: Measurements, laws: Sequence[PowerLaw]) -> list[str]:
             f"Fewer than {SEEDS_FOR_A_VERDICT} seeds at {named}: that describes these runs and judges nothing; "
             "the interval of a single seed covers images only, and rerunning it moves more."
         )
-    if narrow := [law.contender for law in laws if law.sizes[-1] <= 10 * law.sizes[0]]:
-        found.append(f"Over one decade of sizes the floor c of a power law is not identifiable ({_listed(narrow)}).")
-    if poor := [law.contender for law in laws if law.is_chosen and law.p_value is not None and law.p_value < 0.01]:
-        found.append(f"The curve of {_listed(poor)} is no power law, so what is extrapolated from it is a guess.")
+    if narrow := dict.fromkeys(law.contender for law in laws if law.sizes[-1] <= 10 * law.sizes[0]):
+        found.append(f"Over one decade of sizes the floor c of a power law is not identifiable ({listed([*narrow])}).")
+    if poor := dict.fromkeys(
+        law.contender for law in laws if law.is_chosen and law.p_value is not None and law.p_value < 0.01
+    ):
+        found.append(f"The curve of {listed([*poor])} is no power law, so what is extrapolated from it is a guess.")
     return found
-
-
-def _listed(names: Sequence[str]) -> str:
-    *first, last = dict.fromkeys(names)
-    return f"{', '.join(first)} and {last}" if first else last

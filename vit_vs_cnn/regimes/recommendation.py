@@ -6,6 +6,7 @@ from vit_vs_cnn.regimes.analysis import Analysis, Pair
 from vit_vs_cnn.regimes.answer import at_equal_costs, called_by, failed_runs, headline
 from vit_vs_cnn.runs.design import EQUAL
 from vit_vs_cnn.statistics.verdict import SEEDS_FOR_A_VERDICT
+from vit_vs_cnn.told import listed
 
 
 def recommendation(analysis: Analysis) -> str:
@@ -55,7 +56,7 @@ def _behind_both(analysis: Analysis, pair: Pair) -> Iterator[str]:
             ahead_of.setdefault(one.follower, set()).add(one.leader)
     behind = [called_by(name) for name in analysis.contenders if ahead_of.get(name, set()) >= {pair.ahead, pair.behind}]
     if behind:
-        yield f"Both are ahead of {', '.join(behind[:-1])}{' and ' * (len(behind) > 1)}{behind[-1]}."
+        yield f"Both are ahead of {listed(behind)}."
 
 
 def _by_cost(pair: Pair, leader: str, follower: str) -> str:

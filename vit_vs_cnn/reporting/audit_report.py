@@ -7,13 +7,10 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
-from rich.console import Console
 
 from vit_vs_cnn.data.same_pictures import BLANK
 from vit_vs_cnn.reporting.document import Bullets, Cell, Document, Gallery, Picture, Table, Text
-from vit_vs_cnn.reporting.page import write_document
 from vit_vs_cnn.reporting.style import Look, visible
-from vit_vs_cnn.reporting.terminal import print_document
 from vit_vs_cnn.runs.auditing.audit import SHOWN, Audit, Kind, Pair
 from vit_vs_cnn.runs.auditing.findings import Finding
 
@@ -47,15 +44,6 @@ def summary(audit: Audit, findings: Sequence[Finding]) -> Document:
     document = Document(_title(audit), _lead(audit), looks=_swatches(audit))
     document.add(_classes(audit), Bullets(lines_of(findings)))
     return document
-
-
-def print_audit(audit: Audit, findings: Sequence[Finding], console: Console) -> None:
-    print_document(summary(audit, findings), console)
-
-
-def write_audit(audit: Audit, findings: Sequence[Finding], folder: Path) -> list[Path]:
-    """``index.html`` and ``tables/`` into a folder; returns the files."""
-    return write_document(audit_document(audit, findings), folder)
 
 
 def audit_document(audit: Audit, findings: Sequence[Finding]) -> Document:

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
-from rich.console import Console
 
 from vit_vs_cnn.comparison.compare import Comparison
 from vit_vs_cnn.comparison.entries import Tested
@@ -15,8 +14,8 @@ from vit_vs_cnn.reporting.comparison_tables import tables_of
 from vit_vs_cnn.reporting.document import Bullets, Cell, Document, Facts, Picture
 from vit_vs_cnn.reporting.figures.comparison import figures_of
 from vit_vs_cnn.reporting.page import write_document
-from vit_vs_cnn.reporting.style import listed, looks
-from vit_vs_cnn.reporting.terminal import print_document
+from vit_vs_cnn.reporting.style import looks
+from vit_vs_cnn.told import listed
 
 HEADINGS = {
     "accuracy": "Accuracy",
@@ -65,20 +64,12 @@ def comparison_document(
     return document
 
 
-def print_comparison(comparison: Comparison, notes: Sequence[str], console: Console) -> None:
-    print_document(comparison_document(comparison, notes), console)
-
-
-def as_json(comparison: Comparison, notes: Sequence[str]) -> str:
-    """The whole result; a number that there is not is null."""
-    return json.dumps({**comparison.to_dict(), "notes": list(notes)}, indent=1, allow_nan=False) + "\n"
-
-
 def write_comparison(
     comparison: Comparison, tested: Sequence[Tested], test: LabelledImages, notes: Sequence[str], folder: Path
 ) -> list[Path]:
     """Everything into a folder, which is made: comparison.json, tables, figures and index.html."""
-    write_text(folder / "comparison.json", as_json(comparison, notes))
+    told = {**comparison.to_dict(), "notes": list(notes)}
+    write_text(folder / "comparison.json", json.dumps(told, indent=1, allow_nan=False) + "\n")
     document = comparison_document(comparison, notes, figures_of(comparison, tested, test))
     return [folder / "comparison.json", *write_document(document, folder)]
 

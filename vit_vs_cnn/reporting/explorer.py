@@ -25,7 +25,7 @@ from vit_vs_cnn.models.resized import crops
 from vit_vs_cnn.reporting.document import Document, Raw, Text
 from vit_vs_cnn.reporting.figures.drawing import in_colours
 from vit_vs_cnn.reporting.page import page_of
-from vit_vs_cnn.reporting.style import listed
+from vit_vs_cnn.told import listed
 
 #: Of the whole file, in bytes; and the share of it that is not the page's own: weights, images, maps.
 BUDGET, REST = 10_000_000, 0.94

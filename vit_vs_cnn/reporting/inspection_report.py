@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
-from rich.console import Console
 
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.inspection.faithfulness import RANDOM_MAPS, SANITY_IMAGES
@@ -28,8 +27,8 @@ from vit_vs_cnn.reporting.figures import inspection as figures
 from vit_vs_cnn.reporting.figures import pictures
 from vit_vs_cnn.reporting.figures.drawing import save_figure
 from vit_vs_cnn.reporting.page import write_document
-from vit_vs_cnn.reporting.style import listed, looks
-from vit_vs_cnn.reporting.terminal import print_document
+from vit_vs_cnn.reporting.style import looks
+from vit_vs_cnn.told import listed
 
 #: Pictures from one line on what is being done to the next.
 TOLD = 25
@@ -94,10 +93,10 @@ CAPTIONS = {
 }
 
 
-def print_scores(scores: Scores, shuffled: Shuffled, console: Console) -> None:
+def scores_document(scores: Scores, shuffled: Shuffled) -> Document:
     document = Document("Scores")
     _add_scores(document, scores, shuffled)
-    print_document(document, console)
+    return document
 
 
 def _add_scores(document: Document, scores: Scores, shuffled: Shuffled) -> None:

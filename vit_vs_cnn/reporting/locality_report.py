@@ -3,11 +3,9 @@
 import itertools
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import fmean, stdev
 
 from matplotlib.figure import Figure
-from rich.console import Console
 
 from vit_vs_cnn.inspection.locality.report import LocalityReport, Number
 from vit_vs_cnn.inspection.locality.study import SUMMARY, StudiedLayer
@@ -15,9 +13,7 @@ from vit_vs_cnn.regimes import Analysis
 from vit_vs_cnn.reporting.document import Bullets, Document, Picture, Table, Text
 from vit_vs_cnn.reporting.figures.drawing import PercentLocator, in_percent, panels, plain_axes
 from vit_vs_cnn.reporting.figures.locality import figures_of
-from vit_vs_cnn.reporting.page import write_document
 from vit_vs_cnn.reporting.style import SERIES, looks
-from vit_vs_cnn.reporting.terminal import print_document
 
 #: Column of the table: the field of a layer's row, and how it is written.
 COLUMNS = {
@@ -73,15 +69,6 @@ def locality_document(report: LocalityReport, *, title: str, drawn: bool = True)
             document.add(Table("Every head of every layer", list(heads[0]), cells, "heads"))
     document.add(*(Text(f"{name} was not measured: {why}") for name, why in report.refused.items()))
     return document
-
-
-def print_locality(report: LocalityReport, *, title: str, console: Console) -> None:
-    print_document(locality_document(report, title=title, drawn=False), console)
-
-
-def write_locality(report: LocalityReport, folder: Path, *, title: str) -> list[Path]:
-    """Figures as PNG and SVG, tables as CSV, and a page with them, in a folder; returns the files."""
-    return write_document(locality_document(report, title=title), folder, page="locality.html", figures=".")
 
 
 def _counted(row: dict[str, Number]) -> dict[str, Number]:
@@ -146,10 +133,8 @@ def summary_rows(layers: Sequence[StudiedLayer], order: Sequence[str]) -> list[l
     return rows
 
 
-def write_study(
-    analysis: Analysis, layers: Sequence[StudiedLayer], order: Sequence[str], folder: Path, *, title: str
-) -> list[Path]:
-    """``locality.html`` with its figures and its table, in a folder; returns the files."""
+def study_document(analysis: Analysis, layers: Sequence[StudiedLayer], order: Sequence[str], *, title: str) -> Document:
+    """All that there is to say of a study."""
     lead = "Does locality help, most of all where data are short? And do networks look nearby by themselves?"
     document = Document(title, lead, looks=looks(order))
     caption = "Accuracy on the test images; the bars are 95 % intervals."
@@ -160,7 +145,7 @@ def write_study(
     for measure, meaning in SUMMARY.items():
         figure, alt = before_and_after(layers, order, measure), f"{measure} by layer, before and after training"
         document.add(Picture(figure, f"{measure}: {meaning}.", alt, f"layers_{measure}"))
-    return write_document(document, folder, page="locality.html", figures=".")
+    return document
 
 
 def _study_table(layers: Sequence[StudiedLayer], order: Sequence[str]) -> Table:
@@ -168,7 +153,7 @@ def _study_table(layers: Sequence[StudiedLayer], order: Sequence[str]) -> Table:
     return Table(OVER_SEEDS, columns, summary_rows(layers, order), "before_and_after", part_by="n")
 
 
-def print_study(layers: Sequence[StudiedLayer], console: Console) -> None:
+def study_summary(layers: Sequence[StudiedLayer]) -> Document:
     """Every measure of every contender with attention, before and after training; for a terminal a line for each."""
     order = list(dict.fromkeys(layer.contender for layer in layers))
     names, rows = [*SUMMARY], []
@@ -176,7 +161,7 @@ def print_study(layers: Sequence[StudiedLayer], console: Console) -> None:
         rows += [[contender, size, name, *texts[2 * i : 2 * i + 2]] for i, name in enumerate(names)]
     document = Document("Before and after training")
     document.add(Table(OVER_SEEDS, ["contender", "n", "measure", "before", "after"], rows))
-    print_document(document, console)
+    return document
 
 
 def _over_seeds(layers: Sequence[StudiedLayer], when: str, measure: str) -> str:

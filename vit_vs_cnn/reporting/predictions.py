@@ -5,21 +5,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from vit_vs_cnn.reporting.document import Document, Gallery, Picture, Table, Text
-from vit_vs_cnn.reporting.terminal import print_document
 from vit_vs_cnn.runs.prediction import SHOWN, Predicted, columns_of
 
 
-def print_predictions(found: Predicted, console: Console) -> None:
+def predictions_document(found: Predicted) -> Document:
     """The first rows, without the columns in which nothing is said."""
     rows = list(islice(found.rows(), SHOWN))
     columns = [name for name in columns_of(found.top) if any(row.get(name) is not None for row in rows)]
     title = f"{len(rows)} of {len(found):,} pictures" if len(found) > len(rows) else "Pictures"
     document = Document("Predictions")
     document.add(Table(title, columns, [[_cell(name, row.get(name)) for name in columns] for row in rows]))
-    print_document(document, console)
+    return document
 
 
 def _cell(column: str, value: Any) -> str:

@@ -127,7 +127,3 @@ def value_text(value: Any) -> str:
 def visible(name: str) -> str:
     """A name that files or folders were given: what cannot be printed, line breaks among it, by its code."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in name)
-
-
-def listed(names: Sequence[str]) -> str:
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

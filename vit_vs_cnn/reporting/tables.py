@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from rich.console import Console
-
 from vit_vs_cnn.regimes import Analysis, multiplier_line
 from vit_vs_cnn.regimes.analysis import Pair
 from vit_vs_cnn.regimes.answer import headline
@@ -14,7 +12,6 @@ from vit_vs_cnn.regimes.findings import is_one_value
 from vit_vs_cnn.regimes.measurements import by_network
 from vit_vs_cnn.reporting.document import Document, Table, csv_of
 from vit_vs_cnn.reporting.style import in_millions, looks, percent, points, seconds
-from vit_vs_cnn.reporting.terminal import print_document
 from vit_vs_cnn.runs.answers import MAJORITY
 from vit_vs_cnn.runs.design import EQUAL
 from vit_vs_cnn.runs.tuning_record import Chance
@@ -64,11 +61,11 @@ def results_table(results: Sequence[Mapping[str, Any]], analysis: Analysis, *, t
     return Table(title, COLUMNS, rows, note=note, part_by="n")
 
 
-def print_table(results: Sequence[Mapping[str, Any]], analysis: Analysis, *, title: str, console: Console) -> None:
-    """The table on the terminal."""
+def results_document(results: Sequence[Mapping[str, Any]], analysis: Analysis, *, title: str) -> Document:
+    """The table alone, for the terminal."""
     document = Document(title, looks=looks(analysis.contenders))
     document.add(results_table(results, analysis, title=title))
-    print_document(document, console)
+    return document
 
 
 def results_csv(results: Sequence[Mapping[str, Any]]) -> str:

@@ -13,6 +13,7 @@ from vit_vs_cnn.reporting.figures.drawing import PercentLocator, plain_axes
 from vit_vs_cnn.reporting.style import looks, percent, points
 from vit_vs_cnn.runs.tuning_record import Chance, Place, Record, Trial
 from vit_vs_cnn.statistics.best_of import expected_best
+from vit_vs_cnn.told import counted
 
 #: Numbers of trials that a table names, as far as there are so many; and all of them.
 COUNTS = (1, 2, 3, 5, 8, 12, 20, 32, 50, 80, 120)
@@ -35,15 +36,11 @@ def gap_lines(record: Record) -> list[str]:
         for pair in itertools.combinations(there, 2):
             most = min(len(there[name]) for name in pair)
             fewer = max(1, most // 4)
-            told = f"{_title(record, *place)}: with {_trials(most)} each {_gap(there, pair, most)}"
+            told = f"{_title(record, *place)}: with {counted(most, 'trial')} each {_gap(there, pair, most)}"
             if fewer < most:
                 told += f", with {fewer} {_gap(there, pair, fewer)}"
             lines.append(f"{told} (expected best, on validation images)")
     return lines
-
-
-def _trials(count: int) -> str:
-    return f"{count} trial{'s' * (count != 1)}"
 
 
 def _gap(trials: Mapping[str, Sequence[Trial]], pair: tuple[str, str], count: int) -> str:

@@ -169,16 +169,12 @@ def _read(values: str, stamp: float, contender: str, where: str) -> Pretrained:
     weights = Weights(**given)
     if weights.cell is not None:
         own = model.get("class_path", False)  # the class that the config itself names may be imported
-        named = weights.contender or _named(weights, contender)
+        of_grid = (Path(weights.cell) / "grid.json").exists()
+        named = weights.contender or (contender if of_grid else None)
         return _of_ours(open_network(weights.cell, contender=named, trust=own), weights.cell)
     if weights.hub:
         return _of_hub(str(model.get("name", "")), where)
     return _of_file(Path(weights.file or ""), model, weights, where)
-
-
-def _named(weights: Weights, contender: str) -> str | None:
-    """The contender of the same name, of an experiment's folder."""
-    return contender if (Path(weights.cell or "") / "grid.json").exists() else None
 
 
 def _of_ours(found: TrainedNetwork, told: str) -> Pretrained:

@@ -8,17 +8,8 @@ from jaxtyping import Bool, Float
 from scipy import stats
 
 
-@dataclass(frozen=True)
-class McNemar:
-    """Two networks on the same images: how many only one of them gets right, and how surprising that is by chance."""
-
-    only_first: int
-    only_second: int
-    p_value: float
-
-
-def mcnemar_exact(first: Bool[np.ndarray, "images"], second: Bool[np.ndarray, "images"]) -> McNemar:
-    """Exact two-sided test that both are right equally often.
+def mcnemar_exact(first: Bool[np.ndarray, "images"], second: Bool[np.ndarray, "images"]) -> float:
+    """p-value of the exact two-sided test that both are right equally often.
 
     Given ``n = b + c`` images that one alone gets right, ``b ~ Binomial(n, 1/2)``: ``p = min(1, 2 P[B <= min(b, c)])``.
 
@@ -28,9 +19,7 @@ def mcnemar_exact(first: Bool[np.ndarray, "images"], second: Bool[np.ndarray, "i
         first, second: whether each image is classified rightly, in the same order.
     """
     only_first, only_second = int((first & ~second).sum()), int((second & ~first).sum())
-    discordant = only_first + only_second
-    p = min(1.0, 2 * float(stats.binom.cdf(min(only_first, only_second), discordant, 0.5))) if discordant else 1.0
-    return McNemar(only_first, only_second, p)
+    return float(stats.binomtest(only_first, only_first + only_second).pvalue) if (first != second).any() else 1.0
 
 
 def mean_above_zero(differences: Float[np.ndarray, "images"]) -> float:
@@ -74,12 +63,10 @@ def cochran_q(correct: Bool[np.ndarray, "networks images"]) -> tuple[float, floa
 
     Reference: Cochran, "The comparison of percentages in matched samples", Biometrika 1950.
     """
-    k, of_networks, of_images = len(correct), correct.sum(1).astype(float), correct.sum(0).astype(float)
-    spread = k * of_images.sum() - (of_images**2).sum()
-    if spread == 0:
+    if (correct == correct[0]).all():
         return 0.0, 1.0
-    q = (k - 1) * (k * (of_networks**2).sum() - of_images.sum() ** 2) / spread
-    return float(q), float(stats.chi2.sf(q, k - 1))
+    q, p = stats.friedmanchisquare(*correct)
+    return float(q), float(p)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from vit_vs_cnn.statistics.estimate import Estimate, p_text
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT, Plan
 from vit_vs_cnn.statistics.means import Uncertain, difference_of_accuracies, difference_over_seeds
 from vit_vs_cnn.statistics.significance import holm, mcnemar_exact
+from vit_vs_cnn.told import counted
 
 Verdict = Literal["ahead", "equivalent", "no difference shown", "descriptive only", "no verdict"]
 #: Those that a reader acts on.
@@ -124,7 +125,7 @@ class Comparison:
         return told + [f"looks at {SEEDS_FOR_A_VERDICT} to {self.plan.seeds} seeds allowed for"] * looked
 
     def _what_it_says(self) -> str:
-        later = f"; {_seeds(self.later_seeds)} beyond the plan only describe" if self.later_seeds else ""
+        later = f"; {counted(self.later_seeds, 'seed')} beyond the plan only describe" if self.later_seeds else ""
         if self.why_no_verdict is not None:
             return f"no verdict: {self.why_no_verdict}{later}"
         if self.verdict == "ahead":
@@ -174,7 +175,7 @@ def compare_scores(
     seeds = min(len(first), len(second))
     single = len(first) == len(second) == 1
     uncertain, images = difference_over_seeds(first, second, paired_seeds=paired or single), first.shape[1]
-    p = mcnemar_exact(first[0], second[0]).p_value if single else uncertain.p_value
+    p = mcnemar_exact(first[0], second[0]) if single else uncertain.p_value
     test = MCNEMAR if single else "Student over seeds, normal over images"
     sizes = {"images": images, "seeds": seeds}
     return _by_itself(names, uncertain, **sizes, paired=paired, test=test, p=p, terms=terms or Terms())
@@ -306,7 +307,7 @@ def _judged(one: Compared, adjusted: float, *, equivalent: bool, family: int, pr
     reason = one.reason
     if one.seeds < SEEDS_FOR_A_VERDICT and one.images >= FEWEST_IMAGES:
         verdict = "descriptive only"
-        reason = reason or f"{_seeds(one.seeds)} in common; a verdict needs {SEEDS_FOR_A_VERDICT}"
+        reason = reason or f"{counted(one.seeds, 'seed')} in common; a verdict needs {SEEDS_FOR_A_VERDICT}"
     elif reason is not None:
         verdict = "no verdict"
     elif adjusted < LEVEL:
@@ -320,7 +321,7 @@ def _judged(one: Compared, adjusted: float, *, equivalent: bool, family: int, pr
 def too_few(images: int) -> str:
     """Why so few images to score on answer nothing."""
     return (
-        f"{images} image{'s' * (images != 1)} to score on can show no difference, however large it is; "
+        f"{counted(images, 'image')} to score on can show no difference, however large it is; "
         f"it takes {FEWEST_IMAGES} or more"
     )
 
@@ -329,10 +330,6 @@ def margin_text(margin: float) -> str:
     """A margin in points, with every digit that it has: "1.0 points", "0.25 points"."""
     points = round(100 * margin, 6)
     return f"{points:.1f} points" if points == round(points, 1) else f"{points:g} points"
-
-
-def _seeds(count: int) -> str:
-    return f"{count} seed{'s' * (count != 1)}"
 
 
 def early_end(ended_early: Iterable[Any]) -> str | None:

@@ -1,7 +1,7 @@
 """The optimizer of a contender: any of timm's, by name, or a class of one's own."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,6 @@ from vit_vs_cnn.training.own_classes import imported
 
 if TYPE_CHECKING:
     import torch
-    from timm.optim._optim_factory import OptimInfo
     from torch import nn
 
 
@@ -72,14 +71,17 @@ class Optimizer:
             InputError: a name or an option that timm does not know; an optimizer of second order; a class without
             ``trust``; rates by layer for a network of a single one.
         """
-        from timm.optim._optim_factory import create_optimizer_v2, default_registry, list_optimizers
+        from timm.optim._optim_factory import OptimInfo, OptimizerRegistry, default_registry, list_optimizers
 
         from vit_vs_cnn.models.layers import layers_of
         from vit_vs_cnn.models.resized import inner
 
-        name, create = self.name, create_optimizer_v2
+        name, own, registry = self.name, None, default_registry
         if self.is_own:
-            name, create = _OWN, _creator_of_own(imported(self.name, where="optimizer.name", trust=trust))
+            made = imported(self.name, where="optimizer.name", trust=trust)
+            takes = inspect.signature(made).parameters
+            has: dict[str, Any] = {f"has_{one}": one in takes for one in ("momentum", "betas", "eps")}
+            name, own = _OWN, OptimInfo(_OWN, made, **has)
         options = dict(self.options)
         if self.betas is not None:
             options["betas"] = tuple(self.betas)
@@ -89,8 +91,13 @@ class Optimizer:
             options["layer_decay"] = self.layer_decay
         try:
             if self.name in ("muon", "nmuon"):
-                create = _creator_of_stacked(self.name)
-            built = create(
+                from vit_vs_cnn.training.muon import StackedMuon
+
+                own = replace(default_registry.get_optimizer_info(name), opt_class=StackedMuon)  # it steps alike
+            if own is not None:
+                registry = OptimizerRegistry()
+                registry.register(own)
+            built = registry.create_optimizer(
                 inner(network), opt=name, lr=self.lr, weight_decay=self.weight_decay, momentum=self.momentum, **options
             )
             if not self.is_own and default_registry.get_optimizer_info(self.name).second_order:
@@ -107,30 +114,3 @@ class Optimizer:
         for group in built.param_groups:  # timm's own schedulers would read the scale at every step
             group["lr"] *= group.get("lr_scale", 1.0)
         return built
-
-
-def _creator_of_own(made: Any) -> "Callable[..., torch.optim.Optimizer]":
-    """timm's way to an optimizer, by its groups of parameters, for a class that it does not know."""
-    from timm.optim._optim_factory import OptimInfo
-
-    takes = inspect.signature(made).parameters
-    return _creator(
-        OptimInfo(_OWN, made, has_momentum="momentum" in takes, has_betas="betas" in takes, has_eps="eps" in takes)
-    )
-
-
-def _creator_of_stacked(name: str) -> "Callable[..., torch.optim.Optimizer]":
-    """timm's way to its Muon, for ours, which steps alike."""
-    from timm.optim._optim_factory import default_registry
-
-    from vit_vs_cnn.training.muon import StackedMuon
-
-    return _creator(replace(default_registry.get_optimizer_info(name), opt_class=StackedMuon))
-
-
-def _creator(info: "OptimInfo") -> "Callable[..., torch.optim.Optimizer]":
-    from timm.optim._optim_factory import OptimizerRegistry
-
-    registry = OptimizerRegistry()
-    registry.register(info)
-    return registry.create_optimizer

@@ -38,8 +38,9 @@ class RayTasks:
         options = _options(executor.resources)
         self._task = self._ray.remote(max_retries=0, scheduling_strategy="SPREAD", **options)(work)
         self._tasks: list[Any] = []
-        if not any(_offers(node.get("Resources", {}), executor.resources) for node in ray.nodes() if node["Alive"]):
-            asked = ", ".join(f"{name} {amount:g}" for name, amount in executor.resources.items())
+        wanted, alive = executor.resources, [node.get("Resources", {}) for node in ray.nodes() if node["Alive"]]
+        if not any(all(there.get(name, 0) >= amount for name, amount in wanted.items()) for there in alive):
+            asked = ", ".join(f"{name} {amount:g}" for name, amount in wanted.items())
             console.print(f"no node of the Ray cluster offers {asked} (executor.resources); waiting for one that does")
 
     def start(self, order: Order, count: int) -> None:
@@ -107,7 +108,3 @@ def _options(resources: Mapping[str, float]) -> dict[str, Any]:
     own = {name: amount for name, amount in resources.items() if name not in words}
     named = {words[name]: amount for name, amount in resources.items() if name in words}
     return {"num_cpus": 0, **named, **({"resources": own} if own else {})}
-
-
-def _offers(node: Mapping[str, float], wanted: Mapping[str, float]) -> bool:
-    return all(node.get(name, 0) >= amount for name, amount in wanted.items())

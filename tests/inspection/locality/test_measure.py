@@ -84,8 +84,8 @@ def test_the_report_is_json_and_flat_rows(convolutional, global_vit):
         assert len({tuple(row) for row in report.head_rows()}) == 1
         assert [row["layer"] for row in report.layer_rows()] == [0, 1]
         assert {"r2_1", "r2_3", "r2_static", "content_share", "accuracy_lost_3"} <= report.layer_rows()[0].keys()
-        assert report.feature_rows()[1]["map_size_rows"] == 7
-        for row in report.head_rows() + report.layer_rows() + report.feature_rows():
+        assert report.features[1].map_size[0] == 7
+        for row in report.head_rows() + report.layer_rows():
             assert all(value is None or isinstance(value, int | float | str) for value in row.values())
 
 

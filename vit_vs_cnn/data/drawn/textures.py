@@ -22,14 +22,11 @@ def _wave(values: Grid) -> Grid:
     return _PERIOD // 2 - abs(values % _PERIOD - _PERIOD // 2)
 
 
-def _lattice(side: int, seed: int) -> Int64[np.ndarray, "side side"]:
-    return (split_keys(counter_key(seed), np.arange(side * side)) >> np.uint64(56)).astype(np.int64).reshape(side, side)
-
-
 def _smooth_noise(u: Grid, v: Grid, spacing: int, seed: int) -> Values:
     """Periodic value noise, 0 to 255: random values every ``spacing`` cells, bilinear between them."""
     points = TILE_SIDE // spacing
-    lattice = _lattice(points, seed)
+    drawn = split_keys(counter_key(seed), np.arange(points * points)) >> np.uint64(56)
+    lattice = drawn.astype(np.int64).reshape(points, points)
     row, col, down, right = v // spacing, u // spacing, v % spacing, u % spacing
     upper = lattice[row, col] * (spacing - right) + lattice[row, (col + 1) % points] * right
     row = (row + 1) % points

@@ -144,9 +144,6 @@ class LocalityReport:
         """A flat row for every layer of attention: means over its heads, and the layer's own numbers."""
         return [self._layer_row(layer) for layer in self.layers]
 
-    def feature_rows(self) -> list[dict[str, Number]]:
-        return [_flat(dataclasses.asdict(found)) for found in self.features]
-
     def _layer_row(self, layer: LayerLocality) -> dict[str, Number]:
         shares = ("relative", "positional", "content", "log_relative", "log_positional", "log_content")
         row: dict[str, Any] = {"layer": layer.layer, "name": layer.name, "grid": layer.grid_size}

@@ -1,7 +1,6 @@
 """Names in any script in figures: drawn by a font that has their signs, and where there is none as their numbers."""
 
 import unicodedata
-from collections.abc import Iterator
 from functools import lru_cache
 from itertools import groupby
 
@@ -58,7 +57,8 @@ def readable(words: str, families: list[str]) -> tuple[str, list[str]]:
     """The words as they can be drawn, and the fonts to do it with: the given ones first."""
     own = findfont(FontProperties(family=families))
     found, parts = list(families), []
-    for drawn, run in groupby(_seen(words), key=lambda sign: sign in "\n\t" or _family_of(sign, own) is not None):
+    seen = (sign for sign in words if unicodedata.category(sign) not in UNSEEN and ord(sign) not in VARIANTS)
+    for drawn, run in groupby(seen, key=lambda sign: sign in "\n\t" or _family_of(sign, own) is not None):
         signs = list(run)
         parts.append("".join(signs) if drawn else f"[{' '.join(f'{ord(sign):04X}' for sign in signs)}]")
     for sign in "".join(parts):
@@ -66,10 +66,6 @@ def readable(words: str, families: list[str]) -> tuple[str, list[str]]:
         if family and family not in found:
             found.append(family)
     return "".join(parts), found
-
-
-def _seen(words: str) -> Iterator[str]:
-    return (sign for sign in words if unicodedata.category(sign) not in UNSEEN and ord(sign) not in VARIANTS)
 
 
 @lru_cache(maxsize=4096)

@@ -8,9 +8,10 @@ from statistics import median
 from typing import Literal
 
 from vit_vs_cnn.data.folder_layout import count_by_kind, in_words
-from vit_vs_cnn.runs.auditing.audit import SURELY, Audit, Pair
+from vit_vs_cnn.runs.auditing.audit import SURELY, Audit
 from vit_vs_cnn.statistics.estimate import wilson_interval
 from vit_vs_cnn.statistics.verdict import FEWEST_IMAGES
+from vit_vs_cnn.told import counted
 
 #: How bad it is: nothing is trained; accuracies are not what they seem; less can be learned or shown; worth knowing.
 Weight = Literal["stops training", "misleads", "weakens", "worth knowing"]
@@ -96,8 +97,8 @@ def _conflicts(audit: Audit) -> Iterator[Finding]:
     if pairs:
         one = pairs[0]
         such = f"{one.first} ({one.classes[0]}) and {one.second} ({one.classes[1]})"
-        told = f"{_many(len(pairs), 'pair')} that look like the same picture under two classes, such as {such}"
-        told += _perhaps(_unsure(pairs))
+        told = f"{counted(len(pairs), 'pair')} that look like the same picture under two classes, such as {such}"
+        told += _perhaps(sum(not pair.is_sure for pair in pairs))
         yield Finding("misleads", "One picture, two classes", told, "Look at each pair and keep the right class")
 
 
@@ -122,7 +123,7 @@ def _told_by_form(audit: Audit) -> Iterator[Finding]:
 def _blank(audit: Audit) -> Iterator[Finding]:
     if audit.blank:
         cropped = bool(audit.files) and audit.resize == "crop"
-        told = f"{_many(len(audit.blank), 'image')} of one colour all over{' once cropped' * cropped}, such as "
+        told = f"{counted(len(audit.blank), 'image')} of one colour all over{' once cropped' * cropped}, such as "
         advice = "Remove them: nothing in them tells the class"
         if cropped:
             advice += f"; where the crop cuts it off, --data.{audit.source}.resize pad keeps it"
@@ -178,7 +179,7 @@ def _repeats(audit: Audit) -> Iterator[Finding]:
     pairs = audit.of_kind("repeated")
     if pairs:
         copies = len({pair.second for pair in pairs})
-        look = f"{_many(copies, 'image')} that look{'s' * (copies == 1)} like"
+        look = f"{counted(copies, 'image')} that look{'s' * (copies == 1)} like"
         told = f"{look} another one of the same class and split, which teaches little"
         unsure = copies - len({pair.second for pair in pairs if pair.is_sure})
         kind = "Repeated pictures" if unsure < copies else "Pictures that look alike"
@@ -208,22 +209,14 @@ def _sizes(audit: Audit) -> Iterator[Finding]:
 def _passed_over(audit: Audit) -> Iterator[Finding]:
     if audit.others:
         endings = Counter(PurePosixPath(name).suffix.lower() or "no ending" for name in audit.others)
-        told = f"{_many(len(audit.others), 'file')} passed over ({in_words(dict(endings.most_common(5)))})"
+        told = f"{counted(len(audit.others), 'file')} passed over ({in_words(dict(endings.most_common(5)))})"
         advice = "Convert those that are images to JPEG or PNG, and put each into the folder of a class"
         yield Finding("worth knowing", "Other files", told, advice)
-
-
-def _unsure(pairs: Sequence[Pair]) -> int:
-    return sum(not pair.is_sure for pair in pairs)
 
 
 def _perhaps(count: int) -> str:
     """How many of those before are so little alike that they may be other pictures."""
     return f" ({count:,} of these below a similarity of {SURELY}, so perhaps another picture: look)" * (count > 0)
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def _some(names: Sequence[str]) -> str:
