@@ -52,11 +52,11 @@ def test_failures_are_counted_and_told_of_before_the_rest():
     analysis = analyse(results, majority=0.1, resamples=50)
     told = analysis.warnings
     on_the_terminal = comparison_lines(analysis)
-    assert on_the_terminal[0].startswith("warning: 1 of 8 runs of a ended no better than chance")
+    assert on_the_terminal[0].startswith("warning: 1 of 8 runs of a ended within two standard errors of chance")
     assert on_the_terminal[1].startswith("warning: The seeds of a fall into two groups at n = 500")
     assert (
-        "1 of 8 runs of a ended no better than chance (n = 500 seed 2): they count, as what is compared is the mean "
-        "accuracy over seeds, failures included." in told
+        "1 of 8 runs of a ended within two standard errors of chance (n = 500 seed 2): they count, as what is compared "
+        "is the mean accuracy over seeds, failures included." in told
     )
     assert any(t.startswith("The seeds of a fall into two groups at n = 500 (60 points apart)") for t in told)
     assert not any("runs of b" in t or "seeds of b" in t for t in told)

@@ -33,7 +33,7 @@ def _made_up(folder: Path, *, contenders=("vit", "resnet"), sizes=SIZES, seeds=S
     values["protocol"] |= {"train_sizes": list(sizes), "seeds": list(seeds), "scored_on": scored_on}
     folder.mkdir(parents=True)
     (folder / "experiment.yaml").write_text(yaml.safe_dump(experiment_from_dict(values).to_dict()))
-    labels, names = torch.zeros(IMAGES, dtype=torch.int64), []
+    labels, names = torch.arange(IMAGES) % 5, []
     ledger = TestLedger(folder.parent, "ba4")
     for n in sizes:
         for seed in seeds:
@@ -41,7 +41,8 @@ def _made_up(folder: Path, *, contenders=("vit", "resnet"), sizes=SIZES, seeds=S
                 scale, exponent = CURVES[contender]
                 hard = np.random.default_rng(7).permutation(IMAGES) + np.random.default_rng(seed).normal(0, 9, IMAGES)
                 correct = hard > scale * IMAGES * (n / 20) ** -exponent
-                logits = torch.from_numpy(np.stack([correct, ~correct], 1)).float()
+                said = torch.where(torch.from_numpy(correct), labels, (labels + 1) % 5)
+                logits = torch.nn.functional.one_hot(said, 5).float()
                 names.append(f"{contender.strip('<>').replace('<', '').replace('>', '')}-n{n}-s{seed}-0123456789")
                 cell = folder / "cells" / names[-1]
                 cell.mkdir(parents=True)

@@ -6,6 +6,7 @@ from vit_vs_cnn.regimes.analysis import Analysis, Pair
 from vit_vs_cnn.regimes.budgets import COST_NAMES, LASTING
 from vit_vs_cnn.regimes.convergence import LITTLE
 from vit_vs_cnn.regimes.crossing import Crossing
+from vit_vs_cnn.regimes.curves import CurvePoint
 from vit_vs_cnn.regimes.lottery import has_failed, not_ruled_out
 from vit_vs_cnn.regimes.multiplier import WHY_NONE, Multiplier
 from vit_vs_cnn.regimes.networks import introduction
@@ -80,7 +81,10 @@ def _first_sentence(analysis: Analysis, pair: Pair, called: Mapping[str, str], o
             interval += (
                 f", by itself; corrected over {comparison.family} comparisons p = {p_text(comparison.adjusted_p_value)}"
             )
-        return f"{place} no difference is shown: {ahead} is {lead} above {behind} ({interval}); {shown}."
+        apart = f"{ahead} is {lead} above {behind}"
+        if lead == "0.0 points":
+            apart = f"{ahead} and {behind} are {lead} apart"
+        return f"{place} no difference is shown: {apart} ({interval}); {shown}."
     if comparison.verdict == "equivalent":
         within = margin_text(comparison.margin)
         return f"{place} {ahead} and {behind} are equivalent within {within}: they are {lead} apart ({interval})."
@@ -206,12 +210,24 @@ def failures_line(analysis: Analysis) -> str | None:
 
 
 def failed_runs(analysis: Analysis, pair: Pair) -> list[bool]:
-    """Of each run of a pair at its largest size, whether it ended no better than chance; none if chance is unknown."""
+    """Of each run of a pair at its largest size, whether it ended within chance; none if chance is unknown."""
     if analysis.majority is None:
         return []
-    size, names = pair.at_largest.size, (pair.ahead, pair.behind)
-    points = [p for c in analysis.curves if c.contender in names for p in c.points if p.size == size]
+    points = _largest_points(analysis, pair)
     return [has_failed(a, analysis.majority, analysis.test_images) for point in points for a in point.by_seed]
+
+
+def nothing_learned(analysis: Analysis, pair: Pair) -> bool:
+    """Whether the mean accuracy of neither of a pair, at its largest size, is above what chance gives."""
+    if analysis.majority is None:
+        return False
+    means = [point.accuracy.value for point in _largest_points(analysis, pair)]
+    return all(has_failed(mean, analysis.majority, analysis.test_images) for mean in means)
+
+
+def _largest_points(analysis: Analysis, pair: Pair) -> list[CurvePoint]:
+    size, names = pair.at_largest.size, (pair.ahead, pair.behind)
+    return [p for c in analysis.curves if c.contender in names for p in c.points if p.size == size]
 
 
 def multiplier_line(analysis: Analysis, name: Callable[[str], str] = str) -> str | None:

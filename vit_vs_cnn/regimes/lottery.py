@@ -78,7 +78,9 @@ def _failures(measured: Measurements, place: int, name: str, chance: float | Non
     runs = [f"n = {measured.sizes[i]:,} seed {measured.seeds[s]}" for i, s in failed[:3]]
     named = ", ".join(runs) + ", ..." * (len(failed) > 3)
     count = f"{len(failed)} of {int(there.sum())} runs of {name}"
-    return [f"{count} ended no better than chance ({named}): they count, as what is compared is {ESTIMAND}."]
+    return [
+        f"{count} ended within two standard errors of chance ({named}): they count, as what is compared is {ESTIMAND}."
+    ]
 
 
 def _gaps(measured: Measurements, place: int) -> Iterator[tuple[int, float]]:

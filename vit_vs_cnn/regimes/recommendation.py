@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from vit_vs_cnn.regimes.analysis import Analysis, Pair
-from vit_vs_cnn.regimes.answer import at_equal_costs, called_by, failed_runs, headline
+from vit_vs_cnn.regimes.answer import at_equal_costs, called_by, headline, nothing_learned
 from vit_vs_cnn.runs.design import EQUAL
 from vit_vs_cnn.statistics.verdict import SEEDS_FOR_A_VERDICT
 from vit_vs_cnn.told import listed
@@ -19,22 +19,24 @@ def recommendation(analysis: Analysis) -> str:
     comparison = pair.at_largest
     leader, follower = (called_by(name) for name in (comparison.leader, comparison.follower))
     match comparison.verdict:
+        case "ahead" | "equivalent" | "no difference shown" if nothing_learned(analysis, pair):
+            told = [
+                f"No recommendation: with {comparison.size:,} images neither of these networks is shown to be better "
+                "than always naming the most frequent class.",
+                "Try a longer budget, other learning rates, or more images.",
+            ]
         case "ahead":
             held, _ = at_equal_costs(pair, comparison.leader, follower)
             told = [f"Train {leader}." if held else _by_cost(pair, leader, follower), *_unsettled(analysis, pair)]
-        case "equivalent" | "no difference shown" if (failed := failed_runs(analysis, pair)) and all(failed):
-            told = [
-                f"No recommendation: with {comparison.size:,} images none of these networks learned to tell the "
-                "classes apart (none is better than always naming the most frequent one).",
-                "Try a longer budget, other learning rates, or more images.",
-            ]
         case "equivalent":
             either = f"Either will do: {leader} and {follower} are equally good here."
             told = [either, *_behind_both(analysis, pair), *_cheaper(analysis, pair)]
         case "no difference shown":
             shown = comparison.what_would_show
             neither = f"Neither {leader} nor {follower}" if len(analysis.contenders) > 2 else "Neither"
-            level = f"{neither} is shown to be better: take the one that suits you, or run more seeds ({shown})."
+            is_open = comparison.seeds < comparison.plan.seeds
+            more = "run the other planned seeds" if is_open else "plan more seeds under another --name"
+            level = f"{neither} is shown to be better: take the one that suits you, or {more} ({shown})."
             none = f"No answer: {shown}. It takes more seeds, or more images to score on."
             told = [level if comparison.smallest_gap < 1 else none, *_behind_both(analysis, pair)]
         case "descriptive only":

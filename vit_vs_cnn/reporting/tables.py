@@ -85,7 +85,7 @@ def comparison_lines(analysis: Analysis, *, most_pairs: int = MOST_PAIRS) -> lis
     """
     first = (
         "ended before their budget",
-        "ended no better than chance",
+        "standard errors of chance",
         "fall into two groups",
         "Compute",
         "of this test set",
