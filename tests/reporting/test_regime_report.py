@@ -178,7 +178,7 @@ def test_tables_hold_plain_numbers(reported):
     assert rows.pop(0) == {
         "contender": MAJORITY,
         "n": "",
-        "accuracy, %": "100.0",
+        "accuracy, %": "20.2",
         "from": "",
         "to": "",
         "seeds": "",
