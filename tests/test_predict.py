@@ -131,6 +131,10 @@ def test_files_are_found_by_name_folder_by_folder_and_lists_and_standard_input_h
     with (tmp_path / "list.txt").open() as file:
         monkeypatch.setattr(sys, "stdin", file)
         assert [one.name for one in picture_files(["-", photos / "a.png"])] == [*listed, expected[0]]
+    assert [one.name for one in picture_files([photos / "b", photos, photos / "a.png"])] == [
+        *expected[1:3],
+        *(name for name in expected if name not in expected[1:3]),
+    ]  # each once, when it is first come to
     (tmp_path / "bytes.txt").write_bytes(b"\0\1\n")
     with pytest.raises(InputError, match=r"bytes\.txt: it is no list of paths"):
         list(picture_files([tmp_path / "bytes.txt"]))
@@ -257,7 +261,7 @@ def test_without_an_output_the_table_and_the_json_are_printed(vit, photos, capsy
         (["{photos}/nowhere.png"], "nowhere.png: no such file or folder"),
         (["{photos}/broken.jpg"], "broken.jpg: no image"),
         (["{photos}/notes.md"], "notes.md: no image"),
-        (["{photos}", "--top", "11"], "top: 11 must be 1 to 10"),
+        (["{photos}", "--top", "0"], "top: 0 must be at least 1"),
         (["{photos}", "--output", "out.xls"], "out.xls: it must end in .csv, .json, .jsonl, .parquet"),
         (["{photos}", "--explain"], "name one (--output answers.csv)"),
     ],

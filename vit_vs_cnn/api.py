@@ -171,6 +171,7 @@ def audit(
     named, folder = experiment.data, Path(output)
     if named.source == "folder" and folder.resolve().is_relative_to(Path(named.root).resolve()):
         raise InputError(f"output {folder}: it lies in the folder of images, where nothing is written; name another")
+    folder.mkdir(parents=True, exist_ok=True)  # what cannot be written is told before the work
     return _audited(named, folder, quiet, experiment.trusted)
 
 
@@ -311,6 +312,8 @@ def compare(
         entries, test, notes = opened.entries, opened.test, opened.notes
         first = {one.group: one.network for one in reversed(entries)}
         sizes = {group: (count_parameters(one), macs_of(one, test.image_shape)) for group, one in first.items()}
+        if output is not None:  # what cannot be written is told before the work
+            Path(output).mkdir(parents=True, exist_ok=True)
         comparison, tested = judge(entries, test, settings, tell=tell)
         written = []
         if output is not None:
@@ -387,6 +390,7 @@ def inspect(
         folder = default_folder(Path(paths[0]), first.path) if output is None else Path(output)
         tell("reading images")
         shown = images_to_show(first, asked_for, count=count, seed=seed, root=lie)
+        folder.mkdir(parents=True, exist_ok=True)  # what cannot be written is told before the work
         grid_size = grid_for(runs, (shown.data.images.shape[2], shown.data.images.shape[3]))
         attended = max(ATTENDED, most_images(runs, shown, budget)) if explorer else ATTENDED
         how = {"grid_size": grid_size, "class_index": asked, "attended": attended, "labels_too": explorer, "tell": tell}
@@ -438,7 +442,7 @@ def predict(
         paths: pictures, folders of them, text files (.txt) with one path a line, or - for such lines on standard input.
         output: a .csv, .json, .jsonl or .parquet file, written as answers come, so that memory does not grow; without
             one all answers are held.
-        top: how many classes each row names.
+        top: how many classes each row names; all where there are fewer.
         explain: draw where the network looks on the first 24 pictures, on a page beside the output: NAME.html.
         contender: whose network, of an experiment.
         like: a network whose classes and image size a model of timm has.
@@ -474,6 +478,7 @@ def predict(
         tell("opening")
         network = load(checkpoint, contender, trust, like=None if like is None else load(like, trust=trust))
         network.network.to(usable_device(device))
+        top = min(top, len(network.class_names))
 
         def answered() -> "Iterator[Predicted]":
             began = time.perf_counter()
@@ -648,7 +653,7 @@ def to_attention(
 def export(
     path: Place,
     *,
-    format: Sequence[str] = ("safetensors", "onnx"),
+    format: Sequence[str] | None = None,
     contender: str | None = None,
     output: Place | None = None,
     quiet: bool = False,
@@ -661,7 +666,8 @@ def export(
 
     Arguments:
         path: a checkpoint, or the folder of a cell or of an experiment.
-        format: of safetensors, onnx, torch (torch.export) and timm.
+        format: of safetensors, onnx, torch (torch.export) and timm; safetensors, and onnx where what writes it is
+            installed, if none is named.
         contender: whose network, of an experiment.
         output: where the files go; export/ in the cell's folder if it is not named.
         quiet: show no progress.
@@ -671,24 +677,33 @@ def export(
         InputError: nothing there that can be opened, an unknown format, or one that cannot hold the network.
     """
     from vit_vs_cnn.conversion.export import export as write
+    from vit_vs_cnn.conversion.export import usual_formats
 
     with _progress(quiet, lines=False) as tell:
         tell("opening")
         network = load(path, contender, trust)
+        formats = usual_formats() if format is None else list(_listed(format))
         tell("writing, and checking what was written")
-        return write(network, list(_listed(format)), network.folder / "export" if output is None else Path(output))
+        return write(network, formats, network.folder / "export" if output is None else Path(output))
 
 
 def models(pattern: str = "*") -> list[dict[str, Any]]:
     """List the models by name, with parameters and multiply-accumulates at 32 x 32.
 
     Arguments:
-        pattern: which, such as vit*.
+        pattern: which, such as vit*; timm/vit* for those of timm, by name alone.
+
+    Raises:
+        InputError: none has such a name.
     """
     from vit_vs_cnn.models import create_model, list_models
     from vit_vs_cnn.models.cost import count_macs, count_parameters
 
-    made = {name: create_model(name, num_classes=10, image_size=32) for name in list_models(pattern)}
+    if not (names := list_models(pattern)):
+        raise InputError(f"models: none has a name like {pattern!r}; without a pattern all of the package's are listed")
+    if pattern.startswith("timm/"):
+        return [{"name": name, "parameters": None, "macs": None} for name in names]
+    made = {name: create_model(name, num_classes=10, image_size=32) for name in names}
     return [
         {"name": name, "parameters": count_parameters(model), "macs": count_macs(model, (3, 32, 32))}
         for name, model in made.items()

@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 
+import vit_vs_cnn as vc
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.conversion.export import export
 from vit_vs_cnn.data.images import LabelledImages
@@ -25,7 +26,7 @@ def test_exported_weights_are_a_checkpoint_again(cells, contender, tmp_path, cap
     experiment = cells[contender].parents[1]
     command = ["export", str(experiment), "--output", str(tmp_path), "--format", *formats]
     assert main(command) == 2
-    assert "name one (contender vit or contender resnet)" in capsys.readouterr().err
+    assert "name one (--contender vit or --contender resnet)" in capsys.readouterr().err
     assert main([*command, "--contender", contender]) == 0
     assert "largest difference of a logit 0.0e+00" in capsys.readouterr().out
     before, after = open_network(cells[contender]), open_network(tmp_path / "model.safetensors")
@@ -101,3 +102,16 @@ def test_nothing_is_written_where_a_library_of_a_format_is_missing(cells, tmp_pa
     with pytest.raises(InputError, match="format onnx needs onnxscript, which is not installed"):
         export(open_network(cells["vit"]), ["safetensors", "onnx"], tmp_path / "export")
     assert not (tmp_path / "export").exists()
+
+
+def test_without_the_libraries_of_onnx_safetensors_are_written_and_told_of(cells, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.warns(UserWarning, match="safetensors alone is written: format onnx needs onnxscript"):
+        (written,) = vc.export(cells["vit"], output=tmp_path, quiet=True)
+    assert written.path == tmp_path / "model.safetensors"
+
+
+def test_what_was_written_before_a_format_that_cannot_be_opens(cells, tmp_path):
+    with pytest.raises(InputError, match="format timm holds"):
+        vc.export(cells["resnet"], format=["safetensors", "timm"], output=tmp_path, quiet=True)
+    assert open_network(tmp_path / "model.safetensors").class_names

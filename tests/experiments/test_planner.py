@@ -26,7 +26,7 @@ from vit_vs_cnn.experiments.grids import (
     planned_seeds,
     spread_sizes,
 )
-from vit_vs_cnn.experiments.planner import planned, seconds_per_step, with_begun_images
+from vit_vs_cnn.experiments.planner import _folders_experiment, planned, seconds_per_step, with_begun_images
 from vit_vs_cnn.runs.cell import RESULT_KEYS, Cell
 from vit_vs_cnn.runs.design import design_of, settle
 from vit_vs_cnn.runs.images import Pool
@@ -461,6 +461,17 @@ def test_a_folder_of_other_images_is_refused(tmp_path):
         match=r"holds an experiment with other images \(the folder elsewhere, not drawn objects\); give this one",
     ):
         planned(begun, console=Console(quiet=True))
+
+
+def test_a_folder_of_images_is_the_same_however_it_is_spelled(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    begun = _experiment(tmp_path)
+    begun.folder.mkdir()
+    of_folder = replace(begun, data=replace(begun.data, source="folder", root="photos"))
+    (begun.folder / "experiment.yaml").write_text(yaml.safe_dump(of_folder.to_dict()))
+    for root in ("photos/", "./photos", str(tmp_path / "photos")):
+        spelled = replace(of_folder, data=replace(of_folder.data, root=root))
+        assert _folders_experiment(spelled).data == of_folder.data
 
 
 def test_the_config_for_a_folder_plans(tmp_path):

@@ -30,8 +30,7 @@ def test_one_class_or_fewer_than_half_of_those_that_occur_are_told_of():
     named = {"one": 1, "two": 2, "three": 3, "four": 4, "seven": 7}
     assert told_of_few(named, 7) == [
         "one says the same class of every image: it names 1 of the 7 classes that occur",
-        "two names 2 of the 7 classes that occur",
-        "three names 3 of the 7 classes that occur",
+        "two, three name 2 to 3 of the 7 classes that occur",
     ]
     assert told_of_few({"one": 1}, 2) == [
         "one says the same class of every image: it names 1 of the 2 classes that occur"

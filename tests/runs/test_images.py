@@ -12,7 +12,7 @@ from vit_vs_cnn.config.experiment import Data
 from vit_vs_cnn.data.drawn.objects import ObjectsOptions
 from vit_vs_cnn.data.folder_layout import FolderOptions
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.images import Pool, found_root
 
 
 @pytest.fixture(scope="module")
@@ -100,3 +100,15 @@ def test_labels_as_they_are_leave_the_identity_of_a_cell_as_it_was(tmp_path):
     one, other = (it.cell_identity("vit", 60, 3, fingerprint="f")["data"] for it in (plain, shuffled))
     assert set(one) == {"fingerprint", "validation_fraction"}
     assert other == one | {"shuffle_labels": True}
+
+
+def test_images_at_a_relative_path_are_found_from_elsewhere(tmp_path, monkeypatch):
+    start, folder = tmp_path / "start", tmp_path / "start" / "out" / "runs" / "mine"
+    folder.mkdir(parents=True)
+    (start / "photos").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert found_root("photos", folder, "out/runs") == str(start / "photos")
+    assert found_root("photos", folder, "runs") == "photos"  # it was moved there
+    assert found_root("gone", folder, "out/runs") == "gone"
+    monkeypatch.chdir(start)
+    assert found_root("photos", folder, "out/runs") == "photos"

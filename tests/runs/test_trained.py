@@ -54,7 +54,7 @@ def test_a_network_is_the_same_from_its_file_its_cell_its_experiment_and_its_exp
     assert [one.step for one in opened] == [2, 2, 2, None]
     assert len({json.dumps(one.cell.identity) for one in opened}) == 1
     assert all(one.file_bytes == one.path.stat().st_size for one in opened)
-    with pytest.raises(InputError, match=r"several contenders; name one \(contender vit or contender resnet\)"):
+    with pytest.raises(InputError, match=r"several contenders; name one \(--contender vit or --contender resnet\)"):
         open_network(trained_once)
     with pytest.raises(InputError, match="is of contender 'vit', not of 'resnet'"):
         open_network(cell, contender="resnet")

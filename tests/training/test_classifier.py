@@ -1,6 +1,7 @@
 """The training loop does what its equations say."""
 
 import copy
+import io
 import math
 import warnings
 
@@ -8,6 +9,7 @@ import jaxtyping
 import lightning
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
@@ -19,6 +21,7 @@ from vit_vs_cnn.errors import InputError, TrainingDiverged
 from vit_vs_cnn.models import create_model
 from vit_vs_cnn.plain import Plain
 from vit_vs_cnn.runs.trained import open_network
+from vit_vs_cnn.training import progress
 from vit_vs_cnn.training.classifier import Classifier
 from vit_vs_cnn.training.moving_average import MovingAverage
 from vit_vs_cnn.training.optimizers import Optimizer
@@ -379,3 +382,22 @@ def test_an_average_keeps_what_has_no_mean():
     average.update(network, is_first=False)
     assert torch.equal(average.network.mask, network.mask)
     torch.testing.assert_close(average.network.weight, network.weight - 0.5)
+
+
+@pytest.mark.parametrize(("apart", "told"), [(0.0, [f"{step}/7" for step in range(1, 8)]), (99.0, ["7/7"])])
+def test_lines_of_progress_are_few_and_the_last_one_says_so(monkeypatch, apart, told):
+    monkeypatch.setattr(progress, "APART", apart)
+    monkeypatch.setattr(progress, "LINES", 6)
+    said = io.StringIO()
+    shown = progress.RunProgress("run", batch_size=5, console=Console(file=said, width=200))
+    lightning.Trainer(
+        max_steps=STEPS,
+        callbacks=[shown],
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_model_summary=False,
+    ).fit(_classifier(), _data())
+    lines = said.getvalue().splitlines()
+    assert [line.split()[2] for line in lines] == told
+    assert [line for line in lines if line.endswith("finishing")] == lines[-1:]

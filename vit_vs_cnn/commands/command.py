@@ -95,7 +95,9 @@ class Command:
         return given
 
     def _meant(self, word: str) -> str:
-        """What a path that stands alone was meant for, as far as a file tells it."""
+        """What a word that stands alone was meant for, as far as it or a file of that name tells it."""
+        if re.fullmatch(r"-?[\d.]+", word):
+            return "; a list is one word, such as '[0, 1, 2]'"
         path = Path(word)
         option = "data.root" if path.is_dir() else "config" if path.suffix in (".yaml", ".yml") else None
         return f"; did you mean --{option} {word}?" if self.configured and option else ""
@@ -119,8 +121,9 @@ class Command:
         name = self.also.get(key := word.replace("-", "_"), key)
         if name not in self.settings:
             known = [spelt(one) for one in (*self.settings, *self.configured)]
-            close = difflib.get_close_matches(f"--{word}", known, n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
+            inside = [f"--{one}" for one, _ in walk(self.configured) if one.rpartition(".")[2] == key]
+            close = inside or difflib.get_close_matches(f"--{word}", known, n=1)
+            hint = f"; did you mean {' or '.join(close[:3])}?" if close else ""
             raise InputError(f"vit-vs-cnn {self.name}: there is no option --{word}{hint} (see --help)")
         setting = self.settings[name]
         inner, is_text = element_of(setting.hint), str in kinds_of(setting.hint)

@@ -162,9 +162,13 @@ def models(found: list[dict[str, Any]]) -> None:
     from vit_vs_cnn.reporting.tables import in_millions
 
     for one in found:
+        if one["macs"] is None:
+            _say(one["name"])
+            continue
         parameters, macs = in_millions(one["parameters"]), in_millions(one["macs"])
         _say(f"{one['name']:<16} {parameters:>7} parameters  {macs:>7} MACs")
-    _say("timm/<name>      any model of timm")
+    if any(one["macs"] is not None for one in found):
+        _say("timm/<name>      any model of timm")
 
 
 def _print(document: "Document") -> None:

@@ -125,6 +125,8 @@ class Setting:
         plain = (Literal, list, tuple, dict, Sequence)
         if not isinstance(value, Mapping) or all(kind in WORDS or get_origin(kind) in plain for kind in kinds):
             example = f", such as '{{name: {_short(value)}}}'" if self.name == "model" else ""
+            if isinstance(value, str) and element_of(self.hint) is not None and "," in value:
+                example = f", such as '[{_short(value)}]'"
             return f"expected {in_words(self.hint)}{example}, got {_short(value)}"
         return _short(said.replace(f'Parser key "{_KEY}":', ""), 400)
 

@@ -42,6 +42,17 @@ class Exported:
     difference: float
 
 
+def usual_formats() -> list[str]:
+    """Those that are written if none is named; a warning says what is missing for one."""
+    try:
+        for needed in FOR_ONNX:
+            library(needed, by="format onnx")
+    except InputError as error:
+        warnings.warn(f"safetensors alone is written: {error}", stacklevel=3)
+        return ["safetensors"]
+    return ["safetensors", "onnx"]
+
+
 def export(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Exported]:
     """Write a network in each of the formats, with ``config.json`` beside them, and check what was written.
 
@@ -51,7 +62,7 @@ def export(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Ex
     """
     if unknown := [name for name in formats if name not in FORMATS]:
         raise InputError(f"format {unknown[0]!r} is none of {', '.join(FORMATS)}")
-    for needed in ("onnxscript", "onnxruntime") if "onnx" in formats else ():  # before anything is written
+    for needed in FOR_ONNX if "onnx" in formats else ():  # before anything is written
         library(needed, by="format onnx")
     about, origin = trained.about, trained.cell.to_dict()
     folder.mkdir(parents=True, exist_ok=True)
@@ -61,6 +72,11 @@ def export(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Ex
     images = torch.rand(CHECKED_IMAGES, *about.image_shape, generator=generator)
     with torch.no_grad():
         expected = deployable(images)
+    held_out = trained.held_out
+    config = {**asdict(about), "origin": origin, KEY: trained.seen.to_dict(), **held_out.to_dict()}
+    (folder / "config.json").write_text(json.dumps({"vit_vs_cnn": config}, indent=1) + "\n", encoding="utf-8")
+    if held_out.familiarity is not None:
+        held_out.familiarity.save(folder / FILE, of=hash_weights(network))
     written = []
     for name in formats:
         path, read_back = FORMATS[name](deployable, images, folder)
@@ -68,11 +84,6 @@ def export(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Ex
         if not difference <= TOLERANCE * max(1.0, float(expected.abs().max())):
             raise InputError(f"{path}: its logits differ from the network's by {difference:.1e}; do not use it")
         written.append(Exported(path, difference))
-    held_out = trained.held_out
-    config = {**asdict(about), "origin": origin, KEY: trained.seen.to_dict(), **held_out.to_dict()}
-    (folder / "config.json").write_text(json.dumps({"vit_vs_cnn": config}, indent=1) + "\n", encoding="utf-8")
-    if held_out.familiarity is not None:
-        held_out.familiarity.save(folder / FILE, of=hash_weights(network))
     return written
 
 
@@ -152,6 +163,8 @@ def _told_in_a_line(form: str, deployable: Normalised) -> Iterator[None]:
 
 
 #: Format: writes a file into a folder, and gives its path and the logits that it gives when read back.
+#: What writes and reads ONNX.
+FOR_ONNX = ("onnxscript", "onnxruntime")
 FORMATS: dict[str, Callable[[Normalised, Tensor, Path], tuple[Path, Tensor]]] = {
     "safetensors": _safetensors,
     "onnx": _onnx,

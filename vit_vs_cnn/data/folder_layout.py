@@ -227,6 +227,8 @@ def _rank(seed: int, name: str) -> bytes:
 
 def _split_folders(root: Path) -> dict[str, Path]:
     """The folder of each split; ``{"train": root}`` where the classes lie in the root itself."""
+    if root.is_file():
+        raise InputError(f"data.root {root}: it is a file; a table of images and labels is --data.source table")
     if not root.is_dir():
         raise InputError(
             f"data.root {root}: no such folder; --data.root PATH names yours, a folder of images: {LAYOUTS}"

@@ -133,15 +133,18 @@ def pictures_of(given: Any, *, channels: int) -> list[Picture]:
 
 def picture_files(places: Iterable[str | os.PathLike[str]]) -> Iterator[Picture]:
     """The pictures at paths, found as they are asked for: files, folders, lists of both (``.txt``, or ``-`` for
-    standard input).
+    standard input). A path that is come to again, as one of a file and of its folder, is passed over.
 
     Raises:
         InputError: a list that is no text file.
     """
+    known: set[str] = set()
     for place in places:
         for path in _listed(os.fspath(place)):
             for file in image_files(path) if os.path.isdir(path) else [path]:
-                yield Picture(spelled(file), file)
+                if (whole := os.path.abspath(file)) not in known:
+                    known.add(whole)
+                    yield Picture(spelled(file), file)
 
 
 def _listed(word: str) -> Iterator[Path]:

@@ -5,6 +5,7 @@ of these images.
 """
 
 import math
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -197,7 +198,8 @@ def _folders_experiment(experiment: Experiment) -> Experiment | None:
     if not path.exists():
         return None
     there = experiment_from_dict(read_config(path), trusted=False, recorded=True)
-    if there.data.whence != experiment.data.whence:
+    whole = [replace(one, root=os.path.abspath(one.root)).whence for one in (there.data, experiment.data)]
+    if whole[0] != whole[1]:
         if experiment.data.source == "folder" and not Path(experiment.data.root).is_dir():
             raise InputError(f"data.root {experiment.data.root}: no such folder")
         raise InputError(

@@ -42,8 +42,12 @@ def list_models(pattern: str = "*") -> list[str]:
     """Names of the presets, smallest first within a family, and of registered models; any of timm's is ``timm/NAME``.
 
     Arguments:
-        pattern: as of files: ``vit*``.
+        pattern: as of files: ``vit*``; ``timm/vit*`` for names of timm's.
     """
+    if pattern.startswith(TIMM_PREFIX):
+        import timm
+
+        return [f"{TIMM_PREFIX}{name}" for name in timm.list_models(pattern.removeprefix(TIMM_PREFIX))]
     return [name for name in (*PRESETS, *_REGISTERED) if fnmatchcase(name, pattern)]
 
 

@@ -112,6 +112,8 @@ def _windows(
 ) -> list[SlidingWindow | BlockWindow | None]:
     """The window of each layer, None where attention is global."""
     check_choice("window_kind", kind, WINDOW_KINDS)
+    if depth < 1:
+        raise ValueError(f"depth must be at least 1, but is {depth}")
     sizes = [window_size] * depth if window_size is None or isinstance(window_size, int) else list(window_size)
     if len(sizes) != depth:
         raise ValueError(f"window_size must be one number or one for each of {depth} layers, but has {len(sizes)}")

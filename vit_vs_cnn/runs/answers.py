@@ -1,6 +1,6 @@
 """The accuracy of always naming the most frequent class, and networks that do little more than that."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,17 +34,20 @@ class Answers:
 
     @property
     def few_classes(self) -> list[str]:
-        """Which networks name one class only, or fewer than half of those that occur; a sentence for each number."""
+        """Which networks name one class only, and which fewer than half of those that occur; a sentence for both."""
         there = int((self.class_counts > 0).sum())
-        few: dict[int, list[str]] = {}
-        for name, count in self.named.items():
-            if count == 1 < there or 2 * count < there:
-                few.setdefault(count, []).append(name)
-        return [_told(names, count, there) for count, names in sorted(few.items())]
+        one = {name: count for name, count in self.named.items() if count == 1 < there}
+        few = {name: count for name, count in self.named.items() if count > 1 and 2 * count < there}
+        return [_told(found, there) for found in (one, few) if found]
 
 
-def _told(names: Sequence[str], count: int, there: int) -> str:
+def _told(found: Mapping[str, int], there: int) -> str:
+    names, (least, *_, most) = list(found), (min(found.values()), max(found.values()))
     who = ", ".join(names[:_NAMED]) + f" and {len(names) - _NAMED} more" * (len(names) > _NAMED)
-    named = f"{count} of the {there} classes that occur"
     say, each, name = ("say", "each", "name each") if len(names) > 1 else ("says", "it", "names")
-    return f"{who} {name} {named}" if count > 1 else f"{who} {say} the same class of every image: {each} names {named}"
+    named = f"{least} of"
+    if least < most:
+        name, named = "name", f"{least} to {most} of"
+    if most == 1:
+        return f"{who} {say} the same class of every image: {each} names 1 of the {there} classes that occur"
+    return f"{who} {name} {named} the {there} classes that occur"

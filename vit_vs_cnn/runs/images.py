@@ -122,6 +122,21 @@ def with_given(data: Data, given: Any) -> Data:
     return replace(data, source="given", own=own)
 
 
+def found_root(root: str, folder: Path, output: str) -> str:
+    """Where images lie: at a relative path from here, or else from where the command was given that trained on them.
+
+    Arguments:
+        root, output: as the experiment's config has them.
+        folder: of the experiment, which lay in ``output``.
+    """
+    inside, whole = Path(output).parts, folder.resolve()
+    is_elsewhere = not any(Path(one).is_absolute() for one in (root, output)) and not Path(root).exists()
+    if is_elsewhere and whole.parts[-len(inside) - 1 : -1] == inside:
+        there = whole.parents[len(inside)] / root
+        return str(there) if there.exists() else root
+    return root
+
+
 def pool_of(folder: Path, fingerprint: str) -> "Pool":
     """The images that an experiment's config names, if they lie where they lay; nothing is downloaded for it.
 
@@ -131,7 +146,9 @@ def pool_of(folder: Path, fingerprint: str) -> "Pool":
     Raises:
         InputError: the config can no longer be read, or the images are not there.
     """
-    data = typed.build(Data, read_config(folder / "experiment.yaml").get("data") or {}, where="data")
+    values = read_config(folder / "experiment.yaml")
+    data = typed.build(Data, values.get("data") or {}, where="data")
+    data = replace(data, root=found_root(data.root, folder, str(values.get("output", "runs"))))
     return Pool(replace(data, cifar=replace(data.cifar, download=False)), fingerprint=fingerprint)
 
 

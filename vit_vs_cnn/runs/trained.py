@@ -25,7 +25,7 @@ from vit_vs_cnn.runs.evaluation import predict
 from vit_vs_cnn.runs.external import onnx_network, timm_network
 from vit_vs_cnn.runs.grid import finished_cells, read_grid
 from vit_vs_cnn.runs.held_out import HeldOut, read_held_out
-from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.images import Pool, found_root
 from vit_vs_cnn.runs.networks import network_of
 from vit_vs_cnn.runs.prediction import Predicted, Tally
 from vit_vs_cnn.runs.seen import NOT_KNOWN, Seen, seen_of
@@ -125,7 +125,7 @@ class TrainedNetwork:
             images: the path of an image or of a folder (then all images in it and below), a PIL image, a numpy array or
                 a tensor of bytes (``uint8``) that holds one image or several, or a list of these. Channels stand first
                 or last; where both fit, last in an array and first in a tensor. Two dimensions are a grey image.
-            top: how many classes the table has for each image.
+            top: how many classes the table has for each image; all where there are fewer.
 
         Raises:
             InputError: no image, none that can be read, values that are no bytes, another number of channels.
@@ -141,10 +141,11 @@ class TrainedNetwork:
         """``predict`` of pictures as they come, in batches: no more than two are held at a time.
 
         Raises:
-            InputError: more classes are asked for than there are.
+            InputError: ``top`` is less than 1.
         """
-        if not 1 <= top <= len(self.class_names):
-            raise InputError(f"top: {top} must be 1 to {len(self.class_names)}, the number of classes")
+        if top < 1:
+            raise InputError(f"top: {top} must be at least 1")
+        top = min(top, len(self.class_names))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="PIL")  # remarks on odd but readable files, as in training
             for batch in decoded_ahead(pictures, self.image_shape, self.resize):
@@ -189,7 +190,8 @@ class TrainedNetwork:
         """
         cell = self.cell
         experiment = cell.experiment
-        said = experiment.data if root is None else replace(experiment.data, root=str(root))
+        lie = found_root(experiment.data.root, self.folder.parents[1], experiment.output) if root is None else str(root)
+        said = replace(experiment.data, root=lie)
         # A file says neither what to download nor where to write.
         data = replace(
             said,
@@ -201,7 +203,8 @@ class TrainedNetwork:
             pool = Pool.of(replace(experiment, data=data), fingerprint=cell.fingerprint)
             fingerprint = pool.fingerprint
         except InputError as error:
-            raise InputError(f"{self.path}: its images: {error}; --root DIR says where they lie") from error
+            told = str(error).partition("; --data.root")[0]  # which is for those who train
+            raise InputError(f"{self.path}: its images: {told}; --root DIR says where they lie") from error
         if fingerprint != cell.fingerprint:
             raise InputError(f"{data.whence} is not what {self.path} was trained and tested on")
         return pool
@@ -256,7 +259,7 @@ def _resize_of(cell: Cell) -> Resize:
 
 def _of_timm(word: str, like: TrainedNetwork | LabelledImages | None) -> TrainedNetwork:
     if like is None:
-        raise InputError(f"{word}: its classes and images are not known; like= takes a network or images with them")
+        raise InputError(f"{word}: its classes and images are not known; --like names a network that has them (like=)")
     name, _, file = word.partition("=")
     weights = Path(file) if file else None
     network, about = timm_network(name, weights, like.class_names, like.image_shape)
@@ -305,7 +308,7 @@ def _choose_cell(experiment: Path, contender: str | None) -> Path:
     results = finished_cells(experiment)
     names = list(dict.fromkeys(result["contender"] for result in results.values()))
     if contender is None and len(names) > 1:
-        named = " or ".join(f"contender {name}" for name in names)
+        named = " or ".join(f"--contender {name}" for name in names)
         raise InputError(f"{experiment} has several contenders; name one ({named}), or the folder of a cell")
     name = names[0] if contender is None else contender
     own = {folder: result for folder, result in results.items() if result["contender"] == name}

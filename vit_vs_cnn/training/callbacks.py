@@ -80,8 +80,9 @@ class StopOnSignal(Callback):
     A second Ctrl-C ends it at once; then the last checkpoint stands.
     """
 
-    def __init__(self, checkpoint: LastCheckpoint) -> None:
+    def __init__(self, checkpoint: LastCheckpoint, what: str = "the run") -> None:
         self.checkpoint = checkpoint
+        self.what = what
         self._asked = False
         self._previous: dict[signal.Signals, Any] = {}
 
@@ -105,7 +106,7 @@ class StopOnSignal(Callback):
             return  # between two optimizer steps there is nothing to resume from
         if trainer.strategy.reduce_boolean_decision(self._asked, all=False):
             self.checkpoint.save(trainer)
-            raise Interrupted(f"stopped at step {trainer.global_step}")
+            raise Interrupted(f"stopped {self.what} at step {trainer.global_step} of {trainer.max_steps}")
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
         for number, handler in self._previous.items():

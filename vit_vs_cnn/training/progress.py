@@ -11,6 +11,8 @@ from rich.text import Text
 
 #: What stands there in place of a time where there is none left.
 FINISHING = "finishing"
+#: Where the console is no terminal: lines of a run at most, and seconds between two of them at least.
+LINES, APART = 5, 2.0
 
 
 class _TimeLeft(TimeRemainingColumn):
@@ -21,21 +23,17 @@ class _TimeLeft(TimeRemainingColumn):
 
 
 class RunProgress(ProgressBar):
-    """Steps done, loss, validation accuracy, images per second and time left.
+    """Steps done, loss, validation accuracy, images per second and time left."""
 
-    Arguments:
-        lines: how many lines a run prints where the console is no terminal.
-    """
-
-    def __init__(self, title: str, *, batch_size: int, console: Console | None = None, lines: int = 5) -> None:
+    def __init__(self, title: str, *, batch_size: int, console: Console | None = None) -> None:
         super().__init__()
         self.title = title
         self.batch_size = batch_size
         self.console = console or Console()
-        self.lines = lines
         self._enabled = True
         self._bar: Progress | None = None
         self._began = (0, 0.0)
+        self._told = 0.0
 
     def disable(self) -> None:
         self._enabled = False
@@ -45,6 +43,7 @@ class RunProgress(ProgressBar):
 
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         self._began = (trainer.global_step, time.perf_counter())
+        self._told = self._began[1]
         if not self._enabled or not self.console.is_terminal:
             return
         columns = (
@@ -66,10 +65,14 @@ class RunProgress(ProgressBar):
         if self._bar is not None:
             if step % max(1, steps // 100) == 0:
                 self._bar.update(self._bar.task_ids[0], completed=step, note=self._note(trainer))
-        elif step % max(1, steps // self.lines) == 0 and trainer.is_global_zero:
+        elif trainer.is_global_zero and (step == steps or self._is_time(step, steps)):
+            self._told = time.perf_counter()
             left = (steps - step) / max(self._rate(trainer), 1e-9)
-            told = FINISHING if left < 1 else f"{left:.0f} s left"
+            told = FINISHING if step == steps else f"{max(left, 1):.0f} s left"
             self.console.print(f"{self.title}  step {step}/{steps}  {self._note(trainer)}  {told}", soft_wrap=True)
+
+    def _is_time(self, step: int, steps: int) -> bool:
+        return step % max(1, steps // LINES) == 0 and time.perf_counter() - self._told >= APART
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
         if self._bar is not None:

@@ -284,7 +284,7 @@ def _make_trainer(
     progress = RunProgress(cell.name, batch_size=cell.experiment.protocol.batch_size, console=console)
     logger = named_after(cell, cell.experiment.trainer.get("logger", True))
     given = trainer_arguments(cell.experiment, logger=logger)
-    own: list[Callback] = [*counting, checkpoint, StopOnSignal(checkpoint), Heartbeat(cell.progress)]
+    own: list[Callback] = [*counting, checkpoint, StopOnSignal(checkpoint, cell.name), Heartbeat(cell.progress)]
     if given.get("enable_progress_bar", True):
         own.append(progress)
     validation_interval = min(steps, execution.validation_interval or max(1, steps // 5))
