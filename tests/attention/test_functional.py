@@ -247,3 +247,10 @@ def test_a_bias_that_half_precision_makes_minus_infinity_masks_on_both_paths(dty
     explicit, weights = scaled_dot_product_attention(queries, queries, queries, bias=bias, return_weights=True)
     assert (fused[0, 0, 1] == 0).all() and (explicit[0, 0, 1] == 0).all() and (weights[0, 0, 1] == 0).all()
     torch.testing.assert_close(fused, explicit, rtol=0, atol=0.02)
+
+
+def test_a_mask_of_numbers_is_refused():
+    with pytest.raises(
+        ValueError, match=r"mask must be boolean, True where a query may attend, but has dtype torch\.float32"
+    ):
+        masked_softmax.__wrapped__(torch.zeros(1, 3), torch.ones(1, 3))

@@ -1,3 +1,4 @@
+import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -209,3 +210,25 @@ def test_half_precision_has_every_kernel(kernel):
     assert half.dtype == torch.bfloat16
     finite = log_weights.isfinite() & half.isfinite()
     torch.testing.assert_close(half[finite].float(), log_weights[finite], rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("keys", "values", "says"),
+    [
+        (torch.randn(20, 1), torch.randn(19), r"but keys and values are \(20, 1\) and \(19,\)"),
+        (torch.randn(20), torch.randn(20), r"but keys and values are \(20,\) and \(20,\)"),
+    ],
+)
+def test_pairs_that_are_none_are_refused_when_they_are_given(keys, values, says, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    with pytest.raises(ValueError, match=says):
+        KernelRegression.fit.__wrapped__(KernelRegression("gaussian", 1.0), keys, values)
+
+
+def test_whole_numbers_are_values_too():
+    keys = torch.linspace(0, 1, 7)[:, None]
+    of = [
+        KernelRegression("gaussian", 0.3).fit(keys, values).predict(keys)
+        for values in (torch.arange(7), torch.arange(7.0))
+    ]
+    assert torch.equal(*of)

@@ -5,6 +5,7 @@ import hashlib
 from types import MappingProxyType
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from PIL import Image
@@ -131,6 +132,8 @@ def test_images_of_several_sizes_need_one(options):
         ((PIXELS / 127.5 - 1, LABELS), "float64 values from -1 to 1; expected bytes"),
         ((PIXELS.astype(np.int32), LABELS), "int32 values"),
         ((PIXELS[:5], LABELS), "5 images and 37 labels"),
+        ((PIXELS, None), "data: labels are None; each image needs a label"),
+        (pandas.DataFrame({"image": ["a.png"], "label": ["a"]}), "save it as a .csv of paths and labels"),
         ((PIXELS, LABELS * 0), "only the class 0"),
         ({"images": PIXELS, "labels": LABELS, "class_names": ["one", "two"]}, "label 2 is none of the 2 classes"),
         ({"images": PIXELS, "labels": LABELS * 0, "class_names": ["one"]}, "only the class 'one'"),

@@ -313,7 +313,7 @@ def test_the_recipe_of_the_folder_stays_unless_the_user_names_another(tmp_path):
     values["contenders"]["resnet"]["optimizer"]["lr"] = 0.4
     changed = experiment_from_dict(values)
     assert planned(changed, console=Console(file=text, width=200)).contenders == begun.contenders
-    assert "The recipe of resnet stays as it is in" in text.getvalue()
+    assert "The recipe of resnet stays as it was last run in" in text.getvalue()
     named = planned(changed, fixed=["contenders.resnet.optimizer.lr"], console=Console(quiet=True))
     assert named.contenders == changed.contenders
 

@@ -475,7 +475,7 @@ def test_a_gated_model_starts_nearer_than_a_plain_one_and_its_heads_cost_four_nu
         ({"registers": -1}, "registers must not be negative, but is -1"),
         ({"initialisation": "impulse", "embed_dim": 6}, "dim must be a positive multiple of 4"),
         ({"score": "gated", "window_size": (3, None)}, r"needs window_size=None.*but is \(3, None\)"),
-        ({"score": "gated", "position": "quadratic"}, 'has a position on its scores already, but position="quadratic"'),
+        ({"score": "gated", "position": "quadratic"}, 'takes no position on the scores, but position="quadratic"'),
         ({"score": "gated", "attention_dropout": 0.1}, "needs attention_dropout=0, but is 0.1"),
         ({"score": "gated", "num_heads": 0}, "num_heads must be at least 1, but is 0"),
         ({"pool": "max"}, 'pool must be one of mean, class, attention, sequence, but is "max"'),
@@ -511,3 +511,10 @@ def test_a_learned_position_moves_to_another_grid_in_half_precision(dtype):
     model = create_model("vit_nano", num_classes=7, image_size=16, dynamic_image_size=True).to(dtype)
     wide = model.float()(torch.ones(1, 3, 24, 16))
     torch.testing.assert_close(model.to(dtype)(torch.ones(1, 3, 24, 16, dtype=dtype)).float(), wide, rtol=0.1, atol=0.1)
+
+
+def test_bytes_are_no_images():
+    with pytest.raises(ValueError, match=r"images must be normalised floats, but are torch\.uint8"):
+        create_model("vit_nano").patch_embedding.forward.__wrapped__(
+            create_model("vit_nano").patch_embedding, torch.zeros(2, 3, 32, 32, dtype=torch.uint8)
+        )

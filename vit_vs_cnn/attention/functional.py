@@ -20,10 +20,16 @@ def masked_softmax(scores: Float[Tensor, "*rows keys"], mask: AnyMask | None) ->
     Differs: an empty sum gives 0 with zero gradient, where a softmax over minus infinities gives NaN.
 
     Arguments:
+        scores: finite ones; minus infinity does not mask here (``attention_from_scores`` takes it so).
         mask: True where a query may attend, broadcast against ``scores``; None allows all.
+
+    Raises:
+        ValueError: if ``mask`` is not boolean.
     """
     if mask is None:
         return scores.softmax(dim=-1)
+    if mask.dtype != torch.bool:
+        raise ValueError(f"mask must be boolean, True where a query may attend, but has dtype {mask.dtype}")
     empty = ~mask.any(dim=-1, keepdim=True)
     # An empty row gets scores of 0, not minus infinity: its softmax is then finite, and so is its gradient.
     scores = scores.masked_fill(~mask, -torch.inf).masked_fill(empty, 0.0)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Num
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.checks import check_choice
@@ -126,12 +126,20 @@ class KernelRegression(nn.Module):
         """h: one number or one per dimension."""
         return self.log_bandwidth.exp()
 
-    def fit(self, keys: Float[Tensor, "keys dim"], values: Float[Tensor, "keys *value_shape"]) -> "KernelRegression":
+    def fit(self, keys: Float[Tensor, "keys dim"], values: Num[Tensor, "keys *value_shape"]) -> "KernelRegression":
         """Remember the pairs, and learn the bandwidth if it is to be learned; returns itself.
 
+        The pairs are no part of the ``state_dict``: who loads one fits again.
+
         Raises:
-            ValueError: if there are no keys, or the bandwidths are not one for each dimension of the keys.
+            ValueError: if there are no keys, they are no table, there is not one value for each, or the bandwidths are
+                not one for each dimension of the keys.
         """
+        keys, values = torch.as_tensor(keys), torch.as_tensor(values)
+        if keys.ndim != 2 or len(values) != len(keys):
+            shapes = f"{tuple(keys.shape)} and {tuple(values.shape)}"
+            raise ValueError(f"keys must be (keys, dim) with one value for each, but keys and values are {shapes}")
+        values = values if values.is_floating_point() else values.to(keys.dtype)
         if len(keys) == 0:
             raise ValueError("keys must have at least one row, but there are 0")
         if self.log_bandwidth.numel() not in (1, keys.shape[1]):

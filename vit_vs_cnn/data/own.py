@@ -81,6 +81,8 @@ def _part(given: Any) -> Part:
         return Part(len(given), pair, given.class_names, given.groups, what)
     if isinstance(given, Mapping):
         return _of_columns(given, what)
+    if what.startswith("pandas."):
+        raise InputError(f"data: got {what}; save it as a .csv of paths and labels, and give the path of that")
     if isinstance(given, tuple | list) and len(given) in (2, 3) and not _is_pair(given):
         return _of_columns(dict(zip(("images", "labels", "groups"), given, strict=False)), what)
     if not (hasattr(given, "__len__") and hasattr(given, "__getitem__")) or isinstance(
@@ -103,6 +105,8 @@ def _of_columns(given: Mapping[str, Any], what: str) -> Part:
     if unknown or "images" not in given or "labels" not in given:
         raise InputError(f"data: expected {KINDS}; got names {', '.join(map(str, given))}")
     images, labels = given["images"], given["labels"]
+    if images is None or labels is None:
+        raise InputError(f"data: {'images' if images is None else 'labels'} are None; each image needs a label")
     if isinstance(images, np.ndarray | Tensor) and images.ndim not in (1, 3, 4):
         raise InputError(
             f"data: images of shape {tuple(images.shape)}; expected (count, rows, cols) with channels or not"

@@ -221,10 +221,9 @@ def _gone_on_with(
     begun = replace(experiment, protocol=replace(experiment.protocol, **chosen), contenders=contenders)
     now = experiment.contenders
     if other := [name for name, kept in contenders.items() if replace(now[name], model=kept.model) != kept]:
-        told = (
-            f"The recipe of {' and '.join(other)} stays as it is in {experiment.folder}, whatever the config says now"
-        )
-        console.print(f"{told}; another --name begins anew", soft_wrap=True)
+        told = f"The recipe of {' and '.join(other)} stays as it was last run in {experiment.folder}"
+        how = "a setting that is named (--contenders.NAME.optimizer.lr) changes it, another --name begins anew"
+        console.print(f"{told}, whatever the config says; {how}", soft_wrap=True)
     assert experiment.minutes is not None
     if there.minutes is not None and experiment.minutes <= there.minutes:
         console.print(f"{_going_on(begun)}; more --minutes add to it, another --name begins anew", soft_wrap=True)

@@ -78,7 +78,7 @@ def _told_of(others: int, folder: Path) -> str:
     runs = "1 finished run" if others == 1 else f"{others:,} finished runs"
     return (
         f"{runs} in {folder} {'is' if others == 1 else 'are'} not of this command, by a setting, a size or a seed: "
-        "kept, and not in the report; the command that made them reports them again"
+        "kept, and not in the report; a command that names their settings reports them again"
     )
 
 

@@ -147,14 +147,16 @@ def attention_gradients(
 
 
 def chosen_classes(logits: Float[Tensor, "batch classes"], classes: Classes | None) -> Classes:
-    """The classes given, or those that the logits say."""
+    """The classes given, one for each or the same for all, or those that the logits say."""
     if classes is None:
         return logits.detach().argmax(dim=1)
+    classes = torch.as_tensor(classes, device=logits.device)
+    classes = classes.expand(len(logits)) if classes.ndim == 0 else classes
     if len(classes) != len(logits):
         raise InputError(f"there are {len(classes)} classes for {len(logits)} images; needed: one for each")
     if bool(((classes < 0) | (classes >= logits.shape[1])).any()):
         raise InputError(f"classes are {classes.tolist()}; allowed: 0 to {logits.shape[1] - 1}")
-    return classes.to(logits.device)
+    return classes
 
 
 def has_attention(network: nn.Module) -> bool:

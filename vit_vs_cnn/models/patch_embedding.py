@@ -92,6 +92,8 @@ class PatchEmbedding(nn.Module):
                 "images must be (batch, channels, rows, cols) = "
                 f"(any, {(self.in_channels, *size)}), but are {images.shape}"
             )
+        if not images.is_floating_point():
+            raise ValueError(f"images must be normalised floats, but are {images.dtype}")
         if self.any_size:
             self.grid_of(size)
         if self.stem is not None:

@@ -63,7 +63,7 @@ def attention_layers(
         read_by_class: whether the last layer is read by the class token alone.
         embed_dim, num_heads, ...: as of ``VisionTransformer``.
     """
-    _check_gated(score, position=position, window_size=window_size, attention_dropout=dropout)
+    _check_score(score, position=position, window_size=window_size, attention_dropout=dropout)
     head_dim = embed_dim // max(num_heads, 1)
     rotary = RotaryPosition(grid_size, head_dim, extra_tokens) if position == "rotary" else None  # without parameters
     kind = {"relative": RelativeBias, "quadratic": QuadraticBias}.get(position)
@@ -104,7 +104,7 @@ def _attend(
             return LinearAttention()
         case "gated":
             return GatedAttention(grid_size, num_heads, extra_tokens)
-    raise ValueError(f'score must be one of {", ".join(SCORES)}, but is "{score}"')
+    raise AssertionError(f"{score} was checked")
 
 
 def _windows(
@@ -127,16 +127,17 @@ def _windows(
     return [None if size is None else layer for size, layer in zip(sizes, layers, strict=True)]
 
 
-def _check_gated(score: str, *, position: str, window_size: WindowSize, attention_dropout: float) -> None:
-    """Refuses what gated attention has no place for; what the other scores exclude ``MultiHeadAttention`` refuses."""
-    if score != "gated":
+def _check_score(score: str, *, position: str, window_size: WindowSize, attention_dropout: float) -> None:
+    """Refuses what heads with scores of their own have no place for."""
+    check_choice("score", score, SCORES)
+    if score == "dot_product":
         return
     if window_size is not None:
-        raise ValueError(f'score="gated" needs window_size=None, as its heads see all patches, but is {window_size}')
+        raise ValueError(f'score="{score}" needs window_size=None, as its heads see all patches, but is {window_size}')
     if position in ("relative", "quadratic"):
-        raise ValueError(f'score="gated" has a position on its scores already, but position="{position}"')
+        raise ValueError(f'score="{score}" takes no position on the scores, but position="{position}"')
     if attention_dropout:
-        raise ValueError(f'score="gated" needs attention_dropout=0, but is {attention_dropout}')
+        raise ValueError(f'score="{score}" needs attention_dropout=0, but is {attention_dropout}')
 
 
 def check_initialisation(

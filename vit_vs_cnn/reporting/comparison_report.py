@@ -15,7 +15,7 @@ from vit_vs_cnn.reporting.document import Bullets, Cell, Document, Facts, Pictur
 from vit_vs_cnn.reporting.figures.comparison import figures_of
 from vit_vs_cnn.reporting.page import write_document
 from vit_vs_cnn.reporting.style import looks
-from vit_vs_cnn.told import listed
+from vit_vs_cnn.told import counted, listed
 
 HEADINGS = {
     "accuracy": "Accuracy",
@@ -48,7 +48,7 @@ def comparison_document(
     comparison: Comparison, notes: Sequence[str], figures: Mapping[str, Figure] | None = None
 ) -> Document:
     groups = list(dict.fromkeys(network.group for network in comparison.networks))
-    nothing = [f"{len(comparison.networks)} networks on {comparison.images:,} test images."]
+    nothing = [f"{counted(len(comparison.networks), 'network')} on {comparison.images:,} test images."]
     known = looks(groups)
     known |= {network.name: known[network.group] for network in comparison.networks}
     document = Document(listed(groups), comparison.conclusions or nothing, looks=known)

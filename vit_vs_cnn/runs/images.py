@@ -259,8 +259,8 @@ class Pool:
         self._require_every_class(training, train_size)
         if self.scored_on == "validation" and not len(validation):
             raise InputError(
-                f"protocol.scored_on is validation, but of {train_size} images data.validation_fraction {fraction} "
-                "leaves none to validate with"
+                f"scored on validation images: of {train_size} images, of which a share of each class is set apart, "
+                f"data.validation_fraction {fraction} leaves none to validate with"
             )
         return training, validation
 

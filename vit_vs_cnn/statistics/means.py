@@ -198,7 +198,10 @@ def _binomial_deviation(*sides: tuple[float, int]) -> float:
 
 
 def _uncertain(mean: float, seeds: Sequence[np.ndarray], variance: float, images: int, *, networks: int) -> Uncertain:
-    return Uncertain(mean, _students(seeds), math.sqrt(variance / images + networks / images**2))
+    of_images = variance / images + networks / images**2
+    if networks == 1:  # with all or none right, Wilson's interval reaches z^2 / N, whatever the seeds agree on
+        of_images = max(of_images, (1 - 4 * mean * (1 - mean)) * (special.ndtri(0.975) / images) ** 2)
+    return Uncertain(mean, _students(seeds), math.sqrt(of_images))
 
 
 def _students(sides: Sequence[np.ndarray]) -> tuple[tuple[float, int], ...]:

@@ -88,3 +88,10 @@ def test_timm_finds_every_preset_once_they_are_registered():
     assert timm.create_model("vit_vs_cnn_resnet8", num_classes=5, in_chans=1)(images[:, :1]).shape == (2, 5)
     with pytest.raises(ValueError, match="no pretrained weights"):
         timm.create_model("vit_vs_cnn_resnet8", pretrained=True)
+
+
+@pytest.mark.parametrize("name", ["vit_nano", "resnet8"])
+def test_without_classes_timm_gets_features(name):
+    register_with_timm()
+    model = timm.create_model(f"vit_vs_cnn_{name}", num_classes=0).eval()
+    assert model(torch.randn(2, 3, 32, 32)).shape == (2, model.num_features)

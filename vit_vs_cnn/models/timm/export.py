@@ -1,7 +1,7 @@
 """Our weights as a model of timm's, and our models under timm's ``create_model``."""
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -90,7 +90,10 @@ def _entry_point(name: str, called: str) -> Any:
         if pretrained:
             raise ValueError(f"{called} has no pretrained weights")
         own = {key: value for key, value in options.items() if not key.startswith("pretrained_") and key != "cache_dir"}
-        return create_model(name, num_classes=num_classes, image_size=img_size, in_channels=in_chans, **own)
+        made = create_model(name, num_classes=num_classes or 1, image_size=img_size, in_channels=in_chans, **own)
+        if not num_classes:  # timm's way to ask for features
+            cast(Any, made).reset_classifier(0)
+        return made
 
     build.__name__ = build.__qualname__ = called
     build.__module__ = __name__

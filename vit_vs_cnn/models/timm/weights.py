@@ -102,7 +102,8 @@ def _check_type(model: Any) -> None:
     from timm.models.vision_transformer import VisionTransformer as TimmVisionTransformer
 
     if type(model) is not TimmVisionTransformer:
-        raise ValueError(f"the model must be timm's VisionTransformer, but is {type(model).__qualname__}")
+        kind = f"{type(model).__module__}.{type(model).__qualname__}"
+        raise ValueError(f"the model must be timm's VisionTransformer, but is {kind}")
 
 
 def _features(model: Any) -> Iterator[tuple[str, bool]]:
