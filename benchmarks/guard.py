@@ -123,15 +123,15 @@ def analysis(folder: Path) -> Ways:
 
 
 CHECKS = (
-    Check("a step of the nano ViT beside timm's", steps, FUSED, OURS, 0.75, 12),
-    Check("bf16 beside fp32, nano ViT", precisions, "fp32", "bf16", 0.3, 12),
-    Check("attention in bf16 with backward beside torch's fused one", half_attention, "fused", "ours", 0.8, 12),
-    Check("windows of 3 beside all with all, nano ViT in bf16", half_windows, "all", "windows", 0.6, 12),
+    Check("a step of the nano ViT beside timm's", steps, FUSED, OURS, 0.75, 8),
+    Check("bf16 beside fp32, nano ViT", precisions, "fp32", "bf16", 0.3, 8),
+    Check("attention in bf16 with backward beside torch's fused one", half_attention, "fused", "ours", 0.8, 8),
+    Check("windows of 3 beside all with all, nano ViT in bf16", half_windows, "all", "windows", 0.6, 8),
     Check(
-        "pipeline beside torchvision on tensors, one process", pipeline, "torchvision, tensor", "ours, 1 thread", 2, 6
+        "pipeline beside torchvision on tensors, one process", pipeline, "torchvision, tensor", "ours, 1 thread", 2, 5
     ),
-    Check("window 7 on 1,024 tokens with backward beside dense", windows, "dense", "ours", 0.8, 20),
-    Check("forward pass beside rollout", rollout, "forward", "rollout", 0.5, 12),
+    Check("window 7 on 1,024 tokens with backward beside dense", windows, "dense", "ours", 0.8, 12),
+    Check("forward pass beside rollout", rollout, "forward", "rollout", 0.5, 8),
     Check("analysis of two contenders beside that of ten", analysis, "two", "ten", 0.015, 2, warm_up=1),
 )
 
