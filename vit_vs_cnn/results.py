@@ -308,14 +308,14 @@ class LoadedNetwork(TrainedNetwork):
     def of(cls, network: TrainedNetwork) -> "LoadedNetwork":
         return cls(**{field.name: getattr(network, field.name) for field in dataclasses.fields(TrainedNetwork)})
 
-    def explain(self, image: Any, method: str | None = None, class_name: str | None = None) -> Explanation:
+    def explain(self, image: Any, method: str | None = None, class_name: str | int | None = None) -> Explanation:
         """Where the network looks on an image.
 
         Arguments:
             image: one, as ``predict`` takes it.
             method: rollout, relevance, gradient_rollout, attention_flow, ... of a network with attention; grad_cam, ...
                 of a CNN; integrated_gradients of any. None for the one that suits the network: relevance or grad_cam.
-            class_name: of the class that is asked for; the one that the network says if None.
+            class_name: of the class that is asked for, or its number; the one that the network says if None.
 
         Raises:
             InputError: not one image, no such class, or a method that the network cannot answer.
@@ -378,11 +378,13 @@ class PredictionFile:
         return "\n".join([*self.lines, f"wrote {self.path}"])
 
 
-def class_index(name: str, class_names: Sequence[str]) -> int:
-    """The number of a class."""
+def class_index(name: str | int, class_names: Sequence[str]) -> int:
+    """The number of a class, of its name or of itself. Raises InputError: there is no such class."""
+    if isinstance(name, int) and 0 <= name < len(class_names):
+        return name
     if name not in class_names:
         raise InputError(f"class {name}: no such class; there are {', '.join(class_names)}")
-    return list(class_names).index(name)
+    return list(class_names).index(str(name))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

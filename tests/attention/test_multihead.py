@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from vit_vs_cnn.attention import MultiHeadAttention, scaled_dot_product_attention
+from vit_vs_cnn.attention import MultiHeadAttention, RelativeBias, RotaryPosition, scaled_dot_product_attention
 
 BATCH, QUERIES, KEYS, HEADS, HEAD_DIM = 2, 5, 7, 3, 11
 DIM = HEADS * HEAD_DIM
@@ -209,3 +209,25 @@ def test_every_parameter_gets_a_finite_gradient(qk_norm):
 def test_what_cannot_be_built_says_which_argument_and_why(arguments, message):
     with pytest.raises(ValueError, match=message):
         MultiHeadAttention(DIM, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "tokens", "says"),
+    [
+        ({"rotary": RotaryPosition((2, 4), 8)}, (7, 7), r"queries must have 8 tokens for grid_size=\(2, 4\) and extra"),
+        (
+            {"relative": RelativeBias((2, 4), 4)},
+            (3, 8),
+            r"is of \(4, 8, 8\) heads, queries and keys, but these are \(4, 3, 8\)",
+        ),
+        (
+            {"relative": RelativeBias((2, 4), 2)},
+            (8, 8),
+            r"is of \(2, 8, 8\) heads, queries and keys, but these are \(4, 8",
+        ),
+    ],
+)
+def test_a_position_of_other_tokens_says_which(options, tokens, says):
+    attention = MultiHeadAttention(32, 4, **options)
+    with pytest.raises(ValueError, match=says):
+        attention(torch.randn(1, tokens[0], 32), torch.randn(1, tokens[1], 32))

@@ -45,6 +45,11 @@ def test_what_is_not_shown_is_not_recommended():
     )
 
 
+def test_where_images_leave_it_open_more_of_these_are_advised():
+    text = told(seeded(ALIKE, seeds=3, images=37, spread=0.001))
+    assert "take the one that suits you, or score on more images, as it is these and not the seeds" in text
+
+
 def test_of_three_it_says_which_two_are_level_and_who_is_behind_both():
     others = {"vit": {500: 0.8}, "resnet": {500: 0.8}, "windows": {500: 0.4}}
     text = told(seeded(others, seeds=5, images=10_000, spread=0.02))

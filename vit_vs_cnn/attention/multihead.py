@@ -157,6 +157,10 @@ class MultiHeadAttention(nn.Module):
             return (self._merge(output[0]), output[1]) if return_weights else self._merge(output)
         if self.relative is not None:
             by_offset = self.relative.bias(grid_size)
+            expected = (self.num_heads, queries.shape[1], keys.shape[1])
+            if by_offset.shape != expected:
+                place = tuple(by_offset.shape)
+                raise ValueError(f"relative is of {place} heads, queries and keys, but these are {expected}")
             bias = by_offset if bias is None else by_offset + bias
         dropout = self.dropout if self.training else 0.0
         heads, weights = attended(*projected, mask=mask, bias=bias, dropout=dropout, return_weights=return_weights)

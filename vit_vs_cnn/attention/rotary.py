@@ -44,6 +44,10 @@ class RotaryPosition(GridLayer):
         rotation = self.cosines, self.sines
         if grid_size is not None:
             rotation = tuple(part.to(self.cosines) for part in self._rotation(grid_size))
+        for name, heads in (("queries", queries), ("keys", keys)):
+            if heads.shape[-2] != len(rotation[0]):
+                told = f"grid_size={grid_size or self.grid_size} and extra_tokens={self.extra_tokens}"
+                raise ValueError(f"{name} must have {len(rotation[0])} tokens for {told}, but have {heads.shape[-2]}")
         return _rotate(queries, *rotation), _rotate(keys, *rotation)
 
     def resize(self, grid_size: tuple[int, int]) -> None:
