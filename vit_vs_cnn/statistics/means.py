@@ -43,7 +43,7 @@ class Uncertain:
     def is_of_images(self) -> bool:
         """Whether the images make the interval more than the seeds do: more seeds would hardly narrow it."""
         of_seeds = sum((scale * stats.t.ppf(0.975, df)) ** 2 for scale, df in self.students)
-        return (self.sigma * special.ndtri(0.975)) ** 2 > 3 * of_seeds
+        return bool((self.sigma * special.ndtri(0.975)) ** 2 > 3 * of_seeds)
 
     def beyond(self, distance: float) -> float:
         """``P[|x - mean| > distance]``, from 1 at distance 0."""
