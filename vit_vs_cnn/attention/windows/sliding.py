@@ -23,9 +23,10 @@ from vit_vs_cnn.attention.windows.tiles import Layout, TiledAttention, Way, layo
 
 #: A program that is written down for any number of images cannot weigh ways: up to this many tokens, all with all.
 TRACED_DENSE_TOKENS = 256
-#: What tiles cost, in scores of one masked product of all with all: a call, and each of their own scores. Measured on
-#: two CPU cores, forward and with backward, and rounded up; ``benchmarks.local_attention`` shows that it holds.
-TILES_CALL, TILES_SCORE = 2**20, 4
+#: What tiles cost, in scores of one masked product of all with all: a call, for each thread that shares its many small
+#: products, and each of their own scores. Measured on one and two CPU cores, forward and with backward, and rounded up;
+#: ``benchmarks.local_attention --sweep`` shows that it holds.
+TILES_CALL, TILES_SCORE = 2**19, 4
 #: Weights that the backward pass may always find kept, in bytes.
 KEPT_BYTES = 2**22
 
@@ -137,7 +138,7 @@ def tiles_are_quicker(around: Neighbourhood, queries: Tensor) -> bool:
     """Whether tiles take less time than one masked product of all with all; on the meta device, which counts what an
     image of a large batch costs, whether they would there."""
     batch, heads, tokens, _ = queries.shape
-    saved = batch * heads * tokens**2 - (0 if queries.is_meta else TILES_CALL)
+    saved = batch * heads * tokens**2 - (0 if queries.is_meta else TILES_CALL * torch.get_num_threads())
     if saved <= 0:  # small ones need not know how they would be cut
         return False
     cut = layout(around, queries.device)
