@@ -171,7 +171,7 @@ def audit(
     named, folder = experiment.data, Path(output)
     if named.source == "folder" and folder.resolve().is_relative_to(Path(named.root).resolve()):
         raise InputError(f"output {folder}: it lies in the folder of images, where nothing is written; name another")
-    folder.mkdir(parents=True, exist_ok=True)  # what cannot be written is told before the work
+    _made(folder)
     return _audited(named, folder, quiet, experiment.trusted)
 
 
@@ -312,8 +312,8 @@ def compare(
         entries, test, notes = opened.entries, opened.test, opened.notes
         first = {one.group: one.network for one in reversed(entries)}
         sizes = {group: (count_parameters(one), macs_of(one, test.image_shape)) for group, one in first.items()}
-        if output is not None:  # what cannot be written is told before the work
-            Path(output).mkdir(parents=True, exist_ok=True)
+        if output is not None:
+            _made(Path(output))
         comparison, tested = judge(entries, test, settings, tell=tell)
         written = []
         if output is not None:
@@ -375,8 +375,8 @@ def inspect(
     _at_least_one(count=count, score_images=score_images)
     if not 0 < explorer_megabytes < float("inf"):
         raise InputError(f"explorer_megabytes: {explorer_megabytes} must be a number above 0")
-    asked_for = [str(one) if isinstance(one, int) else _paths([one], "images")[0] for one in _listed(images)]
-    methods, shuffled = _listed(methods), _listed(shuffled)
+    asked_for = _paths([str(one) if isinstance(one, int) else one for one in _several(images)], "images")
+    methods, shuffled = _several(methods), _several(shuffled)
     if shuffled and not score:
         raise InputError("shuffled: it is for the score; ask for that, too (--score)")
     lie = None if root is None else _there(root)
@@ -390,7 +390,7 @@ def inspect(
         folder = default_folder(Path(paths[0]), first.path) if output is None else Path(output)
         tell("reading images")
         shown = images_to_show(first, asked_for, count=count, seed=seed, root=lie)
-        folder.mkdir(parents=True, exist_ok=True)  # what cannot be written is told before the work
+        _made(folder)
         grid_size = grid_for(runs, (shown.data.images.shape[2], shown.data.images.shape[3]))
         attended = max(ATTENDED, most_images(runs, shown, budget)) if explorer else ATTENDED
         how = {"grid_size": grid_size, "class_index": asked, "attended": attended, "labels_too": explorer, "tell": tell}
@@ -682,7 +682,7 @@ def export(
     with _progress(quiet, lines=False) as tell:
         tell("opening")
         network = load(path, contender, trust)
-        formats = usual_formats() if format is None else list(_listed(format))
+        formats = usual_formats() if format is None else list(_several(format))
         tell("writing, and checking what was written")
         return write(network, formats, network.folder / "export" if output is None else Path(output))
 
@@ -784,7 +784,7 @@ def _plain(value: Any) -> Any:
         return value
 
 
-def _listed(given: Any) -> tuple[Any, ...]:
+def _several(given: Any) -> tuple[Any, ...]:
     """One thing or several: a text, a path or a number stands for itself alone."""
     if given is None:
         return ()
@@ -793,11 +793,16 @@ def _listed(given: Any) -> tuple[Any, ...]:
 
 def _paths(given: Any, what: str) -> list[str]:
     """Paths, alone or in lists. Raises InputError: pictures in memory."""
-    found = [one for several in given for one in _listed(several)]
+    found = [one for part in given for one in _several(part)]
     if others := [one for one in found if not isinstance(one, str | os.PathLike)]:
         kind = type(others[0]).__name__
         raise InputError(f"{what}: expected paths, got {kind}; for pictures in memory there is load(...).predict(...)")
     return [os.fspath(one) for one in found]
+
+
+def _made(folder: Path) -> None:
+    """Make a folder for what is written: one that cannot be is told before the work."""
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 def _there(path: Place) -> Path:

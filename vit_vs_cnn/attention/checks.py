@@ -2,6 +2,9 @@
 
 from collections.abc import Iterable
 
+import torch
+from torch import Tensor
+
 from vit_vs_cnn.attention.shapes import Sizes
 
 
@@ -20,6 +23,11 @@ def check_probability(**probabilities: float) -> None:
 def check_choice(name: str, value: str, allowed: Iterable[str]) -> None:
     if value not in allowed:
         raise ValueError(f'{name} must be one of {", ".join(allowed)}, but is "{value}"')
+
+
+def check_mask(mask: Tensor) -> None:
+    if mask.dtype != torch.bool:
+        raise ValueError(f"mask must be boolean, True where a query may attend, but has dtype {mask.dtype}")
 
 
 def rows_and_cols(name: str, size: Sizes, *, least: int = 1) -> tuple[int, int]:

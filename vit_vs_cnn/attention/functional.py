@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from vit_vs_cnn.attention.checks import check_mask
 from vit_vs_cnn.attention.differentiation import fused_attention
 from vit_vs_cnn.attention.shapes import AnyMask, Attended, Bias, Keys, Mask, Queries, Values
 
@@ -28,8 +29,7 @@ def masked_softmax(scores: Float[Tensor, "*rows keys"], mask: AnyMask | None) ->
     """
     if mask is None:
         return scores.softmax(dim=-1)
-    if mask.dtype != torch.bool:
-        raise ValueError(f"mask must be boolean, True where a query may attend, but has dtype {mask.dtype}")
+    check_mask(mask)
     empty = ~mask.any(dim=-1, keepdim=True)
     # An empty row gets scores of 0, not minus infinity: its softmax is then finite, and so is its gradient.
     scores = scores.masked_fill(~mask, -torch.inf).masked_fill(empty, 0.0)
@@ -90,8 +90,8 @@ def scaled_dot_product_attention(
     Raises:
         ValueError: if ``mask`` is not boolean.
     """
-    if mask is not None and mask.dtype != torch.bool:
-        raise ValueError(f"mask must be boolean, True where a query may attend, but has dtype {mask.dtype}")
+    if mask is not None:
+        check_mask(mask)
     if bias is not None:
         bias = bias.to(queries.dtype)  # first: what is finite there may be minus infinity here, and masks then
         mask = (bias != -torch.inf) if mask is None else mask & (bias != -torch.inf)

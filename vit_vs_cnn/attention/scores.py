@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.checks import check_positive, check_probability
+from vit_vs_cnn.attention.checks import check_mask, check_positive, check_probability
 from vit_vs_cnn.attention.functional import dropped, masked_softmax
 from vit_vs_cnn.attention.kernels import check_kernel, log_bandwidth_parameter, log_kernel
 from vit_vs_cnn.attention.multihead import xavier_uniform
@@ -38,8 +38,8 @@ def attention_from_scores(
     Raises:
         ValueError: if ``mask`` is not boolean.
     """
-    if mask is not None and mask.dtype != torch.bool:
-        raise ValueError(f"mask must be boolean, True where a query may attend, but has dtype {mask.dtype}")
+    if mask is not None:
+        check_mask(mask)
     reached = scores != -torch.inf
     weights = masked_softmax(scores, reached if mask is None else reached & mask)
     return dropped(weights, dropout) @ values, weights

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vit_vs_cnn.told import counted
+
 if TYPE_CHECKING:
     from vit_vs_cnn.config.experiment import Experiment
     from vit_vs_cnn.conversion.export import Exported
@@ -190,5 +192,4 @@ def _wrote(paths: Sequence[Path]) -> None:
     if page is None or len(paths) == 1:
         _say(*(f"wrote {path}" for path in paths))
     else:
-        others = len(paths) - 1
-        _say(f"wrote {page} and {others} more file{'s' * (others != 1)} beside it")
+        _say(f"wrote {page} and {counted(len(paths) - 1, 'more file')} beside it")

@@ -45,12 +45,16 @@ class Exported:
 def usual_formats() -> list[str]:
     """Those that are written if none is named; a warning says what is missing for one."""
     try:
-        for needed in FOR_ONNX:
-            library(needed, by="format onnx")
+        _need_onnx()
     except InputError as error:
         warnings.warn(f"safetensors alone is written: {error}", stacklevel=3)
         return ["safetensors"]
     return ["safetensors", "onnx"]
+
+
+def _need_onnx() -> None:
+    for needed in ("onnxscript", "onnxruntime"):
+        library(needed, by="format onnx")
 
 
 def export(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Exported]:
@@ -62,8 +66,8 @@ def export(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Ex
     """
     if unknown := [name for name in formats if name not in FORMATS]:
         raise InputError(f"format {unknown[0]!r} is none of {', '.join(FORMATS)}")
-    for needed in FOR_ONNX if "onnx" in formats else ():  # before anything is written
-        library(needed, by="format onnx")
+    if "onnx" in formats:  # before anything is written
+        _need_onnx()
     about, origin = trained.about, trained.cell.to_dict()
     folder.mkdir(parents=True, exist_ok=True)
     network = copy.deepcopy(trained.network).cpu().float().eval()
@@ -163,8 +167,6 @@ def _told_in_a_line(form: str, deployable: Normalised) -> Iterator[None]:
 
 
 #: Format: writes a file into a folder, and gives its path and the logits that it gives when read back.
-#: What writes and reads ONNX.
-FOR_ONNX = ("onnxscript", "onnxruntime")
 FORMATS: dict[str, Callable[[Normalised, Tensor, Path], tuple[Path, Tensor]]] = {
     "safetensors": _safetensors,
     "onnx": _onnx,

@@ -20,6 +20,7 @@ from vit_vs_cnn.data.options import FolderOptions, OwnOptions, TableOptions
 from vit_vs_cnn.data.subsets import hold_out_groups
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import spelled, written_whole
+from vit_vs_cnn.told import counted
 
 VALIDATION_FOLDERS = ("val", "valid", "validation")
 LAYOUTS = "<class>/<images>, or train/<class>/<images> beside optional val/ and test/"
@@ -152,7 +153,7 @@ def find_layout(root: Path, options: FolderOptions) -> Layout:
     if len(class_names) < 2:
         there = f"only the class folder {class_names[0]!r}" if class_names else "no class folder"
         if loose := len(search.files(folders["train"])):
-            there += f" beside {loose:,} file{'s' * (loose != 1)} that no class holds"
+            there += f" beside {counted(loose, 'file')} that no class holds"
         raise InputError(f"{folders['train']}: {there}, and at least 2 are needed; allowed layouts: {LAYOUTS}")
     faults = [*search.faults, *_faults_of_counts(root, folders, found["train"])]
     for split in [split for split in found if split != "train"]:

@@ -20,6 +20,7 @@ from vit_vs_cnn.runs.images import CellImages, Pool
 from vit_vs_cnn.runs.own import own_transform
 from vit_vs_cnn.runs.plan import grid, make_plan, seen_before
 from vit_vs_cnn.runs.tuning_record import Record, read_record
+from vit_vs_cnn.told import counted
 from vit_vs_cnn.workers.supervise import run_cells
 from vit_vs_cnn.workers.trainer import is_helper_process, quiet_lightning, world_size
 
@@ -75,9 +76,9 @@ def run_experiment(
 
 
 def _told_of(others: int, folder: Path) -> str:
-    runs = "1 finished run" if others == 1 else f"{others:,} finished runs"
+    runs, are = counted(others, "finished run"), "is" if others == 1 else "are"
     return (
-        f"{runs} in {folder} {'is' if others == 1 else 'are'} not of this command, by a setting, a size or a seed: "
+        f"{runs} in {folder} {are} not of this command, by a setting, a size or a seed: "
         "kept, and not in the report; a command that names their settings reports them again"
     )
 

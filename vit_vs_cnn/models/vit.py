@@ -131,7 +131,7 @@ class VisionTransformer(nn.Module):
         initialisation: str = "default",
     ) -> None:
         super().__init__()
-        check_positive(in_channels=in_channels, num_classes=num_classes, embed_dim=embed_dim)
+        check_positive(in_channels=in_channels, num_classes=num_classes, embed_dim=embed_dim, depth=depth)
         check_choice("pool", pool, POOLS)
         if registers < 0:
             raise ValueError(f"registers must not be negative, but is {registers}")

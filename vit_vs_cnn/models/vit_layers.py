@@ -102,9 +102,8 @@ def _attend(
             return ScoredAttention(KernelScore("gaussian", head_dim**0.25, learn_bandwidth=True))
         case "linear":
             return LinearAttention()
-        case "gated":
+        case _:  # gated, as the score was checked
             return GatedAttention(grid_size, num_heads, extra_tokens)
-    raise AssertionError(f"{score} was checked")
 
 
 def _windows(
@@ -112,8 +111,6 @@ def _windows(
 ) -> list[SlidingWindow | BlockWindow | None]:
     """The window of each layer, None where attention is global."""
     check_choice("window_kind", kind, WINDOW_KINDS)
-    if depth < 1:
-        raise ValueError(f"depth must be at least 1, but is {depth}")
     sizes = [window_size] * depth if window_size is None or isinstance(window_size, int) else list(window_size)
     if len(sizes) != depth:
         raise ValueError(f"window_size must be one number or one for each of {depth} layers, but has {len(sizes)}")

@@ -81,10 +81,7 @@ def _first_sentence(analysis: Analysis, pair: Pair, called: Mapping[str, str], o
             interval += (
                 f", by itself; corrected over {comparison.family} comparisons p = {p_text(comparison.adjusted_p_value)}"
             )
-        apart = f"{ahead} is {lead} above {behind}"
-        if lead == "0.0 points":
-            apart = f"{ahead} and {behind} are {lead} apart"
-        return f"{place} no difference is shown: {apart} ({interval}); {shown}."
+        return f"{place} no difference is shown: {comparison.apart(ahead, behind)} ({interval}); {shown}."
     if comparison.verdict == "equivalent":
         within = margin_text(comparison.margin)
         return f"{place} {ahead} and {behind} are equivalent within {within}: they are {lead} apart ({interval})."

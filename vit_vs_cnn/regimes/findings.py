@@ -90,18 +90,14 @@ class Findings:
         return [dict(result) for result in Budgets(self.results).longest]
 
     @property
-    def has_own_images(self) -> bool:
-        """Whether the images are a folder of the user's. Raises InputError: the config can no longer be read."""
-        return read_config(self.folder / "experiment.yaml")["data"]["source"] == "folder"
-
-    @property
     def answer(self) -> str:
         """Who is ahead, by how much, and what more data would change, in two sentences.
 
         Raises:
             InputError: the experiment's config can no longer be read.
         """
-        return _sentences(self.leak, answer(self.analysis, own_images=self.has_own_images))
+        source = read_config(self.folder / "experiment.yaml")["data"]["source"]
+        return _sentences(self.leak, answer(self.analysis, own_images=source == "folder"))
 
     @property
     def recommendation(self) -> str:

@@ -13,6 +13,7 @@ from vit_vs_cnn.reporting.document import Bullets, Cell, Document, Gallery, Pict
 from vit_vs_cnn.reporting.style import Look, visible
 from vit_vs_cnn.runs.auditing.audit import SHOWN, Audit, Kind, Pair
 from vit_vs_cnn.runs.auditing.findings import Finding
+from vit_vs_cnn.told import counted
 
 #: Rows of a long table that the page shows, and the side of a picture of a pair at most, in pixels.
 MOST, SIDE = 40, 96
@@ -159,7 +160,7 @@ def _add_pairs(document: Document, audit: Audit) -> None:
             more = f"; {len(shown):,} are shown" if len(shown) < len(of_kind) else ""
             document.section(
                 HEADINGS[kind],
-                Text(f"{len(of_kind):,} pair{'s' * (len(of_kind) != 1)}{more}.", note=True),
+                Text(f"{counted(len(of_kind), 'pair')}{more}.", note=True),
                 Gallery(shown, 210),
             )
     columns = ["kind", "image", "class", "split", "other image", "class", "split", "similarity", "pixels"]

@@ -156,7 +156,7 @@ def report_document(found: Findings) -> Document:
     """
     config, status = read_config(found.folder / "experiment.yaml"), read_status(found.folder)
     record, results = found.record, found.results
-    said = answer(found.analysis, own_images=found.has_own_images)
+    said = answer(found.analysis, own_images=config["data"]["source"] == "folder")
     document = _begun(found.analysis, config["name"], _lead(found.analysis, found.recommendation, said))
     weak = [] if record is None else [*space_warnings(record), *doubts(record, found.results)]
     _tell(document, found.analysis, [*unfinished(status), *weak, *found.notes], results, blocks_of_images(found))

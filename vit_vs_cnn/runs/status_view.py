@@ -11,13 +11,14 @@ from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from vit_vs_cnn.runs.status import read_status, remark_of, status_line, status_lines
+from vit_vs_cnn.told import counted
 
 REFRESH_SECONDS = 2.0
 
 
 def finished_before(count: int, of: int) -> str:
     """``2 of 6 runs finished before``."""
-    return f"{count:,} of {of:,} run{'s' * (of != 1)} finished before"
+    return f"{count:,} of {counted(of, 'run')} finished before"
 
 
 class CellsView:

@@ -13,6 +13,8 @@ from vit_vs_cnn.statistics.estimate import Estimate, wilson_interval
 
 #: Places at which the chi distribution of a standard deviation is summed.
 NODES = 200
+#: Of the normal distribution lies 95 % within so many deviations.
+Z = float(special.ndtri(0.975))
 #: Degrees of freedom beyond which Student's distribution is the normal one.
 MANY = 1e5
 
@@ -43,7 +45,7 @@ class Uncertain:
     def is_of_images(self) -> bool:
         """Whether the images make the interval more than the seeds do: more seeds would hardly narrow it."""
         of_seeds = sum((scale * stats.t.ppf(0.975, df)) ** 2 for scale, df in self.students)
-        return bool((self.sigma * special.ndtri(0.975)) ** 2 > 3 * of_seeds)
+        return bool((self.sigma * Z) ** 2 > 3 * of_seeds)
 
     def beyond(self, distance: float) -> float:
         """``P[|x - mean| > distance]``, from 1 at distance 0."""
@@ -206,7 +208,7 @@ def _binomial_deviation(*sides: tuple[float, int]) -> float:
 def _uncertain(mean: float, seeds: Sequence[np.ndarray], variance: float, images: int, *, networks: int) -> Uncertain:
     of_images = variance / images + networks / images**2
     if networks == 1:  # with all or none right, Wilson's interval reaches z^2 / N, whatever the seeds agree on
-        of_images = max(of_images, (1 - 4 * mean * (1 - mean)) * (special.ndtri(0.975) / images) ** 2)
+        of_images = max(of_images, (1 - 4 * mean * (1 - mean)) * (Z / images) ** 2)
     return Uncertain(mean, _students(seeds), math.sqrt(of_images))
 
 

@@ -109,13 +109,17 @@ class Comparison:
     def sentence(self) -> str:
         """All of it in words: the same wherever these two are compared."""
         lead, p = self.lead, p_text(self.adjusted_p_value)
-        points = f"{100 * lead.value:.1f} points"
-        apart = f"{self.leader} is {points} above {self.follower}"
-        if points == "0.0 points":
-            apart = f"{self.leader} and {self.follower} are {points} apart"
         test = f"{'McNemar: ' if self.test == MCNEMAR else ''}p {p if p[0] == '<' else f'= {p}'}"
         interval = f"{100 * lead.low:+.1f} to {100 * lead.high:+.1f}"
+        apart = self.apart(self.leader, self.follower)
         return f"{apart} ({'; '.join([interval, ', '.join([test, *self._allowed_for()])])}); {self._what_it_says()}"
+
+    def apart(self, leader: str, follower: str) -> str:
+        """``a is 2.1 points above b``, by what the two are called; 0.0 points are not above."""
+        points = f"{100 * self.lead.value:.1f} points"
+        if points == "0.0 points":
+            return f"{leader} and {follower} are {points} apart"
+        return f"{leader} is {points} above {follower}"
 
     def _allowed_for(self) -> list[str]:
         """What the p-value has been corrected for."""
