@@ -58,7 +58,7 @@ class Row:
     def text(self) -> str:
         """A line for a reader."""
         if self.value is None:
-            return f"{self.name:<60s} failed: {self.note}"
+            return f"{self.name:<60s} not measured: {self.note}"
         spread = "" if self.low is None or self.high is None else f"   ({self.low:.3g} to {self.high:.3g})"
         note = f"   [{self.note}]" * bool(self.note)
         if self.goal is None:
@@ -119,8 +119,7 @@ def kind_of_machine() -> str:
     """The GPU, or the processor with its units for bfloat16 and how many cores there are."""
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
-    units = [name for name, there in _bf16_units().items() if there]
-    return f"{processor()} (bfloat16 units: {', '.join(units) or 'none'}), {os.cpu_count()} cores"
+    return f"{processor()} (bfloat16 units: {', '.join(bf16_units()) or 'none'}), {os.cpu_count()} cores"
 
 
 def machine() -> str:
@@ -129,10 +128,13 @@ def machine() -> str:
     return f"{kind_of_machine()}, {torch.get_num_threads()} threads; {versions}, Python {platform.python_version()}"
 
 
-def _bf16_units() -> dict[str, bool]:
-    """Units of the processor for products in bfloat16, as far as torch tells of them."""
+def bf16_units() -> list[str]:
+    """Names of the processor's units for products in bfloat16, as far as PyTorch reports them."""
     asked = {"AMX": "_is_amx_tile_supported", "AVX-512": "_is_avx512_bf16_supported"}
-    return {name: bool(getattr(torch.cpu, function, lambda: False)()) for name, function in asked.items()}
+    units = [name for name, function in asked.items() if getattr(torch.cpu, function, lambda: False)()]
+    if platform.machine() in ("aarch64", "arm64") and torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        units.append("ARM")
+    return units
 
 
 def parser(about: str | None) -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""The GPU's benchmark stops when it is told to, goes on where it was, tells what failed; the guard; the table."""
+"""The GPU's benchmark stops when it is told to, goes on where it was, tells what failed; ratios; the table."""
 
 import json
 import shutil
@@ -110,7 +110,9 @@ def test_a_way_that_fails_is_a_row_and_the_others_are_timed(monkeypatch):
     ways = {"graphs": Way("operation not\npermitted"), "eager": Way()}
     times = gpu_pieces._timed(ways, Namespace(tiny=True), rows)  # type: ignore[arg-type]
     assert [*times] == ["eager"]
-    assert [" ".join(row.text.split()) for row in rows] == ["graphs failed: RuntimeError: operation not permitted"]
+    assert [" ".join(row.text.split()) for row in rows] == [
+        "graphs not measured: RuntimeError: operation not permitted"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -150,22 +152,19 @@ def test_seconds_leave_interrupted_runs_out_where_there_are_others(tmp_path):
     assert "interrupted runs" in gpu_pieces._rows_of("short", tmp_path.glob("*/result.json"), None)[1].note
 
 
-CHECK = guard.Check("a ratio", lambda _: {}, "slow", "fast", 0.5, 1)
+def test_a_ratio_in_bf16_is_not_measured_without_units_for_it(monkeypatch):
+    def fail(_: Path) -> dict:
+        raise AssertionError
+
+    monkeypatch.setattr(guard, "bf16_units", list)
+    row = guard.Ratio("a ratio", fail, "slow", "fast", needs_bf16=True).measure()
+    assert row.value is None
+    assert row.text.endswith("not measured: no bf16 units")
 
 
-@pytest.mark.parametrize(
-    ("recorded", "found", "least"),
-    [
-        (None, Row("a ratio", 2.0, 1.9, 2.1), 0.5),
-        (Row("a ratio", 4.0, 3.9, 4.1), Row("a ratio", 2.0, 1.9, 2.1), 3.0),
-        (Row("a ratio", 4.0, 3.2, 4.8), Row("a ratio", 2.0, 1.9, 2.1), 1.6),
-        (Row("a ratio", 4.0, 3.9, 4.1), Row("a ratio", 2.0, 1.8, 2.2), 2.4),
-    ],
-    ids=["no record", "quiet", "a record that spread", "a run that spreads"],
-)
-def test_the_guard_allows_what_noise_explains(recorded, found, least):
-    known = {} if recorded is None else {recorded.name: recorded}
-    assert guard.least_allowed(CHECK, found, known) == pytest.approx(least)
+def test_a_ratio_above_one_says_that_the_second_way_is_faster(monkeypatch):
+    monkeypatch.setattr(guard, "in_turns", lambda *_, **__: {"slow": np.full(3, 6.0), "fast": np.full(3, 2.0)})
+    assert guard.Ratio("a ratio", lambda _: {}, "slow", "fast").measure().value == 3
 
 
 def test_the_table_of_speed_says_what_missed_its_goal():

@@ -14,6 +14,7 @@ import pytest
 import torch
 import yaml
 
+from tests.printed import find_difference
 from vit_vs_cnn.commands.command import COMMANDS, INTERNAL
 from vit_vs_cnn.commands.help import all_options
 from vit_vs_cnn.config.experiment import find_config
@@ -179,10 +180,29 @@ def test_blocks_of_yaml_and_python_can_be_read(path):
 def test_the_blocks_of_a_concept_print_what_stands_below_them(page):
     names = {"__name__": "__main__"}
     with torch.random.fork_rng(devices=[]):
+        torch.set_printoptions(profile="default")
         try:
-            for block, printed in PRINTED.findall(page.read_text(encoding="utf-8")):
-                with contextlib.redirect_stdout(io.StringIO()) as said:
+            for block, shown in PRINTED.findall(page.read_text(encoding="utf-8")):
+                with contextlib.redirect_stdout(io.StringIO()) as printed:
                     exec(compile(block, _name(page), "exec"), names)
-                assert said.getvalue() == printed, f"in this block of {_name(page)}:\n{block}"
+                difference = find_difference(shown, printed.getvalue())
+                assert difference is None, f"{difference} in this block of {_name(page)}:\n{block}"
         finally:
             torch.set_printoptions(profile="default")
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "same"),
+    [
+        ("tensor([[1.000, 0.25]])", "tensor([[1., 0.2500]])", True),
+        ("0.0000", "-0.0000", True),
+        ("gain 0.123 (2.0e-07)", "gain  0.124 (-7.1e-08)", True),
+        ("gain 0.123", "gain 0.125", False),
+        ("tensor([1.])", "tensor([2.])", False),
+        ("3 images", "4 images", False),
+        ("resnet8 0.5", "resnet9 0.5", False),
+        ("1.5 1.5", "1.5", False),
+    ],
+)
+def test_printed_numbers_are_compared_with_a_tolerance(shown, printed, same):
+    assert (find_difference(shown, printed) is None) is same
