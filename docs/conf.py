@@ -69,6 +69,7 @@ nitpick_ignore = [("py:class", f"vit_vs_cnn.{name}") for name in ONLY_NAMES]
 copybutton_prompt_text = "$ "
 copybutton_line_continuation_character = "\\"
 
+smartquotes = False  # it turns the two hyphens of an option into a dash
 html_math_renderer = "mathml"
 html_theme = "furo"
 html_title = "vit_vs_cnn"

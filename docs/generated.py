@@ -93,7 +93,7 @@ def command_page(command: Command) -> str:
 
 def _options(options: Iterable[tuple[str, Setting]]) -> Iterator[str]:
     for words, one in options:
-        yield from (f"````{{option}} {words}", "", plain(meaning_of(one)), "````", "")
+        yield from (f"````{{option}} {words}", "", plain(meaning_of(one, one.default)), "````", "")
 
 
 def configs_page() -> str:

@@ -176,6 +176,18 @@ def test_what_help_prints_is_what_is_parsed(name, capsys):
         assert (made.name, made.protocol.budget.steps) == ("mine", 7)
 
 
+def test_help_keeps_the_case_of_values_and_shows_the_defaults_that_apply(capsys):
+    shown = {}
+    for name in ("audit", "train", "predict"):
+        assert main([name, "--help"]) == 0
+        shown[name] = " ".join(capsys.readouterr().out.split())
+    assert "--device TEXT auto, cpu, cuda" in shown["predict"]
+    assert "objects (drawn), cifar10" in shown["audit"]
+    assert "given stands for data= of Python. (default folder)" in shown["audit"]
+    assert "Optimizer steps. (default 400)" in shown["train"]
+    assert "Defaults are those of the config quickstart" in shown["train"]
+
+
 def test_dashes_and_underscores_and_older_names_of_options_are_understood():
     read = COMMANDS["inspect"].read
     for words in (["--score-images", "7", "--class-name", "cat"], ["--score_images=7", "--class", "cat"]):

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from vit_vs_cnn.comparison import latency
-from vit_vs_cnn.devices import wait_for
+from vit_vs_cnn.devices import usable_device, wait_for
+from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.training import callbacks
 from vit_vs_cnn.training.callbacks import Stopwatch
 
@@ -66,3 +67,9 @@ def test_a_latency_is_that_of_finished_work(queue):
     tasks = {"quick": lambda: queue.work(2), "slow": lambda: queue.work(5)}
     seconds = latency.in_turns(tasks, rounds=3, warmup=1, device=queue.device.type)
     assert seconds == {"quick": [2, 2, 2], "slow": [5, 5, 5]}
+
+
+@pytest.mark.parametrize("name", ["Auto", "gpu", "meta", ""])
+def test_a_device_of_no_known_kind_is_refused_with_the_kinds_there_are(name):
+    with pytest.raises(InputError, match=f"^device: expected auto, cpu, cuda, mps, xpu, .*, got {name}$"):
+        usable_device(name)

@@ -2,7 +2,6 @@
 
 import csv
 import functools
-import html
 import json
 import re
 from pathlib import Path
@@ -167,7 +166,7 @@ def _leaves(value: Any, place: tuple[Any, ...] = ()) -> dict[tuple[Any, ...], An
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", ANALYSES, ids=_name)
-def test_a_recorded_page_says_what_today_is_said_of_its_accuracies(path, tmp_path):
+def test_a_recorded_analysis_is_what_today_is_computed_from_its_accuracies(path, tmp_path):
     if _has_cells(path):
         write_report(path.parent, target=tmp_path)
     else:
@@ -175,8 +174,6 @@ def test_a_recorded_page_says_what_today_is_said_of_its_accuracies(path, tmp_pat
     told, recorded = (_leaves(json.loads(one.read_text())) for one in (tmp_path / "analysis.json", path))
     close = {p: pytest.approx(v, rel=1e-11, abs=1e-12) if isinstance(v, float) else v for p, v in recorded.items()}
     assert told == close
-    lead = re.compile(r'<div class="lead">.*?</div>', re.DOTALL)
-    assert lead.findall((tmp_path / "index.html").read_text()) == lead.findall(path.with_name("index.html").read_text())
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/howto/your_images.md"])
@@ -185,24 +182,14 @@ def test_a_page_quotes_todays_answer(page):
     assert quoted == answer(analysis_of(RESULTS / "regimes_surface_cpu" / "results.csv", 200))
 
 
-def test_the_card_that_a_page_explains_is_recorded():
-    quoted = re.findall(r"^> (.+)$", (RESULTS.parent / "docs/howto/inspect.md").read_text(), re.MULTILINE)
-    recorded = (RESULTS / "inspect/cifar10/index.html").read_text()
-    assert [part for line in quoted for part in line.split(" · ") if part not in recorded] == []
-
-
 def test_the_recorded_comparison_has_the_figures_of_its_json_and_the_sign_of_its_pair():
     folder = RESULTS / "compare_cifar10"
     found = json.loads((folder / "comparison.json").read_text())
-    page, readme = ((folder / n).read_text() for n in ("index.html", "README.md"))
-    for one in found["accuracy"]["classes"]:
-        points = f"{100 * (one['accuracy']['resnet'] - one['accuracy']['vit']):+.1f}"
-        assert re.search(rf"<td>{one['name']}</td>.*>{re.escape(points)}<", page)
+    readme = (folder / "README.md").read_text()
     first, second = (100 * group["top1"]["value"] for group in found["accuracy"]["groups"])
     assert f"ResNet-8 {second:.1f} %, ViT {first:.1f} %" in readme
     (said,) = found["conclusions"]
     assert said in " ".join(readme.split())
-    assert said in " ".join(html.unescape(page).split())
     surely = [one["name"] for one in found["accuracy"]["classes"] if one["p_corrected"] < 0.05]
     assert f"only {' and '.join(surely)} differ at p < .05" in " ".join(readme.split())
 

@@ -7,6 +7,9 @@ import torch
 
 from vit_vs_cnn.errors import InputError
 
+#: Kinds of devices that may be named.
+DEVICES = ("cpu", "cuda", "mps", "xpu")
+
 
 def wait_for(device: torch.device | str) -> None:
     """Return when all that was asked of a device is done; an accelerator queues its work and answers before it is."""
@@ -20,10 +23,12 @@ def usable_device(name: str) -> str:
     """A device by its name; auto is the GPU where there is one.
 
     Raises:
-        InputError: it is not there.
+        InputError: it is not there, or no device has that name.
     """
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
+    if name.partition(":")[0] not in DEVICES:
+        raise InputError(f"device: expected auto, {', '.join(DEVICES)}, or one of several such as cuda:1, got {name}")
     try:
         torch.empty(1, device=name)
     except (RuntimeError, AssertionError) as error:

@@ -37,6 +37,7 @@ class Command:
         daily: the options that its help shows before all others are asked for; all of them if none is named.
         besides: options of the command line alone.
         also: older names of options.
+        default_config: name of the config that is read without ``--config``, for commands that take one.
         home: the module of the function, which has the command's name.
     """
 
@@ -45,6 +46,7 @@ class Command:
     daily: tuple[str, ...] = ()
     besides: tuple[Setting, ...] = (JSON,)
     also: dict[str, str] = field(default_factory=dict)
+    default_config: str = "quickstart"
     home: str = "vit_vs_cnn.api"
 
     @property
@@ -218,6 +220,7 @@ COMMANDS = {
             "audit",
             example=("vit-vs-cnn audit --data.root photos", "vit-vs-cnn audit --data.source cifar10 --data.root data"),
             daily=("config", "data.source", "data.root", "data.folder.image_size", "output", "json", "quiet"),
+            default_config="decide",
         ),
         Command("status", example=("vit-vs-cnn status runs/duel",)),
         Command("report", example=("vit-vs-cnn report runs/duel",)),

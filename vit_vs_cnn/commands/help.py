@@ -2,12 +2,13 @@
 
 import inspect
 import os
+import re
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, get_args, get_origin
 
 from vit_vs_cnn.commands.command import COMMANDS, INTERNAL, Command, spelt, takes_several, word_of
-from vit_vs_cnn.config.experiment import find_config
+from vit_vs_cnn.config.experiment import find_config, read_config
 from vit_vs_cnn.config.parsing import Setting, element_of, kinds_of, settings_of, walk
 from vit_vs_cnn.config.schema import Contender
 from vit_vs_cnn.config.trainer import trainer_settings
@@ -43,13 +44,20 @@ def help_page(command: Command, *, everything: bool = False) -> str:
     for paragraph in about(command):
         lines += [*textwrap.wrap(paragraph, WIDTH), ""]
     options = all_options(command) if everything or not command.daily else _daily(command)
-    entries = [(f"{spelt(name)} {kind_of(name, one)}", meaning_of(one)) for name, one in options]
+    defaults = defaults_of(command)
+    entries = [
+        (f"{spelt(name)} {kind_of(name, one)}", meaning_of(one, defaults.get(name, one.default)))
+        for name, one in options
+    ]
     known = settings_of(command.function)
     lines += _entries([*((word_of(one), known[one.name].help) for one in command.places), *entries])
     lines += ["", *(f"  {example}" for example in command.example)]
+    notes = [f"Defaults are those of the config {command.default_config}."] if command.configured else []
     if command.daily and not everything:
-        more = ", each setting of a config by its dotted name among them" if command.configured else ""
-        lines += ["", f"--help=all has every option{more}."]
+        more = " and dotted setting" if command.configured else ""
+        notes.append(f"--help=all has every option{more}.")
+    if notes:
+        lines += ["", " ".join(notes)]
     return "\n".join(lines) + "\n"
 
 
@@ -88,20 +96,41 @@ def kind_of(name: str, setting: Setting) -> str:
     kinds = [kind for kind in kinds_of(setting.hint) if kind is not type(None)]
     if element_of(setting.hint) is not None:
         return "LIST" if "." in name else "A B ..."
-    if any(get_origin(kind) is Literal for kind in kinds):
-        return "|".join(str(one) for kind in kinds if get_origin(kind) is Literal for one in get_args(kind))
+    if literals := literals_of(setting):
+        return "|".join(map(str, literals))
     if any(kind is os.PathLike or get_origin(kind) is os.PathLike for kind in kinds):
         return "PATH"
     return next((KINDS[kind] for kind in kinds if kind in KINDS), "VALUE")
 
 
-def meaning_of(setting: Setting) -> str:
-    """What an option means, and its default."""
-    text, default = setting.help[:1].upper() + setting.help[1:], setting.default
+def defaults_of(command: Command) -> dict[str, Any]:
+    """Default values by dotted name, where the config that the command reads without ``--config`` sets them."""
+
+    def flatten(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+        for name, value in values.items():
+            yield f"{prefix}{name}", value
+            if isinstance(value, Mapping):
+                yield from flatten(value, f"{prefix}{name}.")
+
+    config = read_config(find_config(command.default_config)) if command.configured else {}
+    return dict(flatten(config, ""))
+
+
+def literals_of(setting: Setting) -> list[Any]:
+    """Values that a setting names in its type."""
+    kinds = [kind for kind in kinds_of(setting.hint) if get_origin(kind) is Literal]
+    return [value for kind in kinds for value in get_args(kind)]
+
+
+def meaning_of(setting: Setting, default: Any) -> str:
+    """Describe an option and its default. The first word is capitalized unless it is a value that may be given."""
+    first = re.split(r"[\s,;.]", setting.help, maxsplit=1)[0]
+    is_value = first in map(str, (setting.default, *literals_of(setting)))
+    text = setting.help if is_value else setting.help[:1].upper() + setting.help[1:]
     if isinstance(default, list | tuple) and default:
         return f"{text} (default {', '.join(map(str, default))})"
-    is_told = isinstance(default, bool | str | int | float) and default is not False and default != ""
-    return f"{text} (default {str(default).lower() if default is True else default})" if is_told else text
+    is_shown = isinstance(default, bool | str | int | float) and default is not False and default != ""
+    return f"{text} (default {str(default).lower() if default is True else default})" if is_shown else text
 
 
 def _entries(entries: list[tuple[str, str]]) -> Iterator[str]:
