@@ -7,6 +7,7 @@ and ``Differs:``, which become fields.
 
 import importlib
 import re
+import textwrap
 from collections.abc import Iterable, Iterator
 from os.path import relpath
 from pathlib import Path
@@ -143,6 +144,21 @@ def make_reachable(app: Sphinx, page: str, template: str, context: dict[str, Any
     context["body"] = ARGUMENTS.sub(lambda found: LINE.sub(r'<span class="sig-line">\1</span>', found[1]), body)
 
 
+def describe_figures(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """Give figures of notebook cells a description: the section they are in, and the paragraph before them.
+
+    Without one Sphinx writes the hashed name of the file.
+    """
+    title, paragraph = "", ""
+    for node in doctree.findall(lambda one: isinstance(one, nodes.title | nodes.paragraph | nodes.image)):
+        if isinstance(node, nodes.title):
+            title, paragraph = node.astext(), ""
+        elif isinstance(node, nodes.paragraph):
+            paragraph = "" if node.next_node(nodes.math) else node.astext()  # no LaTeX for screen readers
+        elif isinstance(node, nodes.image) and not node.get("alt"):
+            node["alt"] = textwrap.shorten(f"Figure in the section {title}. {paragraph}", 240, placeholder=" ...")
+
+
 def name_sidebar(app: Sphinx, error: Exception | None) -> None:
     """Give the first of the theme's two sidebars a name, by which a screen reader tells them apart."""
     for page in Path(app.outdir).rglob("*.html") if error is None else ():
@@ -213,6 +229,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_config_value("draw_lesson", True, "env")
     app.connect("autodoc-process-docstring", name_fields, priority=400)  # before napoleon
     app.connect("env-check-consistency", find_undocumented)
+    app.connect("doctree-resolved", describe_figures)
     app.connect("html-page-context", make_reachable)
     app.connect("build-finished", name_sidebar)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

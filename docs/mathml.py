@@ -34,8 +34,14 @@ def _inline(writer: Any, node: nodes.math) -> None:
     raise nodes.SkipNode
 
 
+def split_formula(formula: str) -> list[str]:
+    """Split a formula where wide space separates its parts, so that a narrow window can put them on several lines."""
+    return [formula] if r"\begin" in formula else [part.strip() for part in formula.split(r"\qquad") if part.strip()]
+
+
 def _block(writer: Any, node: nodes.math_block) -> None:
-    writer.body.append(writer.starttag(node, "div", CLASS="math") + mathml(node, as_block=True) + "</div>\n")
+    parts = "".join(mathml(nodes.math_block("", part), as_block=True) for part in split_formula(node.astext()))
+    writer.body.append(writer.starttag(node, "div", CLASS="math") + parts + "</div>\n")
     raise nodes.SkipNode
 
 

@@ -244,8 +244,8 @@ attention_heatmaps([shown], column_labels=names, bar_label="may attend")
 # %% [markdown]
 # ## A query that may look at nothing
 #
-# In the second mask, the query in row 3 has length 0. What should its softmax be? A common trick adds $-10^6$ to masked scores: then all its
-# scores are equally bad, and it attends *to the padding*, evenly. With minus infinity it is 0/0, and the NaN spreads through the whole
+# In the second mask, the query in row 3 has length 0. What should its softmax be? A common trick replaces masked scores by $-10^6$: then all its
+# scores are equal, and it attends *to the padding*, evenly. With minus infinity it is 0/0, and the NaN spreads through the whole
 # network. Here such a row gets zero weights, a zero output and zero gradients.
 
 # %%

@@ -170,7 +170,7 @@ for axis in axes.flat:
 #
 # ## Check 1: does it move when what was learned is destroyed?
 #
-# Shuffle the weights of the classifier head alone (Adebayo et al. 2018). The network now says other classes. A map that explains the
+# Shuffle the weights of the classifier head alone. (Adebayo et al. 2018 re-initialise them.) The network now says other classes. A map that explains the
 # *class* must change. Spearman's correlation of the map before and after, mean over images; 1 means that nothing moved:
 
 # %%

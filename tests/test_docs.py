@@ -13,7 +13,11 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from docutils import nodes
+from docutils.utils import new_document
 
+from docs.generated import describe_figures
+from docs.mathml import split_formula
 from tests.printed import find_difference
 from vit_vs_cnn.commands.command import COMMANDS, INTERNAL
 from vit_vs_cnn.commands.help import all_options
@@ -206,3 +210,17 @@ def test_the_blocks_of_a_concept_print_what_stands_below_them(page):
 )
 def test_printed_numbers_are_compared_with_a_tolerance(shown, printed, same):
     assert (find_difference(shown, printed) is None) is same
+
+
+def test_a_figure_of_a_notebook_is_described_by_its_section_and_the_paragraph_before_it():
+    figure, described = nodes.image(uri="8ee17347c324.png"), nodes.image(uri="filters.png", alt="filters")
+    section = nodes.section("", nodes.title("", "Two heads"), nodes.paragraph("", "Side by side."), figure, described)
+    page = new_document("page")
+    page += section
+    describe_figures(None, page, "page")
+    assert (figure["alt"], described["alt"]) == ("Figure in the section Two heads. Side by side.", "filters")
+
+
+def test_a_formula_may_break_where_wide_space_separates_its_parts():
+    assert split_formula(r"f(q) = v, \qquad w = 1") == ["f(q) = v,", "w = 1"]
+    assert split_formula(r"\begin{aligned} a \qquad b \end{aligned}") == [r"\begin{aligned} a \qquad b \end{aligned}"]

@@ -1,4 +1,7 @@
-"""The one place that opens the test set, on the record of its ledger."""
+"""Predictions of a network, and its accuracy on test images with an entry in the test-set log.
+
+`inspect` and `to-attention` also run networks on test images. They compute no accuracy and write no entry.
+"""
 
 import hashlib
 import io

@@ -163,7 +163,7 @@ def test_a_resnet_is_measured_by_its_feature_maps():
     images = torch.randn(7, 3, 20, 20, generator=torch.Generator().manual_seed(0))
     report = measure_locality(network, images[:1], images, torch.zeros(7, dtype=torch.int64), probes=3)
     assert report.layers == []
-    assert [found.name for found in report.features] == ["stem", "block 0", "block 1", "block 2"]
+    assert [found.name for found in report.features] == ["stem", "block 1", "block 2", "block 3"]
     assert network.training
     json.dumps(report.to_dict(), allow_nan=False)
 

@@ -21,7 +21,7 @@ from vit_vs_cnn.attention.convolution.windows import (
 from vit_vs_cnn.attention.shapes import Images, Sizes
 
 FORMS = ("window", "quadratic")
-#: How sharp the heads are if nothing is said. At 46 the softmax of the quadratic code is one-hot in every dtype.
+#: Default sharpness by form. At 46 the largest weight of the quadratic form rounds to 1 in every dtype.
 SHARPNESS = {"window": math.inf, "quadratic": 46.0}
 RELEASED_SHARPNESS = 5.0
 
@@ -37,10 +37,11 @@ class ConvolutionalAttention(nn.Module):
       offset of the head and ``-beta`` elsewhere.
 
     Theorem: with ``W_V^h W_O^h = W_h`` it tends to the convolution as alpha or beta grow. For the quadratic form the
-    softmax is exactly one-hot from alpha > ln(4 * 2^m) on, m the bits of the mantissa: 38.1 in float64, 18 in float32,
-    9 to 10 in float16, 7 to 8 in bfloat16; 46 is safe in all. beta = infinity is exact. At finite beta, t = exp(-beta)
-    and P places, ``MHSA(X)[q] = [(1 - t) conv(X)[q] + t box(X)[q] sum_h W_h] / (1 + (P - 1) t) + b``; at finite alpha
-    the image is blurred by the discrete Gaussian ``exp(-alpha d^2)`` before it is convolved.
+    largest weight rounds to exactly 1 from alpha > ln(4 * 2^m) on, m the bits of the significand: 38.1 in float64, 18.1
+    in float32, 9 to 10 in float16, 7 to 8 in bfloat16. The other weights are then at most exp(-alpha), not zero. beta =
+    infinity is exact. At finite beta, t = exp(-beta) and P places, ``MHSA(X)[q] = [(1 - t) conv(X)[q] + t box(X)[q]
+    sum_h W_h] / (1 + (P - 1) t) + b``; at finite alpha the image is blurred by the discrete Gaussian ``exp(-alpha
+    d^2)`` before it is convolved.
 
     Rank condition: a head needs ``head_dim >= rank(W_h)``. Else the best kernel misses ``sum_h sum_{r > head_dim}
     sigma_r(W_h)^2``: for a random 32 x 32 x 3 x 3 kernel .89, .70, .37, .10 and 0 of its energy at head_dim 1, 3, 8, 16

@@ -23,7 +23,7 @@ def feature_maps(
 ) -> dict[str, Float[Tensor, "batch features feature_rows feature_cols"]]:
     """The maps (batch, features, rows, cols) after every block, by name, the first first.
 
-    A ``VisionTransformer`` gives "block 0" and on, patch tokens only; a ``ResNet`` the "stem" before them.
+    A ``VisionTransformer`` gives "block 1" and on, patch tokens only; a ``ResNet`` the "stem" before them.
     """
     with recorded_calls(_blocks(network)) as calls:
         network(images)
@@ -36,10 +36,10 @@ def feature_maps(
 
 def _blocks(network: nn.Module) -> Mapping[str, nn.Module]:
     if isinstance(network, VisionTransformer):
-        return {f"block {index}": block for index, block in enumerate(network.encoder.blocks)}
+        return {f"block {number}": block for number, block in enumerate(network.encoder.blocks, start=1)}
     if isinstance(network, ResNet):
         blocks = [module for module in network.stages.modules() if isinstance(module, BasicBlock)]
-        return {"stem": network.stem} | {f"block {index}": block for index, block in enumerate(blocks)}
+        return {"stem": network.stem} | {f"block {number}": block for number, block in enumerate(blocks, start=1)}
     raise InputError(f"network must be a VisionTransformer or a ResNet, but is a {type(network).__name__}")
 
 
