@@ -190,6 +190,72 @@ def test_two_copies_of_one_run_are_not_called_one_file(refused, experiment, tmp_
     assert "there is another copy of vit-s3" in refused(cell, tmp_path / "copied" / "cells" / cell.name)
 
 
+def _as_trained_with(cell: Path, target: Path, *, name: str, lr: float, seed: int) -> Path:
+    """A copy of a run that says of itself that it is of another experiment, with another learning rate and seed."""
+    shutil.copytree(cell, target / cell.name)
+
+    def change(contents):
+        origin = contents["vit_vs_cnn"]["origin"]
+        origin["experiment"]["name"] = name
+        origin["experiment"]["contenders"][origin["cell"]["contender"]]["optimizer"]["lr"] = lr
+        origin["cell"]["seed"] = seed
+
+    _rewritten(target / cell.name / "checkpoints" / "last.ckpt", change)
+    return target / cell.name
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "rows"),
+    [
+        (("", ""), ("one", "two"), ["one/resnet", "two/resnet"]),
+        (("", ""), ("one", "one"), ["resnet (optimizer.lr 0.1)", "resnet (optimizer.lr 0.2)"]),
+        (("mine=", "theirs="), ("one", "one"), ["mine", "theirs"]),
+        (("", "theirs="), ("one", "one"), ["resnet", "theirs"]),
+        (("mine=", "mine="), ("one", "one"), ["mine (optimizer.lr 0.1)", "mine (optimizer.lr 0.2)"]),
+    ],
+)
+@pytest.mark.parametrize("seed", [3, 4])
+def test_runs_of_different_recipes_are_different_rows(experiment, tmp_path, capsys, labels, names, rows, seed):
+    cell = _cell(experiment, "resnet-n120-s3")
+    first = _as_trained_with(cell, tmp_path / "a", name=names[0], lr=0.1, seed=3)
+    second = _as_trained_with(cell, tmp_path / "b", name=names[1], lr=0.2, seed=seed)
+    words = [f"{labels[0]}{first}", f"{labels[1]}{second}"]
+    assert _compare(*words, "--parts", "differences", "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert [network["group"] for network in result["networks"]] == rows
+    assert [one["setting"] for one in result["differences"]["settings"]] == ["contender.optimizer.lr"]
+
+
+def test_seeds_of_one_recipe_are_one_row_also_from_two_experiments(experiment, tmp_path, capsys):
+    cell = _cell(experiment, "resnet-n120-s3")
+    words = [
+        _as_trained_with(cell, tmp_path / name, name=name, lr=0.1, seed=seed) for name, seed in (("a", 3), ("b", 5))
+    ]
+    assert _compare(*words, "--parts", "differences", "--json") == 0
+    assert [one["name"] for one in json.loads(capsys.readouterr().out)["networks"]] == ["resnet-s3", "resnet-s5"]
+
+
+def test_a_label_of_an_experiment_names_the_rows_of_its_contenders(experiment, capsys):
+    assert _compare(f"mine={experiment}", "--parts", "differences", "--json") == 0
+    groups = {network["group"] for network in json.loads(capsys.readouterr().out)["networks"]}
+    assert groups == {"mine/vit", "mine/resnet"}
+
+
+def test_a_label_changes_no_conclusion(experiment, capsys):
+    results = []
+    for label in ("", "mine="):
+        assert _compare(f"{label}{experiment}", "--parts", "accuracy", "--json") == 0
+        results.append(json.loads(capsys.readouterr().out)["accuracy"]["pairs"][0]["comparison"])
+    plain, labelled = ({k: v for k, v in one.items() if k not in ("first", "second")} for one in results)
+    assert labelled == plain
+    assert {results[1]["first"], results[1]["second"]} == {"mine/vit", "mine/resnet"}
+
+
+def test_a_label_of_two_files_is_refused_where_one_is_of_no_run(refused, experiment):
+    words = [f"mine={_cell(experiment, 'vit-n120-s3')}", "mine=timm/resnet10t"]
+    assert "timm/resnet10t: mine is the name of another row" in refused(*words)
+
+
 def test_exported_weights_answer_as_the_checkpoint_does(experiment, tmp_path, capsys):
     pytest.importorskip("safetensors")
     from vit_vs_cnn.conversion.export import export

@@ -269,7 +269,7 @@ def compare(
 
     Arguments:
         paths: checkpoints, folders of cells and experiments, exported .safetensors or .onnx, timm/NAME (untrained) or
-            timm/NAME=FILE.
+            timm/NAME=FILE. LABEL=PATH names the row.
         parts: of accuracy, confidence, robustness, similarity, cost, differences; all if none is named.
         skip: all but these parts.
         quick: a first look, with fewer images where that is only coarser.

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from tests.experiments.tiny import tiny_config
 from vit_vs_cnn.cli import main
+from vit_vs_cnn.comparison.opening import _cells_of
 from vit_vs_cnn.config.schema import Budget
 from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.files import write_text
@@ -37,6 +38,14 @@ def folder(tmp_path):
     failure = {"cell": "resnet-n50-s0", "type": "RuntimeError", "message": "no memory", "step": 4, "time": "2020"}
     (root / "cells" / NAMES[1] / "failed.json").write_text(json.dumps(failure))
     return root
+
+
+def test_a_contender_that_is_named_like_a_size_is_not_taken_for_one(folder):
+    name = "vit-n50-s9-n100-s-2-0123456789"
+    (folder / "grid.json").write_text(json.dumps([NAMES[0], name]))
+    cell = read_status(folder).cells[1]
+    assert (cell.contender, cell.train_size, cell.seed) == ("vit-n50-s9", 100, -2)
+    assert _cells_of(folder, None)[1] == "50 images"  # all that is planned for this size is finished
 
 
 def test_each_cell_is_in_the_state_that_its_folder_shows(folder):

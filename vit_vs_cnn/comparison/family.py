@@ -1,7 +1,7 @@
 """Networks of one experiment are judged as its report judges them: together with all its pairs and sizes."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from vit_vs_cnn.comparison.entries import Entry
@@ -20,11 +20,13 @@ class Family:
         design: of their experiment; None where they are of no single one.
         size: the training size of all of them; 0 where they have none in common.
         others: the experiment's comparisons at all sizes.
+        contenders: of each row that has another name (a label).
     """
 
     design: Design | None = None
     size: int = 0
     others: tuple[SizedComparison, ...] = ()
+    contenders: Mapping[str, str] = field(default_factory=dict)
 
     def terms(self, seeds: Sequence[int | None], obstacle: str | None) -> Terms:
         """On what terms two groups are compared that share these seeds."""
@@ -38,7 +40,8 @@ class Family:
 
     def judged(self, pairs: Sequence[Comparison]) -> list[Comparison]:
         """The pairs with p-values and verdicts as the whole family gives them."""
-        keys = [(one.first, one.second, self.size) for one in pairs]
+        named = self.contenders
+        keys = [(named.get(one.first, one.first), named.get(one.second, one.second), self.size) for one in pairs]
         shown = {(frozenset(key[:2]), self.size) for key in keys}
         rest = [one for one in self.others if (frozenset(one.key[:2]), one.size) not in shown]
         both: list[Comparison] = [*pairs, *rest]
@@ -52,7 +55,8 @@ def family_of(entries: Sequence[Entry]) -> Family:
         InputError: its design can't be read.
     """
     places = {_experiment_of(one) for one in entries}
-    if len(places) > 1 or None in places:
+    contenders = {one.group: one.origin.contender for one in entries if one.origin is not None}
+    if len(places) > 1 or None in places or len({*contenders.values()}) < len(contenders):
         return Family()
     ((folder, size),) = (place for place in places if place is not None)
     design = read_design(folder)
@@ -62,14 +66,14 @@ def family_of(entries: Sequence[Entry]) -> Family:
         results = judged_results(folder)
         if not {one.path.absolute().parents[1].name for one in entries} <= {result["cell"] for result in results}:
             return Family()
-        return Family(design, size, tuple(comparisons_of(folder, results)))
+        return Family(design, size, tuple(comparisons_of(folder, results)), contenders)
     except InputError:  # the experiment contradicts itself: its other comparisons count, and say nothing
-        return Family(design, size)
+        return Family(design, size, contenders=contenders)
 
 
 def _experiment_of(one: Entry) -> tuple[Path, int] | None:
-    """The experiment's folder and the training size of the last weights of one of its cells, named by its contender."""
-    if one.origin is None or one.path.name != "last.ckpt" or one.group != one.origin.contender:
+    """The experiment's folder and the training size of the last weights of one of its cells."""
+    if one.origin is None or one.path.name != "last.ckpt":
         return None
     parents = one.path.absolute().parents
     if len(parents) < 4 or parents[2].name != "cells" or not (parents[3] / NAME).exists():

@@ -2,17 +2,18 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from vit_vs_cnn.comparison.differences import differing_settings
 from vit_vs_cnn.comparison.entries import Entry
 from vit_vs_cnn.config.experiment import hash_of
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.presets import TIMM_PREFIX
-from vit_vs_cnn.runs.cell import read_result
+from vit_vs_cnn.runs.cell import Cell, read_result, split_folder_name
 from vit_vs_cnn.runs.grid import finished_cells, longest_budget, read_grid
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.ledger import Account, TestLedger, account_of, output_of
@@ -24,6 +25,8 @@ from vit_vs_cnn.runs.tuning_record import Chance, record_of
 TRAINING = (
     *("training_images", "steps", "ended_early", "images", "epochs", "flops", "train_seconds", "devices", "precision"),
 )
+#: Characters of the settings in the name of a row.
+LONGEST_SETTINGS = 60
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,21 +60,26 @@ def open_entries(
         InputError: something that cannot be opened, or cannot be compared with the others: other classes, other test
             images, other sizes of images.
     """
-    places, notes = _expanded(words, train_size)
+    labels, notes = _expanded(words, train_size)
+    places = [place for place, _ in labels]
     outside = {place for place in places if place.startswith(TIMM_PREFIX) or Path(place).suffix == ".onnx"}
     ours = {place: open_network(place, trust=trust) for place in places if place not in outside}
     if not ours:
         raise InputError("nothing here says what the test images are: name at least one checkpoint or cell of ours")
     pools = _Pools(root)
     test, first = _same_test_images(ours, pools, open_test_set)
-    names, books = _names([*ours.values()]), _Books(test)
+    names, books = _name_rows([(ours[place], label) for place, label in labels if place in ours]), _Books(test)
+    groups = {group for _, group in names.values()}
     entries = []
-    for place in places:
+    for place, label in labels:
         if place in ours:
             entries.append(_of_cell(ours[place], names[id(ours[place])], pools, books, place))
         else:
             other = open_network(place, like=first)
+            other = replace(other, name=label or other.name)
             _check(other, test, where=place, like=first)
+            if other.name in groups:
+                raise InputError(f"{place}: {other.name} is the name of another row; give it another (LABEL={place})")
             entries.append(_of_external(other, first, pools, books))
     entries = _told_apart(entries)
     for one in entries:
@@ -79,23 +87,30 @@ def open_entries(
     return Opened(entries, test, notes)
 
 
-def _expanded(words: Sequence[str], train_size: int | None) -> tuple[list[str], list[str]]:
-    """Every word as one place or, for a whole experiment, the places of its cells."""
+def _expanded(words: Sequence[str], train_size: int | None) -> tuple[list[tuple[str, str]], list[str]]:
+    """The places that each word names, with its label: one, or those of the cells of an experiment; and the notes."""
     places, notes = [], []
-    for word in words:
+    for given in words:
+        label, word = _label_and_place(given)
         path = Path(word)
         if word.startswith(TIMM_PREFIX):
-            places.append(word)
+            places.append((word, label))
         elif not path.exists():
             named = f"{TIMM_PREFIX}NAME or {TIMM_PREFIX}NAME=FILE"
             raise InputError(f"{word}: no such file or folder (for a model of timm: {named})")
         elif (path / "grid.json").exists():
             cells, which = _cells_of(path, train_size)
-            places += [str(cell.absolute()) for cell in cells]
+            places += [(str(cell.absolute()), label) for cell in cells]
             notes.append(f"{word}: its {len(cells)} finished cells of {which}")
         else:
-            places.append(str(path.absolute()))
+            places.append((str(path.absolute()), label))
     return places, notes
+
+
+def _label_and_place(word: str) -> tuple[str, str]:
+    """``LABEL=PLACE`` in two; the label is empty where there is none. A path that exists has none."""
+    label, equals, place = word.partition("=")
+    return (label, place) if equals and label and "/" not in label and not Path(word).exists() else ("", word)
 
 
 def _cells_of(experiment: Path, train_size: int | None) -> tuple[list[Path], str]:
@@ -108,8 +123,9 @@ def _cells_of(experiment: Path, train_size: int | None) -> tuple[list[Path], str
     names = [name for name, budget in grid.items() if budget == longest]
     results = {folder: result for folder, result in every.items() if grid[folder.name] == longest}
     sizes, finished = {result["train_size"] for result in results.values()}, {folder.name for folder in results}
+    planned = {name: split_folder_name(name)[1] for name in names}
     there = {(result["contender"], result["train_size"]) for result in results.values()}
-    whole = [size for size in sizes if finished.issuperset(name for name in names if f"-n{size}-s" in name)]
+    whole = [size for size in sizes if finished.issuperset(name for name in names if planned[name] == size)]
     whole = whole or [size for size in sizes if all((contender, size) in there for contender, _ in there)]
     size = train_size or max(whole or sizes)
     if size not in sizes:
@@ -197,27 +213,58 @@ def _check(trained: TrainedNetwork, test: LabelledImages, *, where: str, like: T
         raise InputError(f"{where} takes images of shape {trained.image_shape}, not {test.image_shape}")
 
 
-def _names(networks: Sequence[TrainedNetwork]) -> dict[int, tuple[str, str]]:
-    """Name and group of each; a group is all that is the same but for the seed, named as shortly as tells it apart."""
-    kinds = [_kind(s) for s in networks]
-    ways: list[Callable[[TrainedNetwork, str], str]] = [
-        lambda s, kind: s.cell.contender,
-        lambda s, kind: f"{s.cell.contender}-n{s.cell.train_size}",
-        lambda s, kind: f"{s.cell.experiment.name}/{s.cell.contender}-n{s.cell.train_size}",
-        lambda s, kind: f"{s.cell.contender}-n{s.cell.train_size}-{kind[:6]}",
-    ]
-    named = ([way(s, kind) + _file(s) for s, kind in zip(networks, kinds, strict=True)] for way in ways)
-    # kinds differ, so their hashes do: the last way tells them apart
+def _name_rows(networks: Sequence[tuple[TrainedNetwork, str]]) -> dict[int, tuple[str, str]]:
+    """Name and row of each network, by ``id``, from the networks with their labels.
+
+    A row holds runs that differ by the seed alone. Its name is the shortest one that no other row has: the contender or
+    the label; then with the training size; with the experiment's name; with the settings that differ.
+    """
+    kinds = [_kind(network, label) for network, label in networks]
+    contenders_of = {label: {one.cell.contender for one, other in networks if other == label} for _, label in networks}
+
+    def rows(*, experiment: bool, size: bool, ending: Mapping[str, str] | None = None) -> list[str]:
+        names = []
+        for (one, label), kind in zip(networks, kinds, strict=True):
+            several = not label or len(contenders_of[label]) > 1
+            start = label or (one.cell.experiment.name if experiment else "")
+            name = "/".join(filter(None, (start, one.cell.contender if several else "")))
+            name += f"-n{one.cell.train_size}" if size else ""
+            names.append(name + ("" if ending is None else ending[kind]) + _file(one))
+        return names
+
+    candidates = [rows(experiment=experiment, size=size) for experiment in (False, True) for size in (False, True)]
+    recipes = {kind: _recipe(one.cell) for (one, _), kind in zip(networks, kinds, strict=True)}
+    candidates.append(rows(experiment=False, size=False, ending=_differing_settings(recipes)))
+    candidates.append(rows(experiment=False, size=True, ending={kind: f"-{kind[:6]}" for kind in kinds}))
+    # The last ones differ, as the kinds do.
     groups = next(
-        found for found in named if len(set(found)) == len(set(kinds)) == len({*zip(found, kinds, strict=True)})
+        found for found in candidates if len({*found}) == len({*kinds}) == len({*zip(found, kinds, strict=True)})
     )
-    return {id(s): (f"{group}-s{s.cell.seed}", group) for s, group in zip(networks, groups, strict=True)}
+    names = [f"{group}-s{one.cell.seed}" for group, (one, _) in zip(groups, networks, strict=True)]
+    return {id(one): (name, group) for (one, _), name, group in zip(networks, names, groups, strict=True)}
 
 
-def _kind(trained: TrainedNetwork) -> str:
-    """Of two contenders, also where their recipes are the same."""
-    values = {key: value for key, value in trained.cell.identity.items() if key != "seed"}
-    return hash_of({**values, "contender": trained.cell.contender, "file": _file(trained)})
+def _kind(trained: TrainedNetwork, label: str) -> str:
+    """Hash of all that makes a row: two contenders are two rows even if their recipes are the same."""
+    return hash_of(
+        {"recipe": _recipe(trained.cell), "contender": trained.cell.contender, "file": _file(trained), "label": label}
+    )
+
+
+def _recipe(cell: Cell) -> dict[str, Any]:
+    """All that decides the result except the seed, of a run and of the run that it starts from."""
+    values = {key: value for key, value in cell.identity.items() if key != "seed"}
+    return values | ({"starts_from": _recipe(cell.start)} if isinstance(cell.start, Cell) else {})
+
+
+def _differing_settings(recipes: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """`` (optimizer.lr 0.1)`` for each recipe; empty where that is too long to be a name."""
+    texts: dict[str, list[str]] = {kind: [] for kind in recipes}
+    for one in differing_settings(recipes):
+        for kind, value in one.values.items():
+            texts[kind].append(f"{one.setting.removeprefix('contender.')} {value}")
+    joined = {kind: f" ({', '.join(text)})" for kind, text in texts.items()}
+    return {kind: text if len(text) <= LONGEST_SETTINGS else "" for kind, text in joined.items()}
 
 
 def _told_apart(entries: list[Entry]) -> list[Entry]:
@@ -233,7 +280,10 @@ def _told_apart(entries: list[Entry]) -> list[Entry]:
         taken = Counter(one.name for one in entries)
         alike = [one for one in entries if taken[one.name] > 1]
         if copies := [one for one in alike if one.origin is not None]:
-            raise InputError(f"{copies[0].path}: there is another copy of {copies[0].name}; each run is compared once")
+            raise InputError(
+                f"{copies[0].path}: there is another copy of {copies[0].name}, of the same recipe and seed; leave one "
+                "out, or give it a label (LABEL=PATH)"
+            )
         if not alike:
             break
         entries = [_with_folders(one, depth) if one in alike else one for one in entries]

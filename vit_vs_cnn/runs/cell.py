@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -200,6 +201,20 @@ def read_cell(folder: Path, *, trusted: bool = False) -> Cell:
     """The cell whose config.yaml lies in a folder. Raises InputError: no such file, or not of a cell."""
     where = folder / "config.yaml"
     return cell_from_dict(read_config(where), where=str(where), trusted=trusted)
+
+
+def split_folder_name(name: str) -> tuple[str, int, int]:
+    """Contender, training size and seed of a run, from the name of its folder, which is there before any file in it.
+
+    Size, seed and hash are the last three parts. A contender may be named like them: ``vit-n500-s1``.
+
+    Raises:
+        InputError: this is not the name of a run's folder.
+    """
+    match = re.fullmatch(r"(.+)-n(\d+)-s(-?\d+)-[0-9a-f]+", name)
+    if match is None:
+        raise InputError(f"{name}: this is not the name of a run's folder, which is CONTENDER-nSIZE-sSEED-HASH")
+    return match[1], int(match[2]), int(match[3])
 
 
 def read_result(path: Path) -> dict[str, Any]:

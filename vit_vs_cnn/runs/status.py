@@ -1,6 +1,5 @@
 """How far an experiment is, read from its folder while it runs, or after."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from vit_vs_cnn.config.experiment import Budget, read_config
 from vit_vs_cnn.config.parsing import build
 from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.files import read_mapping, read_rows
-from vit_vs_cnn.runs.cell import read_result
+from vit_vs_cnn.runs.cell import read_result, split_folder_name
 from vit_vs_cnn.runs.failures import is_being_run, read_failure
 from vit_vs_cnn.runs.grid import read_grid
 
@@ -98,11 +97,9 @@ def read_status(folder: Path) -> ExperimentStatus:
 
 
 def _read_cell(folder: Path, budget: Budget) -> CellStatus:
-    match = re.fullmatch(r"(.+)-n(\d+)-s(-?\d+)-[0-9a-f]+", folder.name)
-    if match is None:
-        raise InputError(f"{folder}: this is not the name of a cell's folder")
-    about: dict[str, Any] = {"folder": folder.name, "contender": match[1], "train_size": int(match[2])}
-    about |= {"seed": int(match[3]), "budget": budget, "steps": budget.to_dict().get("steps")}
+    contender, train_size, seed = split_folder_name(folder.name)
+    about: dict[str, Any] = {"folder": folder.name, "contender": contender, "train_size": train_size, "seed": seed}
+    about |= {"budget": budget, "steps": budget.to_dict().get("steps")}
     if (folder / "result.json").exists():
         try:
             result = read_result(folder / "result.json")
