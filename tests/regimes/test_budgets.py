@@ -140,11 +140,11 @@ def test_budgets_are_told_apart_where_no_run_has_two_of_them():
     assert analysis.pairs[0].at_largest.seeds == 4
 
 
-@pytest.mark.parametrize("on_the_way", [False, True])
-def test_one_difference_has_one_interval_wherever_it_is_told(on_the_way):
-    """Where verdicts come on the way, all intervals of a pair allow for the looks."""
+@pytest.mark.parametrize(("planned", "on_the_way"), [(8, False), (8, True), (3, False)])
+def test_one_difference_has_one_interval_wherever_it_is_told(planned, on_the_way):
+    """All intervals of a pair allow for interim analyses, and are of the planned seeds where more were run."""
     pair = ("resnet", "vit")
-    design = Design(tuple(range(8)), on_the_way, pair, (SIZE,), SIZE, pair, 1.0, budget="400 steps")
+    design = Design(tuple(range(planned)), on_the_way, pair, (SIZE,), SIZE, pair, 1.0, budget="400 steps")
     found = analyse(FOUR_TIMES, design=design, resamples=50).pairs[0]
     steps = next(one for one in found.at_equal if one.cost == "steps")
     assert found.comparisons[0].difference == steps.difference == found.gaps[-1].difference

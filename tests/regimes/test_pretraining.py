@@ -1,5 +1,7 @@
 """What pretraining is worth in images, and which contenders are compared."""
 
+from dataclasses import replace
+
 import pytest
 
 from vit_vs_cnn.config.experiment import experiment_from_dict
@@ -55,6 +57,17 @@ def test_what_pretraining_is_worth_is_bracketed_by_the_sizes_that_were_run():
     assert one.text == "more than 700, fewer than 2,300"
     assert (worth["vit_tuned", 700].more_than, worth["vit_tuned", 700].at_most) == (2300, None)
     assert one.differences[700].value == pytest.approx(0.07)
+
+
+def test_the_worth_at_one_size_has_the_interval_of_the_comparison():
+    design = replace(_design(), seeds=tuple(range(10)), on_the_way=True)
+    analysis = analyse(_results(), design=design, resamples=50)
+    pair = analysis.pair("vit", "vit_tuned")
+    assert pair is not None
+    worth = {one.size: one.differences[one.size] for one in analysis.worth if one.scratch == "vit"}
+    assert worth == {
+        one.size: one.difference if one.first == "vit_tuned" else -one.difference for one in pair.comparisons
+    }
 
 
 def test_what_is_not_told_apart_is_no_bracket():

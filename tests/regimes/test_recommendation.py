@@ -1,5 +1,7 @@
 """What to do, in plain words, in all its variants."""
 
+import re
+
 import pytest
 
 from tests.regimes.tables import RISING, law_table, seeded, validated
@@ -40,20 +42,31 @@ def test_equals_are_told_apart_by_what_they_cost():
 
 def test_what_is_not_shown_is_not_recommended():
     text = told(seeded(ALIKE, seeds=3, images=1009, spread=0.02))
-    assert text.startswith(
-        "Neither is shown to be better: take the one that suits you, or plan more seeds under another --name (a gap of "
+    assert re.match(
+        r"No recommendation: there is not enough evidence that the \w+ or the \w+ is better. "
+        r"To find out, plan more seeds under another --name \(a gap of ",
+        text,
     )
+
+
+def test_a_large_difference_without_evidence_is_not_called_a_free_choice():
+    runs = seeded({"resnet": {240: 0.917}, "vit": {240: 0.706}}, seeds=3, images=60)
+    for result, change in zip([r for r in runs if r["contender"] == "vit"], (0.12, -0.1, -0.02), strict=True):
+        result["accuracy"] = 0.706 + change
+    text = told(runs)
+    assert text.startswith("No recommendation: there is not enough evidence that the ResNet or the ViT is better.")
+    assert "suits" not in text and "either" not in text.lower()
 
 
 def test_where_images_leave_it_open_more_of_these_are_advised():
     text = told(seeded(ALIKE, seeds=3, images=37, spread=0.001))
-    assert "take the one that suits you, or score on more images, as it is these and not the seeds" in text
+    assert "To find out, score on more images, as it is these and not the seeds" in text
 
 
 def test_of_three_it_says_which_two_are_level_and_who_is_behind_both():
     others = {"vit": {500: 0.8}, "resnet": {500: 0.8}, "windows": {500: 0.4}}
     text = told(seeded(others, seeds=5, images=10_000, spread=0.02))
-    assert text.startswith("Neither the ") and " nor the " in text.split(" is shown")[0]
+    assert text.startswith("No recommendation: there is not enough evidence that the ")
     assert text.endswith("). Both are ahead of the windows.")
     level = {**others, "windows": {500: 0.79}}
     assert "Both are" not in told(seeded(level, seeds=5, images=10_000, spread=0.02))
@@ -69,7 +82,7 @@ def test_networks_that_learned_nothing_are_not_for_choosing():
     assert of(0.501).startswith(told)
     below = seeded({"vit": {500: 0.05}, "resnet": {500: 0.95}}, seeds=4, images=1000, spread=0.001)
     assert recommendation(analyse(below, majority=0.95, resamples=50)).startswith(told)  # who is ahead learned nothing
-    assert of(0.7).startswith("Neither is shown to be better")
+    assert of(0.7).startswith("No recommendation: there is not enough evidence")
 
 
 @pytest.mark.parametrize("seeds", [1, 2])

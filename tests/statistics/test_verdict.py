@@ -29,9 +29,8 @@ def test_three_paired_seeds_and_an_interval_off_zero_give_a_verdict():
     level = _compared(0.0)
     assert level.verdict == "no difference shown"
     assert level.difference.low < 0 < level.difference.high
-    assert level.sentence.endswith(
-        f"no difference is shown: a gap of {100 * level.smallest_gap:.1f} points would have been shown in 80 % of cases"
-    )
+    gap = f"a gap of {100 * (level.smallest_gap or 0):.1f} points would have been shown in 80 % of cases"
+    assert level.sentence.endswith(f"no difference is shown: {gap}")
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
@@ -86,7 +85,7 @@ def test_more_pairs_make_a_verdict_harder_and_their_number_is_told():
     assert many[0].verdict == "no difference shown"
     assert "Holm over 97 comparisons" in many[0].sentence
     assert "Holm" not in one.sentence
-    assert many[0].smallest_gap > one.smallest_gap
+    assert many[0].level < one.level  # so that the gap which would be shown is larger
 
 
 def test_the_primary_comparison_has_half_of_the_error_and_says_so():
@@ -169,3 +168,27 @@ def test_a_margin_is_told_as_it_was_settled(margin, text):
 
 def test_a_p_value_has_the_digits_that_tell_its_side_of_5_percent():
     assert [p_text(p) for p in (0.0496, 0.04999, 0.05, 0.0504, 0.3)] == ["0.0496", "0.04999", "0.05", "0.05", "0.3"]
+
+
+def _of(first, second, images=60):
+    """A comparison of accuracies, one a seed."""
+    return compare_accuracies(("a", "b"), np.array(first), np.array(second), (images, images))
+
+
+def test_no_interval_and_no_gap_is_printed_that_the_accuracies_leave_no_room_for():
+    wide = _of([0.99, 0.75, 0.93], [0.3, 0.95, 0.92])
+    assert (wide.difference.low, wide.difference.high) == (-1.0, 1.0)
+    assert wide.smallest_gap is None
+    assert "these seeds and test images cannot tell how large it is" in wide.sentence
+    assert wide.sentence.endswith("3 seeds and 60 test images cannot show any gap that is possible here")
+    narrow = _of([0.88, 0.87, 0.86], [0.85, 0.86, 0.84], images=1000)
+    assert narrow.smallest_gap is not None
+    assert -0.1 < narrow.difference.low < narrow.difference.high < 0.1
+
+
+def test_an_interval_with_one_end_out_of_reach_keeps_the_other():
+    one = _of([0.97, 0.99, 0.98], [0.08, 0.12, 0.10], images=1000)
+    assert one.difference.high < 1 and one.verdict == "ahead"
+    far = _of([0.90, 0.99, 0.98], [0.20, 0.02, 0.04], images=1000)
+    assert far.difference.high == 1.0 and far.verdict == "ahead"
+    assert f"({100 * far.difference.low:+.1f} or more;" in far.sentence

@@ -161,7 +161,7 @@ def analyse(
     Raises:
         InputError: no results, two of one cell, or predictions that do not belong to them.
     """
-    budgets = Budgets(in_order(results), correct)
+    budgets = Budgets(in_order(results), correct, planned=() if design is None else design.seeds)
     ordered = budgets.longest
     measured = measurements_of(ordered, correct)
     drawn = Resamples(measured, count=resamples, seed=seed)
@@ -187,7 +187,7 @@ def analyse(
         laws=tuple(laws),
         pairs=tuple(_pairs(drawn, judged, budgets, convergence)),
         equivalents=tuple(_equivalents(drawn, curves, convergence)),
-        worth=tuple(worth_of(ordered, measured)),
+        worth=tuple(worth_of(ordered, measured, judged)),
         frontier=tuple(cost_frontier(ordered, curves, ahead)),
         warnings=(
             *(f"{told}." for told in few_classes),

@@ -10,7 +10,7 @@ from vit_vs_cnn.regimes.curves import CurvePoint
 from vit_vs_cnn.regimes.lottery import has_failed, not_ruled_out
 from vit_vs_cnn.regimes.multiplier import WHY_NONE, Multiplier
 from vit_vs_cnn.regimes.networks import introduction
-from vit_vs_cnn.statistics.estimate import Estimate, p_text
+from vit_vs_cnn.statistics.estimate import p_text, points_range
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
 from vit_vs_cnn.statistics.verdict import margin_text
 
@@ -74,7 +74,7 @@ def _first_sentence(analysis: Analysis, pair: Pair, called: Mapping[str, str], o
     comparison = pair.at_largest
     ahead, behind = called[comparison.leader], called[comparison.follower]
     place = f"With {'your ' if own_images else ''}{comparison.size:,} images"
-    lead, interval = f"{100 * comparison.lead.value:.1f} points", _points(comparison.lead)
+    lead, interval = f"{100 * comparison.lead.value:.1f} points", points_range(comparison.lead)
     if comparison.verdict == "no difference shown":
         shown = comparison.what_would_show
         if comparison.lead.low > 0:
@@ -112,7 +112,7 @@ def at_equal_costs(pair: Pair, leader: str, behind: str) -> tuple[bool, str]:
     for one in uneven:
         name, ratio = COST_NAMES[one.cost], one.ratio if pair.ahead == leader else 1 / one.ratio
         if (lead := pair.lead_at_equal(one)) is not None:
-            told = f"{100 * lead.value:.1f} points ({_points(lead)})"
+            told = f"{100 * lead.value:.1f} points ({points_range(lead)})"
             if lead.low <= 0:
                 return False, f"{at_equal}, but no lead is shown at equal {name}: {told}; that is no verdict"
             found.append(f" and by {told} at equal {name}")
@@ -283,10 +283,6 @@ def _what_would_tell(analysis: Analysis, pair: Pair, called: Mapping[str, str], 
     return (
         f", as {called[most.contender]} still gained {gained} in its last quarter at n = {most.size:,}; {twice} {rule}"
     )
-
-
-def _points(lead: Estimate) -> str:
-    return f"{100 * lead.low:.1f} to {100 * lead.high:.1f}"
 
 
 def _rounded(size: float | None) -> str:

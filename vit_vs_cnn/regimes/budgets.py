@@ -1,7 +1,7 @@
 """What more training changes: the same runs with several budgets, and two contenders that were given equally much."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
@@ -104,9 +104,16 @@ class Budgets:
     Arguments:
         results: of finished cells.
         correct: by the result's ``cell``, whether each image is classified rightly; None where that is unknown.
+        planned: seeds by which pairs are compared where both have some of these; otherwise all.
     """
 
-    def __init__(self, results: Sequence[Result], correct: Mapping[str, np.ndarray] | None = None) -> None:
+    def __init__(
+        self,
+        results: Sequence[Result],
+        correct: Mapping[str, np.ndarray] | None = None,
+        planned: Collection[int] = (),
+    ) -> None:
+        self._planned = planned
         several = _are_several(results)
         found: dict[tuple[float, str], list[Result]] = {}
         for result in results:
@@ -144,7 +151,7 @@ class Budgets:
         found = []
         for text, runs in self._runs.items() if self.texts else ():
             for size in sorted({n for _, n in runs}):
-                ours, theirs = _both(runs.get((first, size), []), runs.get((second, size), []))
+                ours, theirs = self._pair(runs, first, second, size)
                 if ours:
                     found.append(BudgetGap(size, text, self._between(ours, theirs, confidence.get(size, 0.95))))
         return found
@@ -164,7 +171,7 @@ class Budgets:
         longest = list(self._runs.values())[-1]
         found = []
         for size in sorted({n for _, n in longest}):
-            ours, theirs = _both(longest.get((first, size), []), longest.get((second, size), []))
+            ours, theirs = self._pair(longest, first, second, size)
             costs = [(_cost(one, cost), _cost(two, cost)) for one, two in zip(ours, theirs, strict=True)]
             if costs and all(one and two for one, two in costs):
                 found.append(self._equal(size, cost, ours, theirs, costs, confidence=confidence.get(size, 0.95)))
@@ -188,6 +195,14 @@ class Budgets:
             return EqualCost(size, cost, ratio, None, interpolated=False)
         difference = self._difference(one, two, confidence) if is_known else self._between(ours, theirs, confidence)
         return EqualCost(size, cost, ratio, difference, is_known and more_than_once(ratio) > _SAME)
+
+    def _pair(
+        self, runs: Mapping[tuple[str, int], list[Result]], first: str, second: str, size: int
+    ) -> tuple[list[Result], list[Result]]:
+        """The runs of two contenders that are compared, seed by seed."""
+        both = _both(runs.get((first, size), []), runs.get((second, size), []))
+        planned = tuple([r for r in side if coordinates(r)[2] in self._planned] for side in both)
+        return (planned[0], planned[1]) if planned[0] else both
 
     def _points(self, contender: str, size: int) -> list[BudgetPoint]:
         found: list[BudgetPoint] = []

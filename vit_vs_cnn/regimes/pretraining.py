@@ -1,10 +1,11 @@
 """What pretraining is worth: how many images the same network would need from scratch."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vit_vs_cnn.regimes.comparison import SizedComparison
 from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.measurements import Measurements
 
@@ -21,8 +22,9 @@ class Worth:
         pretrained: the contender, and ``scratch`` the one that began with drawn weights.
         way: how the first came to its task.
         size: labelled images that the pretrained one has.
-        differences: its accuracy minus that of the other, by the other's size. Each interval is for itself: that of one
-            difference, not corrected for their number.
+        differences: its accuracy minus that of the other, by the other's size. At the same size it
+            is that of their comparison; otherwise each interval is that of one difference, not corrected for their
+            number.
     """
 
     pretrained: str
@@ -50,8 +52,16 @@ class Worth:
         return ", ".join(part for part in (low, high) if part) or "not told apart"
 
 
-def worth_of(results: Sequence[Result], measured: Measurements) -> list[Worth]:
-    """Every pretrained contender at every size, beside the one of the same model that was trained from scratch."""
+def worth_of(
+    results: Sequence[Result], measured: Measurements, compared: Iterable[SizedComparison] = ()
+) -> list[Worth]:
+    """Every pretrained contender at every size, beside the one of the same model that was trained from scratch.
+
+    Arguments:
+        compared: comparisons at one size, whose intervals are taken where they are of the same two.
+    """
+    known = {(one.first, one.second, one.size): one.difference for one in compared}
+    known |= {(second, first, size): -difference for (first, second, size), difference in known.items()}
     by_name = {str(r["contender"]): r for r in results}
     scratch = {r.get("architecture"): name for name, r in by_name.items() if r.get("way") == SCRATCH}
     found = []
@@ -62,6 +72,10 @@ def worth_of(results: Sequence[Result], measured: Measurements) -> list[Worth]:
                 place = (name, size)
                 there = [n for n in measured.sizes if measured.shared(place, (other, n)).any()]
                 if there:
-                    differences = {n: measured.difference(place, (other, n)).interval() for n in there}
+                    differences = {
+                        n: (known.get((name, other, n)) if n == size else None)
+                        or measured.difference(place, (other, n)).interval()
+                        for n in there
+                    }
                     found.append(Worth(name, other, way, size, differences))
     return found

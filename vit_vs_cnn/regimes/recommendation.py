@@ -33,14 +33,12 @@ def recommendation(analysis: Analysis) -> str:
             told = [either, *_behind_both(analysis, pair), *_cheaper(analysis, pair)]
         case "no difference shown":
             shown = comparison.what_would_show
-            neither = f"Neither {leader} nor {follower}" if len(analysis.contenders) > 2 else "Neither"
             is_open = comparison.seeds < comparison.plan.seeds
             more = "run the other planned seeds" if is_open else "plan more seeds under another --name"
             if comparison.uncertain.is_of_images:
                 more = "score on more images, as it is these and not the seeds that leave it open"
-            level = f"{neither} is shown to be better: take the one that suits you, or {more} ({shown})."
-            none = f"No answer: {shown}. It takes more seeds, or more images to score on."
-            told = [level if comparison.smallest_gap < 1 else none, *_behind_both(analysis, pair)]
+            unknown = f"No recommendation: there is not enough evidence that {leader} or {follower} is better."
+            told = [unknown, f"To find out, {more} ({shown}).", *_behind_both(analysis, pair)]
         case "descriptive only":
             seeds = ", ".join(map(str, range(SEEDS_FOR_A_VERDICT)))
             more = f"{SEEDS_FOR_A_VERDICT} seeds allow a verdict (--protocol.seeds '[{seeds}]')."

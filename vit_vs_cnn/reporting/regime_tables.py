@@ -107,14 +107,15 @@ def differences_table(analysis: Analysis) -> Table:
             verdict = c.verdict if c.reason is None else f"{c.verdict}: {c.reason}"
             names = [display_name(c.leader), display_name(c.follower)]
             p = [p_text(c.p_value), p_text(c.adjusted_p_value)]
-            gap = percent(c.smallest_gap) if c.seeds >= SEEDS_FOR_A_VERDICT else ""
+            gap = percent(c.smallest_gap) if c.seeds >= SEEDS_FOR_A_VERDICT and c.smallest_gap is not None else ""
             found = [*_percent(c.lead, sign=True), *p, str(c.seeds), gap]
             rows.append([f"{c.size:,}", *names, *found, f"{verdict}{' (primary)' * c.primary}"])
     title = (
         "Who has the higher accuracy, by how many points, on the same images with the same seeds and the same budget "
         "(equal compute: under accuracy and cost). p is that of the "
         "line by itself; corrected, as the verdict is, it allows for all pairs and sizes (Holm, half of the error for "
-        "the primary comparison) and for looks on the way. Would show: the gap that these seeds find in 80 % of cases"
+        "the primary comparison) and for looks on the way. Would show: the gap that these seeds find in 80 % of cases. "
+        "Empty: these seeds and test images cannot tell"
     )
     columns = ["n", "higher", "lower", "points", "from", "to", "p", "p, corrected", "seeds", "would show", "verdict"]
     return Table(title, columns, rows, "differences", part_by="n")
@@ -289,7 +290,9 @@ def duplicate_pairs_table(contamination: Contamination) -> Table:
 
 
 def _percent(estimate: Estimate, *, sign: bool = False) -> list[str]:
-    return [(points if sign else percent)(estimate.value), percent(estimate.low), percent(estimate.high)]
+    """Value and ends; an end of a difference that the data do not give is empty."""
+    ends = [percent(end) if not sign or abs(end) < 1 else "" for end in (estimate.low, estimate.high)]
+    return [(points if sign else percent)(estimate.value), *ends]
 
 
 def _multiplier(m: Multiplier, unit: float = 1) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vit_vs_cnn.statistics.estimate import Estimate
+from vit_vs_cnn.statistics.estimate import Estimate, points_range
 
 #: Okabe and Ito's colours, told apart by the colour-blind; markers tell them apart in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
@@ -78,8 +78,9 @@ def points(value: float, digits: int = 1) -> str:
 
 def interval(estimate: Estimate, *, sign: bool = False) -> str:
     """``low to high`` in per cent, or in points with their signs."""
-    form = points if sign else percent
-    return f"{form(estimate.low)} to {form(estimate.high)}"
+    if sign:
+        return points_range(estimate, sign=True)
+    return f"{percent(estimate.low)} to {percent(estimate.high)}"
 
 
 def in_millions(count: int | None) -> str:

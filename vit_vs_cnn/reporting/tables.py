@@ -15,7 +15,7 @@ from vit_vs_cnn.reporting.style import in_millions, looks, percent, points, seco
 from vit_vs_cnn.runs.answers import MAJORITY
 from vit_vs_cnn.runs.design import EQUAL
 from vit_vs_cnn.runs.tuning_record import Chance
-from vit_vs_cnn.statistics.estimate import Estimate
+from vit_vs_cnn.statistics.estimate import Estimate, points_range
 from vit_vs_cnn.statistics.verdict import DECIDED
 
 # Nine columns that fit a terminal 80 wide.
@@ -149,8 +149,7 @@ def equal_time_lines(
 
 
 def _points(difference: Estimate) -> str:
-    low, high = points(difference.low), points(difference.high)
-    return f"{points(difference.value)} points ({low} to {high})"
+    return f"{points(difference.value)} points ({points_range(difference, sign=True)})"
 
 
 def convergence_sentence(analysis: Analysis) -> str:

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from scipy import stats
 
+#: What stands for an interval that would reach beyond what is possible.
+CANNOT_TELL = "these seeds and test images cannot tell how large it is"
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -16,6 +19,19 @@ class Estimate:
     def __neg__(self) -> "Estimate":
         """The same seen from the other side."""
         return Estimate(-self.value, -self.high, -self.low)
+
+
+def points_range(difference: Estimate, *, sign: bool = False) -> str:
+    """The interval of a difference in points: ``-2.8 to 45.0``. An end at -1 or 1 is one that the data do not give."""
+    low, high = (f"{100 * end:{'+' if sign else ''}.1f}" for end in (difference.low, difference.high))
+    match difference.low > -1, difference.high < 1:
+        case True, True:
+            return f"{low} to {high}"
+        case True, False:
+            return f"{low} or more"
+        case False, True:
+            return f"{high} or less"
+    return CANNOT_TELL
 
 
 def wilson_interval(correct: int, count: int, confidence: float = 0.95) -> Estimate:

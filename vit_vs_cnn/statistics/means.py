@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -35,11 +35,13 @@ class Uncertain:
 
     Arguments:
         students: (a_j, df_j) of each source of seeds; none for a single network, which says nothing of other seeds.
+        accuracies: the two that a difference is of; None for other means.
     """
 
     mean: float
     students: tuple[tuple[float, int], ...]
     sigma: float
+    accuracies: tuple[float, float] | None = None
 
     @property
     def is_of_images(self) -> bool:
@@ -60,9 +62,18 @@ class Uncertain:
             return float(weight @ (2 * special.ndtr(-distance / np.sqrt(variance))))
 
     def interval(self, confidence: float = 0.95, *, within: tuple[float, float] = (-1.0, 1.0)) -> Estimate:
-        """The central interval, cut to what is possible."""
+        """The central interval, cut to what is possible.
+
+        The end of a difference is possible where one of the two accuracies may stay as measured. Beyond that the data
+        say nothing of this end: it is -1 or 1.
+        """
         half = self._half(1 - confidence)
-        return Estimate(self.mean, max(within[0], self.mean - half), min(within[1], self.mean + half))
+        low, high = self.mean - half, self.mean + half
+        if self.accuracies is not None:
+            first, second = self.accuracies
+            low = -1.0 if low < -max(second, 1 - first) else low
+            high = 1.0 if high > max(first, 1 - second) else high
+        return Estimate(self.mean, max(within[0], low), min(within[1], high))
 
     def _half(self, error: float) -> float:
         """The distance that is exceeded with this probability."""
@@ -134,14 +145,16 @@ def difference_over_seeds(
     v = v_first + v_second - 2 cov of the two means over images. sigma^2 has 1 / N^2 for each side.
     """
     one, two = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
-    count, mean = one.shape[1], float(one.mean() - two.mean())
+    count, mean, accuracies = one.shape[1], float(one.mean() - two.mean()), (float(one.mean()), float(two.mean()))
     if not paired_seeds:
         together = float(np.cov(one.mean(0), two.mean(0), ddof=0)[0, 1])
         variance = shared_variance(one) + shared_variance(two) - 2 * together
-        return _uncertain(mean, [one.mean(1), two.mean(1)], max(0.0, variance), count, networks=2)
+        found = _uncertain(mean, [one.mean(1), two.mean(1)], max(0.0, variance), count, networks=2)
+        return replace(found, accuracies=accuracies)
     if len(one) != len(two):
         raise ValueError(f"paired seeds must be as many on both sides, but are {len(one)} and {len(two)}")
-    return _uncertain(mean, [one.mean(1) - two.mean(1)], shared_variance(one - two), count, networks=2)
+    found = _uncertain(mean, [one.mean(1) - two.mean(1)], shared_variance(one - two), count, networks=2)
+    return replace(found, accuracies=accuracies)
 
 
 def shared_variance(rows: Float[np.ndarray, "seeds images"]) -> float:
@@ -170,7 +183,8 @@ def difference_of_accuracies(
     The two then count as tested on images of their own, which is too much for the error and never too little.
     """
     sigma = _binomial_deviation((float(first.mean()), images[0]), (float(second.mean()), images[1]))
-    return Uncertain(float(first.mean() - second.mean()), _students([first - second]), sigma)
+    accuracies = (float(first.mean()), float(second.mean()))
+    return Uncertain(float(first.mean() - second.mean()), _students([first - second]), sigma, accuracies)
 
 
 def binomial_variance(

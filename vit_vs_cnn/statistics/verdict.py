@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from jaxtyping import Bool, Float
 
-from vit_vs_cnn.statistics.estimate import Estimate, p_text
+from vit_vs_cnn.statistics.estimate import Estimate, p_text, points_range
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT, Plan
 from vit_vs_cnn.statistics.means import Uncertain, difference_of_accuracies, difference_over_seeds
 from vit_vs_cnn.statistics.significance import holm, mcnemar_exact
@@ -94,15 +94,22 @@ class Comparison:
         return self.reason
 
     @property
-    def smallest_gap(self) -> float:
-        """The difference that so many seeds with this spread would have shown in 80 % of cases, at this ``level``."""
-        return self.uncertain.detectable(self.level)
+    def smallest_gap(self) -> float | None:
+        """The difference that so many seeds with this spread would have shown in 80 % of cases, at this ``level``.
+
+        None where no network can be so far above the worse of the two.
+        """
+        gap, worse = self.uncertain.detectable(self.level), min(self.uncertain.accuracies or (0.0,))
+        return gap if gap <= 1 - worse else None
 
     @property
     def what_would_show(self) -> str:
         """``smallest_gap`` in words."""
-        if self.smallest_gap >= 1:
-            return "no gap whatever would have been shown in 80 % of cases"
+        if self.smallest_gap is None:
+            return (
+                f"{counted(self.seeds, 'seed')} and {counted(self.images, 'test image')} cannot show any gap that is "
+                "possible here"
+            )
         return f"a gap of {100 * self.smallest_gap:.1f} points would have been shown in 80 % of cases"
 
     @property
@@ -110,7 +117,7 @@ class Comparison:
         """All of it in words: the same wherever these two are compared."""
         lead, p = self.lead, p_text(self.adjusted_p_value)
         test = f"{'McNemar: ' if self.test == MCNEMAR else ''}p {p if p[0] == '<' else f'= {p}'}"
-        interval = f"{100 * lead.low:+.1f} to {100 * lead.high:+.1f}"
+        interval = points_range(lead, sign=True)
         apart = self.apart(self.leader, self.follower)
         return f"{apart} ({'; '.join([interval, ', '.join([test, *self._allowed_for()])])}); {self._what_it_says()}"
 
