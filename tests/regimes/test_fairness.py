@@ -4,7 +4,7 @@ import pytest
 
 from tests.regimes.tables import seeded
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.regimes.fairness import obstacle, warnings_of
+from vit_vs_cnn.regimes.fairness import SevereWarning, obstacle, warnings_of
 from vit_vs_cnn.regimes.networks import unequal_compute
 
 
@@ -45,6 +45,16 @@ def test_what_differs_between_contenders_is_named(change, warning, forbids):
     assert any(text.startswith(warning) for text in warnings_of(results))
     found = obstacle(*sides(results))
     assert found is None if forbids is None else forbids in str(found)
+
+
+def test_the_name_of_a_contender_is_not_read_as_a_reason():
+    names = {"a": "unequal_vit", "b": "Compute of this test set"}
+    results = [r | {"contender": names[r["contender"]], "trials": 12, "tuned_at": 7, "trial_rank": 2} for r in both()]
+    (warning,) = warnings_of(results)
+    assert warning.startswith("Recipes: unequal_vit runs number 2 of its 12 trials, not the best and Compute of this")
+    assert not isinstance(warning, SevereWarning)
+    early = warnings_of([r | {"ended_early": True, "steps": 3, "planned_steps": 5} for r in both()])
+    assert [isinstance(warning, SevereWarning) for warning in early] == [True]
 
 
 def test_recipes_by_hand_alike_allow_a_verdict_and_are_said():

@@ -5,10 +5,14 @@ from typing import Any
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.networks import unequal_compute
-from vit_vs_cnn.runs.tuning_record import BY_HAND, Chance, unequal_chances
+from vit_vs_cnn.runs.tuning_record import BY_HAND, Chance, unequal_chances, unequal_trials
 from vit_vs_cnn.statistics.verdict import early_end, reservations
 
 Result = Mapping[str, Any]
+
+
+class SevereWarning(str):
+    """A warning that the terminal prints, too, before the comparisons; the report has all of them."""
 
 
 def obstacle(first: Sequence[Result], second: Sequence[Result]) -> str | None:
@@ -41,7 +45,7 @@ def warnings_of(results: Sequence[Result], pairs: Iterable[Collection[str]] | No
         raise InputError("results: some are scored on test images, others on validation images")
     reserved = dict.fromkeys(why for r in results if (why := r.get("reservation")))
     found = [
-        *(f"{why[0].upper()}{why[1:]}." for why in reserved),
+        *(SevereWarning(f"{why[0].upper()}{why[1:]}.") for why in reserved),
         *_about_recipes(results),
         *_differing(
             results, "Augmentation differs", lambda r: r.get("identity", {}).get("contender", {}).get("augmentation")
@@ -59,7 +63,7 @@ def warnings_of(results: Sequence[Result], pairs: Iterable[Collection[str]] | No
         told = " and ".join(f"{name} {count:,}" for name, count in seen.items())
         found.append(f"Weights that contenders began with have seen images that score these ({told}): allowed by name.")
     if (compute := unequal_compute(results, pairs)) is not None:
-        found.append(compute)
+        found.append(SevereWarning(compute))
     by_place: dict[tuple[int, int], list[Result]] = {}
     for r in results:
         by_place.setdefault((r["train_size"], r.get("seed", 0)), []).append(r)
@@ -71,7 +75,7 @@ def warnings_of(results: Sequence[Result], pairs: Iterable[Collection[str]] | No
         runs = [f"{r['contender']} at n = {r['train_size']:,}, seed {r.get('seed', 0)}" for r in early[:3]]
         steps = f"after {early[0]['steps']} of {early[0]['planned_steps']} steps"
         named = f"{'; '.join(runs)}{', ...' * (len(early) > 3)}; the first {steps}"
-        found.append(f"{len(early)} of {len(results)} runs ended before their budget ({named}).")
+        found.append(SevereWarning(f"{len(early)} of {len(results)} runs ended before their budget ({named})."))
     if any(r.get("scored_on", "test") != "test" for r in results):
         found.append("Accuracies are of validation images, on which recipes are chosen: no verdict is given.")
     return found
@@ -94,7 +98,8 @@ def _about_recipes(results: Sequence[Result]) -> list[str]:
         if (reason := unequal_chances(chances)) is not None:
             counts = {name: max((one.trials or 0 for one in theirs), default=0) for name, theirs in chances.items()}
             listed = " against ".join(f"{name}: {count}" for name, count in counts.items())
-            told = f"Recipes had unequal trials ({listed})" if "unequal" in reason else f"Recipes: {reason}"
+            unequal = unequal_trials([one for theirs in chances.values() for one in theirs])
+            told = f"Recipes had unequal trials ({listed})" if unequal else f"Recipes: {reason}"
             by_reason.setdefault(told, []).append(f"{size:,}")
     return [f"{told}, at n = {', '.join(sizes)}: no verdict." for told, sizes in by_reason.items()]
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from vit_vs_cnn.regimes.fairness import SevereWarning
 from vit_vs_cnn.statistics.measurements import Measurements
 
 #: What all means over seeds are of.
@@ -62,8 +63,10 @@ def lottery_warnings(measured: Measurements, chance: float | None) -> list[str]:
         found += _failures(measured, place, name, chance)
         if told := [f"n = {n:,} ({100 * gap:.0f} points apart)" for n, gap in _gaps(measured, place)]:
             found.append(
-                f"The seeds of {name} fall into two groups at {', '.join(told)}: intervals that take seeds to spread "
-                "like a normal distribution are not to be relied on there."
+                SevereWarning(
+                    f"The seeds of {name} fall into two groups at {', '.join(told)}: intervals that take seeds to "
+                    "spread like a normal distribution are not to be relied on there."
+                )
             )
     return found
 
@@ -78,9 +81,8 @@ def _failures(measured: Measurements, place: int, name: str, chance: float | Non
     runs = [f"n = {measured.sizes[i]:,} seed {measured.seeds[s]}" for i, s in failed[:3]]
     named = ", ".join(runs) + ", ..." * (len(failed) > 3)
     count = f"{len(failed)} of {int(there.sum())} runs of {name}"
-    return [
-        f"{count} ended within two standard errors of chance ({named}): they count, as what is compared is {ESTIMAND}."
-    ]
+    chances = f"{count} ended within two standard errors of chance ({named})"
+    return [SevereWarning(f"{chances}: they count, as what is compared is {ESTIMAND}.")]
 
 
 def _gaps(measured: Measurements, place: int) -> Iterator[tuple[int, float]]:

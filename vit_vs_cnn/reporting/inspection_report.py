@@ -337,7 +337,9 @@ def _in_words(shown: ShownImages, networks: Sequence[NetworkMaps], index: int) -
     said = []
     for network in networks:
         asked = pictures.asked_for(shown, network, index)
-        scores = ", ".join(f"{maps.label} {pictures.score_line(maps, index)}{asked}" for maps in network.methods)
+        scores = ", ".join(
+            f"{maps.label} {', '.join(pictures.score_parts(maps, index))}{asked}" for maps in network.methods
+        )
         said.append(f"{network.run.name} {pictures.says(shown, network, index)}; {scores}")
     return f"{shown.data.sample_ids[index]}, {shown.label(index) or 'class not known'}. {'. '.join(said)}."
 

@@ -8,6 +8,7 @@ from vit_vs_cnn.regimes import Analysis, multiplier_line
 from vit_vs_cnn.regimes.analysis import Pair
 from vit_vs_cnn.regimes.answer import headline
 from vit_vs_cnn.regimes.budgets import COST_NAMES, Budgets, more_than_once
+from vit_vs_cnn.regimes.fairness import SevereWarning
 from vit_vs_cnn.regimes.findings import is_one_value
 from vit_vs_cnn.regimes.measurements import by_network
 from vit_vs_cnn.reporting.document import Document, Table, csv_of
@@ -83,16 +84,8 @@ def comparison_lines(analysis: Analysis, *, most_pairs: int = MOST_PAIRS) -> lis
     many pairs only some are told: the primary one and the two of the answer at every size, of the others what is
     decided at their largest size.
     """
-    first = (
-        "ended before their budget",
-        "standard errors of chance",
-        "fall into two groups",
-        "Compute",
-        "of this test set",
-        "on this test set",
-    )
-    grave = [told for told in analysis.warnings if any(words in told for words in first)]
-    warnings = [f"warning: {told}" for told in (*analysis.few_classes, *grave)]
+    severe = [warning for warning in analysis.warnings if isinstance(warning, SevereWarning)]
+    warnings = [f"warning: {warning}" for warning in (*analysis.few_classes, *severe)]
     found = [c for pair in analysis.pairs for c in pair.comparisons]
     pairs = _foremost(analysis, most_pairs)
     shown = [c for pair in pairs for c in pair.comparisons]

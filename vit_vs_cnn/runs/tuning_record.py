@@ -130,9 +130,17 @@ def unequal_chances(chances: Mapping[str, Iterable[Chance]]) -> str | None:
         return f"there is no record of the trials of {' and '.join(lacking)}"
     if wrong := [f"{name} {one.obstacle}" for name, theirs in by_name.items() for one in theirs if one.obstacle]:
         return " and ".join(wrong)
-    if len(counts) > 1 and not _equal_flops(found):
-        return f"their recipes had unequal trials ({', '.join(map(str, counts))})"
+    if unequal := unequal_trials(found):
+        return f"their recipes had unequal trials ({', '.join(map(str, unequal))})"
     return None
+
+
+def unequal_trials(chances: Sequence[Chance]) -> list[int]:
+    """The numbers of trials of recipes that are each the best of theirs; empty where these numbers are fair."""
+    counts = sorted({one.trials or 0 for one in chances})
+    if any(one.trials is None or one.obstacle for one in chances) or _equal_flops(chances):
+        return []
+    return counts if len(counts) > 1 else []
 
 
 def _equal_flops(found: Sequence[Chance]) -> bool:

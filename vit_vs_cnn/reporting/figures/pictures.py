@@ -63,7 +63,7 @@ def _band_texts(
         first = number == 0 or network is not band[number - 1][0]
         who = [wrapped(network.run.name), wrapped(says(shown, network, index))] if first else []
         heads.append("\n".join([*who, wrapped(maps.label)]))
-        lines = [*_score_lines(maps, index), wrapped(asked_for(shown, network, index).strip())]
+        lines = [*score_parts(maps, index), wrapped(asked_for(shown, network, index).strip())]
         scores.append("\n".join(filter(None, lines)))
     return heads, scores
 
@@ -100,7 +100,7 @@ def overlay_sheet(shown: ShownImages, networks: Sequence[NetworkMaps], indices: 
 
 
 def _sheet_text(shown: ShownImages, network: NetworkMaps, maps: MethodMaps, index: int) -> str:
-    lines = [wrapped(says(shown, network, index)), *_score_lines(maps, index)]
+    lines = [wrapped(says(shown, network, index)), *score_parts(maps, index)]
     return "\n".join(filter(None, [*lines, wrapped(asked_for(shown, network, index).strip())]))
 
 
@@ -113,20 +113,16 @@ def says(shown: ShownImages, network: NetworkMaps, index: int) -> str:
     return f"says {name} {network.probabilities[index, predicted]:.0%}{right}"
 
 
-def score_line(maps: MethodMaps, index: int) -> str:
+def score_parts(maps: MethodMaps, index: int) -> tuple[str, str]:
+    """The score of deletion, and that of random order."""
     own, chance = float(maps.deletion[index]), float(maps.chance[index])
-    return f"deletion {own:.2f} ({maps.faster(index):+.0%}), random {chance:.2f}"
+    return f"deletion {own:.2f} ({maps.faster(index):+.0%})", f"random {chance:.2f}"
 
 
 def asked_for(shown: ShownImages, network: NetworkMaps, index: int) -> str:
     """ " for CLASS", where maps and scores are not for the class that the network says."""
     asked = int(network.classes[index])
     return "" if asked == int(network.predicted[index]) else f" for {shown.data.class_names[asked]}"
-
-
-def _score_lines(maps: MethodMaps, index: int) -> list[str]:
-    own, chance = score_line(maps, index).split(", ")
-    return [own, chance]
 
 
 def training_strip(
