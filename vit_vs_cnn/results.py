@@ -70,7 +70,7 @@ class Findings(regimes.Findings, Written):
         return str(self.folder)
 
     def __repr__(self) -> str:
-        return self.answer
+        return self.stored_answer
 
     def _repr_html_(self) -> str:
         from vit_vs_cnn.reporting.page import fragment_of

@@ -224,7 +224,7 @@ def test_own_options_refuse_what_is_no_fingerprint():
         OwnOptions(fingerprint="../../etc")
 
 
-def test_test_images_that_were_trained_on_are_the_first_thing_that_is_told(tmp_path):
+def test_test_images_that_were_trained_on_are_the_first_thing_that_is_told(tmp_path, monkeypatch):
     pixels, labels = images_and_labels(90)
     pixels[40:] = np.random.default_rng(7).integers(0, 256, pixels[40:].shape, dtype=np.uint8)
     values = {**_values(tmp_path), "output": tmp_path, "data": {"validation_fraction": 0.2}}
@@ -232,7 +232,17 @@ def test_test_images_that_were_trained_on_are_the_first_thing_that_is_told(tmp_p
     found = vc.train(values, data={"train": (pixels[:60], labels[:60]), "test": (pixels[30:], labels[30:])}, quiet=True)
     told = "Not to be relied on: 30 of 60 test images show a picture that was trained on"
     assert found.answer.startswith(told)
+    assert "with your 60 images" in found.answer
     assert found.recommendation.startswith(told)
+    assert repr(found) == found.answer
+    kept = {path: path.read_bytes() for path in found.folder.rglob("*") if path.is_file()}
+    anew = replace(found)
+    monkeypatch.setattr("vit_vs_cnn.runs.images.Pool.images", property(lambda self: pytest.fail("images are read")))
+    assert repr(anew).startswith(told) and told in anew._repr_html_()
+    assert {path: path.read_bytes() for path in found.folder.rglob("*") if path.is_file()} == kept
+    found.folder.rename(tmp_path / "moved")
+    assert "with your 60 images" in repr(replace(found)) and "with your 60 images" in replace(found)._repr_html_()
+    (tmp_path / "moved").rename(found.folder)
     assert found.page.read_text().count(told) == 1
     json.dumps([found.to_dict(), vc.audit(values, data=(pixels, labels), output=tmp_path / "a").to_dict()])
 

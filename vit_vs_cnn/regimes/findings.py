@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vit_vs_cnn.bounds import AT_LEAST_0, AT_LEAST_1, SHARE, check_numbers
-from vit_vs_cnn.config.experiment import read_config
-from vit_vs_cnn.errors import InputError, one_line
+from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.analysis import Analysis, analyse
 from vit_vs_cnn.regimes.answer import answer
 from vit_vs_cnn.regimes.budgets import Budgets
@@ -62,19 +61,31 @@ class Findings:
 
     @cached_property
     def duplicates(self) -> "Contamination | str":
-        """Test images that show a picture that was trained on, looked for once; or why they are not known."""
-        from vit_vs_cnn.runs.auditing.contamination import contamination_of
+        """Test images that show a picture that was trained on, searched for once; or why they are not known."""
+        from vit_vs_cnn.runs.auditing.contamination import contamination_of, why_not_searched
 
+        if (reason := why_not_searched(self.results)) is not None:
+            return f"{reason}."
         try:
             return contamination_of(self.folder, self.results)
-        except (InputError, OSError) as error:
-            return f"Not looked for: {one_line(error)}."
+        except (InputError, OSError):
+            return "Near-duplicates were not searched for: the images were not available."
 
     @property
     def leak(self) -> str | None:
         """A sentence on test images that were trained on in another form, where they are more than ``LEAK`` of all."""
-        found = self.duplicates
-        if isinstance(found, str):
+        return self._leak(self.duplicates)
+
+    @property
+    def stored_answer(self) -> str:
+        """``answer`` from what is stored: no image is read, and near-duplicates are not searched for."""
+        from vit_vs_cnn.runs.auditing.contamination import stored_contamination
+
+        known = vars(self).get("duplicates") or stored_contamination(self.folder, self.results)
+        return _sentences(self._leak(known), self._answer)
+
+    def _leak(self, found: "Contamination | str | None") -> str | None:
+        if found is None or isinstance(found, str):
             return None
         most = max(map(len, found.by_subset.values()), default=0)
         if most <= LEAK * found.test_images:
@@ -91,13 +102,12 @@ class Findings:
 
     @property
     def answer(self) -> str:
-        """Who is ahead, by how much, and what more data would change, in two sentences.
+        """Who is ahead, by how much, and what more data would change, in two sentences."""
+        return _sentences(self.leak, self._answer)
 
-        Raises:
-            InputError: the experiment's config can no longer be read.
-        """
-        source = read_config(self.folder / "experiment.yaml")["data"]["source"]
-        return _sentences(self.leak, answer(self.analysis, own_images=source == "folder"))
+    @property
+    def _answer(self) -> str:
+        return answer(self.analysis, own_images=are_own_images(self.results[0]["data"].get("source")))
 
     @property
     def recommendation(self) -> str:
@@ -110,6 +120,11 @@ class Findings:
 
         rows = [{key: value for key, value in r.items() if is_one_value(key, value)} for r in self.results]
         return pandas.DataFrame(rows, columns=list(dict.fromkeys([*FIRST, *(key for row in rows for key in row)])))
+
+
+def are_own_images(source: Any) -> bool:
+    """Whether images are the reader's, by ``data.source``: neither synthetic nor of a public data set."""
+    return source not in (None, "objects", "cifar10", "cifar100")
 
 
 def _sentences(*parts: str | None) -> str:

@@ -21,7 +21,7 @@ from vit_vs_cnn.regimes import (
     multiplier_line,
     pretraining_sentences,
 )
-from vit_vs_cnn.regimes.findings import recorded_analysis, recorded_results
+from vit_vs_cnn.regimes.findings import are_own_images, recorded_analysis, recorded_results
 from vit_vs_cnn.regimes.recommendation import recommendation
 from vit_vs_cnn.reporting import regime_tables as tables
 from vit_vs_cnn.reporting.answered_images import blocks_of_images
@@ -140,7 +140,7 @@ def write_report(folder: Path, *, findings: Findings | None = None, target: Path
 
 def summary(found: Findings) -> Document:
     """What a notebook shows of findings: the answer, the accuracies and their curves."""
-    document = Document(found.folder.resolve().name, found.answer, looks=_looks(found.analysis))
+    document = Document(found.folder.resolve().name, found.stored_answer, looks=_looks(found.analysis))
     document.add(
         tables.curves_table(found.analysis),
         _picture("learning_curves", learning_curves(found.analysis), found.analysis),
@@ -156,7 +156,7 @@ def report_document(found: Findings) -> Document:
     """
     config, status = read_config(found.folder / "experiment.yaml"), read_status(found.folder)
     record, results = found.record, found.results
-    said = answer(found.analysis, own_images=config["data"]["source"] == "folder")
+    said = answer(found.analysis, own_images=are_own_images(config["data"]["source"]))
     document = _begun(found.analysis, config["name"], _lead(found.analysis, found.recommendation, said))
     weak = [] if record is None else [*space_warnings(record), *doubts(record, found.results)]
     _tell(document, found.analysis, [*unfinished(status), *weak, *found.notes], results, blocks_of_images(found))
@@ -193,7 +193,7 @@ def write_recorded(path: Path, target: Path, analysis: Analysis | None = None) -
     results = recorded_results(path)
     analysis, config = analysis or recorded_analysis(path), path.with_name("experiment.yaml")
     values = read_config(config) if config.exists() else {}
-    own = (values.get("data") or {}).get("source") == "folder"
+    own = are_own_images((values.get("data") or {}).get("source"))
     lead = _lead(analysis, recommendation(analysis), answer(analysis, own_images=own))
     document = _begun(analysis, str(values.get("name", path.parent.name)), lead)
     _tell(document, analysis, [f"{ACCURACIES_ALONE}."], results, [])

@@ -64,11 +64,9 @@ def contamination_of(folder: Path, results: Sequence[Mapping[str, Any]], pool: P
         InputError: the outcome is not there yet and neither are the images, or they are others than those of the run;
             or the cells were not scored on test images.
     """
-    if any(result["scored_on"] != "test" for result in results):
-        raise InputError("the test images have not been opened")
-    if any(result["data"]["source"] == "objects" for result in results):
-        raise InputError("every image is drawn anew, so no picture is there twice")
-    if (known := _read(folder / RECORD)) is not None and known.covers(results):
+    if (reason := why_not_searched(results)) is not None:
+        raise InputError(reason)
+    if (known := stored_contamination(folder, results)) is not None:
         return known
     pool = _open(folder, results) if pool is None else pool
     found, subsets, used = _search(pool, results)
@@ -84,6 +82,21 @@ def contamination_of(folder: Path, results: Sequence[Mapping[str, Any]], pool: P
         _draw(found, test, used, folder / PICTURE)
         write_text(folder / RECORD, json.dumps(asdict(contamination)) + "\n")
     return contamination
+
+
+def why_not_searched(results: Sequence[Mapping[str, Any]]) -> str | None:
+    """Why there are no near-duplicates to search for, a sentence without its end; None where there may be some."""
+    if any(result["scored_on"] != "test" for result in results):
+        return "No test image has been used, so near-duplicates do not matter yet"
+    if any(result["data"].get("source") == "objects" for result in results):
+        return "Every image is synthetic, so that no picture is there twice"
+    return None
+
+
+def stored_contamination(folder: Path, results: Sequence[Mapping[str, Any]]) -> Contamination | None:
+    """What an earlier search found for these results; None where none is stored."""
+    known = _read(folder / RECORD)
+    return known if known is not None and known.covers(results) else None
 
 
 def _read(path: Path) -> Contamination | None:
