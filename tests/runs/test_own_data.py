@@ -230,6 +230,7 @@ def test_test_images_that_were_trained_on_are_the_first_thing_that_is_told(tmp_p
     values = {**_values(tmp_path), "output": tmp_path, "data": {"validation_fraction": 0.2}}
     values["protocol"] |= {"train_sizes": (np.int64(60),), "seeds": range(1)}
     found = vc.train(values, data={"train": (pixels[:60], labels[:60]), "test": (pixels[30:], labels[30:])}, quiet=True)
+    assert found is not None
     told = "Not to be relied on: 30 of 60 test images show a picture that was trained on"
     assert found.answer.startswith(told)
     assert "with your 60 images" in found.answer

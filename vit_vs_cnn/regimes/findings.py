@@ -1,6 +1,7 @@
 """What an analysis is of: the finished cells of an experiment's folder, or accuracies that were recorded as a table."""
 
 import csv
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 #: Share of the test images that may show pictures that were trained on before nothing else is said first.
 LEAK = 0.1
+WITHOUT_PREDICTIONS = (
+    "Some predictions could not be read. Intervals are computed from accuracies alone, which makes them wider."
+)
 #: What a reader of a table of cells looks for first.
 FIRST = ("contender", "train_size", "seed", "accuracy")
 #: Columns of numbers in results.csv; the others are words.
@@ -148,7 +152,8 @@ def findings_of(folder: Path) -> Findings:
     try:
         answers = load_answers(folder, results)
     except InputError as error:
-        notes = (*lost, f"Intervals do without the predictions: {error}.")
+        warnings.warn(f"{error}; intervals are computed without the predictions", stacklevel=2)
+        notes = (*lost, WITHOUT_PREDICTIONS)
         return Findings(results, analyse(reserved, design=design), None, notes, folder, record)
     told = {"majority": answers.majority, "few_classes": answers.few_classes, "design": design}
     return Findings(results, analyse(reserved, answers.correct, **told), answers.correct, lost, folder, record)

@@ -7,7 +7,7 @@ from typing import Any
 from vit_vs_cnn.comparison.by_class import ClassAccuracy, by_class, choose_pictures, confusion
 from vit_vs_cnn.comparison.entries import grouped
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.errors import InputError, one_line
+from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes import Findings, display_name, headline
 from vit_vs_cnn.reporting.document import Block, Picture, Table, Text
 from vit_vs_cnn.reporting.figures.comparison import classes_figure, confusion_figure, pictures_figure
@@ -18,6 +18,10 @@ from vit_vs_cnn.statistics.estimate import p_text
 
 #: Classes of which the confusion can be read.
 MOST_CLASSES = 40
+NOT_AVAILABLE = (
+    "Single images and classes are not shown: the test images or the predictions were not available when this page was "
+    "written. Write the report again where they are."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +45,8 @@ def blocks_of_images(found: Findings) -> list[Block]:
     try:
         cells = [_answers(found, result) for result in results]
         test = _test_images(found, cells)
-    except (InputError, OSError) as error:
-        return [Text(f"Not shown: {one_line(error)}.")]
+    except (InputError, OSError):
+        return [Text(NOT_AVAILABLE)]
     groups = grouped(cells)
     classes = by_class(groups, test.class_names)
     size = f"n = {results[0]['train_size']:,}"

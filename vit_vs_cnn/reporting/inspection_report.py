@@ -243,7 +243,7 @@ def _lead(shown: ShownImages, networks: Sequence[NetworkMaps]) -> list[str]:
         is_right = f"is right on {sum(right)} of {len(right)}; " if right else ""
         said.append(f"{network.run.name} {is_right}maps that beat random ones in deletion: {', '.join(better)}.")
         if network.unseen is not None:
-            said.append(f"No figures of the attention of {network.run.name}: {network.unseen}.")
+            said.append(f"The attention weights of {network.run.name} could not be read, so no figure shows them.")
     return said
 
 

@@ -244,14 +244,16 @@ def cells_table(cells: Sequence[CellStatus], results: Results) -> Table:
     for cell in cells:
         r = by_cell.get(cell.folder)
         state = cell.state if cell.state in ("done", "failed") else MISSING
-        told = f"{state}: {cell.reason}" if cell.reason else state
         scores = ["", "", "", "", ""]
         budget = cell.budget.text
         if r is not None:
             values = [percent(value, 2) for value in (r["accuracy"], *r["accuracy_interval"])]
             scores = [*values, str(r["test_evaluations"]), r["subset"]]
-        rows.append([display_name(cell.contender), f"{cell.train_size:,}", budget, str(cell.seed), *scores, told])
-    title = "Every cell of the grid, with Wilson's interval for its test images; tested is how often its weights were"
+        rows.append([display_name(cell.contender), f"{cell.train_size:,}", budget, str(cell.seed), *scores, state])
+    title = (
+        "Every cell of the grid, with Wilson's interval for its test images; tested is how often its weights were. "
+        "vit-vs-cnn status has the reasons of failures"
+    )
     columns = ["contender", "n", "budget", "seed", "accuracy, %", "from", "to", "tested", "subset", "state"]
     return Table(title, columns, rows, "cells")
 

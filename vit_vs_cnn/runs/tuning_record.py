@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import math
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
@@ -289,7 +290,8 @@ def record_of(folder: Path) -> tuple[Record | None, tuple[str, ...]]:
         path = Path(named)
         return read_record(path if path.exists() else folder / path.name), ()
     except InputError as error:
-        return None, (f"recipes count as found by hand: {error}",)
+        warnings.warn(f"{error}; recipes count as set by hand", stacklevel=2)
+        return None, ("The record of the trials could not be read, so recipes count as set by hand",)
 
 
 def doubts(record: Record, results: Iterable[Mapping[str, Any]]) -> list[str]:
