@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pandas
@@ -64,7 +65,46 @@ class Rows(Columns):
         return {"img": PIXELS[index], "label": LABELS[index]}
 
 
+def table_of(**types) -> Any:
+    """As a dataset of Hugging Face with these columns, of the types Image, ClassLabel or another; ``picture`` and
+    ``label`` hold the images and labels, the others hold something else."""
+
+    class Table:
+        features = MappingProxyType({name: kind() if isinstance(kind, type) else kind for name, kind in types.items()})
+        column_names = tuple(types)
+
+        def __len__(self):
+            return COUNT
+
+        def __getitem__(self, index):
+            values = {
+                "img": Image.fromarray(PIXELS[index]),
+                "label": int(LABELS[index]),
+                "fine_label": int(LABELS[index]),
+            }
+            return {
+                name: values.get(name, Image.new("L", (COLS, ROWS)) if kind is ImageType else 0)
+                for name, kind in types.items()
+            }
+
+    return Table()
+
+
+class Camera:
+    names = ("left", "right")
+
+
+Camera.__name__ = "ClassLabel"
+ImageType = type("Image", (), {})
 FIRST = PIXELS.transpose(0, 3, 1, 2)
+
+
+def _numbered(class_to_idx):
+    dataset = TensorDataset(torch.from_numpy(FIRST), torch.from_numpy(LABELS))
+    vars(dataset)["class_to_idx"] = class_to_idx
+    return dataset
+
+
 FORMS = {
     "arrays": lambda: {"images": PIXELS, "labels": LABELS, "class_names": NAMES},
     "channels first": lambda: {"images": torch.tensor(FIRST), "labels": torch.tensor(LABELS), "class_names": NAMES},
@@ -76,6 +116,8 @@ FORMS = {
     "pairs": lambda: [(Image.fromarray(image), NAMES[label]) for image, label in zip(PIXELS, LABELS, strict=True)],
     "hugging face": Columns,
     "rows": Rows,
+    "several typed columns": lambda: table_of(mask=ImageType, img=ImageType, camera=Camera, label=ClassLabel),
+    "subset of columns": lambda: Subset(table_of(img=ImageType, camera=Camera, label=ClassLabel), range(COUNT)),
 }  # fmt: skip
 
 
@@ -139,6 +181,25 @@ def test_images_of_several_sizes_need_one(options):
         ({"images": PIXELS, "labels": LABELS * 0, "class_names": ["one"]}, "only the class 'one'"),
         ({"images": PIXELS, "labels": LABELS, "class_names": ["a", "b", "a"]}, "two classes have the name 'a'"),
         ({"train": (PIXELS, LABELS), "validation": (PIXELS[:0], [])}, "validation holds no images; leave it out"),
+        (
+            {"images": PIXELS, "labels": LABELS, "class_names": {0: "a", 1: "b", 2: "c"}},
+            "class_names is a dict; expected",
+        ),
+        ({"images": PIXELS, "labels": LABELS, "class_names": "abc"}, "class_names is a str; expected a list"),
+        ({"images": PIXELS, "labels": LABELS, "class_names": {*NAMES}}, "class_names is a set; expected a list"),
+        ((PIXELS, LABELS - 1), "image 0: data: the label is -1; numbers below 0"),
+        ((PIXELS, ["", "a"] * 18 + ["a"]), "image 0: data: the label is ''; numbers below 0"),
+        (
+            table_of(img=ImageType, camera=Camera, kind=ClassLabel),
+            "each of the columns camera, kind may hold the labels",
+        ),
+        (table_of(img=ImageType, camera=Camera, label=int), "each of the columns camera, label may hold the labels"),
+        (
+            table_of(left=ImageType, right=ImageType, label=ClassLabel),
+            "each of the columns left, right may hold the images",
+        ),
+        (table_of(img=ImageType, kind=int), "no column of labels among img, kind"),
+        (_numbered({"a": 1, "b": 2, "c": 3}), "class_to_idx of the dataset must number its classes 0, 1, ..."),
         ({"images": PIXELS, "labels": LABELS, "groups": [1]}, "1 groups and 37 images"),
         ({"train": (PIXELS, LABELS), "holdout": (PIXELS, LABELS)}, "got names train, holdout"),
         (iter([]), "expected a Dataset"),

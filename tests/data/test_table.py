@@ -83,8 +83,8 @@ def test_groups_of_a_folder_are_found_in_the_names_of_files(rows, tmp_path):
 def test_numbers_as_labels_are_sorted_as_numbers(rows, source):
     rows["label"] = np.arange(39) % 3 * 9
     assert source(rows).layout.class_names == ("0", "9", "18")
-    rows["label"] = ["01", "1", "-2"] * 13  # one number twice
-    assert source(rows).layout.class_names == ("-2", "01", "1")
+    rows["label"] = ["01", "1", "0"] * 13  # one number twice
+    assert source(rows).layout.class_names == ("0", "01", "1")
     rows["label"] = ["--5", "3", "4"] * 13
     assert source(rows).layout.class_names == ("--5", "3", "4")
 
@@ -108,6 +108,7 @@ def test_tables_of_one_folder_keep_their_decoded_images_side_by_side(rows, tmp_p
         (lambda rows: rows.assign(split="test"), {"split": "split"}, "no row of column 'split' says train"),
         (lambda rows: pandas.concat([rows, rows[:1]]), {}, "p0_0.png' stands in 2 rows"),
         (lambda rows: pandas.concat([rows, rows[:1].assign(image="./" + rows["image"][0])]), {}, "are one image"),
+        (lambda rows: rows.assign(label=["2", "-1", "0"] * 13), {}, "row 2 has the label -1"),
         (lambda rows: rows.assign(label="one"), {}, "has 1 class; it needs at least 2"),
         (lambda rows: rows.assign(split=["train", "test"] * 19 + ["train"]), {"split": "split", "group": "patient"},
          "the group 'ant0' has images in train and in test, as 11 others have"),

@@ -1,6 +1,6 @@
 """Whatever gives images and labels, taken as (image, label) pairs: datasets, arrays, columns, in splits or not."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import torch
 from jaxtyping import UInt8
 from PIL import Image
 from torch import Tensor
+from torch.utils.data import Subset
 
 from vit_vs_cnn.data.decoding import FORMATS, fit_image, whole_image
 from vit_vs_cnn.data.images import LabelledImages, Source
@@ -23,8 +24,10 @@ KINDS = (
     "{images, labels, groups, class_names}, {train, validation, test} of these, or an object with the methods train, "
     "validation, test and provenance"
 )
-#: Columns of images and of labels that are found without being named.
+#: The usual names of columns of images and of labels.
 IMAGE_COLUMNS, LABEL_COLUMNS = ("image", "img", "images"), ("label", "labels", "fine_label", "target")
+#: The feature types of Hugging Face datasets for these.
+COLUMN_TYPES = ("Image", "ClassLabel")
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,10 +92,10 @@ def _part(given: Any) -> Part:
         given, str | Tensor | np.ndarray
     ):
         raise InputError(f"data: expected {KINDS}; got {what}")
-    pair = _of_features(given) if hasattr(given, "features") and hasattr(given, "column_names") else None
-    groups = getattr(given, "groups", None)
-    names = _class_names(given)
-    return Part(len(given), pair or (lambda place: _pair_of(given[place])), names, _texts(groups, len(given)), what)
+    columns = _find_columns(given)
+    names = _class_names(given) if columns is None else columns.class_names
+    groups = _texts(getattr(given, "groups", None), len(given))
+    return Part(len(given), lambda place: _pair_of(given[place], columns), names, groups, what)
 
 
 def _is_pair(given: Sequence[Any]) -> bool:
@@ -114,6 +117,10 @@ def _of_columns(given: Mapping[str, Any], what: str) -> Part:
     if len(images) != len(labels):
         raise InputError(f"data: {len(images):,} images and {len(labels):,} labels; each image needs one")
     names = given.get("class_names")
+    if isinstance(names, str | bytes | Mapping | Set) or not (names is None or hasattr(names, "__getitem__")):
+        raise InputError(
+            f"data: class_names is a {type(names).__name__}; expected a list of names in the order of the labels"
+        )
     own = None if names is None else tuple(str(name) for name in names)
     groups = _texts(given.get("groups"), len(images))
     return Part(len(images), lambda place: (images[place], labels[place]), own, groups, f"{what} of images and labels")
@@ -127,51 +134,92 @@ def _texts(values: Any, count: int) -> list[str] | None:
     return [str(_plain(value)) for value in values]
 
 
-def _of_features(given: Any) -> Callable[[int], tuple[Any, Any]]:
-    """Of a Hugging Face dataset: the columns whose types are Image and ClassLabel, or those of the usual names."""
-    of_type = {type(feature).__name__: name for name, feature in reversed(list(dict(given.features).items()))}
-    image = of_type.get("Image") or _first(IMAGE_COLUMNS, given.column_names)
-    label = of_type.get("ClassLabel") or _first(LABEL_COLUMNS, given.column_names)
-    if image is None or label is None:
-        raise InputError(f"data: no columns of images and labels among {', '.join(given.column_names)}")
+@dataclass(frozen=True)
+class _Columns:
+    """The columns of a Hugging Face dataset that hold images and labels, and the names of its classes."""
 
-    def pair(place: int) -> tuple[Any, Any]:
-        row = given[place]
-        return row[image], row[label]
-
-    return pair
+    image: str
+    label: str
+    class_names: tuple[str, ...] | None
 
 
-def _first(names: Sequence[str], there: Sequence[str]) -> str | None:
-    return next((name for name in names if name in there), None)
+def _find_columns(given: Any) -> _Columns | None:
+    """The columns of a Hugging Face dataset, or of one that a ``Subset`` wraps; None for other datasets.
+
+    Raises:
+        InputError: no column, or several, may hold the images or the labels.
+    """
+    if isinstance(given, Subset):
+        return _find_columns(given.dataset)
+    if not (hasattr(given, "features") and hasattr(given, "column_names")):
+        return None
+    features, columns = dict(given.features or {}), [*given.column_names]
+    typed = {kind: [name for name in columns if type(features.get(name)).__name__ == kind] for kind in COLUMN_TYPES}
+    image = _choose_column("images", IMAGE_COLUMNS, columns, typed["Image"])
+    label = _choose_column("labels", LABEL_COLUMNS, columns, typed["ClassLabel"])
+    names = getattr(features.get(label), "names", None)
+    return _Columns(image, label, None if names is None else tuple(names))
 
 
-def _pair_of(item: Any) -> tuple[Any, Any]:
+def _choose_column(what: str, usual: Sequence[str], columns: Sequence[str], typed: Sequence[str] = ()) -> str:
+    """The one column with the expected type and a usual name, or else the one with either of these.
+
+    Raises:
+        InputError: there is none, or there are several.
+    """
+    named = [name for name in columns if name in usual]
+    found = [name for name in named if name in typed] or list(dict.fromkeys([*typed, *named]))
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise InputError(
+            f"data: no column of {what} among {', '.join(map(str, columns))}; name it {' or '.join(usual)}: "
+            "dataset.rename_column(...)"
+        )
+    raise InputError(
+        f"data: each of the columns {', '.join(found)} may hold the {what}; keep one of images and one of labels: "
+        "dataset.select_columns([...])"
+    )
+
+
+def _pair_of(item: Any, columns: _Columns | None) -> tuple[Any, Any]:
     if isinstance(item, Mapping):
-        image, label = _first(IMAGE_COLUMNS, [*item]), _first(LABEL_COLUMNS, [*item])
-        if image is not None and label is not None:
-            return item[image], item[label]
-    elif isinstance(item, tuple | list) and len(item) == 2:
+        image = _choose_column("images", IMAGE_COLUMNS, [*item]) if columns is None else columns.image
+        label = _choose_column("labels", LABEL_COLUMNS, [*item]) if columns is None else columns.label
+        return item[image], item[label]
+    if isinstance(item, tuple | list) and len(item) == 2:
         return item[0], item[1]
     raise InputError(f"data: a dataset has to give (image, label) pairs; got {type(item).__name__}")
 
 
 def _class_names(given: Any) -> tuple[str, ...] | None:
-    """Of ``classes``, ``class_to_idx`` or a column of class labels, of the dataset or of the one that it wraps."""
-    for feature in dict(getattr(given, "features", None) or {}).values():
-        if (names := getattr(feature, "names", None)) is not None:
-            return tuple(names)
+    """Of ``class_to_idx`` or ``classes``, of the dataset or of the one that it wraps.
+
+    Raises:
+        InputError: ``class_to_idx`` does not number its classes from 0 without gaps, and there are no ``classes``.
+    """
+    names = getattr(given, "classes", None)
+    names = names if isinstance(names, Sequence) and not isinstance(names, str) else None
     if isinstance(numbered := getattr(given, "class_to_idx", None), Mapping):
-        return tuple(sorted(map(str, numbered), key=lambda name: numbered[name]))
-    if isinstance(names := getattr(given, "classes", None), Sequence) and not isinstance(names, str):
-        return tuple(map(str, names))
+        if sorted(numbered.values()) == list(range(len(numbered))):
+            return tuple(map(str, sorted(numbered, key=numbered.__getitem__)))
+        if names is None:
+            raise InputError(
+                "data: class_to_idx of the dataset must number its classes 0, 1, ... without gaps or repeats"
+            )
+    if names is not None:
+        return tuple(", ".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in names)
     inner = getattr(given, "dataset", None)
     return None if inner is None else _class_names(inner)
 
 
 def label_of(value: Any) -> int | str:
-    """A label as a number or a name. Raises InputError: it is neither."""
+    """A label as a number or a name. Raises InputError: it is neither, negative or an empty text."""
     plain = _plain(value)
+    if plain == "" or (isinstance(plain, int) and plain < 0):
+        raise InputError(
+            f"data: the label is {plain!r}; numbers below 0 and empty texts mark unlabelled images: leave these out"
+        )
     if isinstance(plain, bool | int | str):
         return int(plain) if isinstance(plain, bool) else plain
     raise InputError(f"data: a label is {str(plain)[:40]!r}; expected a whole number or a text")

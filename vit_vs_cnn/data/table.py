@@ -3,6 +3,7 @@
 import os
 import re
 from collections import Counter
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,11 @@ class TableSource(FolderSource):
         images, labels = self._column(rows, "image", columns.image), self._column(rows, "label", columns.label)
         self._check_each_once(images)
         class_names = _sorted(set(labels))
+        if _are_numbers(class_names) and int(class_names[0]) < 0:
+            raise InputError(
+                f"{self.path}: row {labels.index(class_names[0]) + 1} has the label {class_names[0]} in column "
+                f"{columns.label!r}; numbers below 0 mark unlabelled images: leave these out"
+            )
         if len(class_names) < 2:
             raise InputError(f"{self.path}: column {columns.label!r} has {len(class_names)} class; it needs at least 2")
         groups = None
@@ -127,10 +133,13 @@ class TableSource(FolderSource):
         return texts
 
 
+def _are_numbers(names: Iterable[str]) -> bool:
+    return all(re.fullmatch("-?[0-9]+", name) for name in names)
+
+
 def _sorted(names: set[str]) -> tuple[str, ...]:
     """By name; whole numbers by their size."""
-    are_numbers = all(re.fullmatch("-?[0-9]+", name) for name in names)
-    return tuple(sorted(names, key=lambda name: (int(name), name)) if are_numbers else sorted(names))
+    return tuple(sorted(names, key=lambda name: (int(name), name)) if _are_numbers(names) else sorted(names))
 
 
 def _read(path: Path) -> "pandas.DataFrame":
