@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import random
 from types import MappingProxyType
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from PIL import Image
 from torch.utils.data import Subset, TensorDataset
 from torchvision.datasets import VisionDataset
+from torchvision.transforms import RandomResizedCrop
 from torchvision.transforms.functional import pil_to_tensor, to_tensor
 
 from vit_vs_cnn.data.kept import KeptSource, find_kept, keep_images
@@ -294,3 +296,43 @@ class _AsDataset:
 
     def __getitem__(self, index):
         return self.pairs[index]
+
+
+def _crop(size):
+    return RandomResizedCrop(size, scale=(0.2, 0.6))
+
+
+def _crop_from_one_state(image):
+    with torch.random.fork_rng(devices=[]):
+        return RandomResizedCrop((ROWS, COLS), scale=(0.2, 0.6))(image)
+
+
+def _mirror_some(image):
+    return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if random.random() < 0.5 else image
+
+
+def _shift(image):
+    return Image.fromarray(np.roll(np.asarray(image), np.random.randint(1000), axis=1))
+
+
+@pytest.mark.parametrize("transform", [_crop((ROWS, COLS)), _crop_from_one_state, _mirror_some, _shift])
+def test_a_dataset_with_a_random_transform_is_refused(options, transform):
+    torch.manual_seed(0)
+    given = {"train": Pictures(), "test": Pictures(transform=transform)}
+    with pytest.raises(InputError, match=r"test image \d+ differs when it is read again; give .* deterministic"):
+        keep_images(given, options())
+
+
+def test_random_labels_are_refused_and_global_random_states_are_kept(options):
+    given = Pictures(transform=pil_to_tensor)
+    before = torch.get_rng_state(), np.random.get_state()[1].tolist()  # of random's the type checks make use
+    keep_images(given, options())
+    assert torch.equal(torch.get_rng_state(), before[0]) and np.random.get_state()[1].tolist() == before[1]
+    numbers = np.random.default_rng(0)
+
+    class RandomLabels(Pictures):
+        def __getitem__(self, index):
+            return PIXELS[index], int(numbers.integers(3))
+
+    with pytest.raises(InputError, match="differs when it is read again"):
+        keep_images(RandomLabels(), options())

@@ -1,5 +1,6 @@
 """Images of one's own in an experiment: given in Python, by a class, by a table; found again by later processes."""
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from vit_vs_cnn.data.images import pool_fingerprint
 from vit_vs_cnn.data.options import OwnOptions
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.grid import finished_cells
-from vit_vs_cnn.runs.images import Pool, _made_source, with_given
+from vit_vs_cnn.runs.images import Pool, with_given
 from vit_vs_cnn.runs.trained import open_network
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 
@@ -44,7 +45,6 @@ class Noise:
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    _made_source.cache_clear()
     return tmp_path / "cache" / "vit_vs_cnn"
 
 
@@ -129,7 +129,6 @@ def test_workers_find_the_images_without_the_users_class(tmp_path):
     values = _values(tmp_path, source={"class_path": f"{HERE}.images_and_labels", "init_args": {"count": 150}})
     results = run_quietly(experiment_from_dict(values))
     assert {result["data"]["counts"]["test"]["0"] for result in results} == {10}
-    _made_source.cache_clear()
     (cell,) = tmp_path.glob("tiny/cells/resnet-*")
     untrusted = open_network(cell)
     assert not untrusted.cell.experiment.trusted
@@ -270,3 +269,16 @@ def test_what_the_api_gives_is_taken_where_a_path_is(tmp_path, monkeypatch):
         vc.export(network, format="tarch", quiet=True)
     with pytest.raises(InputError, match="got bytes; a file in memory is"):
         network.predict(b"no picture")
+
+
+SEEDS = itertools.count()
+
+
+def other_images() -> tuple[np.ndarray, np.ndarray]:
+    """Other images at each call."""
+    return images_and_labels(60, seed=next(SEEDS))
+
+
+def test_each_pool_of_a_process_reads_the_source_again():
+    data = experiment_from_dict(_values(Path("runs"), source={"class_path": f"{HERE}.other_images"})).data
+    assert Pool(data, trust=True).fingerprint != Pool(data, trust=True).fingerprint

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import json
 import os
+import random
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,9 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
 
 SPLITS = ("train", "validation", "test")
+#: Images of each split that are read twice, to find random transforms: a flip in every second image escapes once in
+#: 2^16 times.
+IMAGES_READ_TWICE = 16
 
 
 class KeptSource:
@@ -151,11 +155,43 @@ def _write_pixels(parts: dict[str, Part], options: OwnOptions, path: Path) -> li
 
 def _pixels_and_labels(parts: dict[str, Part], options: OwnOptions) -> Iterator[tuple[np.ndarray, int | str]]:
     for split, part in parts.items():
-        for place, (image, label) in enumerate(part.pairs()):
-            try:
-                yield pixels_of(image, options), label_of(label)
-            except InputError as error:
-                raise InputError(f"{part.what}, {split} image {place}: {error}") from error
+        for place in range(part.count):
+            pixels, label = _pixels_and_label(part, split, place, options)
+            if place < IMAGES_READ_TWICE:
+                with _other_random_numbers():
+                    again, label_again = _pixels_and_label(part, split, place, options)
+                if label != label_again or not np.array_equal(pixels, again):
+                    raise InputError(
+                        f"{part.what}, {split} image {place} differs when it is read again; give the dataset "
+                        "deterministic transforms (Resize, CenterCrop) and set random ones by data.augmentation"
+                    )
+            yield pixels, label
+
+
+def _pixels_and_label(part: Part, split: str, place: int, options: OwnOptions) -> tuple[np.ndarray, int | str]:
+    image, label = part.pair_at(place)
+    try:
+        return pixels_of(image, options), label_of(label)
+    except InputError as error:
+        raise InputError(f"{part.what}, {split} image {place}: {error}") from error
+
+
+@contextlib.contextmanager
+def _other_random_numbers() -> Iterator[None]:
+    """A block with other states of the global random generators, which are restored after it.
+
+    A dataset that restores these states after each image gives other images here, too.
+    """
+    states = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        try:
+            seed = torch.default_generator.seed() % 2**32
+            random.seed(seed)
+            np.random.seed(seed)
+            yield
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])
 
 
 def _about(parts: dict[str, Part], labels: list[int | str], options: OwnOptions) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Whatever gives images and labels, taken as (image, label) pairs: datasets, arrays, columns, in splits or not."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,15 +47,14 @@ class Part:
     groups: Sequence[str] | None
     what: str
 
-    def pairs(self) -> Iterator[tuple[Any, Any]]:
-        """Every image and its label. Raises InputError: one cannot be had."""
-        for place in range(self.count):
-            try:
-                yield self.pair(place)
-            except InputError:
-                raise
-            except Exception as error:  # whatever the code of somebody's own raises
-                raise InputError(f"{self.what}: image {place}: {type(error).__name__}: {one_line(error)}") from error
+    def pair_at(self, place: int) -> tuple[Any, Any]:
+        """The image and the label at a place. Raises InputError: the user's code fails."""
+        try:
+            return self.pair(place)
+        except InputError:
+            raise
+        except Exception as error:  # whatever the user's code raises
+            raise InputError(f"{self.what}: image {place}: {type(error).__name__}: {one_line(error)}") from error
 
 
 def parts_of(given: Any) -> dict[str, Part]:

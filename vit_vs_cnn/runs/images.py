@@ -1,7 +1,5 @@
 """The images of an experiment, read once, and the part of them that a cell is given."""
 
-import functools
-import json
 import os
 from dataclasses import replace
 from functools import cached_property
@@ -22,7 +20,6 @@ from vit_vs_cnn.data.folder import FolderSource
 from vit_vs_cnn.data.images import LabelledImages, Source, concatenate, pool_fingerprint
 from vit_vs_cnn.data.kept import find_kept, keep_images
 from vit_vs_cnn.data.mapped import cache_folder
-from vit_vs_cnn.data.options import OwnOptions
 from vit_vs_cnn.data.subsets import hold_out_groups, nested_order, nested_subsets, split_validation, subset_hash
 from vit_vs_cnn.data.table import SUFFIXES as TABLES
 from vit_vs_cnn.data.table import TableSource
@@ -95,13 +92,7 @@ def open_source(data: Data, *, trust: bool = False, fingerprint: str | None = No
             return kept
     if isinstance(data.source, str):
         raise InputError(f"{data.whence}: these images are no longer in {folders[0]}; give them again (data=)")
-    return _made_source(json.dumps(data.source, sort_keys=True), data.own, trust)
-
-
-@functools.lru_cache(maxsize=4)
-def _made_source(spec: str, options: OwnOptions, trust: bool) -> Source:
-    """The images of a class, read once in a process."""
-    return keep_images(make_own(json.loads(spec), where="data.source", trust=trust), options)
+    return keep_images(make_own(data.source, where="data.source", trust=trust), data.own)
 
 
 def with_given(data: Data, given: Any) -> Data:
