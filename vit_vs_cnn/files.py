@@ -20,6 +20,15 @@ def partial_of(path: Path, *, contested: bool = False) -> Path:
     return path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial" if contested else f"{path.name}.partial")
 
 
+def file_state(path: Path) -> tuple[int, int, int, int]:
+    """Size, modification time, change time and inode of a file: any replacement or edit changes at least one.
+
+    The modification time alone can be set back, as ``cp -p``, ``tar`` and ``rsync`` do.
+    """
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+
+
 def put_in_place(partial: Path, path: Path) -> None:
     """Give a file that is whole its name; a power cut does not find the new name before the new content."""
     with partial.open("rb+") as file:

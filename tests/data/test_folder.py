@@ -64,14 +64,19 @@ def quadrants(width=40, height=20):
     return image
 
 
+def png(*chunks):
+    """A PNG file of chunks, each a kind and a content."""
+    parts = [
+        struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+        for kind, content in chunks
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
 def huge_png():
     """The header of a PNG of 400 million pixels."""
-
-    def chunk(kind, content):
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
     header = struct.pack(">IIBBBBB", 20_000, 20_000, 1, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"0")) + chunk(b"IEND", b"")
+    return png((b"IHDR", header), (b"IDAT", zlib.compress(b"0")), (b"IEND", b""))
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "jpeg", "png", "bmp", "gif", "webp", "tif", "tiff", "ppm", "pgm"])
@@ -230,6 +235,35 @@ def test_a_big_jpeg_is_decoded_at_a_fraction_of_its_size(tmp_path, monkeypatch):
     decoded = decode_image(tmp_path / "x.jpg", 16, "squash")
     assert sizes[0][0] <= 500
     np.testing.assert_allclose(decoded[:, 8, [1, -2]].T, [RED, BLUE], atol=4)
+
+
+def test_a_jpeg_on_its_side_keeps_the_detail_that_a_wide_image_needs(tmp_path):
+    stripes = Image.fromarray((np.indices((2048, 512))[1] // 8 % 2 * 255).astype(np.uint8))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    stripes.transpose(Image.Transpose.ROTATE_90).save(tmp_path / "side.jpg", exif=exif, quality=95)
+    stripes.save(tmp_path / "upright.jpg", quality=95)
+    side, upright = (decode_image(tmp_path / f"{name}.jpg", (4, 128), "squash") for name in ("side", "upright"))
+    assert np.abs(side.astype(int) - upright).max() < 20
+
+
+@pytest.mark.parametrize(
+    ("bits", "color_type", "pixels", "transparent", "expected"),
+    [
+        (16, 0, struct.pack(">HHH", 0x1234, 0x1300, 0xFFFF), struct.pack(">H", 0x1234), [255, 19, 255]),
+        (8, 0, bytes([7, 8, 0]), struct.pack(">H", 7), [255, 8, 0]),
+        (4, 0, bytes([0x56, 0x00]), struct.pack(">H", 5), [255, 102, 0]),
+        (2, 0, bytes([0b01100000]), struct.pack(">H", 1), [255, 170, 0]),
+        (16, 2, struct.pack(">9H", *[0x1234] * 3, *[0x3412] * 3, *[0] * 3), b"\x12\x34" * 3, [255, 52, 0]),
+    ],
+)
+def test_the_transparent_colour_of_a_png_becomes_white_at_any_depth(
+    tmp_path, bits, color_type, pixels, transparent, expected
+):
+    header = struct.pack(">IIBBBBB", 3, 1, bits, color_type, 0, 0, 0)
+    parts = (b"IHDR", header), (b"tRNS", transparent), (b"IDAT", zlib.compress(b"\0" + pixels)), (b"IEND", b"")
+    (tmp_path / "x.png").write_bytes(png(*parts))
+    assert decode_image(tmp_path / "x.png", (1, 3))[0, 0].tolist() == expected
 
 
 def test_a_broken_exif_block_does_not_lose_the_image(tmp_path):
@@ -610,7 +644,7 @@ def test_a_second_reading_decodes_nothing_and_gives_the_same(root, options, deco
     assert FolderSource(root, options()).train().fingerprint() == first.fingerprint()
 
 
-@pytest.mark.parametrize("change", ["edited", "added", "removed", "touched", "image_size", "resize"])
+@pytest.mark.parametrize("change", ["edited", "replaced", "added", "removed", "touched", "image_size", "resize"])
 def test_any_change_is_noticed(root, options, decoded, change):
     classes(root / "train")
     classes(root / "test")
@@ -619,6 +653,12 @@ def test_any_change_is_noticed(root, options, decoded, change):
     decoded.clear()
     if change == "edited":
         save(path, GREEN)
+    elif change == "replaced":  # by a file of the same size and modification time
+        before = path.stat()
+        path.with_suffix("").write_bytes(path.read_bytes())
+        os.utime(path.with_suffix(""), ns=(0, before.st_mtime_ns))
+        os.replace(path.with_suffix(""), path)
+        assert (path.stat().st_size, path.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
     elif change == "added":
         save(path.with_name("x.png"))
     elif change == "removed":

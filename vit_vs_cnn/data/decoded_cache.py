@@ -16,9 +16,9 @@ from vit_vs_cnn.data.decoding import PixelBudget, UnreadableImage, decode_image
 from vit_vs_cnn.data.folder_layout import Fault, ImageFile
 from vit_vs_cnn.data.mapped import cache_folder, checksum, filling, mapped_images, written_images
 from vit_vs_cnn.data.options import FolderOptions, TableOptions, sides
-from vit_vs_cnn.files import write_text
+from vit_vs_cnn.files import file_state, write_text
 
-CACHE_FORMAT = 2
+CACHE_FORMAT = 3
 PictureOptions = FolderOptions | TableOptions
 #: Pixels that may be decoded at a time: 200 MB for each copy that a reader makes of them. A larger image goes alone.
 PIXELS_IN_FLIGHT = 50_000_000
@@ -28,8 +28,8 @@ class DecodedCache:
     """The decoded images of one split, kept in a file that is used as long as no file and no option has changed.
 
     Two files share a name made of a hash of the source (the folder, or the table), split and options, and one of each
-    file's path, size and time of change: ``.npy`` with the images, and ``.json`` with their CRC-32 and the files that
-    could not be read. Both appear whole, so writers may meet; a damaged pair is made anew, and the pair of an earlier
+    file's path and ``file_state``: ``.npy`` with the images, and ``.json`` with their CRC-32 and the files that could
+    not be read. Both appear whole, so writers may meet; a damaged pair is made anew, and the pair of an earlier
     state is removed.
     """
 
@@ -45,10 +45,9 @@ class DecodedCache:
     def _state(self, file: ImageFile) -> tuple[Any, ...]:
         path = self.root / file.name
         try:
-            status = path.stat()
+            return (*file, *file_state(path), os.access(path, os.R_OK))
         except OSError:
             return (*file, "gone")
-        return (*file, status.st_size, status.st_mtime_ns, os.access(path, os.R_OK))
 
     def load(self) -> tuple[np.ndarray, list[Fault]]:
         """The images that can be read ``(count, 3, rows, cols)``, and why the others cannot.

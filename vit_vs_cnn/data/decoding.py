@@ -9,7 +9,7 @@ from threading import Condition
 
 import numpy as np
 from jaxtyping import UInt8
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from vit_vs_cnn.data.options import Resize, sides
 from vit_vs_cnn.errors import InputError, one_line
@@ -74,7 +74,8 @@ def decode_image(
         with Image.open(path, formats=FORMATS) as file:
             original = file.width * file.height
             rows, cols = sides(image_size)
-            file.draft(None, (2 * cols, 2 * rows))  # JPEG: decode no more than is needed
+            size = (2 * rows, 2 * cols) if _is_on_its_side(file) else (2 * cols, 2 * rows)
+            file.draft(None, size)  # JPEG: decode no more than is needed
             is_progressive = "progressive" in file.info  # then its reader keeps every coefficient
             pixels = original if is_progressive else file.width * file.height
             with (budget or PixelBudget(pixels)).holding(pixels):
@@ -99,6 +100,7 @@ def whole_image(image: Image.Image) -> UInt8[np.ndarray, "3 rows cols"]:
 
 def rgb_image(image: Image.Image) -> Image.Image:
     """An opened image upright, in RGB, on white where it is transparent."""
+    _scale_transparent_color(image)
     return _on_white(_eight_bit(_upright(image)))
 
 
@@ -131,10 +133,32 @@ def _upright(image: Image.Image) -> Image.Image:
     return image
 
 
+def _is_on_its_side(image: Image.Image) -> bool:
+    """Whether rows and columns of a JPEG are swapped to turn it upright (EXIF orientations 5 to 8)."""
+    if image.format not in ("JPEG", "MPO"):  # of others the block may follow the pixels, and these would be decoded
+        return False
+    try:
+        return image.getexif().get(ExifTags.Base.Orientation) in (5, 6, 7, 8)
+    except Exception:  # a damaged EXIF block: the image is not turned
+        return False
+
+
+def _scale_transparent_color(image: Image.Image) -> None:
+    """Scale the transparent colour of a PNG of 2, 4 or 3 x 16 bits as Pillow scales the pixels, but not the colour."""
+    color = image.info.get("transparency")
+    if isinstance(color, tuple) and max(color) > 255:
+        image.info["transparency"] = tuple(value >> 8 for value in color)
+    elif isinstance(color, int) and isinstance(image, ImageFile.ImageFile) and image.tile:
+        image.info["transparency"] = color * {"L;2": 85, "L;4": 17}.get(str(image.tile[0].args), 1)
+
+
 def _eight_bit(image: Image.Image) -> Image.Image:
-    """Grey of 16 or 32 bits scaled to 8 bits; any other mode as it is."""
+    """Grey of 16 or 32 bits scaled to 8 bits, transparent where it was; any other mode as it is."""
     if image.mode.startswith("I;16"):
-        return _grey(np.asarray(image), 0.0, 65535.0)
+        values = np.asarray(image)
+        grey = _grey(values, 0.0, 65535.0)
+        color = image.info.get("transparency")
+        return grey if color is None else Image.merge("LA", (grey, Image.fromarray(np.uint8(255) * (values != color))))
     if image.mode not in ("I", "F"):
         return image
     values = np.asarray(image)

@@ -20,7 +20,7 @@ from vit_vs_cnn.attention.positions import SinusoidalPosition
 from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.config.schema import Weights
 from vit_vs_cnn.errors import InputError, one_line
-from vit_vs_cnn.files import read_mapping
+from vit_vs_cnn.files import file_state, read_mapping
 from vit_vs_cnn.models.features import classifier_of
 from vit_vs_cnn.models.presets import TIMM_PREFIX
 from vit_vs_cnn.models.resized import INTERPOLATIONS, inner
@@ -154,17 +154,13 @@ def pretrained_of(experiment: Experiment, contender: str) -> Pretrained | None:
     if not experiment.trusted:
         raise InputError(f"{where}: a config that a file carries opens no other files")
     values = json.dumps([vars(weights), dict(model)], default=str, sort_keys=True)
-    return _read(values, _stamp(weights), contender, where)
-
-
-def _stamp(weights: Weights) -> float:
-    """When the file was last written."""
     path = Path(weights.file or weights.cell or "")
-    return path.stat().st_mtime if path.exists() else 0.0
+    return _read(values, file_state(path) if path.exists() else None, contender, where)
 
 
 @lru_cache(maxsize=8)
-def _read(values: str, stamp: float, contender: str, where: str) -> Pretrained:
+def _read(values: str, state: tuple[int, ...] | None, contender: str, where: str) -> Pretrained:
+    """``state`` makes a replaced file another argument."""
     given, model = json.loads(values)
     weights = Weights(**given)
     if weights.cell is not None:
