@@ -15,11 +15,13 @@ from PIL import Image, ImageEnhance
 import vit_vs_cnn as vc
 from tests.browser import DESK, PHONE, assert_readable, look_at, open_browser
 from vit_vs_cnn.cli import main
+from vit_vs_cnn.data import near_duplicates
 from vit_vs_cnn.data.file_facts import facts_of_files
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.same_pictures import same_pictures
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.reporting.audit_report import METHOD
+from vit_vs_cnn.runs.auditing.audit import Audit
 from vit_vs_cnn.runs.auditing.findings import findings_of
 
 NASTY = "copy <script>alert(1)<_script>\n\x1b[31m.png"
@@ -240,3 +242,25 @@ def test_what_cannot_be_audited_is_one_line(root, given, tmp_path):
         vc.audit(overrides={"data.root": str(tmp_path / "none")}, output=tmp_path / "out", quiet=True)
     with pytest.raises(InputError, match="lies in the folder of images, where nothing is written"):
         vc.audit(overrides=given, output=root / "audit", quiet=True)
+
+
+def test_classes_that_differ_in_case_or_unicode_form_alone_are_reported():
+    names = ("Cat", "cat", "Caf\u00e9", "Cafe\u0301", "dog")
+    audit = Audit(
+        source="table", root="", layout="table", image_size=(5, 7), resize=None, skips=False,
+        counts={"train": dict.fromkeys(names, 40), "test": dict.fromkeys(names, 40)}, files=(), class_of={},
+        faults=(), others=(), blank=(), mean_colours={}, groups={}, pairs=None, pictures={},
+    )  # fmt: skip
+    (finding,) = [one for one in findings_of(audit) if one.kind == "Classes of the same name"]
+    assert finding.told.startswith(r"'Cat' and 'cat', 'Caf\xe9' and 'Cafe\u0301' differ in capital letters")
+
+
+def test_the_search_for_copies_reports_how_far_it_is(monkeypatch):
+    monkeypatch.setattr(near_duplicates, "_CHUNK", 5)
+    images = torch.from_numpy(RNG.integers(0, 256, (11, 3, 5, 7), dtype=np.uint8))
+    texts: list[str] = []
+    near_duplicates.duplicates_within([torch.cat([images, images[:2]])], texts.append)
+    progress = [text.partition(": ")[2] for text in texts if text.startswith("looking")]
+    assert progress[:3] == ["5 of 13 images", "10 of 13 images", "13 of 13 images"]
+    assert progress[3:] == ["5 of 13 mirrored images", "10 of 13 mirrored images", "13 of 13 mirrored images"]
+    assert any("pairs of images" in text for text in texts)

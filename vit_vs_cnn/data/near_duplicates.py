@@ -105,7 +105,7 @@ def duplicates_within(batches: Iterable[Images], tell: Callable[[str], None] = l
 
     Arguments:
         batches: the images, of one size, some at a time.
-        tell: is told how many pairs have been compared.
+        tell: receives the progress: how many images and how many pairs have been compared.
 
     Returns:
         The pairs, the earlier image as ``test`` and the later one as ``train``.
@@ -113,16 +113,17 @@ def duplicates_within(batches: Iterable[Images], tell: Callable[[str], None] = l
     images = shrunk(batches)
     upright, count, found = _grey(images), len(images), []
     hashes = _hashes(upright)
-    for shown in (images, images.flip(-1)):
-        grey = _grey(shown)
-        codes = [
-            (torch.minimum(at, by) * count + torch.maximum(at, by))[at != by]
-            for at, by in _candidates(_hashes(grey), hashes)
-        ]
+    for shown, which in ((images, "images"), (images.flip(-1), "mirrored images")):
+        grey, codes = _grey(shown), []
+        for at, by in _candidates(_hashes(grey), hashes):
+            codes.append((torch.minimum(at, by) * count + torch.maximum(at, by))[at != by])
+            compared = min(len(codes) * _CHUNK, count)
+            tell(f"looking for pictures that are there twice: {compared:,} of {count:,} {which}")
         pairs = torch.cat(codes).unique()
-        for part in pairs.split(_CHUNK):
+        for number, part in enumerate(pairs.split(_CHUNK)):
             found += _confirmed((shown, grey), (images, upright), part // count, part % count)
-            tell(f"comparing pictures that are alike: {len(found) * _CHUNK:,} pairs")
+            compared = min((number + 1) * _CHUNK, len(pairs))
+            tell(f"comparing pictures that are alike: {compared:,} of {len(pairs):,} pairs of {which}")
     return _unique(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
 

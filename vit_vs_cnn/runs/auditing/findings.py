@@ -1,5 +1,6 @@
 """What an audit of images finds wrong, and what to do about it, the worst first."""
 
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -90,6 +91,20 @@ def _leaks(audit: Audit) -> Iterator[Finding]:
         if audit.source != "folder":
             advice = "report gives the accuracy without them"
         yield Finding("misleads", "Test images seen in training", told, advice)
+
+
+def _similar_names(audit: Audit) -> Iterator[Finding]:
+    """Classes whose names differ in case, spaces or Unicode form alone."""
+    similar: dict[str, list[str]] = defaultdict(list)
+    for name in audit.by_class:
+        folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+        similar[" ".join(folded.split())].append(name)
+    groups = [names for names in similar.values() if len(names) > 1]
+    if groups:
+        # Two Unicode forms of one name look the same on a screen: escaped, they differ.
+        spelled = [" and ".join(map(ascii, names)) for names in groups]
+        told = f"{_some(spelled)} differ in capital letters, spaces or Unicode form alone, and are classes of their own"
+        yield Finding("misleads", "Classes of the same name", told, "If they are the same class, put them together")
 
 
 def _conflicts(audit: Audit) -> Iterator[Finding]:
@@ -224,6 +239,18 @@ def _some(names: Sequence[str]) -> str:
 
 
 _LOOKS = (
-    *(_unusable, _leaks, _conflicts, _told_by_form, _blank, _tiny, _few_tests, _lopsided, _repeats, _sizes),
+    *(
+        _unusable,
+        _similar_names,
+        _leaks,
+        _conflicts,
+        _told_by_form,
+        _blank,
+        _tiny,
+        _few_tests,
+        _lopsided,
+        _repeats,
+        _sizes,
+    ),
     _passed_over,
 )
