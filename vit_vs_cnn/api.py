@@ -23,6 +23,7 @@ from vit_vs_cnn.config.experiment import (
 from vit_vs_cnn.config.merging import merge, override
 from vit_vs_cnn.errors import CellsFailed, InputError
 from vit_vs_cnn.plain import plain_of
+from vit_vs_cnn.process import keeps_process_state
 from vit_vs_cnn.told import console_for_news
 from vit_vs_cnn.workers.server import start_early
 
@@ -46,6 +47,7 @@ Config = Place | Mapping[str, Any] | Experiment
 EXPLAINED = 24
 
 
+@keeps_process_state
 def train(
     config: Config | Sequence[Config] | None = None,
     overrides: Mapping[str, Any] | None = None,
@@ -105,6 +107,7 @@ def train(
     return report(experiment.folder, quiet=quiet) if results else None
 
 
+@keeps_process_state
 def tune(
     config: Config | Sequence[Config] | None = None,
     overrides: Mapping[str, Any] | None = None,
@@ -144,6 +147,7 @@ def _at_hand(experiment: Experiment, console: "Console") -> Experiment:
     return experiment
 
 
+@keeps_process_state
 def audit(
     config: Config | Sequence[Config] | None = None,
     overrides: Mapping[str, Any] | None = None,
@@ -205,6 +209,7 @@ def _audit_first(experiment: Experiment, quiet: bool) -> None:
     console.print(f"More on the images: {found.page}", soft_wrap=True)
 
 
+@keeps_process_state
 def status(folder: Place) -> "ExperimentStatus":
     """Tell what of an experiment is done, running, failed and waiting, and the time left. Runs nothing.
 
@@ -219,6 +224,7 @@ def status(folder: Place) -> "ExperimentStatus":
     return read_status(_there(folder))
 
 
+@keeps_process_state
 def report(folder: Place, output: Place | None = None, *, quiet: bool = False) -> "Findings":
     """Say what the finished cells of an experiment say, and write its report: tables, figures and a page.
 
@@ -245,10 +251,11 @@ def report(folder: Place, output: Place | None = None, *, quiet: bool = False) -
             written = write_report(found.folder, findings=found, target=None if output is None else Path(output))
         except OSError as error:  # what was found can be read, even where nothing can be written
             place = f"{error.filename or found.folder}: {error.strerror or error}"
-            warnings.warn(f"the report is not written: {place}; --output DIR names another place", stacklevel=2)
+            warnings.warn(f"the report is not written: {place}; --output DIR names another place", stacklevel=3)
     return Findings(**{one.name: getattr(found, one.name) for one in dataclasses.fields(found)}, written=tuple(written))
 
 
+@keeps_process_state
 def compare(
     *paths: Place,
     parts: Sequence[str] | None = None,
@@ -322,6 +329,7 @@ def compare(
     return Compared(comparison, tuple(notes), sizes, tuple(written))
 
 
+@keeps_process_state
 def inspect(
     *paths: Place,
     images: Sequence[Place | int] | None = None,
@@ -418,6 +426,7 @@ def inspect(
     return Inspected(tuple(looked), scores, refused, by_heart, len(shown.data), said, tuple(written))
 
 
+@keeps_process_state
 def predict(
     checkpoint: Place,
     *paths: Place,
@@ -505,7 +514,7 @@ def predict(
             found = PredictionFile.of(Path(output), tally, page)
     if tally.unreadable:
         said = f"{tally.unreadable:,} of {tally.pictures:,} pictures could not be read, the first {tally.first_error}"
-        warnings.warn(said, stacklevel=2)
+        warnings.warn(said, stacklevel=3)
     return found
 
 
@@ -532,11 +541,12 @@ def _explained(
             tell(f"explaining: {number} of {len(pictures)} by {method}")
             drawn.append((name, network.explain(file, method)._repr_png_()))
     except InputError as error:
-        warnings.warn(f"explain: {error}", stacklevel=3)
+        warnings.warn(f"explain: {error}", stacklevel=4)
         return None
     return write_explained(page, drawn, lines=tally.lines, method=method)
 
 
+@keeps_process_state
 def locality(
     path: Place,
     *,
@@ -596,6 +606,7 @@ def locality(
     return Locality(title, None, findings, tuple(layers), tuple(written))
 
 
+@keeps_process_state
 def to_attention(
     path: Place,
     *,
@@ -650,6 +661,7 @@ def to_attention(
         return compile_network(network, options, target, images)
 
 
+@keeps_process_state
 def export(
     path: Place,
     *,
@@ -687,6 +699,7 @@ def export(
         return write(network, formats, network.folder / "export" if output is None else Path(output))
 
 
+@keeps_process_state
 def models(pattern: str = "*") -> list[dict[str, Any]]:
     """List the models by name, with parameters and multiply-accumulates at 32 x 32.
 
@@ -710,6 +723,7 @@ def models(pattern: str = "*") -> list[dict[str, Any]]:
     ]
 
 
+@keeps_process_state
 def load(
     path: Place,
     contender: str | None = None,

@@ -19,6 +19,7 @@ import yaml
 
 from vit_vs_cnn import __version__
 from vit_vs_cnn.errors import BAD_INPUT, INTERRUPTED, SOME_FAILED, CellsFailed, InputError, Interrupted, one_line
+from vit_vs_cnn.process import keep_freed_memory
 from vit_vs_cnn.told import warnings_in_lines
 
 if TYPE_CHECKING:
@@ -131,6 +132,8 @@ def _carry_out(command: "Command", given: "Given") -> None:
         in_json = given.options.get("json", False)
         show.recorded(Path(given.paths[0]), in_json=in_json, output=None if output is None else Path(output))
         return
+    if [command.name] in TRAINING:
+        keep_freed_memory()
     try:
         found = command.call(given)
     except CellsFailed as error:

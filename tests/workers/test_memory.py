@@ -7,13 +7,13 @@ from statistics import median
 import pytest
 import torch
 
-from vit_vs_cnn import devices
+from vit_vs_cnn import process
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
 def test_memory_that_is_freed_is_not_asked_of_the_system_again():
     resource = pytest.importorskip("resource")
-    devices.keep_freed_memory()
+    process.keep_freed_memory()
     faults = []
     for _ in range(15):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -31,4 +31,4 @@ def test_where_there_is_no_such_library_nothing_happens(monkeypatch):
     real = ctypes.CDLL
     for library in (lambda _: Other(), lambda _: real("no such library"), lambda _: None + 1):  # Windows: TypeError
         monkeypatch.setattr(ctypes, "CDLL", library)
-        devices.keep_freed_memory()
+        process.keep_freed_memory()

@@ -11,11 +11,13 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import docstring_parser
+import jsonargparse
 from jsonargparse import ArgumentError, ArgumentParser, Namespace, set_parsing_settings
 from jsonargparse.typing import register_type
 
@@ -39,11 +41,25 @@ REFUSED = (ArgumentError, ImportError, KeyError, OverflowError, TypeError, Value
 _KEY = "it"  # the one key of a setting's parser
 
 
-def new_parser() -> ArgumentParser:
-    """A parser that makes no object where any value is allowed, whatever the value looks like, and that imports nothing
-    of what jsonargparse takes for dangerous (``subprocess``, ``os``, ...).
+#: jsonargparse's settings, which hold for the whole process; it has no public way to read them.
+_SETTINGS: dict[str, Any] = getattr(jsonargparse._common, "parsing_settings", {})
+
+
+@contextmanager
+def strict_parsing() -> Iterator[None]:
+    """A block in which parsers make no object where any value is allowed, whatever the value looks like, and import
+    nothing of what jsonargparse takes for dangerous (``subprocess``, ``os``, ...).
     """
+    before = dict(_SETTINGS)
     set_parsing_settings(instantiate_subclass_spec_in_any=False, import_path_denylist=[])
+    try:
+        yield
+    finally:
+        _SETTINGS.update(before)
+
+
+def new_parser() -> ArgumentParser:
+    """A parser that raises where argparse would end the program; to be used within ``strict_parsing``."""
     register_type(Plain, serializer=dict, deserializer=Plain.of, type_check=isinstance)
     return ArgumentParser(exit_on_error=False)
 
@@ -104,8 +120,9 @@ class Setting:
         return self._by_parser(value, where, self._parser.instantiate)
 
     def _by_parser(self, value: Any, where: str, then: Callable[[Namespace], Namespace] = lambda read: read) -> Any:
-        try:  # jsonargparse puts what it parsed into the lists that it is given
-            return then(self._parser.parse_object({_KEY: copy.deepcopy(value)}))[_KEY]
+        try:
+            with strict_parsing():  # jsonargparse puts what it parsed into the lists that it is given
+                return then(self._parser.parse_object({_KEY: copy.deepcopy(value)}))[_KEY]
         except REFUSED as error:
             raise InputError(f"{where}: {self._refusal(value, str(error))}") from error
 
@@ -119,7 +136,8 @@ class Setting:
         for hint, one in parts:
             part = Setting(self.name, hint)
             try:
-                part._parser.parse_object({_KEY: copy.deepcopy(one)})
+                with strict_parsing():
+                    part._parser.parse_object({_KEY: copy.deepcopy(one)})
             except REFUSED as error:
                 return part._refusal(one, str(error))
         plain = (Literal, list, tuple, dict, Sequence)

@@ -20,6 +20,7 @@ from vit_vs_cnn.experiments import grids
 from vit_vs_cnn.experiments.grids import SIZES_FOR_A_TREND, Costs, Grid, free_of, steps_of
 from vit_vs_cnn.experiments.matching import matched
 from vit_vs_cnn.experiments.precision import begun_in, with_precision
+from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.cell import Cell, read_result
 from vit_vs_cnn.runs.design import settled_before
 from vit_vs_cnn.runs.images import Pool
@@ -29,7 +30,7 @@ from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
 from vit_vs_cnn.statistics.verdict import FEWEST_IMAGES, too_few
 from vit_vs_cnn.told import counted
 from vit_vs_cnn.workers.step_time import seconds_per_step
-from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, quiet_lightning, world_size
+from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, world_size
 
 
 def planned(

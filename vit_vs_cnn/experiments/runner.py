@@ -12,6 +12,7 @@ from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.config.trainer import AUTO
 from vit_vs_cnn.experiments.precision import begun_in, with_precision
 from vit_vs_cnn.experiments.tuning import tune
+from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.cell import Cell, read_result
 from vit_vs_cnn.runs.design import design_of, settle
 from vit_vs_cnn.runs.failures import raise_failures
@@ -22,7 +23,7 @@ from vit_vs_cnn.runs.plan import grid, make_plan, seen_before
 from vit_vs_cnn.runs.tuning_record import Record, read_record
 from vit_vs_cnn.told import counted
 from vit_vs_cnn.workers.supervise import run_cells
-from vit_vs_cnn.workers.trainer import is_helper_process, quiet_lightning, world_size
+from vit_vs_cnn.workers.trainer import is_helper_process, world_size
 
 
 def run_experiment(

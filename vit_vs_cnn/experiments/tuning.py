@@ -18,13 +18,14 @@ from vit_vs_cnn.experiments.precision import with_precision
 from vit_vs_cnn.experiments.trials import Search
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.plain import Plain
+from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.failures import raise_failures
 from vit_vs_cnn.runs.grid import write_grid
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.tuning_record import RECORD, write_record
 from vit_vs_cnn.workers.supervise import run_cells
-from vit_vs_cnn.workers.trainer import is_launched_from_outside, quiet_lightning, world_size
+from vit_vs_cnn.workers.trainer import is_launched_from_outside, world_size
 
 
 def tune(experiment: Experiment, *, console: Console) -> Experiment:

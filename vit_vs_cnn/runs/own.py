@@ -60,20 +60,21 @@ def _typed(made: Any, values: dict[str, Any], *, handed: set[str]) -> dict[str, 
         signature = inspect.signature(made)
     except ValueError:  # of C
         return named
-    parser = typed.new_parser()
-    if isinstance(made, type):
-        added = parser.add_class_arguments(made, "it", fail_untyped=False, instantiate=False)
-    else:
-        added = parser.add_function_arguments(made, "it", fail_untyped=False)
-    takes = {name.split(".")[1] for name in added}
-    known = {name: value for name, value in values.items() if name in takes}
-    unknown = {name: value for name, value in named.items() if name not in takes}
-    if unknown and not any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values()):
-        raise TypeError(f"takes no {min(unknown)}; it takes {', '.join(sorted(takes)) or 'nothing'}")
-    if not known:
-        return unknown
-    read = parser.instantiate(parser.parse_object({"it": known})).it
-    return {**unknown, **{name: read[name] for name in known}}
+    with typed.strict_parsing():
+        parser = typed.new_parser()
+        if isinstance(made, type):
+            added = parser.add_class_arguments(made, "it", fail_untyped=False, instantiate=False)
+        else:
+            added = parser.add_function_arguments(made, "it", fail_untyped=False)
+        takes = {name.split(".")[1] for name in added}
+        known = {name: value for name, value in values.items() if name in takes}
+        unknown = {name: value for name, value in named.items() if name not in takes}
+        if unknown and not any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values()):
+            raise TypeError(f"takes no {min(unknown)}; it takes {', '.join(sorted(takes)) or 'nothing'}")
+        if not known:
+            return unknown
+        read = parser.instantiate(parser.parse_object({"it": known})).it
+        return {**unknown, **{name: read[name] for name in known}}
 
 
 def _with_made(value: Any, where: str = "", *, trust: bool) -> Any:

@@ -21,6 +21,7 @@ from vit_vs_cnn.data.datamodule import TrainingData
 from vit_vs_cnn.errors import DamagedFile, InputError, Interrupted, ProcessLost, TrainingDiverged
 from vit_vs_cnn.files import remove_partials
 from vit_vs_cnn.models.resized import inner
+from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.cell import Cell, read_result
 from vit_vs_cnn.runs.evaluation import Predictions, Said, evaluate, hash_weights, predict
 from vit_vs_cnn.runs.failures import has_failed_since, write_failure
@@ -48,7 +49,6 @@ from vit_vs_cnn.workers.trainer import (
     is_launched_from_outside,
     lies_channels_last,
     make_trainer,
-    quiet_lightning,
     trainer_arguments,
 )
 

@@ -1,8 +1,6 @@
 """Lightning's Trainer from a config: its arguments checked, its processes counted."""
 
-import logging
 import os
-import warnings
 from typing import Any
 
 import lightning
@@ -99,10 +97,3 @@ def is_helper_process() -> bool:
     """Whether this process trains beside the first one, which alone writes results."""
     given = (os.environ.get(name, "") for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK", "NODE_RANK"))
     return any(rank.isdigit() and int(rank) > 0 for rank in given)
-
-
-def quiet_lightning() -> None:
-    """Lightning's remarks are about choices that are made here on purpose."""
-    for name in ("lightning.pytorch", "lightning.fabric"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="lightning")

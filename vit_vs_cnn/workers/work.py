@@ -16,15 +16,15 @@ import torch
 from filelock import Timeout
 from rich.console import Console
 
-from vit_vs_cnn.devices import keep_freed_memory
 from vit_vs_cnn.errors import INTERRUPTED, SOME_FAILED, InputError, Interrupted
+from vit_vs_cnn.process import keep_freed_memory, quiet_lightning
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.failures import has_failed_since, is_being_run, read_failure, write_failure
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.told import console_for_news, warnings_in_lines
 from vit_vs_cnn.workers.cell_run import attempt
 from vit_vs_cnn.workers.resumed import Turns
-from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, quiet_lightning
+from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside
 
 POLL_SECONDS = 0.5
 #: Seconds that workers which are asked to stop have to save their state.
@@ -76,7 +76,6 @@ def take_cells(order: Order, pool: Pool, *, console: Console, patient: bool = Fa
     """
     told: set[Path] = set()
     waiting = order.cells
-    keep_freed_memory()
     with _old_objects_frozen():
         while waiting := order.left(waiting):
             busy = [cell for cell in waiting if not _take(cell, order, pool, console=console)]
@@ -94,6 +93,9 @@ def take_cells(order: Order, pool: Pool, *, console: Console, patient: bool = Fa
 @contextlib.contextmanager
 def _old_objects_frozen() -> Iterator[None]:
     """A block in which the collections behind each cell pass over what was there before: a third of a second each."""
+    if gc.get_freeze_count():  # whoever froze them wants them to stay so
+        yield
+        return
     gc.freeze()
     try:
         yield
@@ -187,6 +189,7 @@ def work(order: Order) -> Outcome:
     """
     sys.path[:] = [*order.modules, *(place for place in sys.path if place not in order.modules)]
     quiet_lightning()
+    keep_freed_memory()
     torch.set_num_threads(order.threads)
     try:
         with contextlib.chdir(order.folder), warnings_in_lines():

@@ -1,0 +1,67 @@
+"""Calls from Python leave the process as they found it."""
+
+import logging
+import os
+import random
+import warnings
+
+import jsonargparse._common
+import numpy as np
+import pytest
+import torch
+
+import vit_vs_cnn as vc
+from tests.experiments.tiny import tiny_config
+from vit_vs_cnn import process
+from vit_vs_cnn.workers import work
+
+
+def _state() -> dict[str, object]:
+    """What of the process other code depends on."""
+    return {
+        "random": random.getstate(),
+        "numpy": [str(part) for part in np.random.get_state()],
+        "torch": torch.get_rng_state().tolist(),
+        "threads": torch.get_num_threads(),
+        "deterministic": (torch.get_deterministic_debug_mode(), torch.backends.cudnn.benchmark),
+        "warnings": list(warnings.filters),
+        "levels": {name: logging.getLogger(name).level for name in ("lightning.pytorch", "lightning.fabric")},
+        "environment": dict(os.environ),
+        "jsonargparse": dict(jsonargparse._common.parsing_settings),
+    }
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_a_call_from_python_leaves_the_process_as_it_was(tmp_path, trained_once, monkeypatch, others):
+    monkeypatch.setattr(work, "keep_freed_memory", lambda: pytest.fail("the allocator was changed"))
+    if others:
+        calls = [lambda: vc.load(trained_once, "vit"), lambda: vc.status(trained_once), lambda: vc.report(trained_once)]
+    else:
+        protocol = {"train_sizes": [60], "seeds": [3], "budget": {"steps": 2}, "batch_size": 14, "threads": 2}
+        contenders = {"cnn": {"model": {"name": "resnet8", "width": 8}}}
+        config = tiny_config(tmp_path, protocol=protocol, contenders=contenders)
+        calls = [lambda: vc.train(config, quiet=True)]
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        monkeypatch.setattr(logging.getLogger(name), "level", logging.INFO)
+    for key, value in {"import_paths_enforced": False, "instantiate_subclass_spec_in_any": None}.items():
+        monkeypatch.setitem(jsonargparse._common.parsing_settings, key, value)
+    before = _state()
+    for call in calls:
+        call()
+        after = _state()
+        assert {name for name in before if before[name] != after[name]} == set()
+
+
+def test_a_call_that_raises_restores_the_state_too():
+    @process.keeps_process_state
+    def fail() -> None:
+        torch.manual_seed(0)
+        random.seed(0)
+        np.random.seed(0)
+        os.environ["SET_WITHIN_A_CALL"] = "1"
+        raise KeyError
+
+    before = _state()
+    with pytest.raises(KeyError):
+        fail()
+    assert _state() == before

@@ -1,0 +1,96 @@
+"""State of the whole process: kept by calls from Python, changed by the processes that a command starts."""
+
+import contextlib
+import ctypes
+import functools
+import logging
+import os
+import random
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, ParamSpec, TypeVar
+
+Arguments = ParamSpec("Arguments")
+Returned = TypeVar("Returned")
+
+#: What glibc's ``mallopt`` calls its thresholds, and the largest that it takes for blocks of their own: 32 MiB.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD = -1, -3, 2**25
+#: Loggers whose level is changed for the time of a training.
+_LOGGERS = ("lightning.pytorch", "lightning.fabric")
+
+
+def keep_freed_memory() -> None:
+    """Make glibc keep freed memory for the tensors of the next step; with other C libraries nothing happens.
+
+    By default, glibc returns large blocks to the system at once. Each step then waits for thousands of pages that the
+    system fills with zeros. The results and the peak memory are the same.
+    """
+    with contextlib.suppress(OSError, TypeError, AttributeError):  # another C library, or none
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD)
+        mallopt(_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def quiet_lightning() -> None:
+    """Silence Lightning's remarks, which are about choices that are made here on purpose."""
+    for name in _LOGGERS:
+        logging.getLogger(name).setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="lightning")
+
+
+def keeps_process_state(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
+    """A function after which the state of the process is as before the call.
+
+    Restored are the random generators, the warnings filters, the levels of Lightning's loggers, the environment, and
+    PyTorch's threads and switches for deterministic algorithms. No library is imported for this.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
+        with contextlib.ExitStack() as after:
+            after.enter_context(warnings.catch_warnings())
+            after.enter_context(_environment_restored())
+            after.callback(random.setstate, random.getstate())
+            for name in _LOGGERS:
+                after.callback(logging.getLogger(name).setLevel, logging.getLogger(name).level)
+            if "numpy" in sys.modules:
+                import numpy as np
+
+                after.callback(np.random.set_state, np.random.get_state())
+            if "torch" in sys.modules:
+                after.enter_context(_torch_restored())
+            return function(*args, **kwargs)
+
+    return call
+
+
+@contextlib.contextmanager
+def _environment_restored() -> Iterator[None]:
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
+
+
+@contextlib.contextmanager
+def _torch_restored() -> Iterator[None]:
+    import torch
+
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    on_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    level = torch.get_deterministic_debug_mode()
+    cudnn: Any = torch.backends.cudnn  # its switches are made at run time
+    switches = cudnn.benchmark, cudnn.deterministic
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_rng_state(state)
+        if on_gpus:
+            torch.cuda.set_rng_state_all(on_gpus)
+        torch.set_deterministic_debug_mode(level)
+        cudnn.benchmark, cudnn.deterministic = switches
