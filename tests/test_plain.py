@@ -19,6 +19,8 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     [
         ("a: 1\nb: 2\na: 3", "'a' stands twice"),
         ("a: {b: 1, c: {d: 1, d: 2}}", "'d' stands twice"),
+        ('2000: {a: 1}\n"2000": {a: 2}', "'2000' stands twice"),
+        ("1: {a: 1}\n1.0: {a: 2}", "1.0 stands twice"),
         ("a: &loop [*loop]", "leads back into itself"),
         ("a: &loop {b: *loop}", "leads back into itself"),
         pytest.param("[" * 100_000, "is not YAML", id="deep"),  # PyYAML's parser in C ends the process

@@ -41,18 +41,18 @@ class _Strict(yaml.SafeLoader):
     """YAML's plain values. A name that stands twice in one place is an error, and a date is a text."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
+        seen: dict[str, Any] = {}
         for key_node, _ in node.value:
             if key_node.tag == "tag:yaml.org,2002:merge":
                 continue
             key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, str | int):
+            if not isinstance(key, str | int | float):
                 continue
-            if key in seen:
+            if str(key) in seen or key in seen.values():  # 1, "1" and 1.0
                 raise yaml.constructor.ConstructorError(
                     None, None, f"{key!r} stands twice, the second time", key_node.start_mark
                 )
-            seen.add(key)
+            seen[str(key)] = key
         return super().construct_mapping(node, deep)
 
 

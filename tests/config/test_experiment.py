@@ -55,7 +55,8 @@ def test_the_head_of_every_config_gives_command_time_and_expectation(path):
         ("contenders.vit.model", {}, "contenders.vit: model takes either name"),
         ("contenders.vit", {}, "contenders.vit.model: has to be given"),
         ("contenders", {}, "contenders: expected at least one"),
-        ("contenders", {"a/b": {}}, "contenders.a/b: a contender's name is part of a folder's"),
+        ("contenders", {"a/b": {}}, "contenders.a/b: expected a contender's name of letters, digits, _ and -"),
+        ("contenders", {"vit.b": {}}, "contenders.vit.b: expected a contender's name of letters, digits, _ and -"),
         (
             "data.source",
             "imagenet",

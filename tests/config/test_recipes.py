@@ -103,10 +103,24 @@ def test_sizes_survive_the_way_to_plain_values_and_the_command_line(tmp_path):
     assert experiment_from_dict(yaml.safe_load(yaml.safe_dump(experiment.to_dict()))) == experiment
 
 
+def test_the_amount_of_a_budget_may_have_a_decimal_point_on_the_command_line(tmp_path):
+    values = _values(tmp_path, {})
+    values["protocol"]["budget"] = {"epochs": [0.5, 2.5]}
+    values["contenders"]["vit"]["by_budget"] = {2.5: {"optimizer": {"lr": 0.05}}}
+    override(values, "contenders.vit.by_budget.2.5.label_smoothing", 0.3)
+    override(values, "contenders.vit.by_budget.0.5", {"label_smoothing": 0.2})
+    experiment = experiment_from_dict(values)
+    short, long = (experiment.recipe("vit", 60, budget) for budget in experiment.protocol.budget.each())
+    assert (short.label_smoothing, long.label_smoothing, long.optimizer.lr) == (0.2, 0.3, 0.05)
+
+
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
         ("by_size", {61: {}}, "contenders.vit.by_size: 61 is not one of protocol.train_sizes (60, all)"),
+        ("by_size", {60: {}, "60": {}}, "contenders.vit.by_size: 60 is named twice"),
+        ("by_budget", {2: {}, "2.0": {}}, "contenders.vit.by_budget: 2.0 is not one of protocol.budget (2 steps)"),
+        ("by_budget", {2: {}, "2": {}}, "contenders.vit.by_budget: 2 is named twice"),
         ("by_size", {60: 5}, "contenders.vit.by_size.60: expected settings"),
         ("by_size", 5, "contenders.vit.by_size: expected training sizes"),
         ("by_size", {60: {"optimizer": {"lr": "x"}}}, "contenders.vit.by_size.60.optimizer.lr: expected a number"),

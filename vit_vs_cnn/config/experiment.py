@@ -322,8 +322,11 @@ def _contenders(given: Any, protocol: Protocol) -> dict[str, Contender]:
     if not isinstance(given, Mapping) or not given:
         raise InputError("contenders: expected at least one, as `name: {model: {name: vit_nano}}`")
     for name in given:
-        if not isinstance(name, str) or not _is_file_name(name):
-            raise InputError(f"contenders.{name}: a contender's name is part of a folder's: letters, digits, . _ -")
+        if not isinstance(name, str) or not _is_file_name(name) or "." in name:
+            raise InputError(
+                f"contenders.{name}: expected a contender's name of letters, digits, _ and -, which does not begin "
+                "with -; a dot separates the levels of a setting"
+            )
     folded = {name.lower(): name for name in given}
     if alike := [name for name in given if folded[name.lower()] != name]:
         raise InputError(f"contenders: {alike[0]} and {folded[alike[0].lower()]} differ in their case alone")

@@ -106,7 +106,7 @@ def nested(chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _by_size(given: Any, contender: Contender, protocol: Protocol, *, where: str) -> dict[str, Any]:
-    """Keys as texts, as JSON has them; a size that is named in two ways has the later values over the earlier."""
+    """Keys as texts, as JSON has them."""
     if not isinstance(given, Mapping):
         raise InputError(f"{where}: expected training sizes with settings, got {given!r}")
     sizes: dict[str, Any] = {}
@@ -114,10 +114,9 @@ def _by_size(given: Any, contender: Contender, protocol: Protocol, *, where: str
     for size, over in given.items():
         if str(size) not in known:
             raise InputError(f"{where}: {size} is not one of protocol.train_sizes ({', '.join(known)})")
-        if str(size) in sizes and isinstance(over, Mapping):
-            merge(sizes[str(size)], over)
-        else:
-            sizes[str(size)] = copy.deepcopy(over)
+        if str(size) in sizes:
+            raise InputError(f"{where}: {size} is named twice, as a number and as a text; name it once")
+        sizes[str(size)] = copy.deepcopy(over)
     for size, over in sizes.items():
         laid_over(contender, over, where=f"{where}.{size}")
     return sizes
@@ -132,6 +131,8 @@ def _by_budget(given: Any, contender: Contender, protocol: Protocol, *, where: s
         amount = next((one for one in protocol.budget.amounts if str(named) == str(one) or named == one), None)
         if amount is None:
             raise InputError(f"{where}: {named} is not one of protocol.budget ({protocol.budget.text})")
+        if str(amount) in budgets:
+            raise InputError(f"{where}: {amount:g} is named twice, in two notations; name it once")
         place = f"{where}.{named}"
         rest = {k: v for k, v in over.items() if k != "by_size"} if isinstance(over, Mapping) else over
         changed = laid_over(contender, rest, where=place)

@@ -91,7 +91,8 @@ def read_held_out(path: Path, network: nn.Module) -> HeldOut:
         said = said if said.get("weights") == weights else {}
     else:
         folder = path.parent
-        said = read_mapping(folder / "config.json").get("vit_vs_cnn", {})
+        said = read_mapping(folder / "config.json").get("vit_vs_cnn")
+        said = said if isinstance(said, dict) else {}
     temperature, images = said.get("temperature"), said.get("validation_images")
     if not isinstance(temperature, float | int) or not 0 < temperature < math.inf or not isinstance(images, int):
         return HeldOut()
