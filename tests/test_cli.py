@@ -197,6 +197,20 @@ def test_dashes_and_underscores_and_older_names_of_options_are_understood():
     assert given.paths == ["a", "b"]
 
 
+def test_after_two_dashes_every_word_is_a_path():
+    given = COMMANDS["predict"].read(["run", "--top", "3", "-", "--", "--x", "-q", "--"])
+    assert (given.paths, given.options) == (["run", "-", "--x", "-q", "--"], {"top": 3})
+    given = COMMANDS["inspect"].read(["run", "--images", "a.png", "b.png", "--", "--help"])
+    assert (given.paths, given.options) == (["run", "--help"], {"images": ["a.png", "b.png"]})
+
+
+def test_a_word_with_one_dash_is_no_path(capsys):
+    assert main(["compare", "a", "-q"]) == 2
+    assert "there is no option -q; did you mean --quick or --quiet?" in capsys.readouterr().err
+    assert main(["status", "--", "--help"]) == 2, "a folder of that name, which is not there"
+    assert "--help: no such file or folder" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_shell_is_told_every_command_and_option(shell, capsys):
     assert main(["--print-completion", shell]) == 0

@@ -109,8 +109,9 @@ def _run(name: str, words: list[str]) -> None:
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
         raise InputError(f"{name!r} is no command{hint} (there are: {', '.join(known)}; see --help)")
-    if {"-h", "--help", "--help=all"} & {*words}:
-        print(help.help_page(command, everything="--help=all" in words), end="")
+    options = words[: words.index("--")] if "--" in words else words
+    if {"-h", "--help", "--help=all"} & {*options}:
+        print(help.help_page(command, everything="--help=all" in options), end="")
         return
     given = command.read(words)
     is_quiet = given.options.get("json") or given.options.get("quiet")

@@ -19,6 +19,9 @@ JSON = Setting("json", bool, False, "Print the result as JSON, and nothing else.
 PRINT_CONFIG = Setting("print_config", bool, False, "Print the config with every default, and stop.")
 
 
+_NUMBER = re.compile(r"-?[\d.]+")
+
+
 @dataclass
 class Given:
     """What the words of a command line say."""
@@ -81,11 +84,20 @@ class Command:
         given, rest = Given(), list(words)
         while rest:
             word = rest.pop(0)
-            if not word.startswith("--") or word == "--":
-                if not self.places:
-                    raise InputError(f"argument {word!r}: expected --setting value{self._meant(word)} (see --help)")
-                given.paths.append(word)
+            if word == "--" or not word.startswith("-") or word == "-" or _NUMBER.fullmatch(word):
+                paths, rest = ([word], rest) if word != "--" else (rest, [])  # no option follows after --
+                if paths and not self.places:
+                    raise InputError(
+                        f"argument {paths[0]!r}: expected --setting value{self._meant(paths[0])} (see --help)"
+                    )
+                given.paths += paths
                 continue
+            if not word.startswith("--"):
+                close = [spelt(one) for one in self.settings if one[0] == word[1]]
+                hint = f"; did you mean {' or '.join(close[:3])}?" if close else ""
+                raise InputError(
+                    f"vit-vs-cnn {self.name}: there is no option {word}{hint} (a path that begins with - goes after --)"
+                )
             name, equals, text = word[2:].partition("=")
             if self._is_configured(name):
                 value = text if equals else _taken(rest, 1, name)[0]
@@ -98,7 +110,7 @@ class Command:
 
     def _meant(self, word: str) -> str:
         """What a word that stands alone was meant for, as far as it or a file of that name tells it."""
-        if re.fullmatch(r"-?[\d.]+", word):
+        if _NUMBER.fullmatch(word):
             return "; a list is one word, such as '[0, 1, 2]'"
         path = Path(word)
         option = "data.root" if path.is_dir() else "config" if path.suffix in (".yaml", ".yml") else None
