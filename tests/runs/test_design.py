@@ -66,7 +66,7 @@ def test_a_damaged_file_is_told_of_in_one_line(tmp_path, text):
 
 
 def test_a_file_of_another_kind_of_values_is_refused(tmp_path):
-    values = {"seeds": [0, "1"], "on_the_way": False, "contenders": ["a"], "train_sizes": [5], "size": None}
+    values = {"seeds": [0, "a"], "on_the_way": False, "contenders": ["a"], "train_sizes": [5], "size": None}
     (tmp_path / NAME).write_text(json.dumps(values | {"pair": None, "equivalence_points": 1.0}))
-    with pytest.raises(InputError, match="is not the design of an experiment"):
+    with pytest.raises(InputError, match=r"is not the design of an experiment: design.seeds: .*, got a"):
         read_design(tmp_path)

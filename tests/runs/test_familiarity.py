@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from sklearn.neighbors import NearestNeighbors
 
 from vit_vs_cnn.runs.familiarity import NEIGHBOURS, Familiarity
+from vit_vs_cnn.runs.held_out import read_held_out
 
 
 def _features(count, seed, width=11):
@@ -75,3 +76,10 @@ def test_a_file_that_is_none_of_ours_tells_nothing(tmp_path, change):
     assert Familiarity.load_of(tmp_path / "good.npz", "a") is not None
     np.savez(tmp_path / "bad.npz", **good | change)
     assert Familiarity.load_of(tmp_path / "bad.npz", "a") is None
+
+
+@pytest.mark.parametrize("text", ["null", "[]", '{"vit_vs_cnn": null}', '{"vit_vs_cnn": {"temperature": []}}', "{"])
+def test_a_description_of_another_kind_beside_weights_counts_as_none(tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+    found = read_held_out(tmp_path / "model.safetensors", torch.nn.Linear(2, 3))
+    assert (found.images, found.temperature, found.familiarity) == (0, None, None)

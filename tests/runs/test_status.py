@@ -159,6 +159,12 @@ def test_durations_read_as_one_would_say_them():
         ("train_size", "a"),
         ("data", None),
         ("identity", [1]),
+        ("identity", None),
+        ("validation_images", None),
+        ("train_seconds", []),
+        ("ledger_entry", []),
+        ("validation_curve", {"steps": None, "accuracies": []}),
+        ("validation_curve", {"steps": [1, 2], "accuracies": [0.5]}),
     ],
 )
 def test_a_result_that_holds_something_else_is_damaged(tmp_path, key, value):

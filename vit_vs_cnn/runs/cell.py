@@ -24,6 +24,15 @@ RESULT_KEYS: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("train_size", "seed", "scored_images"), int),
     **{"accuracy": (int, float), "data": dict},
 }
+#: What a result may have besides, and as what: older versions and linear probes lack some of it.
+OPTIONAL_KEYS: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("training_images", "validation_images", "scoring_images_seen"), int),
+    **dict.fromkeys(("test_evaluations", "parameters", "steps", "planned_steps", "images", "devices"), int),
+    **dict.fromkeys(("macs", "epochs", "flops", "train_seconds", "images_per_second"), (int, float)),
+    **dict.fromkeys(("loss", "calibration_error", "validation_accuracy", "temperature"), (int, float, type(None))),
+    **dict.fromkeys(("subset", "budget"), str),
+    **{"ledger_entry": (str, type(None)), "identity": dict, "validation_curve": (dict, type(None))},
+}
 
 
 @dataclass(frozen=True)
@@ -227,13 +236,22 @@ def read_result(path: Path) -> dict[str, Any]:
     if not isinstance(result, dict) or (missing := [key for key in RESULT_KEYS if key not in result]):
         lacks = f"it has no {missing[0]}" if isinstance(result, dict) else f"it is a {type(result).__name__}"
         raise DamagedFile(f"result {path} is not that of a cell: {lacks}; {again}")
-    for key, kind in RESULT_KEYS.items():
-        if not isinstance(result[key], kind) or (key == "accuracy" and not SHARE.hold(result[key])):
+    for key, kind in (RESULT_KEYS | OPTIONAL_KEYS).items():
+        if key in result and (
+            not isinstance(result[key], kind)
+            or (key == "accuracy" and not SHARE.hold(result[key]))
+            or (key == "validation_curve" and not _is_curve(result[key]))
+        ):
             raise DamagedFile(f"result {path} is not that of a cell: {key} is {str(result[key])[:40]!r}; {again}")
-    for key in ("identity", "validation_curve"):
-        if not isinstance(result.get(key) or {}, dict):
-            raise DamagedFile(f"result {path} is not that of a cell: {key} is no mapping; {again}")
     return result
+
+
+def _is_curve(curve: Mapping[str, Any] | None) -> bool:
+    """Whether it has a number of steps and an accuracy for each validation; without a validation it may be empty."""
+    steps, accuracies = (curve.get(name) for name in ("steps", "accuracies")) if curve else ([], [])
+    if not isinstance(steps, list) or not isinstance(accuracies, list):
+        return False
+    return len(steps) == len(accuracies) and all(isinstance(one, int | float) for one in (*steps, *accuracies))
 
 
 def budget_of(result: Mapping[str, Any]) -> Budget | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vit_vs_cnn.config.experiment import Experiment
+from vit_vs_cnn.config.parsing import build
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.runs.cell import Cell, budget_of
@@ -210,20 +211,12 @@ def read_design(folder: Path) -> Design | None:
     if not path.exists():
         return None
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        built: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
-        }
-        if built.get("pairs") is not None:
-            built["pairs"] = tuple((str(one), str(other)) for one, other in built["pairs"])
-        return _checked(Design(**built))
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        return _checked(build(Design, json.loads(path.read_text(encoding="utf-8")), where="design"))
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} is not the design of an experiment: {error}") from error
 
 
 def _checked(design: Design) -> Design:
-    if not design.seeds or not all(isinstance(seed, int) for seed in (*design.seeds, *design.train_sizes)):
-        raise ValueError("seeds and train_sizes must be whole numbers, and some seeds")
-    if not design.equivalence_points > 0 or (design.pair is not None and len(design.pair) != 2):
-        raise ValueError("equivalence_points must be above 0, and pair two contenders")
+    if not design.seeds or not design.equivalence_points > 0:
+        raise ValueError("it must have some seeds, and equivalence_points above 0")
     return design

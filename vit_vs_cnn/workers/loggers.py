@@ -60,11 +60,8 @@ def _in_wandb(cell: Cell, own: dict[str, Any]) -> dict[str, Any]:
 
 def _in_mlflow(cell: Cell, own: dict[str, Any]) -> dict[str, Any]:
     experiment = own.get("experiment_name") or cell.experiment.name
-    return {
-        "run_name": cell.name,
-        "experiment_name": experiment,
-        "run_id": read_mapping(_book(cell)).get("MLFlowLogger"),
-    }
+    run = read_mapping(_book(cell)).get("MLFlowLogger")
+    return {"run_name": cell.name, "experiment_name": experiment, "run_id": run if isinstance(run, str) else None}
 
 
 def _by_name(cell: Cell, own: dict[str, Any]) -> dict[str, Any]:

@@ -144,6 +144,6 @@ def _study_cell(trained: TrainedNetwork, pool: Pool, *, count: int, held_out: in
 def _kept(path: Path, settings: dict[str, Any]) -> list[dict[str, Any]] | None:
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return kept["layers"] if kept["settings"] == settings else None
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    return kept["layers"] if kept.get("settings") == settings else None
