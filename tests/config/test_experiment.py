@@ -77,6 +77,17 @@ def test_the_head_of_every_config_gives_command_time_and_expectation(path):
         ("protocol.batch_size", 0, "batch_size 0 must be from 1 to"),
         ("trainer.precision", "float8", "trainer.precision: expected"),
         ("trainer.max_epochs", 3, "trainer.max_epochs is decided by protocol.budget.epochs"),
+        (
+            "trainer.callbacks",
+            [{"class_path": "GradientAccumulationScheduler", "init_args": {"scheduling": {0: 2}}}],
+            "trainer.callbacks: lightning.pytorch.callbacks.GradientAccumulationScheduler is not allowed: it changes "
+            "the number of optimizer steps; set trainer.accumulate_grad_batches",
+        ),
+        (
+            "execution.watchers",
+            [{"class_path": "tests.workers.killer.CustomTimer", "init_args": {"duration": "00:00:00:01"}}],
+            "execution.watchers: tests.workers.killer.CustomTimer is not allowed: a budget in seconds would depend",
+        ),
         ("trainer.epochs", 3, "trainer.epochs: there is no such setting"),
         ("execution.compile", "maybe", "execution.compile: expected true or false, got maybe"),
         ("name", "../up", "name: expected a text that can name a folder"),

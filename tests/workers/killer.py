@@ -8,7 +8,7 @@ from typing import Any
 
 import lightning
 import torch
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import Callback, Timer
 from torch import nn
 
 
@@ -48,6 +48,40 @@ class RaiseAtStep(KillAtStep):
     def _strike(self, hook: str, trainer: lightning.Trainer) -> None:
         if hook == self.hook and trainer.global_step >= self.step:
             raise KeyboardInterrupt
+
+
+class AskToStop(KillAtStep):
+    """The SIGTERM of a scheduler, within a step."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(step, "on_train_batch_start")
+
+    def _strike(self, hook: str, trainer: lightning.Trainer) -> None:
+        if hook == self.hook and trainer.global_step == self.step:
+            signal.raise_signal(signal.SIGTERM)
+
+
+class CustomTimer(Timer):
+    """A class that is made from one of Lightning's."""
+
+
+class CountBatches(Callback):
+    """Counts the batches that have begun and ended, over all pieces of a run."""
+
+    def __init__(self) -> None:
+        self.counts = {"begun": 0, "ended": 0}
+
+    def on_train_batch_start(self, *_: Any) -> None:
+        self.counts["begun"] += 1
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        self.counts["ended"] += 1
+
+    def state_dict(self) -> dict[str, int]:
+        return dict(self.counts)
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        self.counts = dict(state_dict)
 
 
 class KillOnce(KillAtStep):

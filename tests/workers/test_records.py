@@ -22,11 +22,11 @@ from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import CellsFailed
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.runs.grid import finished_cells
-from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.status import read_status
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 from vit_vs_cnn.training.metrics_csv import MetricsCsv, read_rows
-from vit_vs_cnn.workers import provenance
+from vit_vs_cnn.workers import cell_run, provenance
+from vit_vs_cnn.workers.loggers import end
 from vit_vs_cnn.workers.trainer import trainer_arguments
 
 SHORT = {"budget": {"steps": 2}, "batch_size": 14}
@@ -277,7 +277,7 @@ def test_each_cell_has_a_run_of_its_own_in_each_logger(tmp_path):
         assert f"contender: {result['contender']}" in (folder / "hparams.yaml").read_text()
 
 
-@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("fails", ["never", "after training", "in the test"])
 def test_a_services_run_is_named_told_and_ended_before_the_next_cell(tmp_path, monkeypatch, fails):
     from tests.workers import services
 
@@ -285,8 +285,9 @@ def test_a_services_run_is_named_told_and_ended_before_the_next_cell(tmp_path, m
     monkeypatch.setattr(services, "ACTIVE", [])
     values = tiny_config(tmp_path, protocol=SHORT)
     values["trainer"]["logger"] = {"class_path": "tests.workers.services.WandbLogger"}
-    if fails:
-        monkeypatch.setattr(Pool, "test", property(lambda pool: 1 / 0))
+    if fails != "never":
+        function = "called_classifier" if fails == "after training" else "evaluate"
+        monkeypatch.setattr(cell_run, function, lambda *_, **__: 1 / 0)
         with pytest.raises((CellsFailed, ZeroDivisionError)):
             run_quietly(experiment_from_dict(values))
     else:
@@ -295,7 +296,24 @@ def test_a_services_run_is_named_told_and_ended_before_the_next_cell(tmp_path, m
         assert [run.config["contender"] for run in services.RUNS] == ["vit", "resnet"]
         assert all("result/accuracy" in run.metrics for run in services.RUNS)
         assert len({run.id for run in services.RUNS}) == 2
+    assert services.RUNS
     assert all(run.is_over for run in services.RUNS)
+
+
+def test_a_logger_that_fails_does_not_leave_the_runs_of_others_open(monkeypatch):
+    from tests.workers import services
+
+    def fail(*_, **__):
+        raise OSError("no connection")
+
+    for name in ("RUNS", "ACTIVE"):
+        monkeypatch.setattr(services, name, [])
+    broken, other = services.Service(), services.WandbLogger(name="vit", id="1")
+    monkeypatch.setattr(broken, "finalize", fail)
+    run = other.experiment
+    with pytest.raises(OSError, match="no connection"):
+        end([other, broken, other], {"steps": 3, "accuracy": 0.5})
+    assert run.is_over
 
 
 def test_a_checkout_that_is_not_installed_has_a_commit_in_place_of_a_version(monkeypatch):

@@ -134,6 +134,28 @@ def test_what_a_validation_told_a_callback_is_not_lost_by_a_kill_behind_it(tmp_p
     assert _final_state(tmp_path / "killed", "resnet")[0]["global_step"] == ends
 
 
+@pytest.mark.parametrize("precision", ["32-true", "64-true"])
+def test_a_run_that_is_asked_to_stop_ends_like_the_undisturbed_one_with_every_hook_of_its_callbacks(
+    tmp_path, precision
+):
+    contenders = {"resnet": tiny_config(tmp_path)["contenders"]["resnet"]}
+    protocol = tiny_config(tmp_path)["protocol"] | {"budget": {"steps": 7}}
+    calm, killed = (
+        tiny_config(tmp_path / name, contenders=contenders, protocol=protocol) for name in ("calm", "killed")
+    )
+    for values in (calm, killed):
+        values["trainer"] |= {"precision": precision, "callbacks": {"class_path": "tests.workers.killer.CountBatches"}}
+    _run(calm)
+    asking = {"class_path": "tests.workers.killer.AskToStop", "init_args": {"step": 4}}
+    with pytest.raises(Interrupted):
+        _run(killed | {"execution": killed["execution"] | {"watchers": [asking]}})
+    _run(killed)
+    _assert_ends_alike(tmp_path, "resnet")
+    for name in ("calm", "killed"):
+        counts = _final_state(tmp_path / name, "resnet")[0]["callbacks"]["CountBatches"]
+        assert counts == {"begun": 14, "ended": 14}, "two batches for each step"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("contender", ["vit", "resnet"])
 def test_a_run_killed_at_ten_random_steps_ends_bit_for_bit_like_the_undisturbed_one(tmp_path, contender):

@@ -1,5 +1,6 @@
 """The ``trainer`` block of a config: what of Lightning's Trainer may be set, and what of it decides a result."""
 
+import pydoc
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
@@ -41,6 +42,13 @@ WATCHING_CALLBACKS = {
     },
     "vit_vs_cnn.inspection": {"AttentionLogger"},
 }
+#: Callbacks of Lightning's that change the budget of a run, and why each is refused.
+BUDGET_CALLBACKS = {
+    "BatchSizeFinder": "it changes the batch size; set protocol.batch_size",
+    "GradientAccumulationScheduler": "it changes the number of optimizer steps; set trainer.accumulate_grad_batches",
+    "LearningRateFinder": "it trains steps beyond the budget; tune chooses the learning rate",
+    "Timer": "a budget in seconds would depend on the machine; set protocol.budget",
+}
 #: Plugins that say where processes run, and strategies that share a batch out, leave training as it is.
 WATCHING_PLUGINS = ("lightning.fabric.plugins.environments", "lightning.pytorch.plugins.environments")
 SHARING_STRATEGIES = ("auto", "ddp", "fsdp")
@@ -74,10 +82,20 @@ def read_trainer(values: Any, watchers: Any = None, *, trusted: bool) -> dict[st
     if "precision" in theirs:
         trainer_settings()["precision"].read(theirs.pop("precision"), "trainer.precision")
     checked = typed.check(Trainer, theirs, where="trainer")
-    if watchers:
-        typed.settings_of(Trainer)["callbacks"].read(watchers, "execution.watchers")
+    watching = typed.settings_of(Trainer)["callbacks"].read(watchers or [], "execution.watchers")
     named = {name: _in_full(values[name], checked[name]) for name in _OF_CLASSES if name in values}
+    in_full = {"trainer.callbacks": named.get("callbacks"), "execution.watchers": _in_full(watchers or [], watching)}
+    for where, callbacks in in_full.items():
+        for callback in listed(callbacks):
+            _refuse_other_budget(_name(callback), where)
     return {**values, **named}
+
+
+def _refuse_other_budget(name: str, where: str) -> None:
+    """See that a callback leaves the budget as it is. Raises InputError: it, or a base class of it, does not."""
+    for one in getattr(pydoc.locate(name), "__mro__", ()):
+        if one.__module__.startswith("lightning.") and (reason := BUDGET_CALLBACKS.get(one.__name__)):
+            raise InputError(f"{where}: {name} is not allowed: {reason}")
 
 
 def trainer_settings() -> dict[str, typed.Setting]:

@@ -14,7 +14,7 @@ import yaml
 from vit_vs_cnn.bounds import SHARE
 from vit_vs_cnn.config import parsing as typed
 from vit_vs_cnn.config.experiment import Budget, Contender, Experiment, experiment_from_dict, hash_of, read_config
-from vit_vs_cnn.errors import DamagedFile, InputError
+from vit_vs_cnn.errors import DamagedFile, InputError, one_line
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.plain import Plain, check_plain
 
@@ -171,11 +171,11 @@ def cell_from_dict(values: Any, *, where: str, trusted: bool = False) -> Cell:
         InputError: something is missing or not allowed.
     """
     try:
-        experiment, said = values["experiment"], values["cell"]
+        experiment, said = dict(values["experiment"]), values["cell"]
         check_plain(said, where=where)
         cell = typed.build(_Said, said, where=f"{where}: cell")
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{where} is not the config of a cell: {error!r}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{where} is not the config of a cell: {one_line(error)}") from error
     try:
         built = experiment_from_dict(experiment, trusted=trusted, recorded=True)
     except InputError as error:
@@ -240,6 +240,7 @@ def read_result(path: Path) -> dict[str, Any]:
         if key in result and (
             not isinstance(result[key], kind)
             or (key == "accuracy" and not SHARE.hold(result[key]))
+            or (key == "identity" and not isinstance(result[key].get("contender", {}), dict))
             or (key == "validation_curve" and not _is_curve(result[key]))
         ):
             raise DamagedFile(f"result {path} is not that of a cell: {key} is {str(result[key])[:40]!r}; {again}")

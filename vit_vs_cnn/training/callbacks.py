@@ -74,10 +74,11 @@ def _logged_now(trainer: lightning.Trainer) -> dict[str, float]:
     return {name: float(value) for name, value in trainer.logged_metrics.items() if name.startswith("train/")}
 
 
-class StopOnSignal(Callback):
-    """Ctrl-C or a scheduler's SIGTERM ends the run behind the current step, with a checkpoint of that step.
+class StopOnSignal(Checkpoint):
+    """Ctrl-C or a scheduler's SIGTERM ends the run after the current step, with a checkpoint of that step.
 
-    A second Ctrl-C ends it at once; then the last checkpoint stands.
+    A second Ctrl-C ends it at once; then the run resumes from the last checkpoint. It is a ``Checkpoint`` because
+    Lightning calls these after all other callbacks: the step is then complete for each of them.
     """
 
     def __init__(self, checkpoint: LastCheckpoint, what: str = "the run") -> None:

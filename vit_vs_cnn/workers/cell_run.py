@@ -41,7 +41,7 @@ from vit_vs_cnn.training.progress import RunProgress
 from vit_vs_cnn.training.tuning import Thawing
 from vit_vs_cnn.workers import provenance
 from vit_vs_cnn.workers.fitted import Fitted, Spent, described
-from vit_vs_cnn.workers.loggers import begin, end, ending, loggers_of, named_after
+from vit_vs_cnn.workers.loggers import begin, end, ended_on_error, loggers_of, named_after
 from vit_vs_cnn.workers.probe import fit_probe
 from vit_vs_cnn.workers.resumed import Resumed, Turns
 from vit_vs_cnn.workers.trainer import (
@@ -141,9 +141,9 @@ def _run(cell: Cell, pool: Pool, *, console: Console) -> None:
     began = datetime.now(UTC)
     fit = fit_probe if cell.recipe.tune.head else _train
     fitted = fit(cell, pool, console=console)
-    with ending(fitted.loggers) as tell:
+    with ended_on_error(fitted.loggers):
         result = _result(cell, fitted, pool, began)
-        tell(result)
+    end(fitted.loggers, result)
     cell.write_result(result)
 
 
@@ -232,25 +232,26 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Fitted:
     # A run that ended early is not trained on, only tested, where it was killed behind its end.
     steps = resume.step if resume is not None and resume.ended_early else plan.steps
     trainer = _make_trainer(cell, steps, [stopwatch, counted, *thawing], contents, console)
+    if resume is not None and trainer.precision == "64-true":
+        module.double()  # Lightning does so only after it has loaded the weights, which would be rounded to float32
     if resume is None and (start := starting_network(cell)) is not None:
         start_from(plan.network, start, where=f"contenders.{cell.contender}.starts_from")
         if module.average is not None:
             module.average.update(plan.network, is_first=True)
     metrics = next(logger for logger in trainer.loggers if isinstance(logger, MetricsCsv))
     metrics.resume(0 if resume is None else resume.step, None if resume is None else resume.logged)
-    begin(cell, trainer.loggers)
-    try:
-        with warnings.catch_warnings():
-            quiet_lightning()
-            trainer.fit(module, datamodule=data, ckpt_path=resume and cell.checkpoint, weights_only=True)
-    except BaseException as error:
-        end(trainer.loggers, None)
-        if isinstance(error, SystemExit):  # what Lightning makes of a second Ctrl-C, and of SIGTERM within a step
+    with ended_on_error(trainer.loggers):
+        begin(cell, trainer.loggers)
+        try:
+            with warnings.catch_warnings():
+                quiet_lightning()
+                trainer.fit(module, datamodule=data, ckpt_path=resume and cell.checkpoint, weights_only=True)
+        except SystemExit as error:  # what Lightning makes of a second Ctrl-C, and of SIGTERM within a step
             raise Interrupted(f"stopped in {cell.name}") from error
-        raise
-    # In float32 whatever it was trained in: bf16-true and the like leave weights that images do not fit.
-    network = module.evaluated_network.float().to(trainer.strategy.root_device)
-    normalise = data.augmenter.normalise
+        # In float32 whatever it was trained in: bf16-true and the like leave weights that images do not fit.
+        network = module.evaluated_network.float().to(trainer.strategy.root_device)
+        normalise = data.augmenter.normalise
+        classifier = called_classifier(network, images.validation, normalise)
     spent = Spent(
         steps=trainer.global_step,
         planned_steps=plan.steps,
@@ -261,7 +262,7 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Fitted:
         precision=str(trainer.precision),
     )
     answers = partial(predict, network, normalise=normalise, what=cell.name)
-    explained = partial(answers, classifier=called_classifier(network, images.validation, normalise))
+    explained = partial(answers, classifier=classifier)
     return Fitted(network, normalise, answers, explained, images, plan, spent, before, trainer.loggers)
 
 
@@ -284,7 +285,7 @@ def _make_trainer(
     progress = RunProgress(cell.name, batch_size=cell.experiment.protocol.batch_size, console=console)
     logger = named_after(cell, cell.experiment.trainer.get("logger", True))
     given = trainer_arguments(cell.experiment, logger=logger)
-    own: list[Callback] = [*counting, checkpoint, StopOnSignal(checkpoint, cell.name), Heartbeat(cell.progress)]
+    own: list[Callback] = [*counting, Heartbeat(cell.progress)]
     if given.get("enable_progress_bar", True):
         own.append(progress)
     validation_interval = min(steps, execution.validation_interval or max(1, steps // 5))
@@ -296,7 +297,8 @@ def _make_trainer(
             "log_every_n_steps": max(1, min(50, steps // 20)),
             "enable_model_summary": False,
             **given,
-            "callbacks": [*own, *listed(given.get("callbacks"))],
+            # Last, so that the state which is saved at the end of a step is that of all callbacks after the step.
+            "callbacks": [*own, *listed(given.get("callbacks")), checkpoint, StopOnSignal(checkpoint, cell.name)],
             "logger": loggers,
             "max_epochs": 1,
             "max_steps": steps,

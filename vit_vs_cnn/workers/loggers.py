@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -107,25 +107,35 @@ def end(loggers: Sequence[Logger], result: Mapping[str, Any] | None) -> None:
     Arguments:
         result: of the cell; None where it has none.
     """
-    for logger in _beside_the_csv(loggers):
-        if result is not None:
-            values = {f"result/{key}": float(result[key]) for key in RESULT if result.get(key) is not None}
-            logger.log_metrics(values, step=int(result["steps"]))
-            logger.save()
-        logger.finalize("failed" if result is None else "success")
-        run = getattr(logger, "experiment", None)
-        if ending := next((method for name in ENDINGS if callable(method := getattr(run, name, None))), None):
-            ending()
+    with ExitStack() as stack:  # one that fails does not leave the runs of the others open
+        for logger in _beside_the_csv(loggers):
+            stack.callback(_end_run, logger)
+            stack.callback(_log_end, logger, result)
+
+
+def _log_end(logger: Logger, result: Mapping[str, Any] | None) -> None:
+    if result is not None:
+        values = {f"result/{key}": float(result[key]) for key in RESULT if result.get(key) is not None}
+        logger.log_metrics(values, step=int(result["steps"]))
+        logger.save()
+    logger.finalize("failed" if result is None else "success")
+
+
+def _end_run(logger: Logger) -> None:
+    run = getattr(logger, "experiment", None)
+    if ending := next((method for name in ENDINGS if callable(method := getattr(run, name, None))), None):
+        ending()
 
 
 @contextmanager
-def ending(loggers: Sequence[Logger]) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """A block in which a cell gets its result, which it is to tell; the loggers' runs end with the block."""
-    told: list[Mapping[str, Any]] = []
+def ended_on_error(loggers: Sequence[Logger]) -> Iterator[None]:
+    """A block after whose errors the loggers' runs are ended, so that the next cell does not log into them."""
     try:
-        yield told.append
-    finally:
-        end(loggers, told[0] if told else None)
+        yield
+    except BaseException:
+        with suppress(Exception):  # the first error is the one to report
+            end(loggers, None)
+        raise
 
 
 def _beside_the_csv(loggers: Sequence[Logger]) -> list[Logger]:
