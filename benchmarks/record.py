@@ -1,16 +1,15 @@
-"""Put a finished grid on record: its cells without their checkpoints, small enough to be committed.
+"""Record a finished experiment in a few small files that can be committed, or unpack a record to continue it.
 
-    python -m benchmarks.record RUN FOLDER        # such as runs/regimes_surface_cpu results/regimes_surface_cpu
+    python -m benchmarks.record runs/NAME results/NAME             # record
+    python -m benchmarks.record results/NAME runs/NAME --unpack    # continue elsewhere: finished runs are not repeated
 
-FOLDER becomes an experiment's folder like any other, so that ``report FOLDER`` judges its cells, and a copy of it under
-``runs/`` is gone on with. Of each cell it has ``result.json``, ``metrics.csv`` and ``predictions.npz``, compressed and
-with probabilities in 16 bits. Of config and results it has all but the places of this machine. The ledgers of test sets
-lie beside it, in ``test-sets/``: looks that a ledger there does not have yet are written behind its own, and results
-name them by their places there.
+A record is ``experiment.yaml``, ``results.csv`` (every run with its result), ``predictions.npz`` (class and probability
+for each scored image), ``design.json`` (what was fixed in advance), ``duplicates.json`` (near-duplicates in the test
+set) and ``tuning.csv`` (the trials, where recipes were searched). Paths of this machine are left out. The test-set logs
+are in ``test-sets/`` beside it: entries that a log there lacks are appended, and results refer to them.
 """
 
 import argparse
-import io
 import json
 import shutil
 import sys
@@ -22,55 +21,89 @@ import yaml
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text, written_whole
+from vit_vs_cnn.runs.cell import budget_of
 from vit_vs_cnn.runs.grid import finished_cells
 from vit_vs_cnn.runs.ledger import TestLedger, output_of, test_set_of
+from vit_vs_cnn.runs.predictions_file import read_predictions
+from vit_vs_cnn.runs.record import PREDICTIONS, TABLE, PackedPredictions, is_record, run_predictions, table_text
 from vit_vs_cnn.runs.tuning_record import RECORD, record_of
 
-#: Of an experiment's folder, as they are.
-WHOLE = ("grid.json", "design.json", "duplicates.json", "duplicates.png")
+#: Files of an experiment's folder that a record has unchanged.
+WHOLE = ("design.json", "duplicates.json")
 
 
 def record(run: Path, folder: Path) -> int:
-    """Write the record; how many cells it has.
+    """Write the record of an experiment.
+
+    Returns:
+        number of runs.
 
     Raises:
-        InputError: no experiment there, none of its cells is finished, or a ledger was edited.
+        InputError: no experiment there, none of its runs is finished, or a test-set log was edited.
     """
-    cells = finished_cells(run)
-    looks: dict[str | None, str | None] = {None: None}
-    for name in {test_set_of(result) for result in cells.values()} - {None}:
-        looks |= TestLedger(folder.parent, str(name)).join(TestLedger(output_of(run), str(name)))
-    for cell, result in cells.items():
-        kept = folder / "cells" / cell.name
-        kept.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(cell / "metrics.csv", kept / "metrics.csv")
+    runs = finished_cells(run)
+    entries = _join_logs(output_of(run), folder.parent, runs.values())
+    results = []
+    for result in runs.values():
         data = result["data"] | ({"root": "data"} if "root" in result["data"] else {})
-        look = result.get("ledger_entry")
-        said = {**result, "data": data, "ledger_entry": looks.get(look, look)}
-        write_text(kept / "result.json", json.dumps(said, indent=1))
-        with written_whole(kept / "predictions.npz") as partial:
-            partial.write_bytes(slim(cell / "predictions.npz"))
-    for name in WHOLE:
-        if (run / name).exists():
-            shutil.copyfile(run / name, folder / name)
+        entry = result.get("ledger_entry")
+        results.append({**result, "data": data, "ledger_entry": entries.get(entry, entry)})
+    predictions = {path.name: read_predictions(path / PREDICTIONS, logits=False) for path in runs}
+    write_text(folder / TABLE, table_text(results))
+    PackedPredictions.pack(predictions).save(folder / PREDICTIONS)
+    _copy(run, folder)
     trials, _ = record_of(run)
     if trials is not None:
         shutil.copyfile(trials.path, folder / RECORD)
-    write_text(folder / "experiment.yaml", yaml.safe_dump(_placeless(run / "experiment.yaml"), sort_keys=False))
-    return len(cells)
+    write_text(folder / "experiment.yaml", yaml.safe_dump(_without_paths(run / "experiment.yaml"), sort_keys=False))
+    return len(results)
 
 
-def slim(path: Path) -> bytes:
-    """A file of predictions, compressed, with 16 bits for each number that is no whole one, and no logits."""
-    with np.load(path) as arrays:
-        kept = {name: arrays[name] for name in arrays if name != "logits"}
-    rounded = {name: one.astype(np.float16) if one.dtype.kind == "f" else one for name, one in kept.items()}
-    written = io.BytesIO()
-    np.savez_compressed(written, **rounded)
-    return written.getvalue()
+def unpack(folder: Path, run: Path) -> int:
+    """Write the runs of a record as an experiment's folder, which ``train`` continues.
+
+    Returns:
+        number of runs.
+
+    Raises:
+        InputError: no record there, an experiment is there already, or a test-set log was edited.
+    """
+    if not is_record(folder):
+        raise InputError(f"{folder} is not a record: it has no {TABLE}")
+    if (run / "grid.json").exists():
+        raise InputError(f"{run}: an experiment is there already")
+    runs = finished_cells(folder)
+    entries = _join_logs(folder.parent, output_of(run), runs.values())
+    for path, result in runs.items():
+        place = run / "cells" / path.name
+        entry = result.get("ledger_entry")
+        write_text(place / "result.json", json.dumps({**result, "ledger_entry": entries.get(entry, entry)}, indent=1))
+        with written_whole(place / PREDICTIONS) as partial, partial.open("wb") as file:
+            np.savez_compressed(file, **run_predictions(folder, path.name))
+    _copy(folder, run, RECORD)
+    budgets = {path.name: budget.to_dict() for path, result in runs.items() if (budget := budget_of(result))}
+    write_text(run / "grid.json", json.dumps(budgets, indent=1))
+    values = yaml.safe_load((folder / "experiment.yaml").read_text(encoding="utf-8"))
+    values |= {"output": str(run.parent), "name": run.name}
+    write_text(run / "experiment.yaml", yaml.safe_dump(values, sort_keys=False))
+    return len(runs)
 
 
-def _placeless(path: Path) -> dict[str, Any]:
+def _join_logs(source: Path, target: Path, results: Any) -> dict[str | None, str | None]:
+    """Append entries of the test-set logs in one folder to those in another; new hashes by old ones."""
+    entries: dict[str | None, str | None] = {}
+    for name in sorted({str(test_set_of(result)) for result in results} - {"None"}):
+        entries |= TestLedger(target, name).join(TestLedger(source, name))
+    return entries
+
+
+def _copy(source: Path, target: Path, *more: str) -> None:
+    for name in (*WHOLE, *more):
+        if (source / name).exists():
+            shutil.copyfile(source / name, target / name)
+
+
+def _without_paths(path: Path) -> dict[str, Any]:
     values = yaml.safe_load(path.read_text(encoding="utf-8"))
     values |= {"output": "runs"}
     values["data"]["root"] = "data"
@@ -80,17 +113,21 @@ def _placeless(path: Path) -> dict[str, Any]:
 
 
 def main(words: list[str] | None = None) -> int:
-    """Exit code 2 where there is nothing to record."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.record", description="Put a finished grid on record.")
-    parser.add_argument("run", type=Path, metavar="RUN")
-    parser.add_argument("folder", type=Path, metavar="FOLDER")
+    """Run the command. The exit code is 2 where there is nothing to record or to unpack."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.record", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("source", type=Path, metavar="SOURCE", help="folder of an experiment, or of a record")
+    parser.add_argument("target", type=Path, metavar="TARGET", help="folder to write")
+    parser.add_argument("--unpack", action="store_true", help="SOURCE is a record")
     given = parser.parse_args(words)
     try:
-        count = record(given.run, given.folder)
+        count = (unpack if given.unpack else record)(given.source, given.target)
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
-    print(f"{count} cells in {given.folder}; python -m vit_vs_cnn report {given.folder} makes its page")
+    then = f"train --config {given.target}/experiment.yaml" if given.unpack else f"report {given.target}"
+    print(f"{count} runs in {given.target}; next: python -m vit_vs_cnn {then}")
     return 0
 
 

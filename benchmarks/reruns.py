@@ -12,7 +12,7 @@ of two folders, the share of test images on which two reruns say different class
 import argparse
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from scipy import stats
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.findings import recorded_results
 from vit_vs_cnn.runs.grid import finished_cells
-from vit_vs_cnn.runs.predictions_file import read_predictions
+from vit_vs_cnn.runs.record import run_predictions
 
 #: Contender, training size and steps.
 Place = tuple[str, int, int]
@@ -40,28 +40,24 @@ def pairs_of(run: Path, other: Path) -> dict[Place, list[tuple[float, float]]]:
     for (place, seed), (answers, accuracy) in _cells(run).items():
         if (place, seed) in cells:
             again, its = cells[place, seed]
-            share = _share_of_other_answers(answers, again) if answers and again else np.nan
+            share = np.nan if answers is None or again is None else float(np.mean(answers != again))
             found[place].append((accuracy - its, share))
     if not found:
         raise InputError(f"{run} and {other} have no cell of the same contender, size, steps and seed")
     return dict(found)
 
 
-def _cells(run: Path) -> dict[tuple[Place, int], tuple[Path | None, float]]:
-    """By place and seed: where the answers lie, and the accuracy."""
-    results: Iterable[tuple[Path | None, Mapping[str, Any]]]
-    if run.is_file():
-        results = [(None, result) for result in recorded_results(run)]
-    else:
-        results = [(cell / "predictions.npz", result) for cell, result in finished_cells(run).items()]
+def _cells(run: Path) -> dict[tuple[Place, int], tuple[np.ndarray | None, float]]:
+    """Predicted classes and accuracy, by place and seed."""
+    results = recorded_results(run) if run.is_file() else list(finished_cells(run).values())
     return {
-        ((r["contender"], r["train_size"], r["steps"]), r["seed"]): (answers, r["accuracy"]) for answers, r in results
+        ((r["contender"], r["train_size"], r["steps"]), r["seed"]): (_classes(run, r), r["accuracy"]) for r in results
     }
 
 
-def _share_of_other_answers(first: Path, second: Path) -> float:
-    one, two = (read_predictions(path, logits=False)["classes"] for path in (first, second))
-    return float(np.mean(one != two))
+def _classes(run: Path, result: Mapping[str, Any]) -> np.ndarray | None:
+    """Predicted class of each image; None if only the accuracy is recorded."""
+    return None if run.is_file() else run_predictions(run, result["cell"])["classes"]
 
 
 def spread(differences: Sequence[float]) -> tuple[float, float, float]:

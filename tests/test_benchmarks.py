@@ -22,7 +22,7 @@ from vit_vs_cnn.data.drawn.objects import draw_objects
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.findings import NEEDED
 from vit_vs_cnn.reporting.tables import results_csv
-from vit_vs_cnn.runs.evaluation import Predictions
+from vit_vs_cnn.runs.record import PackedPredictions
 
 
 def call(out: Path, *given: object) -> subprocess.Popen[str]:
@@ -224,13 +224,14 @@ def test_shares_of_a_lead_are_those_of_its_points_and_none_is_told_of_a_lead_tha
 
 
 def test_answers_are_counted_by_the_cue_that_they_name(tmp_path):
-    """Answers of the record, some of which are replaced by the textures."""
+    """Predictions of the record, those of the ViT replaced by the textures."""
     recorded = Path(__file__).parents[1] / "results" / "cues" / "agreement_0.8"
     shutil.copytree(recorded, tmp_path / "run")
     drawn = draw_objects(2000, split="test", shape_agreement=0.8, texture_agreement=0.0)
-    logits = torch.nn.functional.one_hot(drawn.textures, 10).float()
-    for path in (tmp_path / "run" / "cells").glob("vit-*/predictions.npz"):
-        Predictions(logits, drawn.images.labels, drawn.images.sample_ids).save(path)
+    path = tmp_path / "run" / "predictions.npz"
+    packed = PackedPredictions.load(path)
+    packed.classes[[run.startswith("vit-") for run in packed.runs]] = drawn.textures.numpy()
+    packed.save(path)
     resnet, vit = cues.answered(tmp_path / "run")
     assert (vit.contender, {*vit.shape}, {*vit.texture}) == ("vit", {0.0}, {1.0})
     assert all(shape > texture > 0 for shape, texture in zip(resnet.shape, resnet.texture, strict=True))

@@ -1,13 +1,10 @@
 """What stands under results/ still reads, and its figures are those that the recorded cells give."""
 
-import csv
 import functools
 import json
 import re
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 
@@ -18,12 +15,14 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes import Analysis, answer
 from vit_vs_cnn.regimes.convergence import FITTED
 from vit_vs_cnn.regimes.findings import findings_of, recorded_analysis, recorded_results
-from vit_vs_cnn.reporting.regime_report import write_recorded, write_report
+from vit_vs_cnn.reporting.regime_tables import differences_table, duplicates_table
 from vit_vs_cnn.reporting.tables import comparison_lines
 
 RESULTS = Path(__file__).parents[1] / "results"
 TABLES = sorted(RESULTS.rglob("results.csv"))
-ANALYSES = sorted(RESULTS.rglob("analysis.json"))
+#: Tables of runs whose predictions are recorded, and one whose predictions are not.
+COMPARED = [path for path in TABLES if path.with_name("predictions.npz").exists()]
+COMPARED += [RESULTS / "transfer_cpu" / "results.csv"]
 CONFIGS = sorted({*RESULTS.rglob("experiment.yaml"), *RESULTS.glob("*/tuning/*.yaml")})
 TEXTS = sorted([*RESULTS.rglob("README.md"), *(RESULTS.parent / n for n in ("README.md", "docs/howto/your_images.md"))])
 #: A README holds what ``report results.csv`` says between these lines.
@@ -51,7 +50,7 @@ def _is_shared(recorded: Path) -> bool:
 
 
 def _has_cells(recorded: Path) -> bool:
-    return (recorded.parent / "cells").is_dir()
+    return recorded.with_name("predictions.npz").exists()
 
 
 @functools.lru_cache
@@ -65,7 +64,7 @@ def _of_accuracies(table: Path, resamples: int) -> Analysis:
 
 
 def answer_of(path: Path) -> str:
-    """What is said of the accuracies beside an ``analysis.json``."""
+    """The printed answer of a record."""
     own = yaml.safe_load((path.parent / "experiment.yaml").read_text())["data"]["source"] == "folder"
     return answer(analysis_of(path.parent / "results.csv", 200), own_images=own)
 
@@ -95,28 +94,28 @@ def test_a_readme_says_what_report_says_of_the_recorded_accuracies(path):
     assert blocks[f"results/{_name(told)}"].strip() == block_of(analysis_of(path, 50))
 
 
-@pytest.mark.parametrize("path", ANALYSES, ids=_name)
+@pytest.mark.parametrize("path", COMPARED, ids=_name)
 def test_a_readme_quotes_todays_answer_and_the_differences_of_its_report(path):
     readme = _readme_of(path).read_text()
     assert " ".join(re.findall(r"^> (.+)$", readme, re.MULTILINE)) in ("", answer_of(path))
     if _is_shared(path):
         assert f"<!-- vit-vs-cnn report results/{path.parent.relative_to(RESULTS)} -->" in readme
         return
-    pairs = json.loads(path.read_text())["pairs"]
-    for comparison in pairs[0]["comparisons"] if len(pairs) == 1 else ():
-        numbers = sorted(abs(100 * comparison["difference"][end]) for end in ("value", "low", "high"))
-        row = next(line for line in readme.splitlines() if line.startswith(f"| {comparison['size']:,} |"))
+    pairs = analysis_of(path, 50).pairs
+    for comparison in pairs[0].comparisons if len(pairs) == 1 else ():
+        ends = comparison.difference.value, comparison.difference.low, comparison.difference.high
+        row = next(line for line in readme.splitlines() if line.startswith(f"| {comparison.size:,} |"))
         (cell,) = re.findall(r"(-?[\d.]+) \((-?[\d.]+) to (-?[\d.]+)\)", row)
-        assert sorted(abs(float(x)) for x in cell) == pytest.approx(numbers, abs=0.051), row
+        assert sorted(abs(float(x)) for x in cell) == pytest.approx(sorted(abs(100 * x) for x in ends), abs=0.051), row
 
 
-@pytest.mark.parametrize("path", ANALYSES, ids=_name)
+@pytest.mark.parametrize("path", COMPARED, ids=_name)
 def test_a_readme_says_at_which_sizes_a_difference_stays_shown_when_all_are_counted(path):
-    pair, *others = json.loads(path.read_text())["pairs"]
-    if others or _is_shared(path):
+    pair, *others = analysis_of(path, 50).pairs or [None]
+    if pair is None or others or _is_shared(path):
         return  # its README says who is ahead by the verdicts, or has the lines of the report
-    corrected = [c["adjusted_p_value"] for c in pair["comparisons"]]
-    shown = [f"{c['size']:,}" for c, p in zip(pair["comparisons"], corrected, strict=True) if p < 0.05]
+    corrected = [c.adjusted_p_value for c in pair.comparisons]
+    shown = [f"{c.size:,}" for c, p in zip(pair.comparisons, corrected, strict=True) if p is not None and p < 0.05]
     told = ", ".join(shown) or "none"
     sentence = f"Holm over the {len(corrected)} sizes: p < .05 at n = {told}."
     assert sentence in " ".join(_readme_of(path).read_text().split())
@@ -130,13 +129,14 @@ def test_every_difference_that_a_readme_lists_is_one_that_report_prints(path):
     assert {*listed} <= {*printed}
 
 
-@pytest.mark.parametrize("path", [p for p in ANALYSES if (p.parent / "tables" / "duplicates.csv").exists()], ids=_name)
+@pytest.mark.parametrize("path", [p for p in COMPARED if p.with_name("duplicates.json").exists()], ids=_name)
 def test_a_readme_has_the_near_duplicates_of_its_report(path):
-    with (path.parent / "tables" / "duplicates.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    found = findings_of(path.parent)
+    table = duplicates_table(found.duplicates, found.longest, found.correct)
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     readme = _readme_of(path).read_text()
     for n, share in re.findall(r"^\| ([\d,]+) \|.*\| (0\.\d\d) % \|$", readme, re.MULTILINE):
-        assert {row["share, %"] for row in rows if row["n"] == n.replace(",", "")} == {share}
+        assert {row["share, %"] for row in rows if row["n"] == n} == {share}
     if most := re.search(r"accuracies fall by at most (\.\d+) points", readme):
         assert min(float(row["difference, points"]) for row in rows) == -float(most[1])
 
@@ -146,34 +146,11 @@ def test_no_text_says_how_many_times_the_data_one_needs_where_no_analysis_does(p
     """No recorded grid has one, but for linear probes: its budget ended too early, or nothing tells whether it did."""
     text = " ".join(path.read_text().split())
     assert not re.search(r"\d times the data|\d times as many \(|multiplier grows from", text)
-    if path.parent.parent == RESULTS and (path.parent / "analysis.json").exists():
-        found = analysis_of(path.parent / "results.csv", 50)
+    if path.with_name("results.csv") in COMPARED:
+        found = analysis_of(path.with_name("results.csv"), 50)
         probes = {c.contender for c in found.convergence if c.reason == FITTED}  # which no budget limits
         pairs = [pair for pair in found.pairs if not {pair.ahead, pair.behind} <= probes]
         assert {m.value for pair in pairs for m in pair.multipliers} == {None}
-        recorded = json.loads((path.parent / "analysis.json").read_text())["pairs"]
-        limited = [pair for pair in recorded if not {pair["ahead"], pair["behind"]} <= probes]
-        assert {m["value"] for pair in limited for m in pair["multipliers"]} == {None}
-
-
-def _leaves(value: Any, place: tuple[Any, ...] = ()) -> dict[tuple[Any, ...], Any]:
-    """What stands in nested mappings and lists, by its place; the order of sums may differ in the last digits."""
-    if not isinstance(value, dict | list) or not value:
-        return {place: value}
-    inner = value.items() if isinstance(value, dict) else enumerate(value)
-    return {where: leaf for key, one in inner for where, leaf in _leaves(one, (*place, key)).items()}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("path", ANALYSES, ids=_name)
-def test_a_recorded_analysis_is_what_today_is_computed_from_its_accuracies(path, tmp_path):
-    if _has_cells(path):
-        write_report(path.parent, target=tmp_path)
-    else:
-        write_recorded(path.with_name("results.csv"), tmp_path)
-    told, recorded = (_leaves(json.loads(one.read_text())) for one in (tmp_path / "analysis.json", path))
-    close = {p: pytest.approx(v, rel=1e-11, abs=1e-12) if isinstance(v, float) else v for p, v in recorded.items()}
-    assert told == close
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/howto/your_images.md"])
@@ -216,22 +193,6 @@ def test_the_command_prints_what_the_block_holds(capsys):
     assert not (path.parent / "report").exists()
 
 
-def test_recorded_accuracies_are_those_of_the_recorded_curves():
-    for path in ANALYSES:
-        with (path.parent / "results.csv").open() as file:
-            rows = list(csv.DictReader(file))
-        longest = {row["contender"]: 0 for row in rows}
-        for row in rows:
-            longest[row["contender"]] = max(longest[row["contender"]], int(row["steps"]))
-        rows = [row for row in rows if int(row["steps"]) == longest[row["contender"]] or not _has_cells(path)]
-        for curve in json.loads(path.read_text())["curves"]:
-            for point in curve["points"]:
-                of_cell = [
-                    r for r in rows if (r["contender"], int(r["train_size"])) == (curve["contender"], point["size"])
-                ]
-                assert np.mean([float(r["accuracy"]) for r in of_cell]) == pytest.approx(point["accuracy"]["value"])
-
-
 @pytest.mark.parametrize(
     ("text", "says"),
     [("", "has no line"), ("contender\nvit\n", "no column scored_on"), (None, "no column contender")],
@@ -266,8 +227,9 @@ def test_a_row_that_is_none_is_named_with_its_line(tmp_path, old, new, says):
 
 def test_differences_of_augmentations_are_those_of_the_report():
     folder = RESULTS / "augmentation_cpu"
-    with (folder / "tables" / "differences.csv").open() as file:
-        found = {frozenset((r["higher"].lower(), r["lower"].lower(), r["n"])): r for r in csv.DictReader(file)}
+    table = differences_table(findings_of(folder).analysis)
+    rows = [dict(zip(table.columns, map(str, row), strict=True)) for row in table.rows]
+    found = {frozenset((r["higher"].lower(), r["lower"].lower(), r["n"].replace(",", ""))): r for r in rows}
 
     def told(n: str, first: str, second: str) -> str:
         row = found[frozenset((first, second, n))]

@@ -1,4 +1,4 @@
-"""A record of a grid is judged as the grid is, goes on as it does, and names no place of the machine it was made on."""
+"""A record gives the analysis of its experiment, can be continued, and has no path of the machine that made it."""
 
 import json
 import shutil
@@ -9,9 +9,13 @@ import pytest
 
 from benchmarks.record import main
 from tests.experiments.tiny import run_quietly
+from vit_vs_cnn import cli
 from vit_vs_cnn.config.experiment import experiment_from_dict, read_config
+from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes import findings_of
+from vit_vs_cnn.runs.grid import finished_cells
 from vit_vs_cnn.runs.ledger import TestLedger
+from vit_vs_cnn.runs.record import PackedPredictions, read_table, run_predictions, table_text
 
 
 @pytest.fixture
@@ -31,13 +35,68 @@ def test_a_record_says_what_the_grid_says(trained_once, recorded):
 
 def test_it_is_small_and_names_no_place(trained_once, recorded):
     files = [path for path in recorded.parent.rglob("*") if path.is_file() and path.suffix != ".lock"]
+    names = {str(path.relative_to(recorded)) for path in files if recorded in path.parents}
+    assert names == {"results.csv", "predictions.npz", "experiment.yaml", "design.json"}
     assert {path.suffix for path in files} == {".json", ".csv", ".npz", ".yaml", ".jsonl"}
     for path in files:
         assert str(trained_once.parent).encode() not in path.read_bytes()
-    for path in recorded.rglob("predictions.npz"):
+
+
+def test_a_record_has_the_class_and_the_probability_of_every_image_to_a_255th(trained_once, recorded):
+    for run in finished_cells(trained_once):
+        there, kept = run_predictions(trained_once, run.name), run_predictions(recorded, run.name)
+        for name in ("classes", "labels", "sample_ids", "num_classes"):
+            assert np.array_equal(there[name], kept[name])
+        assert np.abs(there["probability"] - kept["probability"]).max() <= 0.51 / 255
+
+
+def test_results_are_recorded_unchanged(trained_once, recorded):
+    def results_of(folder: Path) -> list[dict]:
+        return [{**result, "ledger_entry": None, "data": None} for result in finished_cells(folder).values()]
+
+    assert results_of(recorded) == results_of(trained_once)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["text", "", "12", "1e5", "true", "null", "NaN", '"', "a,b", 1, 1.0, 0.1, True, None, [1, "2"], {"a": None}],
+)
+def test_a_value_of_a_table_keeps_its_type(value, tmp_path):
+    (tmp_path / "t.csv").write_text(table_text([{"name": "x", "value": value}]))
+    [row] = read_table(tmp_path / "t.csv")
+    assert (row["value"], type(row["value"])) == (value, type(value))
+
+
+def test_a_record_is_reported_and_its_status_is_finished(recorded, tmp_path, capsys):
+    assert cli.main(["report", str(recorded), "--output", str(tmp_path / "again")]) == 0
+    assert (tmp_path / "again" / "index.html").exists()
+    capsys.readouterr()
+    assert cli.main(["status", str(recorded)]) == 0
+    assert "4 of 4 done" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("damage", ["cut", "a run less", "an image less"])
+def test_damaged_predictions_of_a_record_are_named_and_the_accuracies_are_used(recorded, damage):
+    path = recorded / "predictions.npz"
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:-200])
+    else:
         with np.load(path) as arrays:
-            assert arrays["probability"].dtype == np.float16
-            assert "logits" not in arrays
+            kept = dict(arrays)
+        kept |= {"runs": kept["runs"][:1]} if damage == "a run less" else {"labels": kept["labels"][1:]}
+        np.savez(path, **kept)
+    with pytest.warns(UserWarning, match=r"predictions .*predictions\.npz"):
+        found = findings_of(recorded)
+    assert found.correct is None
+    assert len(found.results) == 4
+
+
+def test_runs_on_different_images_do_not_fit_one_record():
+    arrays = {"classes": np.zeros(3, int), "probability": np.ones(3), "labels": np.arange(3)}
+    arrays |= {"sample_ids": np.array(["a", "b", "c"]), "num_classes": np.array(3)}
+    other = arrays | {"sample_ids": np.array(["a", "b", "d"])}
+    with pytest.raises(InputError, match="second: scored on other images"):
+        PackedPredictions.pack({"first": arrays, "second": other})
 
 
 def test_where_the_images_lay_is_left_out(trained_once, tmp_path):
@@ -46,17 +105,26 @@ def test_where_the_images_lay_is_left_out(trained_once, tmp_path):
         values = json.loads(path.read_text())
         path.write_text(json.dumps({**values, "data": {**values["data"], "root": str(tmp_path)}}))
     assert main([str(tmp_path / "runs" / "tiny"), str(tmp_path / "kept" / "tiny")]) == 0
-    kept = [*tmp_path.glob("kept/tiny/cells/*/result.json")]
-    assert kept and {json.loads(path.read_text())["data"]["root"] for path in kept} == {"data"}
+    kept = finished_cells(tmp_path / "kept" / "tiny").values()
+    assert {result["data"]["root"] for result in kept} == {"data"}
 
 
-def test_a_copy_of_it_goes_on_without_running_a_finished_cell_again(recorded, tmp_path):
-    shutil.copytree(recorded.parent, tmp_path / "runs")
-    values = read_config(tmp_path / "runs" / "tiny" / "experiment.yaml") | {"output": str(tmp_path / "runs")}
+def test_an_unpacked_record_is_continued_without_running_a_finished_cell_again(recorded, tmp_path):
+    assert main([str(recorded), str(tmp_path / "runs" / "tiny"), "--unpack"]) == 0
+    assert findings_of(tmp_path / "runs" / "tiny").analysis == findings_of(recorded).analysis
+    values = read_config(tmp_path / "runs" / "tiny" / "experiment.yaml")
     values["protocol"]["seeds"] = [3, 4, 5]
     stamps = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/tiny/cells/*/result.json")}
+    assert len(stamps) == 4
     assert len(run_quietly(experiment_from_dict(values))) == 6
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
+
+
+def test_a_record_is_not_unpacked_over_an_experiment(trained_once, recorded, capsys):
+    assert main([str(recorded), str(trained_once), "--unpack"]) == 2
+    assert "an experiment is there already" in capsys.readouterr().err
+    assert main([str(trained_once), str(recorded), "--unpack"]) == 2
+    assert "is not a record" in capsys.readouterr().err
 
 
 def ledger_beside(folder: Path) -> TestLedger:
@@ -79,7 +147,7 @@ def test_looks_of_two_machines_become_one_ledger(trained_once, tmp_path):
         assert after.is_chained
         assert [e.said.get("joined") for e in after.entries] == [None, *(e.hash for e in before.entries)]
         assert [e.said["weights"] for e in after.entries[1:]] == [e.said["weights"] for e in before.entries]
-    named = {json.loads(path.read_text())["ledger_entry"] for path in kept.glob("cells/*/result.json")}
+    named = {result["ledger_entry"] for result in finished_cells(kept).values()}
     assert named == {e.hash for e in after.entries[1:]}
     assert findings_of(kept).notes == ()
 

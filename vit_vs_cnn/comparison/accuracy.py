@@ -99,8 +99,9 @@ def judge_accuracy(tested: Sequence[Tested], class_names: Sequence[str]) -> Accu
 
 def _group(name: str, members: Sequence[Tested]) -> GroupAccuracy:
     top5 = None
+    ranks = [t.predictions.label_rank for t in members]
     if members[0].predictions.num_classes > 5:
-        top5 = accuracy_interval(torch.stack([t.predictions.label_rank < 5 for t in members]).numpy())
+        top5 = accuracy_interval(torch.stack([rank < 5 for rank in ranks if rank is not None]).numpy())
     by_network = {t.name: t.predictions.accuracy for t in members}
     return GroupAccuracy(name, [t.seed for t in members], accuracy_interval(correct_of(members)), top5, by_network)
 

@@ -1,6 +1,5 @@
 """What an analysis is of: the finished cells of an experiment's folder, or accuracies that were recorded as a table."""
 
-import csv
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from vit_vs_cnn.runs.cell import budget_of
 from vit_vs_cnn.runs.design import read_design
 from vit_vs_cnn.runs.grid import finished_cells
 from vit_vs_cnn.runs.ledger import account_of, test_set_of
+from vit_vs_cnn.runs.record import read_table
 from vit_vs_cnn.runs.tuning_record import Record, record_of, with_chances
 
 if TYPE_CHECKING:
@@ -210,25 +210,18 @@ def recorded_results(path: Path) -> list[dict[str, Any]]:
     Raises:
         InputError: no such table, a column that is missing, or a cell that is no number.
     """
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            lines = list(csv.DictReader(file))
-    except (OSError, ValueError, csv.Error) as error:
-        raise InputError(f"{path}: {error}") from error
+    lines = read_table(path)
     if not lines:
         raise InputError(f"{path} has no line of results")
-    if missing := [column for column in NEEDED if lines[0].get(column) is None]:
+    if missing := [column for column in NEEDED if column not in lines[0]]:
         raise InputError(f"{path} has no column {missing[0]}; expected a results.csv as report writes it")
     return [_result(line, f"{path} line {number}") for number, line in enumerate(lines, start=2)]
 
 
-def _result(line: dict[str, str], where: str) -> dict[str, Any]:
-    if None in line:
-        raise InputError(f"{where}: more cells than there are columns")
+def _result(line: dict[str, Any], where: str) -> dict[str, Any]:
     kinds = dict.fromkeys((*WHOLE, "planned_steps"), int) | dict.fromkeys(REAL, float)
     known = {column: kind for column, kind in OF_RECIPES.items() if line.get(column)}
-    words = {"": None, "True": True, "False": False}
-    result: dict[str, Any] = {name: words.get(value, value) for name, value in line.items()} | dict.fromkeys(OF_RECIPES)
+    result: dict[str, Any] = line | dict.fromkeys(OF_RECIPES)
     for column, kind in (kinds | known).items():
         if column in line:
             try:

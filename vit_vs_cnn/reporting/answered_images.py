@@ -12,8 +12,9 @@ from vit_vs_cnn.regimes import Findings, display_name, headline
 from vit_vs_cnn.reporting.document import Block, Picture, Table, Text
 from vit_vs_cnn.reporting.figures.comparison import classes_figure, confusion_figure, pictures_figure
 from vit_vs_cnn.reporting.style import looks, percent
-from vit_vs_cnn.runs.evaluation import Predictions, Said
+from vit_vs_cnn.runs.evaluation import Said
 from vit_vs_cnn.runs.images import pool_of
+from vit_vs_cnn.runs.record import run_predictions
 from vit_vs_cnn.statistics.estimate import p_text
 
 #: Classes of which the confusion can be read.
@@ -80,7 +81,7 @@ def _compared(found: Findings) -> list[Mapping[str, Any]]:
 
 
 def _answers(found: Findings, result: Mapping[str, Any]) -> _CellAnswers:
-    predictions = Predictions.load(found.folder / "cells" / result["cell"] / "predictions.npz", logits=False)
+    predictions = Said.of_arrays(run_predictions(found.folder, result["cell"]))
     return _CellAnswers(display_name(result["contender"]), result["seed"], result["subset"], predictions)
 
 

@@ -11,10 +11,11 @@ from vit_vs_cnn.regimes.budgets import COST_NAMES, Budgets, more_than_once
 from vit_vs_cnn.regimes.fairness import SevereWarning
 from vit_vs_cnn.regimes.findings import is_one_value
 from vit_vs_cnn.regimes.measurements import by_network
-from vit_vs_cnn.reporting.document import Document, Table, csv_of
+from vit_vs_cnn.reporting.document import Document, Table
 from vit_vs_cnn.reporting.style import in_millions, looks, percent, points, seconds
 from vit_vs_cnn.runs.answers import MAJORITY
 from vit_vs_cnn.runs.design import EQUAL
+from vit_vs_cnn.runs.record import table_text
 from vit_vs_cnn.runs.tuning_record import Chance
 from vit_vs_cnn.statistics.estimate import Estimate, points_range
 from vit_vs_cnn.statistics.verdict import DECIDED
@@ -72,9 +73,7 @@ def results_document(results: Sequence[Mapping[str, Any]], analysis: Analysis, *
 def results_csv(results: Sequence[Mapping[str, Any]]) -> str:
     """One line for each cell, with every value that some cell has and none has a part of."""
     parts = {key for result in results for key, value in result.items() if not is_one_value(key, value)}
-    return csv_of(
-        results, [key for key in dict.fromkeys(key for result in results for key in result) if key not in parts]
-    )
+    return table_text([{key: value for key, value in result.items() if key not in parts} for result in results])
 
 
 def comparison_lines(analysis: Analysis, *, most_pairs: int = MOST_PAIRS) -> list[str]:

@@ -24,7 +24,7 @@ from vit_vs_cnn.models.recording import as_evaluated
 from vit_vs_cnn.runs.calibration import calibration_error
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.ledger import Noted, TestLedger
-from vit_vs_cnn.runs.predictions_file import BROKEN, PROBABILITIES, WHOLE_NUMBERS, read_predictions, refuse_broken
+from vit_vs_cnn.runs.predictions_file import BROKEN, OF_LABELS, read_predictions, refuse_broken
 
 Normalise = Callable[[UInt8[Tensor, "batch channels rows cols"]], Float[Tensor, "batch channels rows cols"]]
 
@@ -36,8 +36,8 @@ class Said:
     Arguments:
         classes: what it says, by its number; of several with the same logit the first.
         probability: of what it says.
-        label_log_probability: the log of the probability of the true class, in nats.
-        label_rank: how many classes come before the true one: 0 where it is right.
+        label_log_probability: the log of the probability of the true class, in nats; None in a record.
+        label_rank: how many classes come before the true one: 0 where it is right; None in a record.
         logits: rounded to 16 bits; None where they were not kept, or not asked for.
     """
 
@@ -46,9 +46,17 @@ class Said:
     num_classes: int
     classes: Int64[Tensor, "count"]
     probability: Float[Tensor, "count"]
-    label_log_probability: Float[Tensor, "count"]
-    label_rank: Int64[Tensor, "count"]
+    label_log_probability: Float[Tensor, "count"] | None = None
+    label_rank: Int64[Tensor, "count"] | None = None
     logits: Float[Tensor, "count classes"] | None = None
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "Said":
+        """From the arrays of ``read_predictions`` or ``run_predictions``."""
+        names = ("labels", "classes", "probability", *OF_LABELS)
+        values: dict[str, Any] = {name: torch.from_numpy(arrays[name]) for name in names if name in arrays}
+        values |= {"num_classes": int(arrays["num_classes"]), "sample_ids": arrays["sample_ids"].tolist()}
+        return Said(**values, logits=torch.from_numpy(arrays["logits"]).float() if "logits" in arrays else None)
 
     @property
     def correct(self) -> Bool[Tensor, "count"]:
@@ -72,6 +80,7 @@ class Said:
     @property
     def loss(self) -> float:
         """Mean cross entropy in nats."""
+        assert self.label_log_probability is not None, "a record has no losses of single images"
         return -self.label_log_probability.mean().item()
 
     @property
@@ -170,9 +179,7 @@ class Predictions(Said):
         if "probability" not in arrays:
             read, labels = (torch.from_numpy(arrays[name]) for name in ("logits", "labels"))
             return Predictions(read, labels, arrays["sample_ids"].tolist())
-        found: dict[str, Any] = {name: torch.from_numpy(arrays[name]) for name in (*WHOLE_NUMBERS, *PROBABILITIES)}
-        found |= {"num_classes": int(arrays["num_classes"]), "sample_ids": arrays["sample_ids"].tolist()}
-        return Said(**found, logits=torch.from_numpy(arrays["logits"]).float() if "logits" in arrays else None)
+        return Said.of_arrays(arrays)
 
 
 def hash_weights(network: nn.Module) -> str:

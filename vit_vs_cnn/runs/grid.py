@@ -12,7 +12,8 @@ from vit_vs_cnn.config.experiment import Budget, Experiment
 from vit_vs_cnn.config.parsing import build
 from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.files import write_text
-from vit_vs_cnn.runs.cell import Cell, read_result
+from vit_vs_cnn.runs.cell import Cell, budget_of, read_result
+from vit_vs_cnn.runs.record import is_record, read_recorded_runs
 
 
 def write_grid(experiment: Experiment, cells: list[Cell]) -> None:
@@ -30,6 +31,8 @@ def read_grid(folder: Path) -> dict[str, Budget | None]:
     Raises:
         InputError: no experiment there.
     """
+    if is_record(folder):
+        return {run.name: budget_of(result) for run, result in read_recorded_runs(folder).items()}
     try:
         grid = json.loads((folder / "grid.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -77,7 +80,7 @@ def finished_cells(folder: Path, *, some: bool = True, longest: bool = False) ->
         InputError: no experiment there, or none of its cells is finished.
         DamagedFile: none is, as their results cannot be read.
     """
-    found, damaged, grid = {}, [], read_grid(folder)
+    found, damaged, grid = read_recorded_runs(folder) if is_record(folder) else {}, [], read_grid(folder)
     for cell in [folder / "cells" / name for name in grid]:
         if not (path := cell / "result.json").exists():
             continue

@@ -17,6 +17,7 @@ from vit_vs_cnn.config.experiment import hash_of
 from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.files import naming
 from vit_vs_cnn.runs.cell import Cell, read_result
+from vit_vs_cnn.runs.record import is_record, read_recorded_runs
 
 #: Where ledgers lie, beside the experiments: those that share a test set share its ledger.
 FOLDER = "test-sets"
@@ -311,7 +312,7 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 
 def _all_results(folder: Path) -> list[dict[str, Any]]:
     """All results that can be read: also those of cells that the grid no longer names, which opened the test set."""
-    found = []
+    found = list(read_recorded_runs(folder).values()) if is_record(folder) else []
     for path in sorted(folder.glob("cells/*/result.json")):
         try:
             found.append(read_result(path))

@@ -9,8 +9,9 @@ from numpy.lib.npyio import NpzFile
 
 from vit_vs_cnn.errors import InputError, TrainingDiverged
 
-WHOLE_NUMBERS = ("labels", "classes", "label_rank", "num_classes")
-PROBABILITIES = ("probability", "label_log_probability")
+WHOLE_NUMBERS = ("labels", "classes", "num_classes")
+#: What the predictions of a record lack.
+OF_LABELS = ("label_rank", "label_log_probability")
 #: What reading a file that is no whole .npz file raises.
 BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
 
@@ -22,8 +23,8 @@ def read_predictions(path: Path, *, logits: bool = True) -> dict[str, np.ndarray
         logits: whether they are read where they were kept beside the rest.
 
     Returns:
-        labels, classes, num_classes and sample_ids; of new files also label_rank, probability, label_log_probability
-        and, where asked for and kept, logits; of old ones only logits.
+        labels, classes, num_classes and sample_ids; of new files also probability, label_rank and
+        label_log_probability (unless from a record) and, where asked for and kept, logits; of old ones only logits.
 
     Raises:
         InputError: no such file, not of this form, or answers that are no finite numbers.
@@ -41,7 +42,10 @@ def read_predictions(path: Path, *, logits: bool = True) -> dict[str, np.ndarray
 def _answers(arrays: NpzFile, *, logits: bool) -> dict[str, np.ndarray]:
     """Raises KeyError, ValueError: something is missing, or not of as many images as the rest."""
     found = {name: arrays[name].astype(np.int64) for name in WHOLE_NUMBERS}
-    found |= {name: arrays[name] for name in (*PROBABILITIES, "sample_ids")}
+    found |= {name: arrays[name] for name in ("probability", "sample_ids")}
+    if any(name in arrays for name in OF_LABELS):
+        found |= {"label_rank": arrays["label_rank"].astype(np.int64)}
+        found |= {"label_log_probability": arrays["label_log_probability"]}
     if len({one.shape for name, one in found.items() if name != "num_classes"}) > 1:
         raise ValueError("its arrays are not of as many images")
     return found | ({"logits": arrays["logits"]} if logits and "logits" in arrays else {})

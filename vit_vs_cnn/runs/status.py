@@ -13,7 +13,8 @@ from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.files import read_mapping, read_rows
 from vit_vs_cnn.runs.cell import read_result, split_folder_name
 from vit_vs_cnn.runs.failures import is_being_run, read_failure
-from vit_vs_cnn.runs.grid import read_grid
+from vit_vs_cnn.runs.grid import finished_cells, read_grid
+from vit_vs_cnn.runs.record import is_record
 
 STATES = ("running", "failed", "waiting", "done")
 
@@ -86,7 +87,9 @@ def read_status(folder: Path) -> ExperimentStatus:
         budget = build(Budget, values["protocol"]["budget"], where="protocol.budget")
     except (KeyError, TypeError, InputError) as error:
         raise InputError(f"{folder / 'experiment.yaml'} has no protocol.budget; train writes it anew") from error
-    cells = [_read_cell(folder / "cells" / name, own or budget) for name, own in grid.items()]
+    recorded = finished_cells(folder) if is_record(folder) else {}
+    runs = [(folder / "cells" / name, own or budget) for name, own in grid.items()]
+    cells = [_read_cell(run, own, recorded.get(run)) for run, own in runs]
     if len({cell.budget.text for cell in cells}) > 1:
         cells = [replace(cell, is_one_budget_of_several=True) for cell in cells]
     executor = values.get("executor")
@@ -96,15 +99,16 @@ def read_status(folder: Path) -> ExperimentStatus:
     return ExperimentStatus(folder.resolve().name, cells, seconds_left(cells, workers=max(workers, running)))
 
 
-def _read_cell(folder: Path, budget: Budget) -> CellStatus:
+def _read_cell(folder: Path, budget: Budget, result: Mapping[str, Any] | None) -> CellStatus:
     contender, train_size, seed = split_folder_name(folder.name)
     about: dict[str, Any] = {"folder": folder.name, "contender": contender, "train_size": train_size, "seed": seed}
     about |= {"budget": budget, "steps": budget.to_dict().get("steps")}
-    if (folder / "result.json").exists():
+    if result is None and (folder / "result.json").exists():
         try:
             result = read_result(folder / "result.json")
         except DamagedFile as error:
             return CellStatus(**about, state="failed", reason=f"DamagedFile: {error}")
+    if result is not None:
         keys = {"step": "steps", "steps": "planned_steps", "seconds": "train_seconds", "accuracy": "accuracy"}
         about |= {name: result.get(key) for name, key in keys.items()}
         about["steps"] = about["steps"] or about["step"]

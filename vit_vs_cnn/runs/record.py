@@ -1,0 +1,188 @@
+"""The record of an experiment: its finished runs as one table, and their predictions in one packed file.
+
+A record is small enough to be committed. It has the class and the probability that each run gave for each scored image,
+but no checkpoints and no logits.
+"""
+
+import csv
+import functools
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int64, UInt, UInt8
+
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.files import written_whole
+from vit_vs_cnn.runs.predictions_file import BROKEN, read_predictions
+
+TABLE, PREDICTIONS = "results.csv", "predictions.npz"
+#: Probabilities are stored as whole numbers from 0 to this.
+LEVELS = 255
+_WORDS = {"": None, "True": True, "False": False}
+
+
+def is_record(folder: Path) -> bool:
+    """Whether a folder holds a record, rather than an experiment with a folder for each run."""
+    return (folder / TABLE).is_file() and not (folder / "grid.json").exists()
+
+
+def table_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """One line for each row, as CSV. Texts are written as they are, other values and ambiguous texts as JSON."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _text_of(value) for name, value in row.items()} for row in rows)
+    return text.getvalue()
+
+
+def read_table(path: Path) -> list[dict[str, Any]]:
+    """Read what ``table_text`` wrote. An empty field is None.
+
+    Raises:
+        InputError: no such table, or a line with more cells than there are columns.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            lines = list(csv.DictReader(file))
+    except (OSError, ValueError, csv.Error) as error:
+        raise InputError(f"{path}: {error}") from error
+    for number, line in enumerate(lines, start=2):
+        if None in line:
+            raise InputError(f"{path} line {number}: more cells than there are columns")
+    return [{name: _value_of(text) for name, text in line.items()} for line in lines]
+
+
+def _text_of(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str) and value and _value_of(value) is value:
+        return value
+    return json.dumps(value)
+
+
+def _value_of(text: str | None) -> Any:
+    if text is None or text in _WORDS:
+        return _WORDS.get(text or "")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def read_recorded_runs(folder: Path) -> dict[Path, dict[str, Any]]:
+    """The results of a record, by the folder that each run had in its experiment.
+
+    Raises:
+        InputError: no such table, or one without names of runs.
+    """
+    results = read_table(folder / TABLE)
+    if not results or any(not isinstance(result.get("cell"), str) for result in results):
+        raise InputError(f"{folder / TABLE}: expected a line for each run, with its name under cell")
+    return {folder / "cells" / result["cell"]: result for result in results}
+
+
+@dataclass(frozen=True, eq=False)
+class PackedPredictions:
+    """Predictions of several runs on the same images.
+
+    Arguments:
+        runs: names of the runs.
+        classes: predicted class of each image.
+        probability: of the predicted class, in 255ths.
+        labels: true class of each image.
+    """
+
+    runs: list[str]
+    classes: UInt[np.ndarray, "runs images"]
+    probability: UInt8[np.ndarray, "runs images"]
+    labels: Int64[np.ndarray, "images"]
+    sample_ids: np.ndarray
+    num_classes: int
+
+    @classmethod
+    def pack(cls, predictions: Mapping[str, Mapping[str, np.ndarray]]) -> "PackedPredictions":
+        """Pack the arrays of each run, as ``read_predictions`` gives them.
+
+        Raises:
+            InputError: two runs were not scored on the same images.
+        """
+        first = next(iter(predictions.values()))
+        for run, arrays in predictions.items():
+            if any(not np.array_equal(arrays[name], first[name]) for name in ("labels", "sample_ids", "num_classes")):
+                raise InputError(f"{run}: scored on other images than the first run; a record has one test set")
+        classes = np.stack([arrays["classes"] for arrays in predictions.values()])
+        probability = np.stack([np.round(arrays["probability"] * LEVELS) for arrays in predictions.values()])
+        count = int(first["num_classes"])
+        return cls(
+            list(predictions),
+            classes.astype(np.min_scalar_type(count)),
+            probability.astype(np.uint8),
+            first["labels"],
+            first["sample_ids"],
+            count,
+        )
+
+    def of_run(self, run: str) -> dict[str, np.ndarray]:
+        """Arrays of one run, named as in its file of predictions.
+
+        Raises:
+            InputError: the record has no predictions of that run.
+        """
+        if run not in self.runs:
+            raise InputError(f"predictions of {run}: there are none in this record")
+        row = self.runs.index(run)
+        return {
+            "classes": self.classes[row].astype(np.int64),
+            "probability": self.probability[row] / np.float32(LEVELS),
+            "labels": self.labels,
+            "sample_ids": self.sample_ids,
+            "num_classes": np.array(self.num_classes),
+        }
+
+    def save(self, path: Path) -> None:
+        """Write a compressed .npz file."""
+        values = vars(self) | {"runs": np.array(self.runs), "labels": self.labels.astype(self.classes.dtype)}
+        with written_whole(path) as partial, partial.open("wb") as file:
+            np.savez_compressed(file, **values)
+
+    @classmethod
+    def load(cls, path: Path) -> "PackedPredictions":
+        """Read what ``save`` wrote.
+
+        Raises:
+            InputError: no such file, or not of this form.
+        """
+        try:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+                values = {name: arrays[name] for name in (field.name for field in fields(cls))}
+            shape = len(values["runs"]), len(values["labels"])
+            if {values["classes"].shape, values["probability"].shape} != {shape}:
+                raise ValueError("its arrays are not of as many runs and images")
+        except BROKEN as error:
+            raise InputError(f"predictions {path}: {error}") from error
+        values |= {"runs": values["runs"].tolist(), "labels": values["labels"].astype(np.int64)}
+        return cls(**values | {"num_classes": int(values["num_classes"])})
+
+
+@functools.lru_cache(maxsize=4)
+def _packed(path: Path, changed: int) -> PackedPredictions:
+    return PackedPredictions.load(path)
+
+
+def run_predictions(folder: Path, run: str) -> dict[str, np.ndarray]:
+    """Predictions of one run of an experiment or of a record, without logits.
+
+    Raises:
+        InputError: there are none, or they cannot be read.
+    """
+    if not is_record(folder):
+        return read_predictions(folder / "cells" / run / PREDICTIONS, logits=False)
+    path = folder / PREDICTIONS
+    if not path.exists():
+        raise InputError(f"predictions {path}: there is no such file")
+    return _packed(path, path.stat().st_mtime_ns).of_run(run)
