@@ -13,6 +13,7 @@ from unittest.mock import MagicMock
 import lightning
 import numpy as np
 import pytest
+import timm
 import torch
 from lightning.pytorch.loggers import TensorBoardLogger
 from PIL import Image
@@ -27,11 +28,20 @@ from vit_vs_cnn.conversion.to_attention import compile_network
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection import attention_maps, rollout_map
 from vit_vs_cnn.inspection.attention_logger import AttentionLogger, picture_sheet
-from vit_vs_cnn.inspection.look import answerable, default_folder, grid_for, look_into, maps_over_training, methods_for
+from vit_vs_cnn.inspection.look import (
+    answerable,
+    default_folder,
+    grid_for,
+    images_for,
+    look_into,
+    maps_over_training,
+    methods_for,
+)
 from vit_vs_cnn.inspection.perturbation import area_under, deletion_curves
 from vit_vs_cnn.inspection.runs import images_to_score, images_to_show, open_runs, open_shuffled
 from vit_vs_cnn.reporting.figures.pictures import asked_for, says, training_strip, write_training_gif
 from vit_vs_cnn.runs.trained import open_network
+from vit_vs_cnn.training.checkpoints import About
 
 STEPS = 5
 
@@ -194,6 +204,28 @@ def test_attention_that_cannot_be_had_is_said_where_no_method_needs_it_and_refus
         look_into(one, images, ["rollout"], grid_size=(3, 5))
     able, refused = answerable(one, ["rollout", "centre"], images)
     assert able == ["centre"] and "Mixing has no attention weights" in refused["rollout"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("cait_xxs24_224", {"depth": 1, "embed_dim": 24, "num_heads": 2}),
+        ("xcit_nano_12_p16_224", {"depth": 1, "embed_dim": 32, "num_heads": 2, "cls_attn_layers": 1}),
+    ],
+)
+def test_a_network_that_gives_no_attention_weights_has_a_default_method_that_it_can_answer(tmp_path, name, options):
+    network = timm.create_model(name, img_size=(32, 32), num_classes=3, **options).eval()
+    one = inspected_run(network, "vit", tmp_path)
+    one = replace(one, about=About({"name": name}, one.class_names, (3, 32, 32), [0.5] * 3, [0.25] * 3))
+    (method,) = methods_for(one)
+    assert method == "integrated_gradients"
+
+
+def test_images_are_sent_to_the_device_of_the_network(tmp_path):
+    network = nn.Sequential(nn.Conv2d(3, 5, 3), nn.Conv2d(5, 7, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    one = inspected_run(network.to("meta"), "resnet", tmp_path)
+    assert methods_for(one) == ["grad_cam"]
+    assert images_for(one, shown().data.images).device.type == "meta"
 
 
 def test_maps_for_a_class_that_was_asked_for_say_so_where_the_network_says_another(tmp_path):

@@ -321,7 +321,7 @@ class LoadedNetwork(TrainedNetwork):
             InputError: not one image, no such class, or a method that the network cannot answer.
         """
         from vit_vs_cnn.data.pictures import pictures_of
-        from vit_vs_cnn.inspection.look import methods_for
+        from vit_vs_cnn.inspection.look import images_for, methods_for
         from vit_vs_cnn.inspection.saliency import saliency_maps
 
         method = method or methods_for(self)[-1]
@@ -331,7 +331,7 @@ class LoadedNetwork(TrainedNetwork):
         decoded = self.decoded(pictures)
         probabilities = self.predict(decoded).probabilities[0]
         index = int(probabilities.argmax()) if class_name is None else class_index(class_name, self.class_names)
-        pixels = self.normalise(decoded).to(next(self.network.parameters()).device)
+        pixels = images_for(self, decoded)
         found = saliency_maps(self.network, pixels, method, classes=pixels.new_full((1,), index).long())[0]
         shown = decoded[0].permute(1, 2, 0).numpy()
         name, share = self.class_names[index], float(probabilities[index])

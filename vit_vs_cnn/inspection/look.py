@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.attention_weights import AttentionMaps, attention_maps, has_attention, joined
 from vit_vs_cnn.inspection.class_activation import feature_layer
 from vit_vs_cnn.inspection.faithfulness import random_maps, score_methods
-from vit_vs_cnn.inspection.layout import layout_of
+from vit_vs_cnn.inspection.layout import Images, layout_of
 from vit_vs_cnn.inspection.perturbation import BACKGROUNDS, FILLS, area_under, deletion_curves, no_finer
 from vit_vs_cnn.inspection.runs import InspectedRun, ShownImages, ShuffledNetwork, images_to_score
 from vit_vs_cnn.inspection.saliency import list_methods, method_named, saliency_maps
@@ -84,12 +84,14 @@ class NetworkMaps:
 
 
 def methods_for(run: TrainedNetwork, asked: Sequence[str] = ()) -> list[str]:
-    """Those of the methods asked for that the network can answer; of none, its default ones."""
+    """Those of the methods asked for that the network can answer; of none, the defaults of its kind that it can."""
     for name in asked:
         method_named(name)
     able, attends = list_methods(run.network), has_attention(run.network)
     if not asked:
-        return list(OF_ATTENTION if attends else OF_CONVOLUTION if _has_feature_maps(run) else OF_ANY)
+        if attends:
+            return [name for name in OF_ATTENTION if _answers(run, name)] or list(OF_ANY)
+        return list(OF_CONVOLUTION if _has_feature_maps(run) else OF_ANY)
     if chosen := [name for name in asked if name in able]:
         return chosen
     lacks = "is no CNN with feature maps" if attends else "has no attention between all tokens of one grid"
@@ -101,7 +103,7 @@ def methods_for(run: TrainedNetwork, asked: Sequence[str] = ()) -> list[str]:
 
 def answerable(run: InspectedRun, names: Sequence[str], shown: ShownImages) -> tuple[list[str], dict[str, str]]:
     """Those of the methods that the network answers for the first image, and by name why it does not the others."""
-    pixels = run.normalise(shown.data.images[:1])
+    pixels = images_for(run, shown.data.images[:1])
     with torch.no_grad():
         check_finite(run.network(pixels), run.name)
     able, refused = [], {}
@@ -149,12 +151,14 @@ def look_into(
         InputError: as ``saliency_maps``; attention that cannot be had is no mistake where no method needs it.
     """
     tell(f"{run.name}: what it says, and random maps")
-    pixels = run.normalise(shown.data.images)
+    pixels = images_for(run, shown.data.images)
     with torch.no_grad():
         logits = torch.cat([run.network(batch) for batch in pixels.split(BATCH)])
         check_finite(logits, run.name)
         probabilities = logits.softmax(dim=1)
-    classes = probabilities.argmax(dim=1) if class_index is None else torch.full((len(pixels),), class_index)
+    classes = probabilities.argmax(dim=1)
+    if class_index is not None:
+        classes = torch.full_like(classes, class_index)
     chance = torch.stack([_areas(run, pixels, noise, classes, grid_size) for noise in random_maps(pixels)]).mean(dim=0)
     found = []
     for number, name in enumerate(methods, start=1):
@@ -168,7 +172,7 @@ def look_into(
             labels = shown.data.labels
             others = torch.nonzero((labels != UNKNOWN) & (labels != classes.cpu()))[:, 0]
             for part in others.split(BATCH) if len(others) else ():
-                made = saliency_maps(run.network, pixels[part], method, classes=labels[part])
+                made = saliency_maps(run.network, pixels[part], method, classes=labels[part].to(pixels.device))
                 of_label |= zip(part.tolist(), made, strict=True)
         found.append(MethodMaps(name, method.description, method.class_specific, maps, areas, chance, of_label))
     tell(f"{run.name}: weights of attention")
@@ -180,18 +184,37 @@ def maps_over_training(
     run: InspectedRun, shown: ShownImages, method: str
 ) -> list[tuple[int, Float[Tensor, "images map_rows map_cols"]]]:
     """The maps of one method at every state of a run, each with its optimizer step."""
-    pixels = run.normalise(shown.data.images)
+    pixels = images_for(run, shown.data.images)
     return [
         (step, saliency_maps(state.network, pixels, method)) for step, state in zip(run.steps, run.states, strict=True)
     ]
 
 
+def images_for(run: TrainedNetwork, images: UInt8[Tensor, "batch channels rows cols"]) -> Images:
+    """Images as the network takes them, on its device."""
+    normalised = run.normalise(images)
+    return normalised.to(next(run.network.parameters(), normalised).device)
+
+
 def _has_feature_maps(run: TrainedNetwork) -> bool:
     try:
-        feature_layer(run.network, torch.zeros(1, *run.image_shape))
+        feature_layer(run.network, _blank_image(run))
     except InputError:
         return False
     return True
+
+
+def _answers(run: TrainedNetwork, method: str) -> bool:
+    """Whether a network of attention gives its weights, or their gradients: timm's CaiT and XCiT do not."""
+    try:
+        saliency_maps(run.network, _blank_image(run), method, verify=False)
+    except InputError:
+        return False
+    return True
+
+
+def _blank_image(run: TrainedNetwork) -> Images:
+    return images_for(run, torch.zeros(1, *run.image_shape, dtype=torch.uint8))
 
 
 def attention_of(run: InspectedRun, pixels: Tensor) -> tuple[AttentionMaps | None, str | None]:
@@ -241,7 +264,13 @@ def score_run(
     if rows * cols > ROAD_PIXELS:
         fills = BACKGROUNDS
         refused |= {"road": f"images of {rows} x {cols} pixels take it hours; score_methods(fills=['road']) does it"}
-    how = {"normalise": run.normalise, "grid_size": grid_size, "seed": seed, "fills": fills, "tell": tell}
+    how = {
+        "normalise": lambda images: images_for(run, images),
+        "grid_size": grid_size,
+        "seed": seed,
+        "fills": fills,
+        "tell": tell,
+    }
     others = [one.trained.network for one in shuffled]
     return score_methods(run.network, shown.data, names, shuffled=others, **how), refused
 
