@@ -22,7 +22,7 @@ from vit_vs_cnn.config.experiment import (
 )
 from vit_vs_cnn.config.merging import merge, override
 from vit_vs_cnn.errors import CellsFailed, InputError
-from vit_vs_cnn.plain import plain_of
+from vit_vs_cnn.plain import field_values, plain_of
 from vit_vs_cnn.process import keeps_process_state
 from vit_vs_cnn.told import console_for_news
 from vit_vs_cnn.workers.server import start_early
@@ -191,7 +191,7 @@ def _audited(data: Data, folder: Path, quiet: bool, trust: bool) -> "Audited":
         findings = findings_of(found)
         tell("writing")
         written = write_document(audit_document(found, findings), folder)
-    return Audited(**vars(found), findings=tuple(findings), written=tuple(written))
+    return Audited(**field_values(found), findings=tuple(findings), written=tuple(written))
 
 
 def _audit_first(experiment: Experiment, quiet: bool) -> None:
@@ -252,7 +252,7 @@ def report(folder: Place, output: Place | None = None, *, quiet: bool = False) -
         except OSError as error:  # what was found can be read, even where nothing can be written
             place = f"{error.filename or found.folder}: {error.strerror or error}"
             warnings.warn(f"the report is not written: {place}; --output DIR names another place", stacklevel=3)
-    return Findings(**{one.name: getattr(found, one.name) for one in dataclasses.fields(found)}, written=tuple(written))
+    return Findings(**field_values(found), written=tuple(written))
 
 
 @keeps_process_state

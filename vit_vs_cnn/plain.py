@@ -1,5 +1,6 @@
 """Plain values, as a config holds them: YAML read strictly, within bounds, and no class where none may stand."""
 
+import dataclasses
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -165,6 +166,11 @@ def _walk(value: Any, path: _Place, stop: Callable[[_Place, Any], bool] | None =
     elif isinstance(value, list | tuple):
         for number, inside in enumerate(value):
             yield from _walk(inside, (*path, number), stop)
+
+
+def field_values(instance: Any) -> dict[str, Any]:
+    """The fields of a dataclass by name. ``vars`` also has what a ``cached_property`` has stored."""
+    return {one.name: getattr(instance, one.name) for one in dataclasses.fields(instance)}
 
 
 def jsonable(value: Any) -> Any:

@@ -4,6 +4,7 @@ import pytest
 
 from tests.comparison.entries import drawn_images, entry
 from vit_vs_cnn.comparison import compare as module
+from vit_vs_cnn.comparison import entries
 from vit_vs_cnn.comparison.compare import Settings, compare
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.external import OnnxNetwork
@@ -36,3 +37,9 @@ def test_a_network_without_gradients_is_not_attacked_and_no_image_is_looked_at(t
     with pytest.raises(InputError, match="--attack needs gradients, which ONNX has not: out/model"):
         compare(entries, drawn_images(), Settings(attack=True))
     assert not entries[0].ledger.read().is_there
+
+
+def test_a_network_whose_validation_images_were_used_can_be_tested(tmp_path):
+    one, test = entry(tmp_path), drawn_images()
+    assert one.held_out.temperature is None  # a cached property, which vars() has and the constructor does not take
+    assert entries.tested(one, test).name == one.name

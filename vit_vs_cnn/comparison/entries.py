@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.plain import field_values
 from vit_vs_cnn.runs.evaluation import Predictions, Said, evaluate, hash_weights
 from vit_vs_cnn.runs.ledger import TestLedger
 from vit_vs_cnn.runs.trained import TrainedNetwork
@@ -85,12 +86,12 @@ def tested(entry: Entry, test: LabelledImages) -> Tested:
     stored = entry.stored and Predictions.load_of(entry.stored, f"{weights} {test.fingerprint()}")
     if stored is not None:
         times = max(1, entry.ledger.count(weights))
-        return Tested(**vars(entry), predictions=stored, times=times, reused=True)
+        return Tested(**field_values(entry), predictions=stored, times=times, reused=True)
     what = f"{entry.name} (compare)"
     predictions, noted = evaluate(
         entry.network, test, entry.normalise, ledger=entry.ledger, what=what, cell=entry.origin
     )
-    return Tested(**vars(entry), predictions=predictions, times=noted.times, reused=False)
+    return Tested(**field_values(entry), predictions=predictions, times=noted.times, reused=False)
 
 
 def grouped(entries: Iterable[One]) -> dict[str, list[One]]:

@@ -13,6 +13,7 @@ from vit_vs_cnn.config.experiment import hash_of
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.presets import TIMM_PREFIX
+from vit_vs_cnn.plain import field_values
 from vit_vs_cnn.runs.cell import Cell, read_result, split_folder_name
 from vit_vs_cnn.runs.grid import finished_cells, longest_budget, read_grid
 from vit_vs_cnn.runs.images import Pool
@@ -317,7 +318,7 @@ def _of_cell(trained: TrainedNetwork, names: tuple[str, str], pools: _Pools, boo
             f"{place} was trained on {twice:,} of the {len(tested_on):,} test images, which its data hold twice"
         )
     return Entry(
-        **vars(replace(trained, name=names[0], warnings=(*_warnings(result, place), *told))),
+        **field_values(replace(trained, name=names[0], warnings=(*_warnings(result, place), *told))),
         group=names[1],
         ledger=books.of(trained),
         reservation=reservation,
@@ -343,7 +344,7 @@ def _of_external(trained: TrainedNetwork, first: TrainedNetwork, pools: _Pools, 
     """A network without a run of ours: it is tested on the images of the first that has one, and on its ledger."""
     held = pools.of(first).draw(first.cell.train_size, first.cell.seed).validation
     return Entry(
-        **vars(trained),
+        **field_values(trained),
         group=trained.name,
         ledger=books.of(first),
         validation=held if len(held) else None,

@@ -15,6 +15,7 @@ from vit_vs_cnn.data.pictures import Picture
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import spelled
 from vit_vs_cnn.inspection.attention_weights import has_attention
+from vit_vs_cnn.plain import field_values
 from vit_vs_cnn.runs.evaluation import predict
 from vit_vs_cnn.runs.grid import finished_cells
 from vit_vs_cnn.runs.trained import UNKNOWN, TrainedNetwork, open_network
@@ -202,7 +203,7 @@ def _run(states: list[TrainedNetwork]) -> InspectedRun:
     ordered = [by_step[step] for step in sorted(by_step)]
     last = ordered[-1]
     name = last.name if last.step is None else last.cell.name
-    return InspectedRun(**vars(replace(last, name=name)), states=ordered)
+    return InspectedRun(**field_values(replace(last, name=name)), states=ordered)
 
 
 def _named(runs: list[InspectedRun]) -> list[InspectedRun]:

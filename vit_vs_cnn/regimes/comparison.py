@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from vit_vs_cnn.plain import field_values
 from vit_vs_cnn.regimes.fairness import obstacle
 from vit_vs_cnn.regimes.measurements import by_network
 from vit_vs_cnn.runs.cell import budget_of
@@ -70,7 +71,7 @@ def _comparison(
     terms = terms_of(design, [measured.seeds[i] for i in np.flatnonzero(there)], unfair)
     if measured.correct is not None:
         first, second = (measured.correct[i, place, shared] for i in (one, two))
-        return SizedComparison(size=size, **vars(compare_scores(names, first, second, terms=terms)))
+        return SizedComparison(size=size, **field_values(compare_scores(names, first, second, terms=terms)))
     first, second = (measured.accuracy[i, place, shared] for i in (one, two))
     images = (int(measured.images[one, place, shared].min()), int(measured.images[two, place, shared].min()))
-    return SizedComparison(size=size, **vars(compare_accuracies(names, first, second, images, terms=terms)))
+    return SizedComparison(size=size, **field_values(compare_accuracies(names, first, second, images, terms=terms)))
