@@ -1,5 +1,6 @@
 """Rollout does what its equations say; the mistakes that are made in the wild do not."""
 
+import inspect
 from math import comb
 
 import numpy as np
@@ -308,3 +309,12 @@ def test_no_map_of_the_grid_is_transposed():
     grid = maps.to_grid(torch.arange(15.0).expand(BATCH, -1))
     assert grid.shape == (BATCH, *GRID)
     assert grid[0, 1, 2] == GRID[1] + 2
+
+
+@pytest.mark.parametrize("wrong", [lambda model: model, lambda model: model(images(), return_attention=True)])
+def test_what_is_no_list_of_weights_is_refused_with_the_function_for_a_model_and_images(wrong):
+    given = wrong(vit())
+    rollout = inspect.unwrap(attention_rollout)  # without the check of types that tests add
+    needed = r"needed: the attention weights of every layer.*saliency_maps\(model, images, \"rollout\"\)"
+    with pytest.raises(InputError, match=f"weights is a {type(given).__name__}; {needed}"):
+        rollout(given, images())

@@ -50,8 +50,9 @@ def attention_rollout(
         extra_tokens: tokens before the patches, such as the class token; only discarding looks at them.
 
     Raises:
-        InputError: there are no weights, their shapes differ, or an option is outside its range.
+        InputError: these are no weights, their shapes differ, or an option is outside its range.
     """
+    check_layers(weights)
     fused = (_joined(layer, head_fusion, discard_ratio, extra_tokens) for layer in reversed(weights))
     return carry_down(every_token(weights), residual_of_layers(weights, residual), fused)
 
@@ -171,8 +172,14 @@ def query_vector(query: Query, weights: Sequence[Weights], extra_tokens: int) ->
     return vector
 
 
-def check_layers(weights: Sequence[Weights]) -> None:
-    """Raises InputError where weights are missing, or are not square and of one shape in batch and tokens."""
+def check_layers(weights: object) -> None:
+    """Raises InputError where weights are missing or no tensors, or not square and of one shape in batch and tokens."""
+    if not isinstance(weights, Sequence | Tensor) or not all(isinstance(layer, Tensor) for layer in weights):
+        raise InputError(
+            f"weights is a {type(weights).__name__}; needed: the attention weights of every layer, as in "
+            "logits, weights = model(images, return_attention=True); for a model and images there is "
+            'vit_vs_cnn.inspection.saliency_maps(model, images, "rollout")'
+        )
     if not len(weights):
         raise InputError("weights is empty; needed: the attention weights of every layer, the first layer first")
     batch, tokens = weights[0].shape[0], weights[0].shape[-1]
