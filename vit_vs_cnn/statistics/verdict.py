@@ -99,16 +99,21 @@ class Comparison:
 
         None where no network can be so far above the worse of the two.
         """
-        gap, worse = self.uncertain.detectable(self.level), min(self.uncertain.accuracies or (0.0,))
-        return gap if gap <= 1 - worse else None
+        gap = self.uncertain.detectable(self.level)
+        return gap if gap <= self.room else None
+
+    @property
+    def room(self) -> float:
+        """The largest difference to the worse of the two."""
+        return 1 - min(self.uncertain.accuracies or (0.0,))
 
     @property
     def what_would_show(self) -> str:
         """``smallest_gap`` in words."""
         if self.smallest_gap is None:
             return (
-                f"{counted(self.seeds, 'seed')} and {counted(self.images, 'test image')} cannot show any gap that is "
-                "possible here"
+                f"{counted(self.seeds, 'seed')} and {counted(self.images, 'test image')} can only show a gap that is "
+                f"larger than the {100 * self.room:.1f} points of room above the worse accuracy"
             )
         return f"a gap of {100 * self.smallest_gap:.1f} points would have been shown in 80 % of cases"
 
