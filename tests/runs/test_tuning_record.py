@@ -160,3 +160,7 @@ def test_recipes_of_other_images_or_another_budget_are_told(tmp_path):
         "The recipes were chosen on other images.",
         "The trials had another budget than the runs: 40 steps.",
     ]
+
+
+def test_no_recipes_are_not_unequal():
+    assert unequal_chances({}) is None

@@ -139,9 +139,9 @@ def unequal_chances(chances: Mapping[str, Iterable[Chance]]) -> str | None:
 def unequal_trials(chances: Sequence[Chance]) -> list[int]:
     """The numbers of trials of recipes that are each the best of theirs; empty where these numbers are fair."""
     counts = sorted({one.trials or 0 for one in chances})
-    if any(one.trials is None or one.obstacle for one in chances) or _equal_flops(chances):
+    if any(one.trials is None or one.obstacle for one in chances):
         return []
-    return counts if len(counts) > 1 else []
+    return counts if len(counts) > 1 and not _equal_flops(chances) else []
 
 
 def _equal_flops(found: Sequence[Chance]) -> bool:
