@@ -26,7 +26,7 @@ def elu_features(tokens: Float[Tensor, "*batch head_dim"]) -> Float[Tensor, "*ba
     Reference: Katharopoulos et al. 2020, equation 7.
     Differs: none.
     """
-    return F.elu(tokens) + 1
+    return F.elu(tokens.contiguous()) + 1  # of other strides, a compiled backward pass takes ELU's gradient to be dense
 
 
 def linear_attention(

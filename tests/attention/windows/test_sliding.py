@@ -18,14 +18,18 @@ GRIDS = [(17, 13), (3, 5), (1, 11), (71,)]
 WINDOWS = [1, 3, 4, (5, 2), (7, 11), 37]
 
 
-#: What a call in tiles is said to cost: more than any product of all with all, or less.
-TILES_CALL = {"dense": 10**18, "tiles": -(10**18)}
+#: The two ways to compute it, and whether tiles are taken.
+PATHS = {"dense": False, "tiles": True}
 
 
-@pytest.fixture(params=TILES_CALL)
+def take(path, monkeypatch):
+    monkeypatch.setattr(windows, "tiles_are_quicker", lambda *_: PATHS[path])
+
+
+@pytest.fixture(params=PATHS)
 def path(request, monkeypatch):
     """Both ways to compute it, whatever the size."""
-    monkeypatch.setattr(windows, "TILES_CALL", TILES_CALL[request.param])
+    take(request.param, monkeypatch)
     return request.param
 
 
@@ -53,8 +57,8 @@ def assert_both_paths_equal_the_reference(tensors, options, monkeypatch):
     wrt = [*tensors, *(value for value in options.values() if isinstance(value, torch.Tensor))]
     direction = torch.randn_like(expected)
     gradients = torch.autograd.grad(expected, wrt, direction)
-    for call in TILES_CALL.values():
-        monkeypatch.setattr(windows, "TILES_CALL", call)
+    for path in PATHS:
+        take(path, monkeypatch)
         output = local_attention(*tensors, **options)
         explicit, weights = local_attention(*tensors, **options, return_weights=True)
         found = [output, explicit, weights, *torch.autograd.grad(output, wrt, direction)]
@@ -113,7 +117,7 @@ def test_shifted_windows_take_a_bias_per_offset(monkeypatch):
 
 
 def test_chunks_of_any_size_give_the_same(monkeypatch):
-    monkeypatch.setattr(windows, "TILES_CALL", TILES_CALL["tiles"])
+    take("tiles", monkeypatch)
     tensors = inputs(2 + 33 * 41)
     options = {"grid_size": (33, 41), "window_size": (5, 4), "extra_tokens": 2}
     options["bias"] = torch.randn(HEADS, 5, 4, dtype=torch.float64, requires_grad=True)
@@ -340,7 +344,7 @@ def test_transforms_equal_those_of_the_reference(path, boundary):
 
 @pytest.mark.parametrize("memory", ["low", "auto", 0, 10**9])
 def test_memory_moves_no_number_and_decides_what_backward_finds(monkeypatch, memory):
-    monkeypatch.setattr(windows, "TILES_CALL", TILES_CALL["tiles"])
+    take("tiles", monkeypatch)
     monkeypatch.setattr(tiles, "CHUNK_RANGE", (10**9, 10**9))
     tensors = inputs(17 * 13)
     kept = []
@@ -366,23 +370,21 @@ def test_weights_are_kept_only_where_a_backward_pass_may_follow_and_they_fit():
         assert not windows.keeps_weights(cut, (queries, keys, values), bytes_needed)
 
 
-def test_tiles_are_taken_where_they_were_measured_to_be_quicker():
-    def quicker(side, batch_size, window_size):
-        queries = torch.empty(1).expand(batch_size, 4, side**2, 1)
-        return windows.tiles_are_quicker(windows.neighbourhood((side, side), window_size), queries)
+def test_tiles_are_taken_from_576_tokens_on_where_windows_are_small():
+    def quicker(side, window_size):
+        around = windows.neighbourhood((side, side), window_size)
+        return windows.tiles_are_quicker(around, side**2, torch.device("cpu"))
 
-    assert not any(quicker(8, batch, window) for batch in (1, 64, 128) for window in (3, 5, 7))
-    assert not any(quicker(16, batch, 7) for batch in (1, 16, 64))
-    assert not quicker(16, 1, 3)
-    assert quicker(16, 16, 3)
-    assert all(quicker(32, 1, window) for window in (3, 5, 7))
-    assert all(quicker(64, 1, window) for window in (3, 5, 7, 11))
+    assert not any(quicker(side, window) for side in (8, 16, 23) for window in (3, 5, 7))
+    assert not quicker(24, 19)
+    assert all(quicker(24, window) for window in (3, 5, 7))
+    assert all(quicker(64, window) for window in (3, 5, 7, 11))
 
 
 def test_tiles_train_where_autocast_makes_softmax_single_precision(monkeypatch):
     """As CUDA's does; a processor's leaves it, so its rule is put in here."""
     softmax = torch.Tensor.softmax
-    monkeypatch.setattr(windows, "TILES_CALL", TILES_CALL["tiles"])
+    take("tiles", monkeypatch)
     monkeypatch.setattr(
         torch.Tensor,
         "softmax",

@@ -21,12 +21,12 @@ from vit_vs_cnn.attention.tracing import is_tracing, kept
 from vit_vs_cnn.attention.windows.neighbourhood import Neighbourhood, neighbourhood, slot_matrix, window_places
 from vit_vs_cnn.attention.windows.tiles import Layout, TiledAttention, Way, layout
 
-#: A program that is written down for any number of images cannot weigh ways: up to this many tokens, all with all.
+#: Exported and compiled programs have no tiles: up to this many tokens, all with all; above, windows are gathered.
 TRACED_DENSE_TOKENS = 256
-#: What tiles cost, in scores of one masked product of all with all: a call, for each thread that shares its many small
-#: products, and each of their own scores. Measured on one and two CPU cores, forward and with backward, and rounded up;
-#: ``benchmarks.local_attention --sweep`` shows that it holds.
-TILES_CALL, TILES_SCORE = 2**19, 4
+#: Tiles are taken from so many tokens on, where all with all has more than so many times the scores of the tiles.
+#: Measured on one thread, forward and with backward (``benchmarks.local_attention --sweep``). The switch does not read
+#: the number of threads or images: it is the same in a compiled network.
+TILES_TOKENS, TILES_SCORE = 576, 4
 #: Weights that the backward pass may always find kept, in bytes.
 KEPT_BYTES = 2**22
 
@@ -122,9 +122,10 @@ def local_attention(
     plain = bias is None and extra_bias is None
     table = None if plain else bias_table(around, queries, bias, extra_bias)
     gathers = around.repeats_keys
-    if not return_weights and is_tracing():  # tiles are chosen by the number of images
+    if not return_weights and (is_tracing() or torch.compiler.is_compiling()):
+        # tiles are cut by the number of images, and written into views, which compiled programs get wrong
         gathers = gathers or around.patches > TRACED_DENSE_TOKENS
-    elif not return_weights and (gathers or tiles_are_quicker(around, queries)):
+    elif not return_weights and (gathers or tiles_are_quicker(around, queries.shape[2], queries.device)):
         if not is_transformed():
             return _tiled(around, (queries, keys, values), table, memory)
         gathers = True
@@ -134,15 +135,10 @@ def local_attention(
     return _dense(around, queries, keys, values, table, return_weights=return_weights)
 
 
-def tiles_are_quicker(around: Neighbourhood, queries: Tensor) -> bool:
-    """Whether tiles take less time than one masked product of all with all; on the meta device, which counts what an
-    image of a large batch costs, whether they would there."""
-    batch, heads, tokens, _ = queries.shape
-    saved = batch * heads * tokens**2 - (0 if queries.is_meta else TILES_CALL * torch.get_num_threads())
-    if saved <= 0:  # small ones need not know how they would be cut
-        return False
-    cut = layout(around, queries.device)
-    return saved > TILES_SCORE * batch * heads * cut.scores
+def tiles_are_quicker(around: Neighbourhood, tokens: int, device: torch.device) -> bool:
+    """Whether tiles take less time than one masked product of all with all."""
+    # few tokens need not know how they would be cut
+    return tokens >= TILES_TOKENS and tokens**2 > TILES_SCORE * layout(around, device).scores
 
 
 def check_memory(memory: Memory) -> None:

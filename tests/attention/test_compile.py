@@ -1,0 +1,37 @@
+"""Attention under torch.compile, in a process without the type checks of the tests, which cannot be traced."""
+
+import subprocess
+import sys
+
+import pytest
+
+TRAIN_COMPILED = """
+import sys, torch, vit_vs_cnn as vc
+settings = eval(sys.argv[1])
+torch.manual_seed(0)
+model = vc.create_model("vit_nano", num_classes=3, patch_size=4, depth=1, **settings)
+images = torch.randn(2, 3, *settings["image_size"])
+compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+losses = [network(images).square().sum() for network in (model, compiled)]
+gradients = [torch.autograd.grad(loss, [*model.parameters()]) for loss in losses]
+torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-3, atol=1e-3)
+with torch.no_grad():
+    torch.testing.assert_close(compiled(images), model(images), rtol=1e-3, atol=1e-4)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"image_size": (12, 20), "window_size": 3},
+        {"image_size": (100, 96), "window_size": 3},  # 600 tokens: not compiled in tiles
+        {"image_size": (12, 20), "score": "linear"},
+    ],
+    ids=["dense window", "tiled window", "linear"],
+)
+def test_a_compiled_model_is_one_graph_and_trains(settings):
+    done = subprocess.run(
+        [sys.executable, "-c", TRAIN_COMPILED, repr(settings)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
