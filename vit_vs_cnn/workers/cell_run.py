@@ -195,6 +195,7 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Fitted:
     images = pool.draw(cell.train_size, cell.seed)
     before = seen_before(cell, images, pool)
     plan = make_plan(cell, images)
+    is_channels_last = lies_channels_last(experiment, plan.network)
     data = TrainingData(
         images.training,
         images.validation,
@@ -203,7 +204,7 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Fitted:
         steps=plan.steps,
         accumulate=experiment.trainer.get("accumulate_grad_batches", 1),
         seed=derive_seed(cell.seed, "batches"),
-        channels_last=lies_channels_last(experiment),
+        channels_last=is_channels_last,
         normalisation=plan.normalisation,
         transform=own_transform(experiment.augmentation(contender), trust=experiment.trusted),
     )
@@ -222,7 +223,7 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Fitted:
         metrics=plan.metrics,
         trust=experiment.trusted,
     )
-    if lies_channels_last(experiment):
+    if is_channels_last:
         module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if experiment.execution.compile:
         plan.network.compile()  # in place: the names of the weights stay as they are

@@ -75,7 +75,8 @@ class Steps:
         images, recipe = pool.draw(size, 0), experiment.recipe(contender, size)
         cell = Cell(experiment, contender, size, experiment.protocol.budget.largest, 0, "timed")
         network = make_plan(cell, images).network
-        if lies_channels_last(experiment):
+        is_channels_last = lies_channels_last(experiment, network)
+        if is_channels_last:
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._contender = contender
         self._fabric = _fabric(experiment)
@@ -92,7 +93,7 @@ class Steps:
             transform=own_transform(augmentation, trust=experiment.trusted),
             batch_size=experiment.protocol.batch_size,
             steps=count,
-            channels_last=lies_channels_last(experiment),
+            channels_last=is_channels_last,
         )
         self._batches = data.batches_on(self._fabric.device)
 

@@ -8,6 +8,7 @@ import torch
 from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
+from torch import nn
 
 from vit_vs_cnn.config import parsing as typed
 from vit_vs_cnn.config.experiment import Experiment
@@ -74,13 +75,25 @@ def world_size(experiment: Experiment) -> int:
     return trainer.world_size
 
 
-def lies_channels_last(experiment: Experiment) -> bool:
-    """Whether images and convolutions have their channels innermost."""
+def lies_channels_last(experiment: Experiment, network: nn.Module) -> bool:
+    """Whether images and convolutions of a network have their channels innermost.
+
+    Never on a processor where a 1x1 convolution with a stride has fewer than 8 input channels: there oneDNN writes
+    beyond its memory, and the process dies (PyTorch 2.15).
+    """
+    if on_cpu(experiment) and any(_is_overrun(module) for module in network.modules()):
+        return False
     asked = experiment.execution.channels_last
     if asked is not None:
         return asked
     is_half = "16" in str(experiment.trainer.get("precision", "32-true"))
     return is_half != on_cpu(experiment)
+
+
+def _is_overrun(module: nn.Module) -> bool:
+    if not isinstance(module, nn.Conv2d) or max(module.kernel_size) > 1:
+        return False
+    return max(module.stride) > 1 and module.in_channels // module.groups < 8
 
 
 def on_cpu(experiment: Experiment) -> bool:

@@ -1,0 +1,33 @@
+"""The memory layout of images and convolutions."""
+
+import pytest
+from torch import nn
+
+from tests import children
+from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
+from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.models import create_model
+from vit_vs_cnn.workers.trainer import lies_channels_last
+
+
+@pytest.mark.parametrize("asked", [None, True])
+def test_narrow_strided_convolutions_of_one_pixel_are_not_laid_out_channels_last_on_a_processor(tmp_path, asked):
+    experiment = tiny_experiment(tmp_path, execution={"channels_last": asked})
+    for width, is_channels_last in ((4, False), (7, False), (8, True), (16, True)):
+        network = create_model("resnet18_w64", width=width, num_classes=10)
+        assert lies_channels_last(experiment, network) is is_channels_last, width
+    assert not lies_channels_last(experiment, nn.Conv2d(14, 6, 1, stride=(1, 2), groups=2))
+    assert lies_channels_last(experiment, nn.Conv2d(3, 6, 1))
+
+
+def _run(values) -> None:
+    run_quietly(experiment_from_dict(values))
+
+
+@pytest.mark.slow
+def test_a_network_with_a_narrow_strided_convolution_of_one_pixel_trains_to_its_end(tmp_path):
+    """In a process of its own, which would die."""
+    protocol = {"train_sizes": [120], "seeds": [3], "budget": {"steps": 60}, "batch_size": 14}
+    contenders = {"cnn": {"model": {"class_path": "tests.own_classes.Subsampling"}}}
+    values = tiny_config(tmp_path, protocol=protocol, contenders=contenders)
+    assert children.exit_code(children.start(_run, values)) == 0
