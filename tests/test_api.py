@@ -2,6 +2,8 @@
 
 import re
 import shutil
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -64,6 +66,34 @@ def test_a_name_that_is_not_there_is_an_attribute_error_and_models_are_listed_by
     assert vc.list_models("resnet*")
     assert {name.partition("_")[0] for name in vc.list_models("vit_*")} == {"vit"}
     assert vc.list_models("*") == vc.list_models() != vc.list_models("[")
+
+
+CALLS = {
+    "vc.train(5)": "config: expected a YAML file, the name of a config, names with values or an Experiment, got 5",
+    "vc.train(None, {5: 1})": 'overrides: expected settings such as {"protocol.seeds": [0, 1]}, got {5: 1}',
+    "vc.tune(None, 'seeds')": "overrides: expected settings such as {\"protocol.seeds\": [0, 1]}, got 'seeds'",
+    "vc.status(5)": "expected the path of a file or folder, got 5",
+    "vc.compare(5)": "compare: expected paths, got int",
+    "vc.load(5)": "load: expected the path of a checkpoint or a folder, got 5",
+    "vc.Classifier(None, num_classes=2, optimizer=print)": "optimizer: expected a name, names with values or",
+    "vc.Classifier(None, num_classes=2, schedule=[5])": "schedule: expected a name, names with values or",
+}
+
+
+@pytest.mark.slow
+def test_an_argument_of_another_kind_is_one_line():
+    """In a process of its own, where no test checks the types of calls."""
+    script = "import vit_vs_cnn as vc\nfor call in %r:\n try: eval(call)\n except vc.api.InputError as e: print(e)"
+    script = script.replace("import vit_vs_cnn as vc", "import vit_vs_cnn as vc, vit_vs_cnn.api")
+    done = subprocess.run([sys.executable, "-c", script % [*CALLS]], capture_output=True, text=True, check=True)
+    for line, message in zip(done.stdout.splitlines(), CALLS.values(), strict=True):
+        assert line.startswith(message)
+
+
+def test_a_logger_whose_package_is_missing_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("vit_vs_cnn.config.trainer.importlib.util.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"trainer.logger: WandbLogger needs wandb, .*: pip install wandb"):
+        experiment_of(None, {"trainer.logger": {"class_path": "WandbLogger"}})
 
 
 @pytest.mark.parametrize("figures", ["blank_figures", pytest.param("real_figures", marks=pytest.mark.slow)])

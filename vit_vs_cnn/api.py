@@ -79,7 +79,7 @@ def train(
         CellsFailed: some cells failed, while the others were run; ``found`` has the findings of those that finished.
         Interrupted: the user asked to stop.
     """
-    overrides = {**(overrides or {}), **({"protocol.until_decided": True} if until_decided else {})}
+    overrides = {**_overrides(overrides), **({"protocol.until_decided": True} if until_decided else {})}
     experiment = experiment_of(config, overrides)  # before the libraries: what is misspelt is told at once
     experiment = _with_images(experiment, data)
     start_early(experiment)
@@ -139,7 +139,13 @@ def _at_hand(experiment: Experiment, console: "Console") -> Experiment:
     """The experiment with the contenders whose weights are there; whom it leaves out is told."""
     if not any(one.weights is not None and one.weights.optional for one in experiment.contenders.values()):
         return experiment
+    from vit_vs_cnn.data.folder_layout import split_folders
     from vit_vs_cnn.runs.pretrained import with_weights_at_hand
+
+    if experiment.data.kind == "folder":  # before weights are looked for, which takes long without a network
+        split_folders(Path(experiment.data.root))
+    elif experiment.data.kind == "table" and not Path(experiment.data.root).exists():
+        raise InputError(f"data.root {experiment.data.root}: no such file or folder")
 
     experiment, told = with_weights_at_hand(experiment)
     for line in told:
@@ -309,7 +315,7 @@ def compare(
     with _progress(quiet) as tell:
         tell("opening")
         opened = open_entries(
-            [os.fspath(path) for path in paths],
+            _paths(paths, "compare"),
             root=None if root is None else _there(root),
             train_size=train_size,
             open_test_set=open_test_set,
@@ -746,6 +752,8 @@ def load(
     from vit_vs_cnn.results import LoadedNetwork
     from vit_vs_cnn.runs.trained import open_network
 
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"load: expected the path of a checkpoint or a folder, got {path!r}")
     return LoadedNetwork.of(open_network(path, contender=contender, like=like, trust=trust))
 
 
@@ -761,7 +769,7 @@ def experiment_of(
     values: dict[str, Any] = {}
     for one in several or [None]:
         merge(values, _values_of(one))
-    for name, value in (overrides or {}).items():
+    for name, value in _overrides(overrides).items():
         override(values, name, _plain(value))
     return experiment_from_dict(values, trusted=all(getattr(one, "trusted", True) for one in several))
 
@@ -788,7 +796,17 @@ def _values_of(config: Config | None) -> dict[str, Any]:
         return config.to_dict()
     if isinstance(config, Mapping):
         return _plain(config)
+    if not isinstance(config, str | os.PathLike | None):
+        raise InputError(
+            f"config: expected a YAML file, the name of a config, names with values or an Experiment, got {config!r}"
+        )
     return read_config(find_config() if config is None else find_config(config))
+
+
+def _overrides(given: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    if given is not None and not (isinstance(given, Mapping) and all(isinstance(name, str) for name in given)):
+        raise InputError(f'overrides: expected settings such as {{"protocol.seeds": [0, 1]}}, got {given!r}')
+    return given or {}
 
 
 def _plain(value: Any) -> Any:
@@ -810,7 +828,8 @@ def _paths(given: Any, what: str) -> list[str]:
     found = [one for part in given for one in _several(part)]
     if others := [one for one in found if not isinstance(one, str | os.PathLike)]:
         kind = type(others[0]).__name__
-        raise InputError(f"{what}: expected paths, got {kind}; for pictures in memory there is load(...).predict(...)")
+        instead = "" if what == "compare" else "; for pictures in memory there is load(...).predict(...)"
+        raise InputError(f"{what}: expected paths, got {kind}{instead}")
     return [os.fspath(one) for one in found]
 
 
@@ -820,6 +839,8 @@ def _made(folder: Path) -> None:
 
 
 def _there(path: Place) -> Path:
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"expected the path of a file or folder, got {path!r}")
     if not (found := Path(path)).exists():
         raise InputError(f"{path}: no such file or folder")
     return found

@@ -1,12 +1,14 @@
 """Whoever runs the cells, each is run once and ends with the same weights."""
 
 import importlib.util
+import io
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +29,7 @@ from vit_vs_cnn.runs.failures import read_failure, write_failure
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.plan import grid
 from vit_vs_cnn.runs.status_view import CellsView
+from vit_vs_cnn.workers import on_ray
 from vit_vs_cnn.workers.on_ray import knock
 from vit_vs_cnn.workers.resumed import Turns
 from vit_vs_cnn.workers.supervise import pay_off, supervise
@@ -154,6 +157,28 @@ def test_an_address_where_nobody_listens_is_told_at_once():
         InputError, match=rf"executor.address 127.0.0.1:{port}: there is no Ray cluster to join: .*refused"
     ):
         knock(f"127.0.0.1:{port}")
+
+
+class _Ray:
+    """Ray, as far as it is asked to begin a session."""
+
+    def __init__(self, init):
+        self.init = lambda **_: init()
+
+
+def test_a_ray_cluster_that_does_not_start_is_waited_for_until_a_limit(monkeypatch):
+    told, never = io.StringIO(), threading.Event()
+    monkeypatch.setattr(on_ray, "START_SECONDS", 0.1)
+    with pytest.raises(InputError, match=r"executor.address local: a Ray cluster .* did not start within 0.1 s; see"):
+        on_ray._connect(_Ray(never.wait), "local", Console(file=told, width=500))
+    never.set()
+    assert "Waiting for a Ray cluster on this machine, for 0.1 s at most" in told.getvalue()
+    on_ray._connect(_Ray(lambda: None), "local", Console(quiet=True))
+    for error, raised in ((ConnectionError, InputError), (KeyError, KeyError)):
+        with pytest.raises(raised):
+            on_ray._connect(
+                _Ray(lambda error=error: (_ for _ in ()).throw(error("nobody"))), "auto", Console(quiet=True)
+            )
 
 
 @pytest.mark.parametrize("executor, library, called", [("slurm", "submitit", "submitit"), ("ray", "ray", "Ray")])

@@ -1,5 +1,6 @@
 """The ``trainer`` block of a config: what of Lightning's Trainer may be set, and what of it decides a result."""
 
+import importlib.util
 import pydoc
 from collections.abc import Mapping
 from dataclasses import replace
@@ -49,6 +50,13 @@ BUDGET_CALLBACKS = {
     "LearningRateFinder": "it trains steps beyond the budget; tune chooses the learning rate",
     "Timer": "a budget in seconds would depend on the machine; set protocol.budget",
 }
+#: Packages that Lightning's loggers need, by the name of the class.
+LOGGER_PACKAGES = {
+    "CometLogger": "comet_ml",
+    "MLFlowLogger": "mlflow",
+    "NeptuneLogger": "neptune",
+    "WandbLogger": "wandb",
+}
 #: Plugins that say where processes run, and strategies that share a batch out, leave training as it is.
 WATCHING_PLUGINS = ("lightning.fabric.plugins.environments", "lightning.pytorch.plugins.environments")
 SHARING_STRATEGIES = ("auto", "ddp", "fsdp")
@@ -84,6 +92,11 @@ def read_trainer(values: Any, watchers: Any = None, *, trusted: bool) -> dict[st
     checked = typed.check(Trainer, theirs, where="trainer")
     watching = typed.settings_of(Trainer)["callbacks"].read(watchers or [], "execution.watchers")
     named = {name: _in_full(values[name], checked[name]) for name in _OF_CLASSES if name in values}
+    for logger in listed(values.get("logger")):
+        module, _, kind = _name(logger).rpartition(".")
+        package = LOGGER_PACKAGES.get(kind) if module.partition(".")[0] in ("", "lightning") else None
+        if package is not None and importlib.util.find_spec(package) is None:
+            raise InputError(f"trainer.logger: {kind} needs {package}, which is not installed: pip install {package}")
     in_full = {"trainer.callbacks": named.get("callbacks"), "execution.watchers": _in_full(watchers or [], watching)}
     for where, callbacks in in_full.items():
         for callback in listed(callbacks):

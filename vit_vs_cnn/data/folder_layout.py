@@ -144,7 +144,7 @@ def find_layout(root: Path, options: FolderOptions) -> Layout:
         InputError: if there is no such folder, it has fewer than two classes, a file has no group, or one has files in
             two splits.
     """
-    folders = _split_folders(root)
+    folders = split_folders(root)
     search = Search(root)
     found = {split: search.classes(folder) for split, folder in folders.items()}
     others = [name for classes in found.values() for own in classes.values() for name in own.others]
@@ -226,7 +226,7 @@ def _rank(seed: int, name: str) -> bytes:
     return hashlib.sha256(os.fsencode(f"{seed}/{name}")).digest()
 
 
-def _split_folders(root: Path) -> dict[str, Path]:
+def split_folders(root: Path) -> dict[str, Path]:
     """The folder of each split; ``{"train": root}`` where the classes lie in the root itself."""
     if root.is_file():
         raise InputError(f"data.root {root}: it is a file; a table of images and labels is --data.source table")

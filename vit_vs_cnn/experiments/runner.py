@@ -1,6 +1,6 @@
 """All cells of an experiment."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,15 +8,16 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from vit_vs_cnn.config.experiment import Experiment
+from vit_vs_cnn.config.experiment import Experiment, read_config
 from vit_vs_cnn.config.trainer import AUTO
+from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.precision import begun_in, with_precision
 from vit_vs_cnn.experiments.tuning import tune
 from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.cell import Cell, read_result
-from vit_vs_cnn.runs.design import design_of, settle
+from vit_vs_cnn.runs.design import Design, design_of, settle
 from vit_vs_cnn.runs.failures import raise_failures
-from vit_vs_cnn.runs.grid import finished_beside, write_grid
+from vit_vs_cnn.runs.grid import finished_beside, finished_cells, write_grid
 from vit_vs_cnn.runs.images import CellImages, Pool
 from vit_vs_cnn.runs.own import own_transform
 from vit_vs_cnn.runs.plan import grid, make_plan, seen_before
@@ -49,6 +50,7 @@ def run_experiment(
         Interrupted: the user asked to stop; the same command goes on.
     """
     quiet_lightning()
+    _refuse_other_networks(experiment)
     experiment, processes = begun_in(experiment), world_size(experiment)
     pool = pool or Pool.of(experiment)
     cells = grid(_with_seeds(experiment, seeds), pool, world_size=processes)
@@ -69,11 +71,46 @@ def run_experiment(
         if seeds is None and (others := finished_beside(experiment.folder, cells)):
             console.print(_told_of(others, experiment.folder), soft_wrap=True)
         write_grid(experiment, cells)
-    run_cells(cells, pool, console=console)
+    run_cells(_primary_first(cells, design), pool, console=console)
     if is_helper_process():
         return []
     raise_failures(cells)
     return [read_result(cell.folder / "result.json") for cell in cells]
+
+
+def _primary_first(cells: list[Cell], design: Design) -> list[Cell]:
+    """The cells of the primary comparison, then the others."""
+    longest = max(cell.budget.amounts[0] for cell in cells)
+
+    def is_primary(cell: Cell) -> bool:
+        return cell.train_size == design.size and cell.seed in design.seeds and cell.budget.amounts[0] == longest
+
+    return sorted(cells, key=lambda cell: not is_primary(cell))
+
+
+def _refuse_other_networks(experiment: Experiment) -> None:
+    """See that no contender has another network than its finished runs in the folder of the experiment.
+
+    Raises:
+        InputError: one has; its finished runs would be left out of the report.
+    """
+    folder = experiment.folder
+    try:
+        values = read_config(folder / "experiment.yaml").get("contenders")
+        finished = {str(result["contender"]) for result in finished_cells(folder, some=False).values()}
+    except InputError:  # nothing is there, or it is damaged and written anew
+        return
+    before = values if isinstance(values, Mapping) else {}
+    for name, contender in experiment.contenders.items():
+        was = before[name].get("model") if name in finished and isinstance(before.get(name), Mapping) else None
+        if not isinstance(was, Mapping) or was == contender.model:
+            continue
+        changed = [key for key in {**was, **contender.model} if was.get(key) != contender.model.get(key)]
+        differences = ", ".join(f"{key} {contender.model.get(key)} instead of {was.get(key)}" for key in changed)
+        raise InputError(
+            f"{folder} has finished runs of {name} with another network: contenders.{name}.model has {differences}; "
+            f"begin a new experiment with --name, or give this network a contender of its own beside {name}"
+        )
 
 
 def _told_of(others: int, folder: Path) -> str:

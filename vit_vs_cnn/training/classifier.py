@@ -32,10 +32,16 @@ def balanced_weights(labels: Int64[Tensor, "count"], num_classes: int) -> list[f
 
 def _named(class_: type, given: Mapping[str, Any] | str | None) -> Mapping[str, Any]:
     """Settings of an optimizer or a schedule; a word alone is its name."""
+    kind = class_.__name__
+    if not isinstance(given, str | Mapping | None):
+        raise InputError(
+            f"{kind.lower()}: expected a name, names with values or vit_vs_cnn's {kind}, got {type(given).__name__}; "
+            'the classifier makes it for the network: optimizer={"name": "adamw", "lr": 1e-3}, schedule="cosine"'
+        )
     values = {"name": given} if isinstance(given, str) else given or {}
     known = [field.name for field in fields(class_)]
     if unknown := [name for name in values if name not in known]:
-        raise InputError(f"{class_.__name__.lower()}: there is no setting {unknown[0]!r}; allowed: {', '.join(known)}")
+        raise InputError(f"{kind.lower()}: there is no setting {unknown[0]!r}; allowed: {', '.join(known)}")
     return values
 
 

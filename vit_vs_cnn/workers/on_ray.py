@@ -1,6 +1,7 @@
 """Workers that are tasks of a Ray cluster."""
 
 import socket
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +14,8 @@ from vit_vs_cnn.extras import library
 from vit_vs_cnn.workers.work import PATIENCE, Order, Outcome, work
 
 KNOCK_SECONDS = 5.0
+#: What a cluster has to start or to answer.
+START_SECONDS = 120.0
 
 
 class RayTasks:
@@ -33,7 +36,7 @@ class RayTasks:
         self._ray = ray = library("ray", by="executor ray")
         self._is_ours = not ray.is_initialized()
         if self._is_ours:
-            _connect(ray, executor.address)
+            _connect(ray, executor.address, console)
         self.most = min(cells, executor.workers or cells)
         options = _options(executor.resources)
         self._task = self._ray.remote(max_retries=0, scheduling_strategy="SPREAD", **options)(work)
@@ -74,16 +77,34 @@ class RayTasks:
             self._ray.shutdown()
 
 
-def _connect(ray: Any, address: str) -> None:
+def _connect(ray: Any, address: str, console: Console) -> None:
     """Begin a session.
 
     Raises:
-        InputError: there is no cluster at the address.
+        InputError: there is no cluster at the address, or none that answers within ``START_SECONDS``.
     """
     knock(address)
-    try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    cluster = "a Ray cluster on this machine" if address == "local" else f"the Ray cluster at {address}"
+    console.print(f"Waiting for {cluster}, for {START_SECONDS:g} s at most ...", soft_wrap=True)
+    errors: list[BaseException] = []
+
+    def begin() -> None:
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=begin, daemon=True)  # Ray itself has no limit for all of its start
+    thread.start()
+    thread.join(START_SECONDS)
+    if thread.is_alive():
+        raise InputError(
+            f"executor.address {address}: {cluster} did not start within {START_SECONDS:g} s; see its logs in "
+            "/tmp/ray/session_latest/logs, or take --executor processes"
+        )
+    for error in errors:
+        if not isinstance(error, ConnectionError | ValueError | RuntimeError):
+            raise error
         raise InputError(f"executor.address {address}: there is no Ray cluster to join: {one_line(error)}") from error
 
 

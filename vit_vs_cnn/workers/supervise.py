@@ -66,6 +66,10 @@ def run_cells(cells: list[Cell], pool: Pool, *, console: Console) -> None:
     finished = {cell.folder for cell in cells if cell.is_finished}
     missing = [cell for cell in cells if cell.folder not in finished]
     order = Order(missing, turns, experiment.protocol.threads)
+    if any(is_being_run(cell.folder) for cell in missing):
+        console.print(
+            f"Another process works in {experiment.folder}; both share the runs that are left", soft_wrap=True
+        )
     if not missing or executor.name == "local" or (executor.name == "auto" and not pay_off(missing, pool)):
         if finished:
             console.print(finished_before(len(finished), len(cells)), soft_wrap=True)

@@ -1,0 +1,89 @@
+"""An experiment that is continued: what may change, and in which order its runs come."""
+
+import io
+import shutil
+from dataclasses import replace
+
+import pytest
+from filelock import FileLock
+from rich.console import Console
+
+import vit_vs_cnn as vc
+from tests.experiments.tiny import run_quietly, tiny_config
+from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments import runner
+from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.plan import grid
+from vit_vs_cnn.workers import supervise
+
+
+@pytest.fixture
+def values(trained_once, tmp_path):
+    """Of an experiment with finished runs."""
+    shutil.copytree(trained_once, tmp_path / "tiny")
+    protocol = {"train_sizes": [120], "seeds": [3, 4], "budget": {"steps": 2}, "batch_size": 14}
+    return tiny_config(tmp_path, protocol=protocol)
+
+
+def test_another_network_under_the_name_of_a_finished_one_is_refused(values):
+    values["contenders"]["vit"]["model"] |= {"depth": 1, "mlp_ratio": 2}
+    with pytest.raises(InputError) as caught:
+        run_quietly(experiment_from_dict(values))
+    assert "finished runs of vit with another network" in str(caught.value)
+    assert "contenders.vit.model has depth 1 instead of 2, mlp_ratio 2 instead of None" in str(caught.value)
+    assert "--name" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"protocol": {"seeds": [3, 4, 5]}},
+        {"protocol": {"train_sizes": [60, 120]}},
+        {"protocol": {"budget": {"steps": 3}}},
+        {"contenders": {"third": {"model": {"name": "resnet8", "width": 8}}}},
+    ],
+)
+def test_more_seeds_sizes_contenders_or_another_budget_continue_an_experiment(values, change, monkeypatch):
+    for block, changed in change.items():
+        values[block] |= changed
+    asked = []
+    monkeypatch.setattr(runner, "run_cells", lambda cells, *_, **__: asked.extend(cells))
+    monkeypatch.setattr(runner, "raise_failures", lambda cells: None)
+    monkeypatch.setattr(runner, "read_result", lambda path: {})
+    run_quietly(experiment_from_dict(values))
+    assert asked
+
+
+def test_the_primary_comparison_runs_first(values):
+    values["protocol"] |= {"train_sizes": [40, 60, 120], "seeds": [3, 4], "budget": {"steps": [2, 4]}}
+    experiment = experiment_from_dict(values)
+    pool = Pool.of(experiment)
+    design = runner.design_of(experiment, {size: size for size in (40, 60, 120)})
+    later = replace(experiment, protocol=replace(experiment.protocol, seeds=[3, 4, 5]))
+    cells = runner._primary_first(grid(later, pool, world_size=1), design)
+    first = [(cell.contender, cell.train_size, cell.budget.short, cell.seed) for cell in cells[:4]]
+    assert first == [(name, 120, "4 steps", seed) for seed in (3, 4) for name in ("vit", "resnet")]
+    assert [cell.train_size for cell in cells[4:]] == sorted(cell.train_size for cell in cells[4:])
+
+
+def test_a_second_command_in_a_folder_says_that_another_one_works_there(values, monkeypatch):
+    values["protocol"] |= {"seeds": [5]}
+    experiment = experiment_from_dict(values)
+    pool, told = Pool.of(experiment), io.StringIO()
+    cells = grid(experiment, pool, world_size=1)
+    monkeypatch.setattr(supervise, "take_cells", lambda *_, **__: None)
+    supervise.run_cells(cells, pool, console=Console(file=told, width=500))
+    assert "Another process" not in told.getvalue()
+    cells[0].folder.mkdir(parents=True)
+    with FileLock(cells[0].lock):
+        supervise.run_cells(cells, pool, console=Console(file=told, width=500))
+    assert f"Another process works in {experiment.folder}; both share the runs that are left" in told.getvalue()
+
+
+def test_a_folder_that_is_not_there_is_reported_before_weights_are_looked_for(monkeypatch):
+    from vit_vs_cnn.runs import pretrained
+
+    monkeypatch.setattr(pretrained, "pretrained_of", lambda *_: pytest.fail("weights were looked for"))
+    with pytest.raises(InputError, match=r"data\.root nowhere: no such folder"):
+        vc.train("decide", {"data.root": "nowhere"}, quiet=True)
