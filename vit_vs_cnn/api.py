@@ -216,18 +216,18 @@ def _audit_first(experiment: Experiment, quiet: bool) -> None:
 
 
 @keeps_process_state
-def status(folder: Place) -> "ExperimentStatus":
-    """Tell what of an experiment is done, running, failed and waiting, and the time left. Runs nothing.
+def status(folder: Place | None = None) -> "ExperimentStatus | list[ExperimentStatus]":
+    """Count the runs of an experiment that are done, running, failed and waiting, with the time left. Runs nothing.
 
     Arguments:
-        folder: of the experiment.
+        folder: of the experiment; without one, all experiments in runs/ are listed.
 
     Raises:
         InputError: no experiment there.
     """
-    from vit_vs_cnn.runs.status import read_status
+    from vit_vs_cnn.runs.status import read_all, read_status
 
-    return read_status(_there(folder))
+    return read_all(Path("runs")) if folder is None else read_status(_there(folder))
 
 
 @keeps_process_state

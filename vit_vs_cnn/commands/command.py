@@ -234,7 +234,7 @@ COMMANDS = {
             daily=("config", "data.source", "data.root", "data.folder.image_size", "output", "json", "quiet"),
             default_config="decide",
         ),
-        Command("status", example=("vit-vs-cnn status runs/duel",)),
+        Command("status", example=("vit-vs-cnn status runs/duel", "vit-vs-cnn status")),
         Command("report", example=("vit-vs-cnn report runs/duel",)),
         Command(
             "compare",

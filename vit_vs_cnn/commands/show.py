@@ -91,8 +91,13 @@ def audit(found: "Audited") -> None:
         _say(f"The page is {found.page}")
 
 
-def status(found: "ExperimentStatus") -> None:
-    _say(repr(found))
+def status(found: "ExperimentStatus | list[ExperimentStatus]") -> None:
+    from vit_vs_cnn.runs.status import status_line
+
+    if isinstance(found, list):
+        _say(*(f"{one.name}: {status_line(one)}" for one in found))
+    else:
+        _say(repr(found))
 
 
 def compare(found: "Compared") -> None:

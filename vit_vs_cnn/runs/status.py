@@ -1,5 +1,6 @@
 """How far an experiment is, read from its folder while it runs, or after."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -97,6 +98,23 @@ def read_status(folder: Path) -> ExperimentStatus:
     workers = workers if isinstance(workers, int) else 1
     running = sum(cell.state == "running" for cell in cells)
     return ExperimentStatus(folder.resolve().name, cells, seconds_left(cells, workers=max(workers, running)))
+
+
+def read_all(folder: Path) -> list[ExperimentStatus]:
+    """The status of each experiment in a folder; one that cannot be read is left out with a warning.
+
+    Raises:
+        InputError: none is there.
+    """
+    found = []
+    for path in sorted(folder.glob("*/grid.json")):
+        try:
+            found.append(read_status(path.parent))
+        except InputError as error:
+            warnings.warn(str(error), stacklevel=3)
+    if not found:
+        raise InputError(f"{folder}: there is no experiment in it; status FOLDER reads one that is elsewhere")
+    return found
 
 
 def _read_cell(folder: Path, budget: Budget, result: Mapping[str, Any] | None) -> CellStatus:
