@@ -79,7 +79,7 @@ def unpack(folder: Path, run: Path) -> int:
         entry = result.get("ledger_entry")
         write_text(place / "result.json", json.dumps({**result, "ledger_entry": entries.get(entry, entry)}, indent=1))
         with written_whole(place / PREDICTIONS) as partial, partial.open("wb") as file:
-            np.savez_compressed(file, **run_predictions(folder, path.name))
+            np.savez_compressed(file, allow_pickle=False, **run_predictions(folder, path.name))
     _copy(folder, run, RECORD)
     budgets = {path.name: budget.to_dict() for path, result in runs.items() if (budget := budget_of(result))}
     write_text(run / "grid.json", json.dumps(budgets, indent=1))

@@ -15,6 +15,23 @@ class InputError(ValueError):
     """
 
 
+class UnknownSetting(InputError):
+    """A name is not that of a setting."""
+
+
+class MissingImages(InputError):
+    """The folder of the images does not exist.
+
+    Arguments:
+        problem: what is missing.
+        hint: how to name the images in a training.
+    """
+
+    def __init__(self, problem: str, hint: str) -> None:
+        super().__init__(f"{problem}; {hint}")
+        self.problem = problem
+
+
 class TrainingDiverged(InputError):
     """The loss stopped being a number. The message says at which step, and what the likely cause is."""
 

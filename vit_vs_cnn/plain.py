@@ -63,8 +63,12 @@ _Strict.yaml_implicit_resolvers = {
 }
 
 
-def read_yaml(text: str, *, where: str) -> Any:
+def read_yaml(text: str, *, where: str, kind: str = "YAML") -> Any:
     """The plain values of a YAML text.
+
+    Arguments:
+        where: beginning of the line of an error.
+        kind: what the text is expected to be, for that line.
 
     Raises:
         InputError: no YAML, or values that no config can hold (``check_plain``); the line begins with ``where``.
@@ -72,7 +76,7 @@ def read_yaml(text: str, *, where: str) -> Any:
     try:
         values = yaml.load(text, _Strict)
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        raise InputError(f"{where} is not YAML: {one_line(error)}") from error
+        raise InputError(f"{where} is not {kind}: {one_line(error)}") from error
     check_plain(values, where=where)
     return values
 

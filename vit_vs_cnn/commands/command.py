@@ -102,7 +102,10 @@ class Command:
             if self._is_configured(name):
                 value = text if equals else _taken(rest, 1, name)[0]
                 given.overrides.pop(name, None)  # what is named last is laid over the rest
-                given.overrides[name] = value if self._is_text(name, value) else _from_yaml(value, name)
+                if not self._is_text(name, value):
+                    where = f"argument --{name}: {value[:80]!r}"
+                    value = read_yaml(value, where=where, kind="a YAML value")
+                given.overrides[name] = value
             else:
                 self._take(name, [text] if equals else None, rest, given.options)
         self._check_paths(given.paths)
@@ -188,13 +191,6 @@ def _taken(rest: list[str], most: int, name: str) -> list[str]:
     if not texts:
         raise InputError(f"argument {spelt(name)} needs a value")
     return texts
-
-
-def _from_yaml(text: str, name: str) -> Any:
-    try:
-        return read_yaml(text, where=f"argument --{name}: {text[:80]!r}")
-    except InputError as error:
-        raise InputError(str(error).replace(" is not YAML: ", " is not a YAML value: ")) from error
 
 
 TRAINED = (

@@ -21,7 +21,7 @@ import jsonargparse
 from jsonargparse import ArgumentError, ArgumentParser, Namespace, set_parsing_settings
 from jsonargparse.typing import register_type
 
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import InputError, UnknownSetting
 from vit_vs_cnn.plain import Plain, check_plain
 
 Built = TypeVar("Built")
@@ -260,7 +260,7 @@ def refuse_unknown(names: Iterable[Any], settings: Mapping[str, Setting], where:
         close = difflib.get_close_matches(str(name), settings, n=1) or deeper[:1]
         hint = f"; did you mean {close[0]}?" if close else ""
         place = f"{where}.{name}" if where else name
-        raise InputError(f"{place}: there is no such setting{hint} (there are: {', '.join(sorted(settings))})")
+        raise UnknownSetting(f"{place}: there is no such setting{hint} (there are: {', '.join(sorted(settings))})")
 
 
 def walk(settings: Mapping[str, Setting], prefix: str = "") -> Iterator[tuple[str, Setting]]:

@@ -18,7 +18,7 @@ import torch
 from vit_vs_cnn.data.decoding import SUFFIXES
 from vit_vs_cnn.data.options import FolderOptions, OwnOptions, TableOptions
 from vit_vs_cnn.data.subsets import hold_out_groups
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import InputError, MissingImages
 from vit_vs_cnn.files import spelled, written_whole
 from vit_vs_cnn.told import counted
 
@@ -231,9 +231,8 @@ def split_folders(root: Path) -> dict[str, Path]:
     if root.is_file():
         raise InputError(f"data.root {root}: it is a file; a table of images and labels is --data.source table")
     if not root.is_dir():
-        raise InputError(
-            f"data.root {root}: no such folder; --data.root PATH names yours, a folder of images: {LAYOUTS}"
-        )
+        hint = f"--data.root PATH names yours, a folder of images: {LAYOUTS}"
+        raise MissingImages(f"data.root {root}: no such folder", hint)
     inside = _visible_folders(root)
     splits = {path.name: path for path in inside if path.name.lower() in SPLIT_LIKE and _visible_folders(path)}
     if "train" not in splits:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vit_vs_cnn.attention.checks import rows_and_cols
 from vit_vs_cnn.config import parsing as typed
-from vit_vs_cnn.errors import InputError, one_line
+from vit_vs_cnn.errors import InputError, UnknownSetting, one_line
 from vit_vs_cnn.models import create_model
 from vit_vs_cnn.models.attention_network import AttentionNetwork
 from vit_vs_cnn.models.cost import shadow_pass
@@ -131,7 +131,7 @@ def _typed_options(name: str, options: dict[str, Any], where: str) -> dict[str, 
         try:
             rest = _typed_options(name.removeprefix(ATTENTION_PREFIX), rest, where)
         except InputError as error:
-            besides = f"; attention has {', '.join(sorted(own))} besides" if "no such setting" in str(error) else ""
+            besides = f"; attention has {', '.join(sorted(own))} besides" if isinstance(error, UnknownSetting) else ""
             raise InputError(f"{error}{besides}") from error
         return {**rest, **{key: checked[key] for key in compiling}}
     if preset := PRESETS.get(name):

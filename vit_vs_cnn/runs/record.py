@@ -146,9 +146,12 @@ class PackedPredictions:
 
     def save(self, path: Path) -> None:
         """Write a compressed .npz file."""
-        values = vars(self) | {"runs": np.array(self.runs), "labels": self.labels.astype(self.classes.dtype)}
+        values: dict[str, Any] = vars(self) | {
+            "runs": np.array(self.runs),
+            "labels": self.labels.astype(self.classes.dtype),
+        }
         with written_whole(path) as partial, partial.open("wb") as file:
-            np.savez_compressed(file, **values)
+            np.savez_compressed(file, allow_pickle=False, **values)
 
     @classmethod
     def load(cls, path: Path) -> "PackedPredictions":
@@ -159,14 +162,15 @@ class PackedPredictions:
         """
         try:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-                values = {name: arrays[name] for name in (field.name for field in fields(cls))}
+                values: dict[str, Any] = {name: arrays[name] for name in (field.name for field in fields(cls))}
             shape = len(values["runs"]), len(values["labels"])
             if {values["classes"].shape, values["probability"].shape} != {shape}:
                 raise ValueError("its arrays are not of as many runs and images")
         except BROKEN as error:
             raise InputError(f"predictions {path}: {error}") from error
         values |= {"runs": values["runs"].tolist(), "labels": values["labels"].astype(np.int64)}
-        return cls(**values | {"num_classes": int(values["num_classes"])})
+        values |= {"num_classes": int(values["num_classes"])}
+        return cls(**values)
 
 
 @functools.lru_cache(maxsize=4)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from vit_vs_cnn.data.decoding import Resize
 from vit_vs_cnn.data.images import UNKNOWN, LabelledImages
 from vit_vs_cnn.data.pictures import Picture, decoded_ahead, pictures_of
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import InputError, MissingImages
 from vit_vs_cnn.models.features import classifier_of
 from vit_vs_cnn.models.presets import TIMM_PREFIX
 from vit_vs_cnn.models.resized import inner
@@ -203,8 +203,8 @@ class TrainedNetwork:
             pool = Pool.of(replace(experiment, data=data), fingerprint=cell.fingerprint)
             fingerprint = pool.fingerprint
         except InputError as error:
-            told = str(error).partition("; --data.root")[0]  # which is for those who train
-            raise InputError(f"{self.path}: its images: {told}; --root DIR says where they lie") from error
+            problem = error.problem if isinstance(error, MissingImages) else error
+            raise InputError(f"{self.path}: its images: {problem}; --root DIR says where they lie") from error
         if fingerprint != cell.fingerprint:
             raise InputError(f"{data.whence} is not what {self.path} was trained and tested on")
         return pool
