@@ -25,6 +25,14 @@ def test_a_higher_level_distorts_more(pictures, name):
     assert all(less < more for less, more in pairwise(distortions))
 
 
+@pytest.mark.parametrize("side", [8, 16])
+def test_each_level_of_each_corruption_changes_small_images(side):
+    images = draw_objects(11, seed=3, image_size=side).images.images
+    for name in CORRUPTIONS:
+        distortions = [_distortion(corrupted(images, name, level), images) for level in LEVELS]
+        assert distortions[0] > 1 and distortions[-1] > distortions[0], name
+
+
 @pytest.mark.parametrize("name", CORRUPTIONS)
 def test_an_image_is_spoiled_alike_whatever_comes_behind_it(name):
     images = draw_objects(CHUNK + 3, seed=4, image_size=16).images.images

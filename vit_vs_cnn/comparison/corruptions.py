@@ -6,7 +6,8 @@ numbers decide at every level, so that a higher level is the same damage, only m
 Reference: Hendrycks & Dietterich, "Benchmarking neural network robustness to common corruptions and perturbations",
 2019.
 Differs: drawn here, with strengths of its own (no value compares with one on CIFAR-10-C); lengths are in units of 1/32
-of the image's shorter side; snow and frost, which need pictures, are left out.
+of the image's shorter side, or of one pixel where that is less, as shorter blurs change nothing; snow and frost, which
+need pictures, are left out.
 """
 
 import io
@@ -210,8 +211,8 @@ def _bytes(images: Float[Tensor, "count channels rows cols"]) -> Bytes:
 
 
 def _unit(images: Tensor) -> float:
-    """Pixels of one unit of length: 1 at 32 x 32."""
-    return min(images.shape[-2:]) / 32
+    """Pixels of one unit of length: 1 up to 32 x 32."""
+    return max(1.0, min(images.shape[-2:]) / 32)
 
 
 def _normal(images: Tensor, generator: Generator) -> Tensor:

@@ -44,6 +44,10 @@ def _histograms(images: Bytes) -> Int64[Tensor, "channels 256"]:
     return torch.stack([torch.bincount(c.flatten(), minlength=256) for c in images.unbind(1)])
 
 
+#: Images of a batch that is evaluated, at least.
+EVALUATION_BATCH = 256
+
+
 class TrainingData(lightning.LightningDataModule):
     """Training and validation batches of one run, for a Trainer with ``max_steps=steps``; one that asks for more gets
     more, of the same stream.
@@ -128,4 +132,6 @@ class TrainingData(lightning.LightningDataModule):
     def _once_each(self, images: LabelledImages | None) -> EvaluationBatches | list[EvaluationBatches]:
         if images is None or not len(images):
             return []
-        return EvaluationBatches(images, self.augmenter, batch_size=max(self.batch_size, 256), **self._place())
+        return EvaluationBatches(
+            images, self.augmenter, batch_size=max(self.batch_size, EVALUATION_BATCH), **self._place()
+        )

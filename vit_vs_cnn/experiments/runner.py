@@ -20,7 +20,7 @@ from vit_vs_cnn.runs.failures import raise_failures
 from vit_vs_cnn.runs.grid import finished_beside, finished_cells, write_grid
 from vit_vs_cnn.runs.images import CellImages, Pool
 from vit_vs_cnn.runs.own import own_transform
-from vit_vs_cnn.runs.plan import grid, make_plan, seen_before
+from vit_vs_cnn.runs.plan import check_validation_batches, grid, make_plan, seen_before
 from vit_vs_cnn.runs.tuning_record import Record, read_record
 from vit_vs_cnn.told import counted
 from vit_vs_cnn.workers.supervise import run_cells
@@ -146,6 +146,7 @@ def _check_all(cells: list[Cell], pool: Pool) -> None:
         if cell.is_finished:
             continue
         images = pool.draw(cell.train_size, cell.seed)
+        check_validation_batches(cell, images)
         if isinstance(cell.start, Path) or cell.recipe.weights is not None:
             seen_before(cell, images, pool)
         if (recipe := (cell.contender, cell.recipe)) not in recipes:

@@ -23,6 +23,7 @@ from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.failures import raise_failures
 from vit_vs_cnn.runs.grid import write_grid
 from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.plan import check_validation_batches
 from vit_vs_cnn.runs.tuning_record import RECORD, write_record
 from vit_vs_cnn.workers.supervise import run_cells
 from vit_vs_cnn.workers.trainer import is_launched_from_outside, world_size
@@ -115,7 +116,7 @@ def _run(searches: list[Search], pool: Pool, console: Console) -> None:
         if not trials:
             continue
         for cell in trials:
-            pool.draw(cell.train_size, cell.seed)
+            check_validation_batches(cell, pool.draw(cell.train_size, cell.seed))
         cells = list(_with_starts(trials))
         write_grid(searches[0].base, cells)
         console.print(f"{len(cells)} runs to choose recipes by: {searches[0].folder}", soft_wrap=True)

@@ -1,5 +1,7 @@
 """The residual network, as it is built for 32 x 32 images."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch.nn.functional as F
@@ -131,6 +133,9 @@ class ResNet(nn.Module):
             if zero_init_residual and isinstance(module, BasicBlock):
                 nn.init.zeros_(module.norm2.weight)
 
+    #: Size, normalisation and crop of the images that it was trained on, in timm's words, once these are known.
+    data_config: Mapping[str, Any] = MappingProxyType({})
+
     @property
     def num_features(self) -> int:
         """Channels of the last stage, which the head reads; with ``get_classifier`` and the rest, timm's protocol."""
@@ -139,8 +144,9 @@ class ResNet(nn.Module):
 
     @property
     def pretrained_cfg(self) -> dict[str, Any]:
-        """What timm asks a model for: the name of its head."""
-        return {"num_classes": self.num_classes, "classifier": "head", "first_conv": "stem.0"}
+        """What timm asks a model for: the name of its head, and the images if they are known."""
+        cfg = {"crop_pct": 1.0, "num_classes": self.num_classes, "classifier": "head", "first_conv": "stem.0"}
+        return {**cfg, **self.data_config}
 
     def get_classifier(self) -> nn.Module:
         """The linear head."""

@@ -1,6 +1,8 @@
 """The Vision Transformer."""
 
 import copy
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -251,6 +253,9 @@ class VisionTransformer(nn.Module):
                 assert isinstance(self.position, LearnedPosition | SinusoidalPosition)
                 initialise_impulse(attention, self.position.encoding, self.grid_size)
 
+    #: Normalisation and crop of the images that it was trained on, in timm's words, once these are known.
+    data_config: Mapping[str, Any] = MappingProxyType({})
+
     @property
     def num_features(self) -> int:
         """Width of what the head reads; with ``get_classifier`` and the rest, timm's protocol."""
@@ -260,7 +265,8 @@ class VisionTransformer(nn.Module):
     def pretrained_cfg(self) -> dict[str, Any]:
         """What timm asks a model for: the images that it takes, and the name of its head."""
         shape = (self.patch_embedding.in_channels, *self.image_size)
-        return {"input_size": shape, "num_classes": self.num_classes, "classifier": "head"}
+        cfg = {"input_size": shape, "crop_pct": 1.0, "num_classes": self.num_classes, "classifier": "head"}
+        return {**self.data_config, **cfg}
 
     def get_classifier(self) -> nn.Module:
         """The linear head."""

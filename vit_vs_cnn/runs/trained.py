@@ -61,6 +61,17 @@ class TrainedNetwork:
     seen: Seen = NOT_KNOWN
     warnings: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Give the network the ``pretrained_cfg`` from which ``timm.data.resolve_data_config`` prepares images."""
+        modes = {"crop": "center", "squash": "squash", "pad": "border"}
+        config = {"input_size": self.image_shape, "mean": tuple(self.about.mean), "std": tuple(self.about.std)}
+        config |= {"interpolation": "bicubic", "crop_pct": 1.0, "crop_mode": modes[self.resize]}
+        network: Any = self.network
+        if hasattr(network, "data_config"):
+            network.data_config = config
+        else:
+            network.pretrained_cfg = {**(getattr(network, "pretrained_cfg", None) or {}), **config}
+
     def __fspath__(self) -> str:
         """Its file: wherever the path of a network is taken."""
         return str(self.path)

