@@ -261,7 +261,7 @@ def test_without_an_output_the_table_and_the_json_are_printed(vit, photos, capsy
         (["{photos}/nowhere.png"], "nowhere.png: no such file or folder"),
         (["{photos}/broken.jpg"], "broken.jpg: no image"),
         (["{photos}/notes.md"], "notes.md: no image"),
-        (["{photos}", "--top", "0"], "top: 0 must be at least 1"),
+        (["{photos}", "--top", "0"], "top: 0; it must be a whole number, at least 1"),
         (["{photos}", "--output", "out.xls"], "out.xls: it must end in .csv, .json, .jsonl, .parquet"),
         (["{photos}", "--explain"], "name one (--output answers.csv)"),
     ],

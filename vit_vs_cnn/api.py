@@ -483,6 +483,7 @@ def predict(
     places = _paths(paths, "predict")
     if not places:
         raise InputError("predict: no picture is named; name files, folders or lists of them")
+    check_numbers({"top": top}, "{name}: {value}; it must be {bounds}", top=Bounds(at_least=1, is_whole=True))
     for place in places:
         if place != STANDARD_INPUT:
             _there(place)

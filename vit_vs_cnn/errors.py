@@ -1,5 +1,6 @@
 """What the command line says to a user instead of a traceback, and the exit codes that go with it."""
 
+import re
 from typing import Any
 
 # Exit codes of the command line: some cells failed and the others have run (or the program failed); nothing could be
@@ -64,6 +65,6 @@ class Interrupted(Exception):
 
 
 def one_line(error: BaseException, at_most: int = 300) -> str:
-    """An error's message in one line of no more characters than that; its type where it says nothing."""
-    said = " ".join(str(error).split()) or type(error).__name__
+    """An error's message in one line of no more characters than that, without colours; its type where it is empty."""
+    said = " ".join(re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", str(error)).split()) or type(error).__name__
     return said if len(said) <= at_most else f"{said[: at_most - 6]} [...]"

@@ -175,6 +175,13 @@ def test_images_of_several_sizes_need_one(options):
     [
         ((PIXELS / 127.5 - 1, LABELS), "float64 values from -1 to 1; expected bytes"),
         ((PIXELS.astype(np.int32), LABELS), "int32 values"),
+        ((np.full((COUNT, 4, 4), np.nan), LABELS), "float64 values, of which 16 are NaN"),
+        ((np.full((COUNT, 4, 4), None), LABELS), "an image has object values; expected bytes"),
+        ((torch.tensor(PIXELS).bfloat16(), LABELS), "a tensor of torch.bfloat16 (strided); expected a dense"),
+        ((torch.tensor(PIXELS).to_sparse(), LABELS), "a tensor of torch.uint8 (sparse_coo); expected a dense"),
+        ((PIXELS, torch.tensor(LABELS).bfloat16()), "a label is '0.0'; expected a whole number"),
+        ((PIXELS, torch.tensor(LABELS, device="meta")), "a label is \"tensor(..., device='meta'"),
+        (([Image.new("RGB", (0, 0))] * 4, LABELS[:4]), "train image 0: it has 0 x 0 pixels"),
         ((PIXELS[:5], LABELS), "5 images and 37 labels"),
         ((PIXELS, None), "data: labels are None; each image needs a label"),
         (pandas.DataFrame({"image": ["a.png"], "label": ["a"]}), "save it as a .csv of paths and labels"),

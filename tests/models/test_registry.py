@@ -132,3 +132,8 @@ def test_a_model_is_registered_under_a_name_of_its_own_the_last_one_of_it_counts
         ValueError, match=r"did you mean pooled\?.* and one of your own after register_model\(name, fact"
     ):
         create_model("poled", num_classes=7, image_size=6)
+
+
+def test_pretrained_weights_of_timm_are_not_fetched_by_create_model():
+    with pytest.raises(ValueError, match=r'takes no "pretrained": timm.create_model\("resnet18", pretrained=True\)'):
+        create_model("timm/resnet18", pretrained=True)

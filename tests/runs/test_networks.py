@@ -1,13 +1,17 @@
 """A checkpoint gives back the network that was evaluated."""
 
+import errno
 import json
+import os
 
 import pytest
 import timm
 import torch
+from safetensors import SafetensorError
 
 from tests.experiments.tiny import tiny_experiment
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.conversion import export
+from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.models import register_model, registry
 from vit_vs_cnn.models.resnet import ResNet
 from vit_vs_cnn.runs.evaluation import Predictions, hash_weights, predict
@@ -60,3 +64,48 @@ def test_a_checkpoint_of_a_registered_model_opens_where_it_is_registered(trained
         open_network(tmp_path / "mine.ckpt")
     register_model("mine", lambda num_classes, in_channels: ResNet(8, 4, num_classes, in_channels))
     assert hash_weights(open_network(tmp_path / "mine.ckpt").network) == hash_weights(open_network(original).network)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda value: value.to("meta"), "has no values"),
+        (lambda value: value.to(torch.complex64), "has torch.complex64 values"),
+        (lambda value: value.to_sparse(), r"has torch.float32 values \(torch.sparse_coo\)"),
+        (lambda value: value.to(torch.int8), r"of another type \(head.weight: torch.int8 for torch.float32\)"),
+    ],
+    ids=["meta", "complex", "sparse", "int8"],
+)
+def test_weights_without_usable_values_are_refused(trained_once, tmp_path, spoil, says):
+    (cell,) = trained_once.glob("cells/resnet-*-s3-*")
+    contents = torch.load(cell / "checkpoints" / "last.ckpt", weights_only=True)
+    state = contents["state_dict"]
+    contents["state_dict"] = {name: spoil(v) if name.endswith("head.weight") else v for name, v in state.items()}
+    torch.save(contents, tmp_path / "spoiled.ckpt")
+    with pytest.raises(InputError, match=says):
+        open_network(tmp_path / "spoiled.ckpt")
+
+
+def test_top_is_a_whole_number(trained_once):
+    (cell,) = trained_once.glob("cells/resnet-*-s3-*")
+    loaded = open_network(cell)
+    for top in (0, True):  # 1.5 is refused by the type checks of the tests already
+        with pytest.raises(InputError, match=f"top: {top}; it must be a whole number, at least 1"):
+            loaded.predict(torch.zeros(loaded.image_shape, dtype=torch.uint8), top=top)
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), SafetensorError("No space left on device")]
+)
+def test_an_export_to_a_full_disk_is_one_line(trained_once, tmp_path, monkeypatch, error):
+    def fail(*_):
+        raise error
+
+    (cell,) = trained_once.glob("cells/resnet-*-s3-*")
+    monkeypatch.setattr(export, "save_file", fail)
+    with pytest.raises(InputError, match=r"the export cannot be written there \(No space left on device\)"):
+        export.export(open_network(cell), ["safetensors"], tmp_path)
+
+
+def test_an_error_in_one_line_has_no_terminal_colours():
+    assert one_line(RuntimeError("\x1b[96mno\x1b[0m\n operator \x1b[1;31mhere\x1b[0m")) == "no operator here"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -62,12 +63,22 @@ def export(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Ex
 
     Raises:
         InputError: an unknown format, a network that a format cannot hold, a library that is not installed, or a file
-            that does not give the network's logits.
+            that does not give the network's logits or cannot be written.
     """
     if unknown := [name for name in formats if name not in FORMATS]:
         raise InputError(f"format {unknown[0]!r} is none of {', '.join(FORMATS)}")
     if "onnx" in formats:  # before anything is written
         _need_onnx()
+    try:
+        return _written(trained, formats, folder)
+    except (OSError, SafetensorError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise InputError(
+            f"{folder}: the export cannot be written there ({reason or one_line(error)}); name another folder by output"
+        ) from error
+
+
+def _written(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Exported]:
     about, origin = trained.about, trained.cell.to_dict()
     folder.mkdir(parents=True, exist_ok=True)
     network = copy.deepcopy(trained.network).cpu().float().eval()
@@ -160,6 +171,8 @@ def _told_in_a_line(form: str, deployable: Normalised) -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
+    except OSError:
+        raise
     except Exception as error:  # whatever a network of others may make an exporter raise
         raise InputError(
             f"format {form} cannot hold this {type(deployable.network).__name__}: {one_line(error)}"

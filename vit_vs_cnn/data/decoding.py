@@ -99,7 +99,9 @@ def whole_image(image: Image.Image) -> UInt8[np.ndarray, "3 rows cols"]:
 
 
 def rgb_image(image: Image.Image) -> Image.Image:
-    """An opened image upright, in RGB, on white where it is transparent."""
+    """An opened image upright, in RGB, on white where it is transparent. Raises InputError: it has no pixels."""
+    if not image.width or not image.height:
+        raise InputError(f"it has {image.width} x {image.height} pixels")
     _scale_transparent_color(image)
     return _on_white(_eight_bit(_upright(image)))
 

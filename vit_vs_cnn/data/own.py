@@ -15,7 +15,7 @@ from torch.utils.data import Subset
 from vit_vs_cnn.data.decoding import FORMATS, fit_image, whole_image
 from vit_vs_cnn.data.images import LabelledImages, Source
 from vit_vs_cnn.data.options import OwnOptions, sides
-from vit_vs_cnn.data.pictures import as_bytes
+from vit_vs_cnn.data.pictures import as_bytes, to_array, value_range
 from vit_vs_cnn.data.table import SPLITS
 from vit_vs_cnn.errors import InputError, one_line
 
@@ -226,7 +226,9 @@ def label_of(value: Any) -> int | str:
 
 def _plain(value: Any) -> Any:
     """A number of numpy or torch as Python's."""
-    return value.item() if isinstance(value, np.generic | np.ndarray | Tensor) and np.prod(value.shape) == 1 else value
+    if not isinstance(value, np.generic | np.ndarray | Tensor) or np.prod(value.shape) != 1:
+        return value
+    return value if isinstance(value, Tensor) and value.is_meta else value.item()
 
 
 def pixels_of(image: Any, options: OwnOptions) -> UInt8[np.ndarray, "channels rows cols"]:
@@ -267,7 +269,7 @@ def pixels_of(image: Any, options: OwnOptions) -> UInt8[np.ndarray, "channels ro
 
 def _bytes_of(image: np.ndarray | Tensor) -> UInt8[np.ndarray, "channels rows cols"]:
     """Channels first: where both ends could be these, an array has them last and a tensor first."""
-    values = image.detach().cpu().numpy() if isinstance(image, Tensor) else image
+    values = to_array(image)
     values = values[None] if values.ndim == 2 else values
     allowed = (1, 3)
     if values.ndim != 3 or not {values.shape[0], values.shape[2]} & {*allowed} or not values.size:
@@ -278,6 +280,6 @@ def _bytes_of(image: np.ndarray | Tensor) -> UInt8[np.ndarray, "channels rows co
     if (found := as_bytes(values)) is not None:
         return found
     raise InputError(
-        f"an image has {values.dtype} values from {values.min():.3g} to {values.max():.3g}; expected bytes (uint8), or "
-        "floats that are bytes / 255, as ToTensor gives them: leave normalisation and augmentation to the package"
+        f"an image has {value_range(values)}; expected bytes (uint8), or floats that are bytes / 255, as ToTensor "
+        "gives them: leave normalisation and augmentation to the package"
     )

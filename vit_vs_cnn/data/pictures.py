@@ -199,6 +199,24 @@ def as_bytes(values: np.ndarray) -> np.ndarray | None:
     return rounded.astype(np.uint8) if within and (np.abs(scaled - rounded) <= _OFF[values.dtype]).all() else None
 
 
+def to_array(values: np.ndarray | Tensor) -> np.ndarray:
+    """An array, or a tensor as one. Raises InputError: a tensor without values in memory, or of a type numpy lacks."""
+    if not isinstance(values, Tensor):
+        return values
+    if values.layout != torch.strided or values.is_meta or values.is_quantized or values.dtype == torch.bfloat16:
+        kind = "on the meta device" if values.is_meta else f"{values.layout}".removeprefix("torch.")
+        raise InputError(f"images: a tensor of {values.dtype} ({kind}); expected a dense tensor of {BYTES}")
+    return values.detach().cpu().numpy()
+
+
+def value_range(values: np.ndarray) -> str:
+    """Type and range of values, for a message."""
+    if values.dtype.kind == "f" and np.isnan(values).any():
+        return f"{values.dtype} values, of which {int(np.isnan(values).sum()):,} are NaN"
+    limits = f" from {values.min():.3g} to {values.max():.3g}" if values.dtype.kind in "biuf" and values.size else ""
+    return f"{values.dtype} values{limits}"
+
+
 def _contents(given: Any, channels: int) -> list[tuple[str, Path | Image.Image | Tensor]]:
     match given:
         case str() | os.PathLike():
@@ -222,9 +240,9 @@ def _contents(given: Any, channels: int) -> list[tuple[str, Path | Image.Image |
 
 def _channels_first(given: np.ndarray | Tensor, channels: int) -> UInt8[Tensor, "count channels rows cols"]:
     shape, is_array = tuple(given.shape), not isinstance(given, Tensor)
-    values = given.detach().cpu().numpy() if isinstance(given, Tensor) else given
+    values = to_array(given)
     if (found := as_bytes(values)) is None:
-        raise InputError(f"images: values are {given.dtype}; expected {BYTES}")
+        raise InputError(f"images: {value_range(values)}; expected {BYTES}")
     images = torch.from_numpy(np.array(found, order="C"))
     if images.ndim == 2 and images.numel():  # one grey image, as colour where the network sees colour
         return images.expand(1, channels, *shape)

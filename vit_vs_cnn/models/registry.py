@@ -113,6 +113,11 @@ def _create_timm_model(
 ) -> nn.Module:
     import timm
 
+    if options.pop("pretrained", False):
+        raise ValueError(
+            f'create_model("timm/{name}") is freshly initialised and takes no "pretrained": '
+            f'timm.create_model("{name}", pretrained=True) fetches weights; in a config weights: {{hub: true}} does'
+        )
     if not timm.is_model(name):
         raise ValueError(f'there is no timm model "{name}"; {_suggestions(name, timm.list_models())}'.rstrip("."))
     configuration = timm.get_pretrained_cfg(name)

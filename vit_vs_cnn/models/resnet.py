@@ -1,7 +1,5 @@
 """The residual network, as it is built for 32 x 32 images."""
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import torch.nn.functional as F
@@ -134,7 +132,7 @@ class ResNet(nn.Module):
                 nn.init.zeros_(module.norm2.weight)
 
     #: Size, normalisation and crop of the images that it was trained on, in timm's words, once these are known.
-    data_config: Mapping[str, Any] = MappingProxyType({})
+    data_config: dict[str, Any] | None = None
 
     @property
     def num_features(self) -> int:
@@ -146,7 +144,7 @@ class ResNet(nn.Module):
     def pretrained_cfg(self) -> dict[str, Any]:
         """What timm asks a model for: the name of its head, and the images if they are known."""
         cfg = {"crop_pct": 1.0, "num_classes": self.num_classes, "classifier": "head", "first_conv": "stem.0"}
-        return {**cfg, **self.data_config}
+        return {**cfg, **(self.data_config or {})}
 
     def get_classifier(self) -> nn.Module:
         """The linear head."""

@@ -1,8 +1,6 @@
 """The Vision Transformer."""
 
 import copy
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -254,7 +252,7 @@ class VisionTransformer(nn.Module):
                 initialise_impulse(attention, self.position.encoding, self.grid_size)
 
     #: Normalisation and crop of the images that it was trained on, in timm's words, once these are known.
-    data_config: Mapping[str, Any] = MappingProxyType({})
+    data_config: dict[str, Any] | None = None
 
     @property
     def num_features(self) -> int:
@@ -266,7 +264,7 @@ class VisionTransformer(nn.Module):
         """What timm asks a model for: the images that it takes, and the name of its head."""
         shape = (self.patch_embedding.in_channels, *self.image_size)
         cfg = {"input_size": shape, "crop_pct": 1.0, "num_classes": self.num_classes, "classifier": "head"}
-        return {**self.data_config, **cfg}
+        return {**(self.data_config or {}), **cfg}
 
     def get_classifier(self) -> nn.Module:
         """The linear head."""

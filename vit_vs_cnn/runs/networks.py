@@ -180,20 +180,24 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor], *, says: str
     Raises:
         InputError: they do not fit; the line begins as ``says``, counts what is wrong and names the first of each kind.
     """
+    if why := misfit(network.state_dict(), weights):
+        raise InputError(f"{says}: {why}")
     try:
         network.load_state_dict(weights)
     except RuntimeError as error:
-        why = misfit(network.state_dict(), weights) or one_line(error)
-        raise InputError(f"{says}: {why}") from error
+        raise InputError(f"{says}: {one_line(error)}") from error
 
 
 def misfit(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str:
     """What does not fit, in words; nothing where all does."""
     reshaped = [name for name in own if name in weights and own[name].shape != weights[name].shape]
+    both = [name for name in own if name in weights]
+    retyped = [name for name in both if own[name].is_floating_point() != weights[name].is_floating_point()]
     wrong = {
         "missing": [name for name in own if name not in weights],
         "not its own": [name for name in weights if name not in own],
         "of another shape": [f"{name}: {_size(weights[name])} for {_size(own[name])}" for name in reshaped],
+        "of another type": [f"{name}: {weights[name].dtype} for {own[name].dtype}" for name in retyped],
     }
     said = [f"{len(names)} {kind} ({names[0]}{', ...' * (len(names) > 1)})" for kind, names in wrong.items() if names]
     return f"of {len(own)} tensors {', '.join(said)}" if said else ""

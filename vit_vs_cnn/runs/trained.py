@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
+from vit_vs_cnn.bounds import Bounds, check_numbers
 from vit_vs_cnn.data.decoding import Resize
 from vit_vs_cnn.data.images import UNKNOWN, LabelledImages
 from vit_vs_cnn.data.pictures import Picture, decoded_ahead, pictures_of
@@ -154,8 +155,7 @@ class TrainedNetwork:
         Raises:
             InputError: ``top`` is less than 1.
         """
-        if top < 1:
-            raise InputError(f"top: {top} must be at least 1")
+        check_numbers({"top": top}, "{name}: {value}; it must be {bounds}", top=Bounds(at_least=1, is_whole=True))
         top = min(top, len(self.class_names))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="PIL")  # remarks on odd but readable files, as in training

@@ -122,6 +122,10 @@ def _ours(contents: Any, path: Path) -> dict[str, Any]:
     )
     if not isinstance(contents["vit_vs_cnn"], dict) or not tensors:
         raise InputError(f"checkpoint {path} is damaged or no checkpoint: it has no weights by name, or no description")
+    for name, value in contents["state_dict"].items():
+        if value.is_meta or value.layout != torch.strided or value.is_complex() or value.is_quantized:
+            kind = "no values (meta device)" if value.is_meta else f"{value.dtype} values ({value.layout})"
+            raise InputError(f"checkpoint {path} is damaged or no checkpoint: {name} has {kind}")
     return contents
 
 
