@@ -20,7 +20,7 @@ from vit_vs_cnn.data.drawn.objects import draw_objects
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.findings import judged_results
 from vit_vs_cnn.runs.evaluation import Said
-from vit_vs_cnn.runs.record import run_predictions
+from vit_vs_cnn.runs.record import load_run_predictions
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def answered(folder: Path) -> list[Answered]:
     apart = drawn.shapes != drawn.textures
     shares = defaultdict(list)
     for result in judged_results(folder):
-        said = Said.of_arrays(run_predictions(folder, result["cell"]))
+        said = Said.from_arrays(load_run_predictions(folder, result["cell"]))
         if list(said.sample_ids) != list(drawn.images.sample_ids) or not said.labels.equal(drawn.images.labels):
             raise InputError(f"{folder}: {result['cell']} answered other images than those that are drawn")
         by_shape, by_texture = (

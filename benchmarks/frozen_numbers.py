@@ -78,7 +78,8 @@ def main() -> int:
     if given.compare is None:
         return 0
     before = json.loads(given.compare.read_text())
-    changed = [line for name in before for line in differences(before[name], found.get(name), name)]
+    names = dict.fromkeys([*before, *found])
+    changed = [line for name in names for line in differences(before.get(name), found.get(name), name)]
     print(*(line[:400] for line in changed), f"{len(changed)} differences", sep="\n")
     return bool(changed)
 

@@ -25,11 +25,11 @@ from vit_vs_cnn.runs.cell import budget_of
 from vit_vs_cnn.runs.grid import finished_cells
 from vit_vs_cnn.runs.ledger import TestLedger, output_of, test_set_of
 from vit_vs_cnn.runs.predictions_file import read_predictions
-from vit_vs_cnn.runs.record import PREDICTIONS, TABLE, PackedPredictions, is_record, run_predictions, table_text
+from vit_vs_cnn.runs.record import PREDICTIONS, TABLE, PackedPredictions, is_record, load_run_predictions, table_text
 from vit_vs_cnn.runs.tuning_record import RECORD, record_of
 
 #: Files of an experiment's folder that a record has unchanged.
-WHOLE = ("design.json", "duplicates.json")
+COPIED_FILES = ("design.json", "duplicates.json")
 
 
 def record(run: Path, folder: Path) -> int:
@@ -79,7 +79,7 @@ def unpack(folder: Path, run: Path) -> int:
         entry = result.get("ledger_entry")
         write_text(place / "result.json", json.dumps({**result, "ledger_entry": entries.get(entry, entry)}, indent=1))
         with written_whole(place / PREDICTIONS) as partial, partial.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **run_predictions(folder, path.name))
+            np.savez_compressed(file, allow_pickle=False, **load_run_predictions(folder, path.name))
     _copy(folder, run, RECORD)
     budgets = {path.name: budget.to_dict() for path, result in runs.items() if (budget := budget_of(result))}
     write_text(run / "grid.json", json.dumps(budgets, indent=1))
@@ -98,7 +98,7 @@ def _join_logs(source: Path, target: Path, results: Any) -> dict[str | None, str
 
 
 def _copy(source: Path, target: Path, *more: str) -> None:
-    for name in (*WHOLE, *more):
+    for name in (*COPIED_FILES, *more):
         if (source / name).exists():
             shutil.copyfile(source / name, target / name)
 

@@ -22,7 +22,7 @@ from scipy import stats
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.findings import recorded_results
 from vit_vs_cnn.runs.grid import finished_cells
-from vit_vs_cnn.runs.record import run_predictions
+from vit_vs_cnn.runs.record import load_run_predictions
 
 #: Contender, training size and steps.
 Place = tuple[str, int, int]
@@ -57,7 +57,7 @@ def _cells(run: Path) -> dict[tuple[Place, int], tuple[np.ndarray | None, float]
 
 def _classes(run: Path, result: Mapping[str, Any]) -> np.ndarray | None:
     """Predicted class of each image; None if only the accuracy is recorded."""
-    return None if run.is_file() else run_predictions(run, result["cell"])["classes"]
+    return None if run.is_file() else load_run_predictions(run, result["cell"])["classes"]
 
 
 def spread(differences: Sequence[float]) -> tuple[float, float, float]:

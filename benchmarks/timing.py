@@ -132,7 +132,8 @@ def bf16_units() -> list[str]:
     """Names of the processor's units for products in bfloat16, as far as PyTorch reports them."""
     asked = {"AMX": "_is_amx_tile_supported", "AVX-512": "_is_avx512_bf16_supported"}
     units = [name for name, function in asked.items() if getattr(torch.cpu, function, lambda: False)()]
-    if platform.machine() in ("aarch64", "arm64") and torch.ops.mkldnn._is_mkldnn_bf16_supported():
+    is_arm = platform.machine() in ("aarch64", "arm64")
+    if is_arm and torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported():
         units.append("ARM")
     return units
 

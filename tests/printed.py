@@ -3,7 +3,7 @@
 import re
 
 #: A number that stands alone, not part of a name (`resnet8`) or of a version (`2.9.1`).
-NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:,\d{3})*(?:\.\d*)?(?:e[-+]?\d+)?(?!\w|\.\d)")
+NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:,\d{3})*(?:\.\d+|\.(?=[\],]))?(?:e[-+]?\d+)?(?!\w|\.\d)")
 
 
 def numbers_agree(shown: str, printed: str, *, relative: float = 1e-3, absolute: float = 1e-6) -> bool:

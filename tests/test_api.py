@@ -93,7 +93,7 @@ def test_an_argument_of_another_kind_is_one_line():
 def test_a_logger_whose_package_is_missing_says_what_to_install(monkeypatch):
     monkeypatch.setattr("vit_vs_cnn.config.trainer.importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"trainer.logger: WandbLogger needs wandb, .*: pip install wandb"):
-        experiment_of(None, {"trainer.logger": {"class_path": "WandbLogger"}})
+        experiment_of(None, {"trainer.logger": {"class_path": "lightning.pytorch.loggers.WandbLogger"}})
 
 
 @pytest.mark.parametrize("figures", ["blank_figures", pytest.param("real_figures", marks=pytest.mark.slow)])
@@ -295,7 +295,7 @@ def test_a_comparison_says_as_much_in_a_notebook_which_shows_it_once(compared, m
         ({"parts": []}, "no part is left"),
         ({"count": 0}, "0 images for robustness"),
         ({"parts": ["cost"], "skip": ["cost"]}, "take either parts or skip"),
-        ({"device": "abacus"}, "device abacus"),
+        ({"device": "abacus"}, "device: expected auto, cpu"),
         ({"train_size": 77}, "no finished cell of 77 images"),
     ],
 )

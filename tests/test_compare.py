@@ -462,7 +462,7 @@ def test_a_test_set_that_was_to_stay_shut_is_opened_on_demand_only(refused, expe
         (["CELL", "--skip", ",".join(PARTS)], "no part is left"),
         (["CELL", "--count", "0"], "0 images for robustness; there must be at least 1"),
         (["CELL", "--root", "nowhere"], "nowhere: no such file or folder"),
-        (["CELL", "--device", "abacus"], "device abacus"),
+        (["CELL", "--device", "abacus"], "device: expected auto, cpu"),
     ],
 )
 def test_a_wrong_word(refused, experiment, tmp_path, words, says):

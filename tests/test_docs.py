@@ -204,6 +204,7 @@ def test_the_blocks_of_a_concept_print_what_stands_below_them(page):
         ("gain 0.123", "gain 0.125", False),
         ("tensor([1.])", "tensor([2.])", False),
         ("3 images", "4 images", False),
+        ("of 2,000. Yes", "of 2,001. Yes", False),
         ("resnet8 0.5", "resnet9 0.5", False),
         ("1.5 1.5", "1.5", False),
     ],

@@ -3,6 +3,8 @@
 import logging
 import os
 import random
+import subprocess
+import sys
 import warnings
 
 import jsonargparse._common
@@ -65,3 +67,22 @@ def test_a_call_that_raises_restores_the_state_too():
     with pytest.raises(KeyError):
         fail()
     assert _state() == before
+
+
+def test_a_call_that_imports_torch_leaves_it_unseeded():
+    code = """
+from vit_vs_cnn.process import keeps_process_state
+
+@keeps_process_state
+def seed():
+    import numpy, torch
+    torch.manual_seed(7)
+    numpy.random.seed(7)
+    torch.use_deterministic_algorithms(True)
+
+seed()
+import numpy, torch
+print(torch.initial_seed() == 7, torch.are_deterministic_algorithms_enabled(), numpy.random.get_state()[1][0] == 7)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False", "False"]

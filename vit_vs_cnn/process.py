@@ -40,10 +40,10 @@ def quiet_lightning() -> None:
 
 
 def keeps_process_state(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
-    """A function after which the state of the process is as before the call.
+    """Decorate a function so that it leaves the state of the process unchanged.
 
     Restored are the random generators, the warnings filters, the levels of Lightning's loggers, the environment, and
-    PyTorch's threads and switches for deterministic algorithms. No library is imported for this.
+    PyTorch's threads and switches for deterministic algorithms. A library that the call imports is left as new.
     """
 
     @functools.wraps(function)
@@ -58,8 +58,12 @@ def keeps_process_state(function: Callable[Arguments, Returned]) -> Callable[Arg
                 import numpy as np
 
                 after.callback(np.random.set_state, np.random.get_state())
+            else:
+                after.callback(_reset_numpy)
             if "torch" in sys.modules:
                 after.enter_context(_torch_restored())
+            else:
+                after.callback(_reset_torch)
             return function(*args, **kwargs)
 
     return call
@@ -74,6 +78,25 @@ def _environment_restored() -> Iterator[None]:
         for name in os.environ.keys() - before.keys():
             del os.environ[name]
         os.environ.update(before)
+
+
+def _reset_numpy() -> None:
+    """Give NumPy a fresh random seed, if it was imported."""
+    if "numpy" in sys.modules:
+        import numpy as np
+
+        np.random.seed()
+
+
+def _reset_torch() -> None:
+    """Give PyTorch a fresh random seed and its default switches, if it was imported."""
+    if "torch" in sys.modules:
+        import torch
+
+        torch.seed()
+        torch.set_deterministic_debug_mode(0)
+        cudnn: Any = torch.backends.cudnn
+        cudnn.benchmark = cudnn.deterministic = False
 
 
 @contextlib.contextmanager

@@ -30,8 +30,8 @@ def test_another_network_under_the_name_of_a_finished_one_is_refused(values):
     values["contenders"]["vit"]["model"] |= {"depth": 1, "mlp_ratio": 2}
     with pytest.raises(InputError) as caught:
         run_quietly(experiment_from_dict(values))
-    assert "finished runs of vit with another network" in str(caught.value)
-    assert "contenders.vit.model has depth 1 instead of 2, mlp_ratio 2 instead of None" in str(caught.value)
+    assert "vit has finished runs of another network" in str(caught.value)
+    assert "contenders.vit.model: depth 2 then, 1 now, mlp_ratio None then, 2 now" in str(caught.value)
     assert "--name" in str(caught.value)
 
 
@@ -78,7 +78,10 @@ def test_a_second_command_in_a_folder_says_that_another_one_works_there(values, 
     cells[0].folder.mkdir(parents=True)
     with FileLock(cells[0].lock):
         supervise.run_cells(cells, pool, console=Console(file=told, width=500))
-    assert f"Another process works in {experiment.folder}; both share the runs that are left" in told.getvalue()
+    assert (
+        f"Another process is training in {experiment.folder}; both processes share the remaining runs"
+        in told.getvalue()
+    )
 
 
 def test_a_folder_that_is_not_there_is_reported_before_weights_are_looked_for(monkeypatch):

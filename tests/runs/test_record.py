@@ -15,7 +15,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes import findings_of
 from vit_vs_cnn.runs.grid import finished_cells
 from vit_vs_cnn.runs.ledger import TestLedger
-from vit_vs_cnn.runs.record import PackedPredictions, read_table, run_predictions, table_text
+from vit_vs_cnn.runs.record import PackedPredictions, load_run_predictions, read_table, table_text
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_it_is_small_and_names_no_place(trained_once, recorded):
 
 def test_a_record_has_the_class_and_the_probability_of_every_image_to_a_255th(trained_once, recorded):
     for run in finished_cells(trained_once):
-        there, kept = run_predictions(trained_once, run.name), run_predictions(recorded, run.name)
+        there, kept = load_run_predictions(trained_once, run.name), load_run_predictions(recorded, run.name)
         for name in ("classes", "labels", "sample_ids", "num_classes"):
             assert np.array_equal(there[name], kept[name])
         assert np.abs(there["probability"] - kept["probability"]).max() <= 0.51 / 255

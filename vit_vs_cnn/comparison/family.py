@@ -20,7 +20,7 @@ class Family:
         design: of their experiment; None where they are of no single one.
         size: the training size of all of them; 0 where they have none in common.
         others: the experiment's comparisons at all sizes.
-        contenders: of each row that has another name (a label).
+        contenders: contender of each row, by the name of the row.
     """
 
     design: Design | None = None

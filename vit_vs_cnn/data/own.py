@@ -161,7 +161,7 @@ def _find_columns(given: Any) -> _Columns | None:
 
 
 def _choose_column(what: str, usual: Sequence[str], columns: Sequence[str], typed: Sequence[str] = ()) -> str:
-    """The one column with the expected type and a usual name, or else the one with either of these.
+    """Choose a column: first by type and usual name, then by either of these.
 
     Raises:
         InputError: there is none, or there are several.
@@ -192,7 +192,7 @@ def _pair_of(item: Any, columns: _Columns | None) -> tuple[Any, Any]:
 
 
 def _class_names(given: Any) -> tuple[str, ...] | None:
-    """Of ``class_to_idx`` or ``classes``, of the dataset or of the one that it wraps.
+    """Class names from ``class_to_idx`` or ``classes`` of the dataset, or of the dataset that it wraps.
 
     Raises:
         InputError: ``class_to_idx`` does not number its classes from 0 without gaps, and there are no ``classes``.
@@ -209,13 +209,16 @@ def _class_names(given: Any) -> tuple[str, ...] | None:
     if names is not None:
         return tuple(", ".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in names)
     inner = getattr(given, "dataset", None)
-    return None if inner is None else _class_names(inner)
+    if inner is None:
+        return None
+    columns = _find_columns(inner)
+    return _class_names(inner) if columns is None or columns.class_names is None else columns.class_names
 
 
 def label_of(value: Any) -> int | str:
     """A label as a number or a name. Raises InputError: it is neither, negative or an empty text."""
     plain = _plain(value)
-    if plain == "" or (isinstance(plain, int) and plain < 0):
+    if (isinstance(plain, str) and not plain) or (isinstance(plain, int) and plain < 0):
         raise InputError(
             f"data: the label is {plain!r}; numbers below 0 and empty texts mark unlabelled images: leave these out"
         )

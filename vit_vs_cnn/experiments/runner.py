@@ -1,5 +1,6 @@
 """All cells of an experiment."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -79,7 +80,7 @@ def run_experiment(
 
 
 def _primary_first(cells: list[Cell], design: Design) -> list[Cell]:
-    """The cells of the primary comparison, then the others."""
+    """Runs at the size, seeds and longest budget of the primary comparison, then the others."""
     longest = max(cell.budget.amounts[0] for cell in cells)
 
     def is_primary(cell: Cell) -> bool:
@@ -89,7 +90,7 @@ def _primary_first(cells: list[Cell], design: Design) -> list[Cell]:
 
 
 def _refuse_other_networks(experiment: Experiment) -> None:
-    """See that no contender has another network than its finished runs in the folder of the experiment.
+    """Refuse a changed network for a contender that has finished runs in the folder of the experiment.
 
     Raises:
         InputError: one has; its finished runs would be left out of the report.
@@ -97,7 +98,8 @@ def _refuse_other_networks(experiment: Experiment) -> None:
     folder = experiment.folder
     try:
         values = read_config(folder / "experiment.yaml").get("contenders")
-        finished = {str(result["contender"]) for result in finished_cells(folder, some=False).values()}
+        with warnings.catch_warnings(action="ignore"):  # a damaged result is reported when its run is reached
+            finished = {str(result["contender"]) for result in finished_cells(folder, some=False).values()}
     except InputError:  # nothing is there, or it is damaged and written anew
         return
     before = values if isinstance(values, Mapping) else {}
@@ -106,10 +108,10 @@ def _refuse_other_networks(experiment: Experiment) -> None:
         if not isinstance(was, Mapping) or was == contender.model:
             continue
         changed = [key for key in {**was, **contender.model} if was.get(key) != contender.model.get(key)]
-        differences = ", ".join(f"{key} {contender.model.get(key)} instead of {was.get(key)}" for key in changed)
+        differences = ", ".join(f"{key} {was.get(key)} then, {contender.model.get(key)} now" for key in changed)
         raise InputError(
-            f"{folder} has finished runs of {name} with another network: contenders.{name}.model has {differences}; "
-            f"begin a new experiment with --name, or give this network a contender of its own beside {name}"
+            f"{folder}: {name} has finished runs of another network (contenders.{name}.model: {differences}); "
+            "choose another --name, or add the new network under another contender name"
         )
 
 

@@ -174,9 +174,16 @@ def query_vector(query: Query, weights: Sequence[Weights], extra_tokens: int) ->
 
 def check_layers(weights: object) -> None:
     """Raises InputError where weights are missing or no tensors, or not square and of one shape in batch and tokens."""
-    if not isinstance(weights, Sequence | Tensor) or not all(isinstance(layer, Tensor) for layer in weights):
+    is_sequence = isinstance(weights, Sequence | Tensor)
+    wrong = [(i, layer) for i, layer in enumerate(weights) if not isinstance(layer, Tensor)] if is_sequence else []
+    if not is_sequence or wrong:
+        what = (
+            f"weights[{wrong[0][0]}] is a {type(wrong[0][1]).__name__}"
+            if wrong
+            else f"weights is a {type(weights).__name__}"
+        )
         raise InputError(
-            f"weights is a {type(weights).__name__}; needed: the attention weights of every layer, as in "
+            f"{what}; needed: the attention weights of every layer, as in "
             "logits, weights = model(images, return_attention=True); for a model and images there is "
             'vit_vs_cnn.inspection.saliency_maps(model, images, "rollout")'
         )

@@ -224,10 +224,11 @@ def _result(line: dict[str, Any], where: str) -> dict[str, Any]:
     result: dict[str, Any] = line | dict.fromkeys(OF_RECIPES)
     for column, kind in (kinds | known).items():
         if column in line:
-            try:
-                result[column] = kind(line[column])
-            except (TypeError, ValueError) as error:
-                raise InputError(f"{where}: {column} {line[column]!r} is no {kind.__name__}") from error
+            value = line[column]
+            is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+            if isinstance(value, bool) or not (is_whole if kind is int else isinstance(value, int | float)):
+                raise InputError(f"{where}: {column} {value!r} is no {kind.__name__}")
+            result[column] = kind(value)
     bounds = dict.fromkeys(REAL, AT_LEAST_0) | {"accuracy": SHARE}
     bounds |= {"train_size": AT_LEAST_1, "scored_images": AT_LEAST_1}
     try:

@@ -8,7 +8,7 @@ import numpy as np
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.answers import Answers
-from vit_vs_cnn.runs.record import run_predictions
+from vit_vs_cnn.runs.record import load_run_predictions
 from vit_vs_cnn.statistics.measurements import Measurements
 
 
@@ -113,7 +113,7 @@ def load_answers(folder: Path, results: Sequence[Mapping[str, Any]]) -> Answers:
     """
     first, correct, counts, named, same = None, {}, [], {}, True
     for result in results:
-        said = run_predictions(folder, result["cell"])
+        said = load_run_predictions(folder, result["cell"])
         first = first or said
         same = same and all(np.array_equal(said[name], first[name]) for name in ("labels", "sample_ids"))
         classes = int(said["num_classes"])

@@ -14,14 +14,14 @@ from vit_vs_cnn.reporting.figures.comparison import classes_figure, confusion_fi
 from vit_vs_cnn.reporting.style import looks, percent
 from vit_vs_cnn.runs.evaluation import Said
 from vit_vs_cnn.runs.images import pool_of
-from vit_vs_cnn.runs.record import run_predictions
+from vit_vs_cnn.runs.record import load_run_predictions
 from vit_vs_cnn.statistics.estimate import p_text
 
 #: Classes of which the confusion can be read.
 MOST_CLASSES = 40
 NOT_AVAILABLE = (
     "Single images and classes are not shown: the test images or the predictions were not available when this page was "
-    "written. Write the report again where they are."
+    "written. Run report again on a machine that has them."
 )
 
 
@@ -81,7 +81,7 @@ def _compared(found: Findings) -> list[Mapping[str, Any]]:
 
 
 def _answers(found: Findings, result: Mapping[str, Any]) -> _CellAnswers:
-    predictions = Said.of_arrays(run_predictions(found.folder, result["cell"]))
+    predictions = Said.from_arrays(load_run_predictions(found.folder, result["cell"]))
     return _CellAnswers(display_name(result["contender"]), result["seed"], result["subset"], predictions)
 
 

@@ -24,7 +24,7 @@ from vit_vs_cnn.models.recording import as_evaluated
 from vit_vs_cnn.runs.calibration import calibration_error
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.ledger import Noted, TestLedger
-from vit_vs_cnn.runs.predictions_file import BROKEN, OF_LABELS, read_predictions, refuse_broken
+from vit_vs_cnn.runs.predictions_file import BROKEN, LABEL_ARRAYS, read_predictions, refuse_broken
 
 Normalise = Callable[[UInt8[Tensor, "batch channels rows cols"]], Float[Tensor, "batch channels rows cols"]]
 
@@ -51,9 +51,9 @@ class Said:
     logits: Float[Tensor, "count classes"] | None = None
 
     @classmethod
-    def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "Said":
-        """From the arrays of ``read_predictions`` or ``run_predictions``."""
-        names = ("labels", "classes", "probability", *OF_LABELS)
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "Said":
+        """From the arrays of ``read_predictions`` or ``load_run_predictions``."""
+        names = ("labels", "classes", "probability", *LABEL_ARRAYS)
         values: dict[str, Any] = {name: torch.from_numpy(arrays[name]) for name in names if name in arrays}
         values |= {"num_classes": int(arrays["num_classes"]), "sample_ids": arrays["sample_ids"].tolist()}
         return Said(**values, logits=torch.from_numpy(arrays["logits"]).float() if "logits" in arrays else None)
@@ -179,7 +179,7 @@ class Predictions(Said):
         if "probability" not in arrays:
             read, labels = (torch.from_numpy(arrays[name]) for name in ("logits", "labels"))
             return Predictions(read, labels, arrays["sample_ids"].tolist())
-        return Said.of_arrays(arrays)
+        return Said.from_arrays(arrays)
 
 
 def hash_weights(network: nn.Module) -> str:

@@ -10,8 +10,8 @@ from numpy.lib.npyio import NpzFile
 from vit_vs_cnn.errors import InputError, TrainingDiverged
 
 WHOLE_NUMBERS = ("labels", "classes", "num_classes")
-#: What the predictions of a record lack.
-OF_LABELS = ("label_rank", "label_log_probability")
+#: Arrays that the predictions of a record lack.
+LABEL_ARRAYS = ("label_rank", "label_log_probability")
 #: What reading a file that is no whole .npz file raises.
 BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
 
@@ -43,7 +43,7 @@ def _answers(arrays: NpzFile, *, logits: bool) -> dict[str, np.ndarray]:
     """Raises KeyError, ValueError: something is missing, or not of as many images as the rest."""
     found = {name: arrays[name].astype(np.int64) for name in WHOLE_NUMBERS}
     found |= {name: arrays[name] for name in ("probability", "sample_ids")}
-    if any(name in arrays for name in OF_LABELS):
+    if any(name in arrays for name in LABEL_ARRAYS):
         found |= {"label_rank": arrays["label_rank"].astype(np.int64)}
         found |= {"label_log_probability": arrays["label_log_probability"]}
     if len({one.shape for name, one in found.items() if name != "num_classes"}) > 1:
@@ -56,7 +56,11 @@ def _logits(arrays: NpzFile) -> dict[str, np.ndarray]:
     images, classes = found["logits"].shape
     if (images,) != found["labels"].shape:
         raise ValueError("its arrays are not of as many images")
-    return found | {"classes": found["logits"].argmax(1), "num_classes": np.array(classes)}
+    logits = found["logits"].astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        weights = np.exp(logits - logits.max(1, keepdims=True))
+        probability = weights.max(1) / weights.sum(1)
+    return found | {"classes": logits.argmax(1), "probability": probability, "num_classes": np.array(classes)}
 
 
 def refuse_broken(broken: int, count: int, what: str) -> None:

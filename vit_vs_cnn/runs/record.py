@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Int64, UInt, UInt8
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.files import written_whole
+from vit_vs_cnn.files import file_state, written_whole
 from vit_vs_cnn.runs.predictions_file import BROKEN, read_predictions
 
 TABLE, PREDICTIONS = "results.csv", "predictions.npz"
@@ -27,7 +27,7 @@ _WORDS = {"": None, "True": True, "False": False}
 
 
 def is_record(folder: Path) -> bool:
-    """Whether a folder holds a record, rather than an experiment with a folder for each run."""
+    """True if a folder holds a record, rather than an experiment with a folder for each run."""
     return (folder / TABLE).is_file() and not (folder / "grid.json").exists()
 
 
@@ -174,11 +174,11 @@ class PackedPredictions:
 
 
 @functools.lru_cache(maxsize=4)
-def _packed(path: Path, changed: int) -> PackedPredictions:
+def _load_cached(path: Path, state: tuple[int, int, int, int]) -> PackedPredictions:
     return PackedPredictions.load(path)
 
 
-def run_predictions(folder: Path, run: str) -> dict[str, np.ndarray]:
+def load_run_predictions(folder: Path, run: str) -> dict[str, np.ndarray]:
     """Predictions of one run of an experiment or of a record, without logits.
 
     Raises:
@@ -189,4 +189,4 @@ def run_predictions(folder: Path, run: str) -> dict[str, np.ndarray]:
     path = folder / PREDICTIONS
     if not path.exists():
         raise InputError(f"predictions {path}: there is no such file")
-    return _packed(path, path.stat().st_mtime_ns).of_run(run)
+    return _load_cached(path, file_state(path)).of_run(run)

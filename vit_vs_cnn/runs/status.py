@@ -111,7 +111,7 @@ def read_all(folder: Path) -> list[ExperimentStatus]:
         try:
             found.append(read_status(path.parent))
         except InputError as error:
-            warnings.warn(str(error), stacklevel=3)
+            warnings.warn(str(error), stacklevel=4)
     if not found:
         raise InputError(f"{folder}: there is no experiment in it; status FOLDER reads one that is elsewhere")
     return found

@@ -282,16 +282,20 @@ def record_of(folder: Path) -> tuple[Record | None, tuple[str, ...]]:
 
     Where it cannot be read, there is none, and a sentence says so.
     """
+    lost = ("The record of the trials could not be read, so recipes count as set by hand",)
     try:
         tuning = read_config(folder / "experiment.yaml").get("tuning")
-        named = tuning.get("record") if isinstance(tuning, Mapping) else None
-        if not isinstance(named, str):
-            return None, ()
-        path = Path(named)
+    except InputError:
+        return None, lost
+    named = tuning.get("record") if isinstance(tuning, Mapping) else None
+    if not isinstance(named, str):
+        return None, ()
+    path = Path(named)
+    try:
         return read_record(path if path.exists() else folder / path.name), ()
     except InputError as error:
         warnings.warn(f"{error}; recipes count as set by hand", stacklevel=2)
-        return None, ("The record of the trials could not be read, so recipes count as set by hand",)
+        return None, lost
 
 
 def doubts(record: Record, results: Iterable[Mapping[str, Any]]) -> list[str]:

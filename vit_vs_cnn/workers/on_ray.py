@@ -14,7 +14,7 @@ from vit_vs_cnn.extras import library
 from vit_vs_cnn.workers.work import PATIENCE, Order, Outcome, work
 
 KNOCK_SECONDS = 5.0
-#: What a cluster has to start or to answer.
+#: Seconds within which a cluster must start or answer.
 START_SECONDS = 120.0
 
 
@@ -100,12 +100,13 @@ def _connect(ray: Any, address: str, console: Console) -> None:
     if thread.is_alive():
         raise InputError(
             f"executor.address {address}: {cluster} did not start within {START_SECONDS:g} s; see its logs in "
-            "/tmp/ray/session_latest/logs, or take --executor processes"
+            "/tmp/ray/session_latest/logs, or use --executor processes"
         )
     for error in errors:
         if not isinstance(error, ConnectionError | ValueError | RuntimeError):
             raise error
-        raise InputError(f"executor.address {address}: there is no Ray cluster to join: {one_line(error)}") from error
+        action = "started" if address == "local" else "joined"
+        raise InputError(f"executor.address {address}: {cluster} could not be {action}: {one_line(error)}") from error
 
 
 def knock(address: str) -> None:

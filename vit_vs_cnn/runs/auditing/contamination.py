@@ -87,9 +87,9 @@ def contamination_of(folder: Path, results: Sequence[Mapping[str, Any]], pool: P
 def why_not_searched(results: Sequence[Mapping[str, Any]]) -> str | None:
     """Why there are no near-duplicates to search for, a sentence without its end; None where there may be some."""
     if any(result["scored_on"] != "test" for result in results):
-        return "No test image has been used, so near-duplicates do not matter yet"
+        return "No test image has been used, so near-duplicates were not searched for"
     if any(result["data"].get("source") == "objects" for result in results):
-        return "Every image is synthetic, so that no picture is there twice"
+        return "All images are synthetic, so there are no near-duplicates"
     return None
 
 
