@@ -147,7 +147,7 @@ def test_the_command_says_what_the_function_says(audited, given, tmp_path, capsy
     assert "Unusable files (stops training): 1 (damaged: 1)" in shown.out
     assert "\x1b[31m" not in shown.out
     assert f"The page is {tmp_path / 'index.html'}" in shown.out
-    assert "looking for pictures that are there twice ..." in shown.err
+    assert "searching for duplicates ..." in shown.err
 
 
 def test_names_are_escaped_on_the_page_and_pairs_are_in_a_table_and_in_pictures(audited):
@@ -251,7 +251,7 @@ def test_classes_that_differ_in_case_or_unicode_form_alone_are_reported():
         counts={"train": dict.fromkeys(names, 40), "test": dict.fromkeys(names, 40)}, files=(), class_of={},
         faults=(), others=(), blank=(), mean_colours={}, groups={}, pairs=None, pictures={},
     )  # fmt: skip
-    (finding,) = [one for one in findings_of(audit) if one.kind == "Classes of the same name"]
+    (finding,) = [one for one in findings_of(audit) if one.kind == "Class names that look the same"]
     assert finding.told.startswith(r"'Cat' and 'cat', 'Caf\xe9' and 'Cafe\u0301' differ in capital letters")
 
 

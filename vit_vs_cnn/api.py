@@ -23,7 +23,7 @@ from vit_vs_cnn.config.experiment import (
 from vit_vs_cnn.config.merging import merge, override
 from vit_vs_cnn.errors import CellsFailed, InputError
 from vit_vs_cnn.plain import field_values, plain_of
-from vit_vs_cnn.process import keeps_process_state
+from vit_vs_cnn.process import preserve_process_state
 from vit_vs_cnn.told import console_for_news
 from vit_vs_cnn.workers.server import start_early
 
@@ -47,7 +47,7 @@ Config = Place | Mapping[str, Any] | Experiment
 EXPLAINED = 24
 
 
-@keeps_process_state
+@preserve_process_state
 def train(
     config: Config | Sequence[Config] | None = None,
     overrides: Mapping[str, Any] | None = None,
@@ -107,7 +107,7 @@ def train(
     return report(experiment.folder, quiet=quiet) if results else None
 
 
-@keeps_process_state
+@preserve_process_state
 def tune(
     config: Config | Sequence[Config] | None = None,
     overrides: Mapping[str, Any] | None = None,
@@ -155,7 +155,7 @@ def _at_hand(experiment: Experiment, console: "Console") -> Experiment:
     return experiment
 
 
-@keeps_process_state
+@preserve_process_state
 def audit(
     config: Config | Sequence[Config] | None = None,
     overrides: Mapping[str, Any] | None = None,
@@ -217,7 +217,7 @@ def _audit_first(experiment: Experiment, quiet: bool) -> None:
     console.print(f"More on the images: {found.page}", soft_wrap=True)
 
 
-@keeps_process_state
+@preserve_process_state
 def status(folder: Place | None = None) -> "ExperimentStatus | list[ExperimentStatus]":
     """Count the runs of an experiment that are done, running, failed and waiting, with the time left. Runs nothing.
 
@@ -232,7 +232,7 @@ def status(folder: Place | None = None) -> "ExperimentStatus | list[ExperimentSt
     return read_all(Path("runs")) if folder is None else read_status(_there(folder))
 
 
-@keeps_process_state
+@preserve_process_state
 def report(folder: Place, output: Place | None = None, *, quiet: bool = False) -> "Findings":
     """Say what the finished cells of an experiment say, and write its report: tables, figures and a page.
 
@@ -263,7 +263,7 @@ def report(folder: Place, output: Place | None = None, *, quiet: bool = False) -
     return Findings(**field_values(found), written=tuple(written))
 
 
-@keeps_process_state
+@preserve_process_state
 def compare(
     *paths: Place,
     parts: Sequence[str] | None = None,
@@ -337,7 +337,7 @@ def compare(
     return Compared(comparison, tuple(notes), sizes, tuple(written))
 
 
-@keeps_process_state
+@preserve_process_state
 def inspect(
     *paths: Place,
     images: Sequence[Place | int] | None = None,
@@ -434,7 +434,7 @@ def inspect(
     return Inspected(tuple(looked), scores, refused, by_heart, len(shown.data), said, tuple(written))
 
 
-@keeps_process_state
+@preserve_process_state
 def predict(
     checkpoint: Place,
     *paths: Place,
@@ -555,7 +555,7 @@ def _explained(
     return write_explained(page, drawn, lines=tally.lines, method=method)
 
 
-@keeps_process_state
+@preserve_process_state
 def locality(
     path: Place,
     *,
@@ -615,7 +615,7 @@ def locality(
     return Locality(title, None, findings, tuple(layers), tuple(written))
 
 
-@keeps_process_state
+@preserve_process_state
 def to_attention(
     path: Place,
     *,
@@ -670,7 +670,7 @@ def to_attention(
         return compile_network(network, options, target, images)
 
 
-@keeps_process_state
+@preserve_process_state
 def export(
     path: Place,
     *,
@@ -708,7 +708,7 @@ def export(
         return write(network, formats, network.folder / "export" if output is None else Path(output))
 
 
-@keeps_process_state
+@preserve_process_state
 def models(pattern: str = "*") -> list[dict[str, Any]]:
     """List the models by name, with parameters and multiply-accumulates at 32 x 32.
 
@@ -732,7 +732,7 @@ def models(pattern: str = "*") -> list[dict[str, Any]]:
     ]
 
 
-@keeps_process_state
+@preserve_process_state
 def load(
     path: Place,
     contender: str | None = None,
@@ -831,7 +831,7 @@ def _paths(given: Any, what: str) -> list[str]:
     found = [one for part in given for one in _several(part)]
     if others := [one for one in found if not isinstance(one, str | os.PathLike)]:
         kind = type(others[0]).__name__
-        instead = "" if what == "compare" else "; for pictures in memory there is load(...).predict(...)"
+        instead = "" if what == "compare" else "; for images in memory use load(...).predict(...)"
         raise InputError(f"{what}: expected paths, got {kind}{instead}")
     return [os.fspath(one) for one in found]
 

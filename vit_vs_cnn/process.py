@@ -39,7 +39,7 @@ def quiet_lightning() -> None:
     warnings.filterwarnings("ignore", module="lightning")
 
 
-def keeps_process_state(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
+def preserve_process_state(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
     """Decorate a function so that it leaves the state of the process unchanged.
 
     Restored are the random generators, the warnings filters, the levels of Lightning's loggers, the environment, and
@@ -50,7 +50,7 @@ def keeps_process_state(function: Callable[Arguments, Returned]) -> Callable[Arg
     def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
         with contextlib.ExitStack() as after:
             after.enter_context(warnings.catch_warnings())
-            after.enter_context(_environment_restored())
+            after.enter_context(_restore_environment())
             after.callback(random.setstate, random.getstate())
             for name in _LOGGERS:
                 after.callback(logging.getLogger(name).setLevel, logging.getLogger(name).level)
@@ -61,7 +61,7 @@ def keeps_process_state(function: Callable[Arguments, Returned]) -> Callable[Arg
             else:
                 after.callback(_reset_numpy)
             if "torch" in sys.modules:
-                after.enter_context(_torch_restored())
+                after.enter_context(_restore_torch())
             else:
                 after.callback(_reset_torch)
             return function(*args, **kwargs)
@@ -70,7 +70,7 @@ def keeps_process_state(function: Callable[Arguments, Returned]) -> Callable[Arg
 
 
 @contextlib.contextmanager
-def _environment_restored() -> Iterator[None]:
+def _restore_environment() -> Iterator[None]:
     before = dict(os.environ)
     try:
         yield
@@ -100,7 +100,7 @@ def _reset_torch() -> None:
 
 
 @contextlib.contextmanager
-def _torch_restored() -> Iterator[None]:
+def _restore_torch() -> Iterator[None]:
     import torch
 
     threads, state = torch.get_num_threads(), torch.get_rng_state()

@@ -263,7 +263,7 @@ def test_what_the_api_gives_is_taken_where_a_path_is(tmp_path, monkeypatch):
         lambda: vc.predict(found, pixels, contender="resnet", quiet=True),
         lambda: vc.inspect(found, images=[pixels[0]], quiet=True),
     ):
-        with pytest.raises(InputError, match="expected paths, got ndarray; for pictures in memory there is"):
+        with pytest.raises(InputError, match="expected paths, got ndarray; for images in memory use"):
             call()
     with pytest.raises(InputError, match="format 'tarch' is none of"):
         vc.export(network, format="tarch", quiet=True)

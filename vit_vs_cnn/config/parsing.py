@@ -47,8 +47,9 @@ _SETTINGS: dict[str, Any] = getattr(jsonargparse._common, "parsing_settings", {}
 
 @contextmanager
 def strict_parsing() -> Iterator[None]:
-    """A block in which parsers make no object where any value is allowed, whatever the value looks like, and import
-    nothing of what jsonargparse takes for dangerous (``subprocess``, ``os``, ...).
+    """Parse strictly in this block: values of any type create no objects, and dangerous modules are not imported.
+
+    An empty ``import_path_denylist`` enforces the default list of jsonargparse (``subprocess``, ``os``, ...).
     """
     before = dict(_SETTINGS)
     set_parsing_settings(instantiate_subclass_spec_in_any=False, import_path_denylist=[])

@@ -426,8 +426,8 @@ class Execution:
     Args:
         compile: Compile the networks with torch.compile.
         channels_last: Keep images and convolutions in channels-last layout; null for where that is quicker: in single
-            precision on a processor, and in half precision on a GPU. Networks with narrow 1x1 convolutions of stride 2
-            never have it on a processor, where PyTorch would fail.
+            precision on a processor, and in half precision on a GPU. Never on a
+            CPU for 1x1 convolutions with a stride and fewer than 8 input channels, where PyTorch 2.15 crashes.
         checkpoint_interval: Steps between checkpoints, the most that a kill can lose; null for a twentieth of the run.
         validation_interval: Steps between validations; null for a fifth of the run.
         gradient_checkpointing: Compute activations a second time in the backward pass instead of keeping them: less

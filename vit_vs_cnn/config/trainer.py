@@ -100,12 +100,12 @@ def read_trainer(values: Any, watchers: Any = None, *, trusted: bool) -> dict[st
     in_full = {"trainer.callbacks": named.get("callbacks"), "execution.watchers": _in_full(watchers or [], watching)}
     for where, callbacks in in_full.items():
         for callback in listed(callbacks):
-            _refuse_other_budget(_name(callback), where)
+            _refuse_budget_callback(_name(callback), where)
     return {**values, **named}
 
 
-def _refuse_other_budget(name: str, where: str) -> None:
-    """See that a callback leaves the budget as it is. Raises InputError: it, or a base class of it, does not."""
+def _refuse_budget_callback(name: str, where: str) -> None:
+    """Refuse a callback that changes the training budget, or that is derived from one. Raises: InputError."""
     for one in getattr(pydoc.locate(name), "__mro__", ()):
         if one.__module__.startswith("lightning.") and (reason := BUDGET_CALLBACKS.get(one.__name__)):
             raise InputError(f"{where}: {name} is not allowed: {reason}")

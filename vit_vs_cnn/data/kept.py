@@ -24,8 +24,8 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
 
 SPLITS = ("train", "validation", "test")
-#: Images of each split that are read twice, to find random transforms: a flip in every second image escapes once in
-#: 2^16 times.
+#: Images of each split that are read twice, to find random transforms. 16 images miss a random flip (p = 0.5) with
+#: probability 2^-16.
 IMAGES_READ_TWICE = 16
 
 

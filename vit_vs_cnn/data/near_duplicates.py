@@ -118,12 +118,12 @@ def duplicates_within(batches: Iterable[Images], tell: Callable[[str], None] = l
         for at, by in _candidates(_hashes(grey), hashes):
             codes.append((torch.minimum(at, by) * count + torch.maximum(at, by))[at != by])
             compared = min(len(codes) * _CHUNK, count)
-            tell(f"looking for pictures that are there twice: {compared:,} of {count:,} {which}")
+            tell(f"searching for duplicates: {compared:,} of {count:,} {which}")
         pairs = torch.cat(codes).unique()
         for number, part in enumerate(pairs.split(_CHUNK)):
             found += _confirmed((shown, grey), (images, upright), part // count, part % count)
             compared = min((number + 1) * _CHUNK, len(pairs))
-            tell(f"comparing pictures that are alike: {compared:,} of {len(pairs):,} pairs of {which}")
+            tell(f"comparing similar images: {compared:,} of {len(pairs):,} pairs of {which}")
     return _unique(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
 

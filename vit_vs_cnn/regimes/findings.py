@@ -66,9 +66,9 @@ class Findings:
     @cached_property
     def duplicates(self) -> "Contamination | str":
         """Test images that show a picture that was trained on, searched for once; or why they are not known."""
-        from vit_vs_cnn.runs.auditing.contamination import contamination_of, why_not_searched
+        from vit_vs_cnn.runs.auditing.contamination import contamination_of, reason_not_searched
 
-        if (reason := why_not_searched(self.results)) is not None:
+        if (reason := reason_not_searched(self.results)) is not None:
             return f"{reason}."
         try:
             return contamination_of(self.folder, self.results)

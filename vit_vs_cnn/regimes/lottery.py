@@ -64,8 +64,8 @@ def lottery_warnings(measured: Measurements, chance: float | None) -> list[str]:
         if told := [f"n = {n:,} ({100 * gap:.0f} points apart)" for n, gap in _gaps(measured, place)]:
             found.append(
                 SevereWarning(
-                    f"The seeds of {name} fall into two groups at {', '.join(told)}: intervals that take seeds to "
-                    "spread like a normal distribution are not to be relied on there."
+                    f"The seeds of {name} fall into two groups at {', '.join(told)}: intervals assume normally "
+                    "distributed seeds, so they are unreliable there."
                 )
             )
     return found

@@ -251,8 +251,8 @@ def cells_table(cells: Sequence[CellStatus], results: Results) -> Table:
             scores = [*values, str(r["test_evaluations"]), r["subset"]]
         rows.append([display_name(cell.contender), f"{cell.train_size:,}", budget, str(cell.seed), *scores, state])
     title = (
-        "Every cell of the grid, with Wilson's interval for its test images; tested is how often its weights were. "
-        "vit-vs-cnn status has the reasons of failures"
+        "Every cell of the grid, with Wilson's interval for its test images; tested: number of test-set "
+        "evaluations of its weights. vit-vs-cnn status has the errors"
     )
     columns = ["contender", "n", "budget", "seed", "accuracy, %", "from", "to", "tested", "subset", "state"]
     return Table(title, columns, rows, "cells")

@@ -41,7 +41,7 @@ from vit_vs_cnn.training.progress import RunProgress
 from vit_vs_cnn.training.tuning import Thawing
 from vit_vs_cnn.workers import provenance
 from vit_vs_cnn.workers.fitted import Fitted, Spent, described
-from vit_vs_cnn.workers.loggers import begin, end, ended_on_error, loggers_of, named_after
+from vit_vs_cnn.workers.loggers import begin, end, end_loggers_on_error, loggers_of, named_after
 from vit_vs_cnn.workers.probe import fit_probe
 from vit_vs_cnn.workers.resumed import Resumed, Turns
 from vit_vs_cnn.workers.trainer import (
@@ -141,7 +141,7 @@ def _run(cell: Cell, pool: Pool, *, console: Console) -> None:
     began = datetime.now(UTC)
     fit = fit_probe if cell.recipe.tune.head else _train
     fitted = fit(cell, pool, console=console)
-    with ended_on_error(fitted.loggers):
+    with end_loggers_on_error(fitted.loggers):
         result = _result(cell, fitted, pool, began)
     end(fitted.loggers, result)
     cell.write_result(result)
@@ -241,7 +241,7 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Fitted:
             module.average.update(plan.network, is_first=True)
     metrics = next(logger for logger in trainer.loggers if isinstance(logger, MetricsCsv))
     metrics.resume(0 if resume is None else resume.step, None if resume is None else resume.logged)
-    with ended_on_error(trainer.loggers):
+    with end_loggers_on_error(trainer.loggers):
         begin(cell, trainer.loggers)
         try:
             with warnings.catch_warnings():

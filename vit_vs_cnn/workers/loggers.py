@@ -128,8 +128,8 @@ def _end_run(logger: Logger) -> None:
 
 
 @contextmanager
-def ended_on_error(loggers: Sequence[Logger]) -> Iterator[None]:
-    """A block after whose errors the loggers' runs are ended, so that the next cell does not log into them."""
+def end_loggers_on_error(loggers: Sequence[Logger]) -> Iterator[None]:
+    """End the loggers' runs if the block raises, so that the next run gets its own."""
     try:
         yield
     except BaseException:

@@ -34,7 +34,7 @@ from vit_vs_cnn.runs.predictions_file import BROKEN
 from vit_vs_cnn.statistics.logistic import fit_logistic
 from vit_vs_cnn.training.checkpoints import write_checkpoint
 from vit_vs_cnn.workers.fitted import Fitted, Spent, described
-from vit_vs_cnn.workers.loggers import begin, ended_on_error, loggers_of, named_after
+from vit_vs_cnn.workers.loggers import begin, end_loggers_on_error, loggers_of, named_after
 from vit_vs_cnn.workers.trainer import trainer_arguments
 
 #: The folder of features, in that of the experiments.
@@ -101,7 +101,7 @@ def fit_probe(cell: Cell, pool: Pool, *, console: Console) -> Fitted:
         cell.experiment, logger=named_after(cell, cell.experiment.trainer.get("logger", True))
     )
     loggers = loggers_of(cell, arguments["logger"])
-    with ended_on_error(loggers):
+    with end_loggers_on_error(loggers):
         begin(cell, loggers)
     return Fitted(network, normalise, answers, answers, images, plan, spent, before, loggers, head.penalty)
 

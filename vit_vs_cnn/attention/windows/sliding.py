@@ -21,12 +21,12 @@ from vit_vs_cnn.attention.tracing import is_tracing, kept
 from vit_vs_cnn.attention.windows.neighbourhood import Neighbourhood, neighbourhood, slot_matrix, window_places
 from vit_vs_cnn.attention.windows.tiles import Layout, TiledAttention, Way, layout
 
-#: Exported and compiled programs have no tiles: up to this many tokens, all with all; above, windows are gathered.
+#: Exported and compiled programs use dense attention up to this many tokens, and gathered windows above.
 TRACED_DENSE_TOKENS = 256
-#: Tiles are taken from so many tokens on, where all with all has more than so many times the scores of the tiles.
-#: Measured on one thread, forward and with backward (``benchmarks.local_attention --sweep``). The switch does not read
-#: the number of threads or images: it is the same in a compiled network.
-TILES_TOKENS, TILES_SCORE = 576, 4
+#: Tiles are used from 576 tokens on, if dense attention computes more than 4 times as many scores. Measured on one
+#: thread, forward and with backward (``benchmarks.local_attention --sweep``). The number of threads or images plays no
+#: part.
+MIN_TOKENS_FOR_TILES, MIN_SCORE_RATIO_FOR_TILES = 576, 4
 #: Weights that the backward pass may always find kept, in bytes.
 KEPT_BYTES = 2**22
 
@@ -136,9 +136,9 @@ def local_attention(
 
 
 def tiles_are_quicker(around: Neighbourhood, tokens: int, device: torch.device) -> bool:
-    """Whether tiles take less time than one masked product of all with all."""
-    # few tokens need not know how they would be cut
-    return tokens >= TILES_TOKENS and tokens**2 > TILES_SCORE * layout(around, device).scores
+    """True if tiles take less time than one masked product of all with all."""
+    # the cheap test first: the layout is not computed for few tokens
+    return tokens >= MIN_TOKENS_FOR_TILES and tokens**2 > MIN_SCORE_RATIO_FOR_TILES * layout(around, device).scores
 
 
 def check_memory(memory: Memory) -> None:

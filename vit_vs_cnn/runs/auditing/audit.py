@@ -199,7 +199,7 @@ def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None, *,
         )
     pairs, pictures = None, {}
     if data.source != "objects":  # every image is drawn anew
-        tell("looking for pictures that are there twice")
+        tell("searching for duplicates")
         pairs, pictures = _pairs(images, of, blank, tell)
     names = images.class_names
     return Audit(

@@ -64,7 +64,7 @@ def contamination_of(folder: Path, results: Sequence[Mapping[str, Any]], pool: P
         InputError: the outcome is not there yet and neither are the images, or they are others than those of the run;
             or the cells were not scored on test images.
     """
-    if (reason := why_not_searched(results)) is not None:
+    if (reason := reason_not_searched(results)) is not None:
         raise InputError(reason)
     if (known := stored_contamination(folder, results)) is not None:
         return known
@@ -84,7 +84,7 @@ def contamination_of(folder: Path, results: Sequence[Mapping[str, Any]], pool: P
     return contamination
 
 
-def why_not_searched(results: Sequence[Mapping[str, Any]]) -> str | None:
+def reason_not_searched(results: Sequence[Mapping[str, Any]]) -> str | None:
     """Why there are no near-duplicates to search for, a sentence without its end; None where there may be some."""
     if any(result["scored_on"] != "test" for result in results):
         return "No test image has been used, so near-duplicates were not searched for"

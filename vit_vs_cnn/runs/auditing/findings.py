@@ -103,8 +103,8 @@ def _similar_names(audit: Audit) -> Iterator[Finding]:
     if groups:
         # Two Unicode forms of one name look the same on a screen: escaped, they differ.
         spelled = [" and ".join(map(ascii, names)) for names in groups]
-        told = f"{_some(spelled)} differ in capital letters, spaces or Unicode form alone, and are classes of their own"
-        yield Finding("misleads", "Classes of the same name", told, "If they are the same class, put them together")
+        told = f"{_some(spelled)} differ only in case, spaces or Unicode form, but count as separate classes"
+        yield Finding("misleads", "Class names that look the same", told, "If they are one class, merge them")
 
 
 def _conflicts(audit: Audit) -> Iterator[Finding]:
