@@ -311,10 +311,16 @@ def test_no_map_of_the_grid_is_transposed():
     assert grid[0, 1, 2] == GRID[1] + 2
 
 
-@pytest.mark.parametrize("wrong", [lambda model: model, lambda model: model(images(), return_attention=True)])
-def test_what_is_no_list_of_weights_is_refused_with_the_function_for_a_model_and_images(wrong):
+@pytest.mark.parametrize(
+    ("wrong", "what"),
+    [
+        (lambda model: model, "weights is a VisionTransformer"),
+        (lambda model: model(images(), return_attention=True), r"weights\[1\] is a list"),
+    ],
+)
+def test_what_is_no_list_of_weights_is_refused_with_the_function_for_a_model_and_images(wrong, what):
     given = wrong(vit())
     rollout = inspect.unwrap(attention_rollout)  # without the check of types that tests add
     needed = r"needed: the attention weights of every layer.*saliency_maps\(model, images, \"rollout\"\)"
-    with pytest.raises(InputError, match=f"weights is a {type(given).__name__}; {needed}"):
+    with pytest.raises(InputError, match=f"{what}; {needed}"):
         rollout(given, images())

@@ -247,7 +247,7 @@ def test_the_command_prints_the_table_and_writes_the_report_of_trained_cells(tra
     assert "contender" in printed
     assert f"wrote {folder / 'report' / 'index.html'}" in printed.replace("\n", "")
     html = (folder / "report" / "index.html").read_text()
-    assert "Every image is synthetic" in html
+    assert "All images are synthetic" in html
 
 
 def test_pairs_of_near_duplicates_stand_in_a_table_that_tells_whose_labels_differ():

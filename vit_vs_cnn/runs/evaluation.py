@@ -176,7 +176,7 @@ class Predictions(Said):
             InputError: no such file, not of this form, or answers that are no finite numbers.
         """
         arrays = read_predictions(path, logits=logits)
-        if "probability" not in arrays:
+        if "logits" in arrays and "label_rank" not in arrays:  # of an earlier version
             read, labels = (torch.from_numpy(arrays[name]) for name in ("logits", "labels"))
             return Predictions(read, labels, arrays["sample_ids"].tolist())
         return Said.from_arrays(arrays)
