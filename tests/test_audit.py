@@ -252,7 +252,7 @@ def test_classes_that_differ_in_case_or_unicode_form_alone_are_reported():
         faults=(), others=(), blank=(), mean_colours={}, groups={}, pairs=None, pictures={},
     )  # fmt: skip
     (finding,) = [one for one in findings_of(audit) if one.kind == "Class names that look the same"]
-    assert finding.told.startswith(r"'Cat' and 'cat', 'Caf\xe9' and 'Cafe\u0301' differ in capital letters")
+    assert finding.told.startswith(r"'Cat' and 'cat', 'Caf\xe9' and 'Cafe\u0301' differ only in case")
 
 
 def test_the_search_for_copies_reports_how_far_it_is(monkeypatch):
@@ -260,7 +260,7 @@ def test_the_search_for_copies_reports_how_far_it_is(monkeypatch):
     images = torch.from_numpy(RNG.integers(0, 256, (11, 3, 5, 7), dtype=np.uint8))
     texts: list[str] = []
     near_duplicates.duplicates_within([torch.cat([images, images[:2]])], texts.append)
-    progress = [text.partition(": ")[2] for text in texts if text.startswith("looking")]
+    progress = [text.partition(": ")[2] for text in texts if text.startswith("searching")]
     assert progress[:3] == ["5 of 13 images", "10 of 13 images", "13 of 13 images"]
     assert progress[3:] == ["5 of 13 mirrored images", "10 of 13 mirrored images", "13 of 13 mirrored images"]
     assert any("pairs of images" in text for text in texts)
