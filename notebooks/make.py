@@ -7,7 +7,9 @@ lies what running it prints and draws, as ``.ipynb``. ``--check`` runs nothing a
 import argparse
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import jupytext
 import nbformat
@@ -53,9 +55,17 @@ def _said(cell: nbformat.NotebookNode) -> tuple[str, str, list[str]]:
     return cell.cell_type, cell.source, list(cell.metadata.get("tags", []))
 
 
-def execute(source: Path, folder: Path) -> nbformat.NotebookNode:
-    """Run a script as a notebook, in a kernel that starts in a folder; what it prints and draws is in it."""
+def execute(source: Path, folder: Path, parameters: Mapping[str, Any] | None = None) -> nbformat.NotebookNode:
+    """Run a script as a notebook, in a kernel that starts in a folder. The notebook holds what it prints and draws.
+
+    Arguments:
+        parameters: values in place of those of the cell tagged "parameters".
+    """
     notebook = made_from(source)
+    if parameters:
+        index = next(i for i, cell in enumerate(notebook.cells) if "parameters" in cell.metadata.get("tags", []))
+        values = "\n".join(f"{name} = {value!r}" for name, value in parameters.items())
+        notebook.cells.insert(index + 1, nbformat.v4.new_code_cell(values))
     place = {"metadata": {"path": str(folder)}}
     NotebookClient(notebook, timeout=LIMIT, resources=place, coalesce_streams=True).execute()
     notebook.metadata = made_from(source).metadata  # and not the version of the Python that ran it

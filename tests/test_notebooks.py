@@ -60,7 +60,7 @@ def test_a_notebook_runs_on_small_numbers(source, tmp_path, monkeypatch, capfd):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of jupyter's own machinery
 def test_a_notebook_runs_in_a_kernel(source, tmp_path):
-    notebook = execute(source, tmp_path)
+    notebook = execute(source, tmp_path, SMALL.get(source.stem))
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     assert not any(output.output_type == "error" or output.get("name") == "stderr" for output in outputs)
 
