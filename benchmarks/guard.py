@@ -34,11 +34,11 @@ Ways = Mapping[str, Callable[[], object]]
 
 @dataclass(frozen=True)
 class Ratio:
-    """Speed of one way of doing something relative to another way.
+    """How many times as fast one way of doing something is as another.
 
     Arguments:
-        name: what is compared.
-        ways: builds the two ways, given a folder for temporary files.
+        name: label of the row.
+        ways: returns the two functions to time by name, given a folder for temporary files.
         slow, fast: names of the two ways; the ratio is the time of `slow` over that of `fast`.
         repeats: number of timed calls of each.
         warm_up: number of calls of each before these.

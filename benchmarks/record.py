@@ -25,7 +25,15 @@ from vit_vs_cnn.runs.cell import budget_of
 from vit_vs_cnn.runs.grid import finished_cells
 from vit_vs_cnn.runs.ledger import TestLedger, output_of, test_set_of
 from vit_vs_cnn.runs.predictions_file import read_predictions
-from vit_vs_cnn.runs.record import PREDICTIONS, TABLE, PackedPredictions, is_record, load_run_predictions, table_text
+from vit_vs_cnn.runs.record import (
+    CONFIG,
+    PREDICTIONS,
+    TABLE,
+    PackedPredictions,
+    is_record,
+    load_run_predictions,
+    table_text,
+)
 from vit_vs_cnn.runs.tuning_record import RECORD, record_of
 
 #: Files of an experiment's folder that a record has unchanged.
@@ -69,7 +77,7 @@ def unpack(folder: Path, run: Path) -> int:
         InputError: no record there, an experiment is there already, or a test-set log was edited.
     """
     if not is_record(folder):
-        raise InputError(f"{folder} is not a record: it has no {TABLE}")
+        raise InputError(f"{folder} is not a record: it needs {TABLE} and {CONFIG}")
     if (run / "grid.json").exists():
         raise InputError(f"{run}: an experiment is there already")
     runs = finished_cells(folder)

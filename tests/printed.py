@@ -17,7 +17,7 @@ def numbers_agree(shown: str, printed: str, *, relative: float = 1e-3, absolute:
 
 
 def find_difference(shown: str, printed: str) -> str | None:
-    """Describe the first difference between two texts, or return None. White space is not compared."""
+    """Describe the first difference between two texts, or return None. Runs of white space count as one space."""
     if (expected := NUMBER.sub("#", shown).split()) != (actual := NUMBER.sub("#", printed).split()):
         place = next(
             (i for i, (a, b) in enumerate(zip(expected, actual, strict=False)) if a != b),

@@ -185,7 +185,7 @@ def test_help_keeps_the_case_of_values_and_shows_the_defaults_that_apply(capsys)
     assert "objects (drawn), cifar10" in shown["audit"]
     assert "given stands for data= of Python. (default folder)" in shown["audit"]
     assert "Optimizer steps. (default 400)" in shown["train"]
-    assert "Defaults are those of the config quickstart" in shown["train"]
+    assert "Defaults are those of --config quickstart" in shown["train"]
 
 
 def test_dashes_and_underscores_and_older_names_of_options_are_understood():

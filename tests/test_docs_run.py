@@ -37,6 +37,7 @@ NOT_RUN = {
     r"\$ pip install": "changes the environment that the tests run in, and downloads",
     r"\$ (python -m venv|source )": "makes an environment with nothing in it",
     r"\$ python -m tests\.check": "runs the tests, this one among them",
+    r"\$ python -m benchmarks\.record": "NAME is an experiment of the reader's own",
     r"\$ (jupyter lab|tensorboard)": "serves until it is stopped",
 }
 SHORT = "--protocol.budget.steps 2 --data.objects.test_images 100"

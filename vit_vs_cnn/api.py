@@ -142,9 +142,8 @@ def _at_hand(experiment: Experiment, console: "Console") -> Experiment:
     from vit_vs_cnn.data.folder_layout import split_folders
     from vit_vs_cnn.runs.pretrained import with_weights_at_hand
 
-    if (
-        experiment.data.kind == "folder"
-    ):  # before weights are searched for, which takes long without an internet connection
+    # The images are checked first: searching for weights takes long without an internet connection.
+    if experiment.data.kind == "folder":
         split_folders(Path(experiment.data.root))
     elif experiment.data.kind == "table" and not Path(experiment.data.root).exists():
         raise InputError(f"data.root {experiment.data.root}: no such file or folder")

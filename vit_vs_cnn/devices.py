@@ -25,7 +25,7 @@ def usable_device(name: str) -> str:
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if name.partition(":")[0] not in DEVICES:
-        raise InputError(f"device: expected auto, {', '.join(DEVICES)}, or one of several such as cuda:1, got {name}")
+        raise InputError(f"device: expected auto, {', '.join(DEVICES)}, or a numbered one such as cuda:1, got {name}")
     try:
         torch.empty(1, device=name)
     except (RuntimeError, AssertionError) as error:

@@ -40,10 +40,11 @@ def quiet_lightning() -> None:
 
 
 def preserve_process_state(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
-    """Decorate a function so that it leaves the state of the process unchanged.
+    """Decorate a function so that it restores global state after each call, also after an exception.
 
-    Restored are the random generators, the warnings filters, the levels of Lightning's loggers, the environment, and
-    PyTorch's threads and switches for deterministic algorithms. A library that the call imports is left as new.
+    It restores the random generators of Python, NumPy and PyTorch, the warnings filters, the levels of Lightning's
+    loggers, the environment, and PyTorch's number of threads and switches for deterministic algorithms. If the call
+    is the first to import NumPy or PyTorch, the library gets a new random seed.
     """
 
     @functools.wraps(function)

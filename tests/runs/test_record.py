@@ -120,6 +120,13 @@ def test_an_unpacked_record_is_continued_without_running_a_finished_cell_again(r
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
 
 
+def test_the_folder_of_a_report_is_no_record(recorded, tmp_path, capsys):
+    assert cli.main(["report", str(recorded), "--output", str(tmp_path / "again")]) == 0
+    capsys.readouterr()
+    assert cli.main(["report", str(tmp_path / "again")]) == 2
+    assert "is not the folder of an experiment" in capsys.readouterr().err
+
+
 def test_a_record_is_not_unpacked_over_an_experiment(trained_once, recorded, capsys):
     assert main([str(recorded), str(trained_once), "--unpack"]) == 2
     assert "an experiment is there already" in capsys.readouterr().err

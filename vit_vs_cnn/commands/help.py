@@ -52,7 +52,7 @@ def help_page(command: Command, *, everything: bool = False) -> str:
     known = settings_of(command.function)
     lines += _entries([*((word_of(one), known[one.name].help) for one in command.places), *entries])
     lines += ["", *(f"  {example}" for example in command.example)]
-    notes = [f"Defaults are those of the config {command.default_config}."] if command.configured else []
+    notes = [f"Defaults are those of --config {command.default_config}."] if command.configured else []
     if command.daily and not everything:
         more = " and dotted setting" if command.configured else ""
         notes.append(f"--help=all has every option{more}.")

@@ -50,8 +50,8 @@ class Said:
     label_rank: Int64[Tensor, "count"] | None = None
     logits: Float[Tensor, "count classes"] | None = None
 
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "Said":
+    @staticmethod
+    def from_arrays(arrays: Mapping[str, np.ndarray]) -> "Said":
         """From the arrays of ``read_predictions`` or ``load_run_predictions``."""
         names = ("labels", "classes", "probability", *LABEL_ARRAYS)
         values: dict[str, Any] = {name: torch.from_numpy(arrays[name]) for name in names if name in arrays}

@@ -32,7 +32,7 @@ def read_grid(folder: Path) -> dict[str, Budget | None]:
         InputError: no experiment there.
     """
     if is_record(folder):
-        return {run.name: budget_of(result) for run, result in read_recorded_runs(folder).items()}
+        return _budgets_of(read_recorded_runs(folder))
     try:
         grid = json.loads((folder / "grid.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -53,6 +53,10 @@ def read_grid(folder: Path) -> dict[str, Budget | None]:
         if (said := json.dumps(grid[name])) not in budgets:
             budgets[said] = build(Budget, grid[name], where=f"{folder / 'grid.json'}: {name}")
     return {name: budgets[json.dumps(grid[name])] for name in names}
+
+
+def _budgets_of(results: Mapping[Path, Mapping[str, Any]]) -> dict[str, Budget | None]:
+    return {run.name: budget_of(result) for run, result in results.items()}
 
 
 def finished_beside(folder: Path, cells: Iterable[Cell]) -> int:
@@ -80,8 +84,9 @@ def finished_cells(folder: Path, *, some: bool = True, longest: bool = False) ->
         InputError: no experiment there, or none of its cells is finished.
         DamagedFile: none is, as their results cannot be read.
     """
-    found, damaged, grid = read_recorded_runs(folder) if is_record(folder) else {}, [], read_grid(folder)
-    for cell in [folder / "cells" / name for name in grid]:
+    found = read_recorded_runs(folder) if is_record(folder) else {}
+    damaged, grid = [], _budgets_of(found) if found else read_grid(folder)
+    for cell in [] if found else [folder / "cells" / name for name in grid]:
         if not (path := cell / "result.json").exists():
             continue
         try:

@@ -24,7 +24,8 @@ def read_predictions(path: Path, *, logits: bool = True) -> dict[str, np.ndarray
 
     Returns:
         labels, classes, num_classes and sample_ids; of new files also probability, label_rank and
-        label_log_probability (unless from a record) and, where asked for and kept, logits; of old ones only logits.
+        label_log_probability (unless from a record) and, where asked for and kept, logits. Files of earlier versions
+        have labels, sample_ids and logits, from which classes and probability are computed.
 
     Raises:
         InputError: no such file, not of this form, or answers that are no finite numbers.

@@ -20,19 +20,22 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import file_state, written_whole
 from vit_vs_cnn.runs.predictions_file import BROKEN, read_predictions
 
-TABLE, PREDICTIONS = "results.csv", "predictions.npz"
+TABLE, PREDICTIONS, CONFIG = "results.csv", "predictions.npz", "experiment.yaml"
 #: Probabilities are stored as whole numbers from 0 to this.
-LEVELS = 255
+MAX_PROBABILITY_LEVEL = 255
 _WORDS = {"": None, "True": True, "False": False}
 
 
 def is_record(folder: Path) -> bool:
-    """True if a folder holds a record, rather than an experiment with a folder for each run."""
-    return (folder / TABLE).is_file() and not (folder / "grid.json").exists()
+    """True if a folder holds a record: a config and one table of runs, and no grid of run folders."""
+    return all((folder / name).is_file() for name in (TABLE, CONFIG)) and not (folder / "grid.json").exists()
 
 
 def table_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """One line for each row, as CSV. Texts are written as they are, other values and ambiguous texts as JSON."""
+    """Format rows as CSV with a header. None is an empty field, other values except strings are written as JSON.
+
+    A string that would be read back as JSON, such as "12", is quoted as JSON; other strings are written unchanged.
+    """
     text = io.StringIO()
     writer = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
     writer.writeheader()
@@ -116,7 +119,9 @@ class PackedPredictions:
             if any(not np.array_equal(arrays[name], first[name]) for name in ("labels", "sample_ids", "num_classes")):
                 raise InputError(f"{run}: scored on other images than the first run; a record has one test set")
         classes = np.stack([arrays["classes"] for arrays in predictions.values()])
-        probability = np.stack([np.round(arrays["probability"] * LEVELS) for arrays in predictions.values()])
+        probability = np.stack(
+            [np.round(arrays["probability"] * MAX_PROBABILITY_LEVEL) for arrays in predictions.values()]
+        )
         count = int(first["num_classes"])
         return cls(
             list(predictions),
@@ -138,7 +143,7 @@ class PackedPredictions:
         row = self.runs.index(run)
         return {
             "classes": self.classes[row].astype(np.int64),
-            "probability": self.probability[row] / np.float32(LEVELS),
+            "probability": self.probability[row] / np.float32(MAX_PROBABILITY_LEVEL),
             "labels": self.labels,
             "sample_ids": self.sample_ids,
             "num_classes": np.array(self.num_classes),
