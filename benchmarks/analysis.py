@@ -26,10 +26,12 @@ import torch
 
 from benchmarks.timing import Row, tell
 from vit_vs_cnn.config.experiment import Experiment, experiment_from_dict
+from vit_vs_cnn.plain import Plain
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.evaluation import Predictions
 from vit_vs_cnn.runs.grid import write_grid
 from vit_vs_cnn.runs.ledger import TestLedger
+from vit_vs_cnn.runs.result import Provenance, RunData, RunResult, RunStart, Scores, StartKind, TrainingCost
 from vit_vs_cnn.workers.provenance import commit, hardware, versions
 
 #: Runs something, and tells the peak of its own resident memory in kilobytes: that of its parent is not counted.
@@ -141,26 +143,50 @@ def _entry(cell: Cell, accuracy: float, before: list[bytes]) -> bytes:
     return json.dumps({**said, "previous": hashlib.sha256(before[-1]).hexdigest() if before else None}).encode()
 
 
-def _result(cell: Cell, predictions: Predictions, entry: bytes) -> dict[str, Any]:
+def _result(cell: Cell, predictions: Predictions, entry: bytes) -> RunResult:
     images = 400 * cell.experiment.protocol.batch_size
     cost = 1 + list(cell.experiment.contenders).index(cell.contender)
     shares = 0.3 + 0.3 * np.minimum(np.arange(1, 11) / 6, 1)
-    return {
-        **{"cell": cell.folder.name, "contender": cell.contender, "train_size": cell.train_size, "seed": cell.seed},
-        **{"model": cell.recipe.model, "starts_from": None, "budget": cell.budget.short, "identity": cell.identity},
-        **{"data": {"source": "objects", "fingerprint": cell.fingerprint}, "subset": f"{cell.train_size}-{cell.seed}"},
-        **{"way": "from scratch", "training_images": cell.train_size, "validation_images": 5000},
-        **{"scored_on": "test", "scored_images": len(predictions.labels), "accuracy": predictions.accuracy},
-        **{"accuracy_interval": [0.0, 1.0], "loss": predictions.loss, "test_evaluations": 1},
-        **{"calibration_error": predictions.calibration_error, "ledger_entry": hashlib.sha256(entry).hexdigest()},
-        **{"parameters": 10_000 * cost, "macs": 100_000 * cost, "steps": 400, "planned_steps": 400},
-        **{"ended_early": False, "images": images, "epochs": images / cell.train_size, "precision": "32-true"},
-        **{"flops": 600_000 * cost * images, "train_seconds": 9.0 * cost, "images_per_second": images / 9 / cost},
-        **{"validation_curve": {"steps": list(range(40, 401, 40)), "accuracies": shares.tolist()}},
-        **{"devices": 1, "weights": cell.folder.name, "temperature": 1.0, "commit": None, "versions": {}},
-        **{"began": "2026-01-01T00:00:00+00:00", "ended": "2026-01-01T00:00:09+00:00"},
-        **{"hardware": {"cpu": "none", "threads": 1, "gpus": [], "system": "Linux"}},
-    }
+    return RunResult(
+        run=cell.folder.name,
+        contender=cell.contender,
+        train_size=cell.train_size,
+        seed=cell.seed,
+        weights=cell.folder.name,
+        start=RunStart(StartKind.SCRATCH, "full"),
+        data=RunData(f"{cell.train_size}-{cell.seed}", cell.train_size, 5000, "objects", cell.fingerprint),
+        cost=TrainingCost(
+            parameters=10_000 * cost,
+            macs=100_000 * cost,
+            steps=400,
+            images_processed=images,
+            passes=3,
+            train_seconds=9.0 * cost,
+            devices=1,
+            precision="32-true",
+            planned_steps=400,
+        ),
+        scores=Scores(
+            scored_on=cell.scored_on,
+            scored_images=len(predictions.labels),
+            accuracy=predictions.accuracy,
+            loss=predictions.loss,
+            calibration_error=predictions.calibration_error,
+            test_evaluations=1,
+            log_entry=hashlib.sha256(entry).hexdigest(),
+            validation_curve=tuple(zip(range(40, 401, 40), shares.tolist(), strict=True)),
+            temperature=1.0,
+        ),
+        provenance=Provenance(
+            began="2026-01-01T00:00:00+00:00",
+            ended="2026-01-01T00:00:09+00:00",
+            hardware=Plain({"cpu": "none", "threads": 1, "gpus": [], "system": "Linux"}),
+        ),
+        budget=cell.budget.short,
+        batch_size=cell.experiment.protocol.batch_size,
+        model=cell.recipe.model,
+        recipe=Plain(cell.identity["contender"]),
+    )
 
 
 def measure(what: str, folder: Path, target: Path) -> tuple[float, float, float]:

@@ -62,13 +62,13 @@ def answered(folder: Path) -> list[Answered]:
     apart = drawn.shapes != drawn.textures
     shares = defaultdict(list)
     for result in judged_results(folder):
-        said = Said.from_arrays(load_run_predictions(folder, result["cell"]))
+        said = Said.from_arrays(load_run_predictions(folder, result.run))
         if list(said.sample_ids) != list(drawn.images.sample_ids) or not said.labels.equal(drawn.images.labels):
-            raise InputError(f"{folder}: {result['cell']} answered other images than those that are drawn")
+            raise InputError(f"{folder}: {result.run} answered other images than those that are drawn")
         by_shape, by_texture = (
             float((said.classes == cue)[apart].double().mean()) for cue in (drawn.shapes, drawn.textures)
         )
-        shares[result["contender"], result["train_size"]].append((by_shape, by_texture))
+        shares[result.contender, result.train_size].append((by_shape, by_texture))
     answers = []
     for (contender, size), found in sorted(shares.items(), key=lambda one: (one[0][1], one[0][0])):
         by_shape, by_texture = zip(*found, strict=True)

@@ -16,18 +16,20 @@ from typing import Any
 
 from vit_vs_cnn.plain import jsonable
 from vit_vs_cnn.regimes.answer import answer
-from vit_vs_cnn.regimes.findings import findings_of, recorded_analysis, recorded_results
+from vit_vs_cnn.regimes.findings import findings_of, recorded_analysis
 from vit_vs_cnn.regimes.recommendation import recommendation
 from vit_vs_cnn.reporting.tables import comparison_lines
+from vit_vs_cnn.runs.record import read_result_table
+from vit_vs_cnn.runs.result import RunResult
 
 RESULTS = Path(__file__).parents[1] / "results"
 #: Columns of a table of runs that are compared.
 MEASURED = ("contender", "train_size", "seed", "steps", "accuracy", "loss", "calibration_error", "train_seconds")
 
 
-def frozen(results: list[dict[str, Any]], analysis: Any, *, told: str, advised: str) -> dict[str, Any]:
+def frozen(results: list[RunResult], analysis: Any, *, told: str, advised: str) -> dict[str, Any]:
     """Everything that is printed of one record."""
-    runs = sorted([str(run.get(name)) for name in MEASURED] for run in results)
+    runs = sorted([str(run.to_row()[name]) for name in MEASURED] for run in results)
     lines = comparison_lines(analysis, most_pairs=1000)
     return {
         "runs": runs,
@@ -50,7 +52,7 @@ def records() -> Iterator[tuple[str, dict[str, Any]]]:
             path = folder / "results.csv"
             analysis = recorded_analysis(path)
             advised = recommendation(analysis)
-            yield name, frozen(recorded_results(path), analysis, told=answer(analysis), advised=advised)
+            yield name, frozen(read_result_table(path), analysis, told=answer(analysis), advised=advised)
 
 
 def differences(before: Any, after: Any, place: str = "") -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 import argparse
 import copy
-import json
 import multiprocessing
 import os
 import re
@@ -33,6 +32,7 @@ from vit_vs_cnn.devices import wait_for
 from vit_vs_cnn.errors import Interrupted
 from vit_vs_cnn.models import create_model
 from vit_vs_cnn.models.cost import count_macs
+from vit_vs_cnn.runs.result import RunResult, read_result
 
 Measured = tuple[list[Row], bool]
 
@@ -367,19 +367,19 @@ def _trained(args: argparse.Namespace, config: str, goals: tuple[float, float] |
 
 
 def _rows_of(name: str, paths: Iterable[Path], goals: tuple[float, float] | None) -> list[Row]:
-    cells: dict[str, list[tuple[dict[str, Any], bool]]] = defaultdict(list)
+    cells: dict[str, list[tuple[RunResult, bool]]] = defaultdict(list)
     for path in sorted(paths):
-        result = json.loads(path.read_text())
-        cells[result["contender"]].append((result, (path.parent / "was_interrupted").exists()))
+        result = read_result(path)
+        cells[result.contender].append((result, (path.parent / "was_interrupted").exists()))
     accuracy, seconds = goals or (None, None)
     rows = []
     for contender, results in cells.items():
         undisturbed = [result for result, was_interrupted in results if not was_interrupted]
         timed = undisturbed or [result for result, _ in results]
         note = "" if undisturbed else "interrupted runs: what is compiled counts each time"
-        scores = [100 * result["accuracy"] for result, _ in results]
-        times = [result["train_seconds"] for result in timed]
-        speeds = [result["images_per_second"] for result in timed]
+        scores = [100 * result.accuracy for result, _ in results]
+        times = [result.cost.train_seconds for result in timed]
+        speeds = [result.cost.images_per_second for result in timed]
         told = f"{name}, {contender}"
         rows.append(_mean(f"{told}, test accuracy", scores, "%", goal=accuracy))
         rows.append(_mean(f"{told}, training", times, "s", goal=seconds, at_most=True, note=note))

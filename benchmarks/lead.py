@@ -17,8 +17,9 @@ from pathlib import Path
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.budgets import Budgets
-from vit_vs_cnn.regimes.findings import judged_results, recorded_results
+from vit_vs_cnn.regimes.findings import judged_results
 from vit_vs_cnn.regimes.measurements import in_order, load_answers, measurements_of
+from vit_vs_cnn.runs.record import read_result_table
 from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.resampling import Resamples, estimate_from
 
@@ -40,7 +41,7 @@ def parts_of(place: Path, of: str, over: str, *, resamples: int = 4000) -> list[
     Raises:
         InputError: no results there, or no contender of that name.
     """
-    results = Budgets(in_order(recorded_results(place))).longest if place.is_file() else judged_results(place)
+    results = Budgets(in_order(read_result_table(place))).longest if place.is_file() else judged_results(place)
     correct = None if place.is_file() else load_answers(place, results).correct
     measured = measurements_of(results, correct)
     for name in (of, over):

@@ -13,6 +13,8 @@ import argparse
 import json
 import shutil
 import sys
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,9 @@ import yaml
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text, written_whole
-from vit_vs_cnn.runs.cell import budget_of
+from vit_vs_cnn.plain import Plain
 from vit_vs_cnn.runs.grid import finished_cells
-from vit_vs_cnn.runs.ledger import TestLedger, output_of, test_set_of
+from vit_vs_cnn.runs.ledger import TestLedger, output_of
 from vit_vs_cnn.runs.predictions_file import read_predictions
 from vit_vs_cnn.runs.record import (
     CONFIG,
@@ -34,6 +36,7 @@ from vit_vs_cnn.runs.record import (
     load_run_predictions,
     table_text,
 )
+from vit_vs_cnn.runs.result import RunResult
 from vit_vs_cnn.runs.tuning_record import RECORD, record_of
 
 #: Files of an experiment's folder that a record has unchanged.
@@ -53,11 +56,11 @@ def record(run: Path, folder: Path) -> int:
     entries = _join_logs(output_of(run), folder.parent, runs.values())
     results = []
     for result in runs.values():
-        data = result["data"] | ({"root": "data"} if "root" in result["data"] else {})
-        entry = result.get("ledger_entry")
-        results.append({**result, "data": data, "ledger_entry": entries.get(entry, entry)})
+        details = result.data.data_details
+        data = replace(result.data, data_details=Plain(details | ({"root": "data"} if "root" in details else {})))
+        results.append(replace(_with_entry(result, entries), data=data))
     predictions = {path.name: read_predictions(path / PREDICTIONS, logits=False) for path in runs}
-    write_text(folder / TABLE, table_text(results))
+    write_text(folder / TABLE, table_text([result.to_row() for result in results]))
     PackedPredictions.pack(predictions).save(folder / PREDICTIONS)
     _copy(run, folder)
     trials, _ = record_of(run)
@@ -84,12 +87,11 @@ def unpack(folder: Path, run: Path) -> int:
     entries = _join_logs(folder.parent, output_of(run), runs.values())
     for path, result in runs.items():
         place = run / "cells" / path.name
-        entry = result.get("ledger_entry")
-        write_text(place / "result.json", json.dumps({**result, "ledger_entry": entries.get(entry, entry)}, indent=1))
+        write_text(place / "result.json", _with_entry(result, entries).to_json())
         with written_whole(place / PREDICTIONS) as partial, partial.open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, **load_run_predictions(folder, path.name))
     _copy(folder, run, RECORD)
-    budgets = {path.name: budget.to_dict() for path, result in runs.items() if (budget := budget_of(result))}
+    budgets = {path.name: budget.to_dict() for path, result in runs.items() if (budget := result.parsed_budget)}
     write_text(run / "grid.json", json.dumps(budgets, indent=1))
     values = yaml.safe_load((folder / "experiment.yaml").read_text(encoding="utf-8"))
     values |= {"output": str(run.parent), "name": run.name}
@@ -97,10 +99,16 @@ def unpack(folder: Path, run: Path) -> int:
     return len(runs)
 
 
-def _join_logs(source: Path, target: Path, results: Any) -> dict[str | None, str | None]:
+def _with_entry(result: RunResult, entries: dict[str, str]) -> RunResult:
+    """The result with the new hash of its entry in the test-set log."""
+    entry = result.scores.log_entry
+    return replace(result, scores=replace(result.scores, log_entry=entry and entries.get(entry, entry)))
+
+
+def _join_logs(source: Path, target: Path, results: Iterable[RunResult]) -> dict[str, str]:
     """Append entries of the test-set logs in one folder to those in another; new hashes by old ones."""
-    entries: dict[str | None, str | None] = {}
-    for name in sorted({str(test_set_of(result)) for result in results} - {"None"}):
+    entries: dict[str, str] = {}
+    for name in sorted({name for result in results if (name := result.test_set) is not None}):
         entries |= TestLedger(target, name).join(TestLedger(source, name))
     return entries
 

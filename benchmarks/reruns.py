@@ -12,17 +12,16 @@ of two folders, the share of test images on which two reruns say different class
 import argparse
 import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from scipy import stats
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.regimes.findings import recorded_results
 from vit_vs_cnn.runs.grid import finished_cells
-from vit_vs_cnn.runs.record import load_run_predictions
+from vit_vs_cnn.runs.record import load_run_predictions, read_result_table
+from vit_vs_cnn.runs.result import RunResult
 
 #: Contender, training size and steps.
 Place = tuple[str, int, int]
@@ -49,15 +48,13 @@ def pairs_of(run: Path, other: Path) -> dict[Place, list[tuple[float, float]]]:
 
 def _cells(run: Path) -> dict[tuple[Place, int], tuple[np.ndarray | None, float]]:
     """Predicted classes and accuracy, by place and seed."""
-    results = recorded_results(run) if run.is_file() else list(finished_cells(run).values())
-    return {
-        ((r["contender"], r["train_size"], r["steps"]), r["seed"]): (_classes(run, r), r["accuracy"]) for r in results
-    }
+    results = read_result_table(run) if run.is_file() else list(finished_cells(run).values())
+    return {((r.contender, r.train_size, r.cost.steps), r.seed): (_classes(run, r), r.accuracy) for r in results}
 
 
-def _classes(run: Path, result: Mapping[str, Any]) -> np.ndarray | None:
+def _classes(run: Path, result: RunResult) -> np.ndarray | None:
     """Predicted class of each image; None if only the accuracy is recorded."""
-    return None if run.is_file() else load_run_predictions(run, result["cell"])["classes"]
+    return None if run.is_file() else load_run_predictions(run, result.run)["classes"]
 
 
 def spread(differences: Sequence[float]) -> tuple[float, float, float]:

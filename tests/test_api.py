@@ -187,7 +187,7 @@ def test_findings_say_what_the_report_says(found):
     assert list(frame.columns[:4]) == ["contender", "train_size", "seed", "accuracy"]
     assert len(frame) == 6
     assert frame.groupby("contender").parameters.nunique().eq(1).all()
-    assert frame.accuracy.tolist() == [result["accuracy"] for result in found.results]
+    assert frame.accuracy.tolist() == [result.accuracy for result in found.results]
 
 
 def test_findings_draw_themselves(found):
@@ -223,7 +223,7 @@ def test_cells_that_fail_are_raised_with_what_the_others_found(config, tmp_path)
     broken = {"output": str(tmp_path), "contenders.vit.optimizer.lr": 1e30, "protocol.train_sizes": [60]}
     with pytest.raises(CellsFailed, match="vit-n60-s3") as caught:
         vc.train(config, broken, quiet=True)
-    assert {result["contender"] for result in caught.value.found.results} == {"resnet"}
+    assert {result.contender for result in caught.value.found.results} == {"resnet"}
     assert caught.value.found.page.exists()
 
 

@@ -18,10 +18,11 @@ from benchmarks import cues, gpu, gpu_pieces, guard, lead, maps, reruns
 from benchmarks.__main__ import table
 from benchmarks.analysis import Case, draw_experiment
 from benchmarks.timing import Row
+from tests.results import changed, make_result
 from vit_vs_cnn.data.drawn.objects import draw_objects
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.regimes.findings import NEEDED
 from vit_vs_cnn.reporting.tables import results_csv
+from vit_vs_cnn.runs.grid import finished_cells
 from vit_vs_cnn.runs.record import PackedPredictions
 
 
@@ -140,8 +141,7 @@ def test_seconds_leave_interrupted_runs_out_where_there_are_others(tmp_path):
     for seed, (seconds, accuracy) in enumerate([(10.0, 0.92), (14.0, 0.94), (99.0, 0.96)]):
         cell = tmp_path / str(seed)
         cell.mkdir()
-        result = {"contender": "vit", "accuracy": accuracy, "train_seconds": seconds, "images_per_second": 5.0}
-        (cell / "result.json").write_text(json.dumps(result))
+        (cell / "result.json").write_text(make_result(accuracy=accuracy, train_seconds=seconds).to_json())
     (tmp_path / "2" / "was_interrupted").touch()
     accuracy, seconds, _ = gpu_pieces._rows_of("short", tmp_path.glob("*/result.json"), (93, 15))
     assert (accuracy.value, accuracy.goal, accuracy.at_most) == (pytest.approx(94), 93, False)
@@ -187,8 +187,8 @@ def test_reruns_are_paired_by_place_and_seed_and_their_spread_is_that_of_one(tmp
     assert {(name, n) for name, n, _ in found} == {(name, n) for name in ("vit", "resnet") for n in (110, 230)}
     assert all(pairs == [(0.0, 0.0)] * 2 for pairs in found.values())
     table = tmp_path / "results.csv"
-    report_of = [json.loads(path.read_text()) for path in one.glob("cells/*/result.json")]
-    table.write_text(results_csv([{**result, "accuracy": result["accuracy"] + 0.01} for result in report_of]))
+    results = finished_cells(one).values()
+    table.write_text(results_csv([changed(result, accuracy=result.accuracy + 0.01) for result in results]))
     of_table = reruns.pairs_of(table, two)
     assert of_table.keys() == found.keys()
     for difference, share in [pair for pairs in of_table.values() for pair in pairs]:
@@ -199,9 +199,8 @@ def test_reruns_are_paired_by_place_and_seed_and_their_spread_is_that_of_one(tmp
 
 def test_shares_of_a_lead_are_those_of_its_points_and_none_is_told_of_a_lead_that_may_be_none(tmp_path):
     accuracies = {"vit": (0.4, 0.6), "windows": (0.45, 0.61), "cnn": (0.6, 0.6)}
-    same = {**dict.fromkeys(NEEDED, 1), "scored_on": "test", "scored_images": 10**8}
     results = [
-        {**same, "contender": name, "train_size": size, "seed": seed, "accuracy": reached + wobble}
+        make_result(contender=name, train_size=size, seed=seed, accuracy=reached + wobble, scored_images=10**8)
         for name, by_size in accuracies.items()
         for size, reached in zip((100, 700), by_size, strict=True)
         for seed, wobble in enumerate((-0.01, 0.0, 0.01))

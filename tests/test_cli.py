@@ -23,6 +23,8 @@ from vit_vs_cnn.api import experiment_of
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.commands.command import COMMANDS, INTERNAL, spelt
 from vit_vs_cnn.commands.help import SHELLS, all_options
+from vit_vs_cnn.runs.grid import finished_cells
+from vit_vs_cnn.runs.result import read_result
 
 SHOWN = [name for name in COMMANDS if name not in INTERNAL]
 
@@ -58,24 +60,17 @@ def test_the_table_fits_a_terminal_80_wide(finished, capsys):
 
 
 def test_a_result_holds_what_the_design_promises(finished):
-    for path in finished.rglob("result.json"):
-        result = json.loads(path.read_text())
-        for key in (
-            "accuracy accuracy_interval loss calibration_error parameters macs steps images epochs flops train_seconds "
-            "subset versions commit hardware weights precision test_evaluations validation_accuracy validation_curve "
-            "ledger_entry start_images_known data"
-        ).split():
-            assert key in result, key
-        low, high = result["accuracy_interval"]
-        assert low <= result["accuracy"] <= high
-        assert result["images"] == 4 * 14
-        assert result["flops"] == 6 * result["macs"] * result["images"]
-        assert result["training_images"] + result["validation_images"] == result["train_size"]
-        assert result["test_evaluations"] == 1
-        curve = result["validation_curve"]
-        assert curve["steps"][-1] == result["steps"] and curve["steps"] == sorted(set(curve["steps"]))
-        assert curve["accuracies"][-1] == pytest.approx(result["validation_accuracy"], abs=1e-6)
-        assert result["hardware"]["threads"] >= 1
+    for result in finished_cells(finished / "runs" / "tiny").values():
+        cost, data, scores, provenance = result.cost, result.data, result.scores, result.provenance
+        assert None not in (scores.loss, scores.calibration_error, scores.log_entry, data.source, data.fingerprint)
+        assert (cost.images_processed, cost.passes, cost.steps, cost.planned_steps) == (4 * 14, 3, 4, 4)
+        assert data.training_images + data.validation_images == result.train_size
+        assert (result.start.start_kind, scores.test_evaluations, result.budget) == ("from scratch", 1, "4 steps")
+        assert scores.validation_curve is not None
+        steps, accuracies = zip(*scores.validation_curve, strict=True)
+        assert steps[-1] == 4 and list(steps) == sorted(set(steps))
+        assert accuracies[-1] == pytest.approx(scores.validation_accuracy, abs=1e-6)
+        assert provenance.hardware["threads"] >= 1 and "torch" in provenance.versions
 
 
 def test_the_predictions_give_the_accuracy_of_the_result(finished):
@@ -83,14 +78,13 @@ def test_the_predictions_give_the_accuracy_of_the_result(finished):
         with np.load(path) as arrays:
             accuracy = (arrays["classes"] == arrays["labels"]).mean()
             assert len(set(arrays["sample_ids"].tolist())) == 60
-        assert accuracy == pytest.approx(json.loads((path.parent / "result.json").read_text())["accuracy"])
+        assert accuracy == pytest.approx(read_result(path.parent / "result.json").accuracy)
 
 
 def test_contenders_of_one_size_and_seed_share_their_images(finished):
     subsets = {}
-    for path in finished.rglob("result.json"):
-        result = json.loads(path.read_text())
-        subsets.setdefault((result["train_size"], result["seed"]), set()).add(result["subset"])
+    for result in finished_cells(finished / "runs" / "tiny").values():
+        subsets.setdefault((result.train_size, result.seed), set()).add(result.data.subset)
     assert len(subsets) == 4
     assert all(len(hashes) == 1 for hashes in subsets.values())
 
@@ -328,9 +322,8 @@ def test_channels_last_bf16_and_tensorboard_change_nothing_in_kind(tmp_path):
     values["trainer"] |= {"precision": "bf16-mixed", "logger": True}
     values["execution"] = {"channels_last": True}
     assert main(_words(values, tmp_path)) == 0
-    results = [json.loads(path.read_text()) for path in tmp_path.rglob("result.json")]
-    assert {result["precision"] for result in results} == {"bf16-mixed"}
-    assert {result["steps"] for result in results} == {round(0.5 * 90 / 14)}
+    costs = [result.cost for result in finished_cells(tmp_path / "tiny").values()]
+    assert {(cost.precision, cost.steps) for cost in costs} == {("bf16-mixed", round(0.5 * 90 / 14))}
     assert len(list(tmp_path.rglob("events.out.tfevents*"))) == 2
 
 
@@ -370,10 +363,10 @@ def test_a_folder_of_images_of_any_size_is_trained_on(tmp_path):
     values["data"]["folder"] = {"image_size": 32, "cache": str(tmp_path / "cache")}
     values["protocol"] |= {"train_sizes": ["all"], "budget": {"steps": 12}}
     assert main(_words(values, tmp_path)) == 0
-    results = {r["contender"]: r for r in (json.loads(p.read_text()) for p in tmp_path.rglob("result.json"))}
-    assert results["resnet"]["data"]["counts"]["train"].keys() == {"dark", "light"}
-    assert results["resnet"]["scored_images"] + results["resnet"]["train_size"] == 48
-    assert results["resnet"]["accuracy"] > 0.7
+    (resnet,) = (r for r in finished_cells(tmp_path / "tiny").values() if r.contender == "resnet")
+    assert resnet.data.data_details["counts"]["train"].keys() == {"dark", "light"}
+    assert resnet.scores.scored_images + resnet.train_size == 48
+    assert resnet.accuracy > 0.7
 
 
 def test_nothing_is_tested_while_recipes_are_chosen(tmp_path):
@@ -381,10 +374,9 @@ def test_nothing_is_tested_while_recipes_are_chosen(tmp_path):
     values["protocol"] |= {"budget": {"steps": 2}, "scored_on": "validation"}
     assert main(_words(values, tmp_path)) == 0
     assert not list(tmp_path.rglob("test-sets"))
-    for path in tmp_path.rglob("result.json"):
-        result = json.loads(path.read_text())
-        assert result["scored_on"] == "validation"
-        assert result["accuracy"] == result["validation_accuracy"]
+    for result in finished_cells(tmp_path / "tiny").values():
+        assert result.scores.scored_on == "validation"
+        assert result.accuracy == result.scores.validation_accuracy
 
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
@@ -406,7 +398,8 @@ def test_a_stop_saves_and_the_same_command_goes_on(tmp_path, capsys, number):
     watcher.join()
     assert "the same command goes on" in capsys.readouterr().err
     assert main(words) == 0
-    assert json.loads(next(tmp_path.rglob("result.json")).read_text())["steps"] == 50
+    (result,) = finished_cells(tmp_path / "tiny").values()
+    assert result.cost.steps == 50
 
 
 def test_a_fault_of_the_program_is_one_line_that_says_where_its_trace_is(monkeypatch, capsys):

@@ -13,9 +13,11 @@ import yaml
 
 import vit_vs_cnn as vc
 from tests.experiments.tiny import run_quietly, tiny_config
+from tests.results import changed
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.runs.evaluation import Predictions
+from vit_vs_cnn.runs.result import read_result
 from vit_vs_cnn.runs.seen import KEY, Seen
 from vit_vs_cnn.runs.trained import open_network
 
@@ -113,11 +115,11 @@ def test_answers_of_other_weights_are_not_taken_for_these(experiment, capsys):
     right = Predictions.load(cell / "predictions.npz")
     wrong = torch.nn.functional.one_hot((right.classes + 1) % 10, 10).float()
     Predictions(wrong, right.labels, right.sample_ids).save(cell / "predictions.npz")
-    result = json.loads((cell / "result.json").read_text())
-    (cell / "result.json").write_text(json.dumps({**result, "weights": "0123456789abcdef"}))
+    result = read_result(cell / "result.json")
+    (cell / "result.json").write_text(changed(result, weights="0123456789abcdef").to_json())
     assert _compare(cell, "--parts", "accuracy", "--json") == 0
     (group,) = json.loads(capsys.readouterr().out)["accuracy"]["groups"]
-    assert group["top1"]["value"] == pytest.approx(result["accuracy"])
+    assert group["top1"]["value"] == pytest.approx(result.accuracy)
 
 
 def test_parts_that_need_no_answers_leave_the_test_set_shut(experiment, capsys):

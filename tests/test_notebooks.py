@@ -5,7 +5,7 @@ import nbformat
 import pytest
 
 from notebooks.make import HERE, execute, is_current, made_from, sources
-from vit_vs_cnn.regimes.findings import recorded_results
+from vit_vs_cnn.runs.record import read_result_table
 
 #: For the cell tagged "parameters" of a notebook: as much as its claims need, and no more.
 SMALL = {
@@ -91,7 +91,7 @@ def test_the_accuracies_written_into_a_notebook_are_those_recorded():
     names: dict = {}
     exec(cells[0].partition("\nsizes = ")[0], names)
     table = HERE.parent / "results" / "regimes_cpu" / "results.csv"
-    recorded = {(r["contender"], r["train_size"], r["seed"]): r["accuracy"] for r in recorded_results(table)}
+    recorded = {result.coordinates: result.accuracy for result in read_result_table(table)}
     written = {
         (contender, size, seed): accuracy
         for contender, by_size in names["RECORDED"].items()

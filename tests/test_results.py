@@ -14,9 +14,10 @@ from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes import Analysis, answer
 from vit_vs_cnn.regimes.convergence import FITTED
-from vit_vs_cnn.regimes.findings import findings_of, recorded_analysis, recorded_results
+from vit_vs_cnn.regimes.findings import findings_of, recorded_analysis
 from vit_vs_cnn.reporting.regime_tables import differences_table, duplicates_table
 from vit_vs_cnn.reporting.tables import comparison_lines
+from vit_vs_cnn.runs.record import read_result_table
 
 RESULTS = Path(__file__).parents[1] / "results"
 TABLES = sorted(RESULTS.rglob("results.csv"))
@@ -195,34 +196,32 @@ def test_the_command_prints_what_the_block_holds(capsys):
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("", "has no line"), ("contender\nvit\n", "no column scored_on"), (None, "no column contender")],
+    [
+        ("", "there are no runs in it"),
+        ("contender\nvit\n", "line 2: start: start_kind: it is missing"),
+        ("a,b\n1,2\n", "line 2: a: there is no such field"),
+    ],
 )
 def test_a_table_that_is_none_is_refused_in_one_line(tmp_path, text, says):
     path = tmp_path / "results.csv"
-    path.write_text("a,b\n1,2\n" if text is None else text)
+    path.write_text(text)
     with pytest.raises(InputError, match=says):
-        recorded_results(path)
-
-
-def test_a_number_that_is_none_is_named_with_its_line(tmp_path):
-    text = (RESULTS / "cifar10_cpu" / "results.csv").read_text().replace(",500,0,", ",many,0,", 1)
-    (tmp_path / "results.csv").write_text(text)
-    with pytest.raises(InputError, match=r"line 2: train_size 'many' is no int"):
-        recorded_results(tmp_path / "results.csv")
+        read_result_table(path)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        (",500,0,", ",0,0,", r"line 2: train_size 0 must be at least 1"),
-        ("\n", ",\n", r"line 2: more cells than there are columns"),
+        (",500,0,", ",many,0,", 'line 2: train_size: expected a whole number, got "many"'),
+        (",500,0,", ",0,0,", "line 2: train_size 0 must be at least 1"),
+        ("\n", ",\n", "line 2: more cells than there are columns"),
     ],
 )
 def test_a_row_that_is_none_is_named_with_its_line(tmp_path, old, new, says):
     header, rows = (RESULTS / "cifar10_cpu" / "results.csv").read_text().split("\n", 1)
     (tmp_path / "results.csv").write_text(f"{header}\n{rows.replace(old, new, 1)}", encoding="utf-8-sig")
     with pytest.raises(InputError, match=says):
-        recorded_results(tmp_path / "results.csv")
+        read_result_table(tmp_path / "results.csv")
 
 
 def test_differences_of_augmentations_are_those_of_the_report():

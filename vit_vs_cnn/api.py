@@ -606,7 +606,7 @@ def locality(
         for number, of_cell in enumerate(study_locality(place, count=count, held_out=held_out, root=lie, trust=trust)):
             tell(f"measured: {number + 1} of {len(findings.results)}")
             layers += of_cell
-        order = list(dict.fromkeys(result["contender"] for result in finished_cells(place).values()))  # the config's
+        order = list(dict.fromkeys(result.contender for result in finished_cells(place).values()))  # the config's
         folder = place / "report" / "locality" if output is None else Path(output)
         title = f"Locality study: {place.name}"
         document = study_document(findings.analysis, layers, order, title=title)

@@ -5,12 +5,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from tests.results import make_result
 from vit_vs_cnn.comparison.entries import Entry, Tested
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.runs.evaluation import Predictions
 from vit_vs_cnn.runs.ledger import TestLedger
 from vit_vs_cnn.runs.seen import NOTHING
-from vit_vs_cnn.runs.tuning_record import Chance
 from vit_vs_cnn.training.checkpoints import About
 
 CLASSES = ("ant", "bee", "cat", "dog", "elk", "fox", "gnu")
@@ -54,7 +54,7 @@ def entry(tmp_path: Path, name: str = "cnn", *, seed: int = 0, mean: float = 0.4
         "ledger": TestLedger(tmp_path, drawn_images().fingerprint()),
         "seed": seed,
         "subset": f"subset{seed}",
-        "chance": Chance(trials=1),
+        "result": make_result(trials=1),
         "config": {"contender": {"model": {"name": name}}, "seed": seed},
         "seen": NOTHING,
     }
@@ -66,7 +66,9 @@ def given_answers(correct, group: str = "a", *, seed: int | None = 0, trials: in
     correct = torch.as_tensor(correct)
     labels = torch.arange(len(correct)) % 7
     logits = nn.functional.one_hot(torch.where(correct, labels, (labels + 1) % 7), 7).float()
-    one = entry(Path("nowhere"), group, network=nn.Identity(), subset=subset, chance=Chance(trials=trials), config={})
+    one = entry(
+        Path("nowhere"), group, network=nn.Identity(), subset=subset, result=make_result(trials=trials), config={}
+    )
     said = {"name": f"{group}-s{seed}", "seed": seed}
     predictions = Predictions(logits, labels, [str(i) for i in range(len(labels))])
     return Tested(**vars(one) | said, predictions=predictions, times=1, reused=False)

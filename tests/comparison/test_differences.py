@@ -3,8 +3,8 @@
 import pytest
 
 from tests.comparison.entries import entry
+from tests.results import make_result
 from vit_vs_cnn.comparison.differences import differing_settings, flattened, judge_differences
-from vit_vs_cnn.runs.tuning_record import Chance
 
 BASE = {
     "train_size": 500,
@@ -63,7 +63,7 @@ def test_another_model_is_a_difference_and_no_warning(tmp_path):
 
 
 def test_unequal_trials_seeds_subsets_and_repeated_tests_are_said(tmp_path):
-    entries = [entry(tmp_path, "a"), entry(tmp_path, "b", chance=Chance(trials=7), subset="other")]
+    entries = [entry(tmp_path, "a"), entry(tmp_path, "b", result=make_result(trials=7), subset="other")]
     warnings = judge_differences(entries, {"a-s0": 1, "b-s0": 3}).warnings
     assert any("unequal trials (1, 7), so no verdict" in w for w in warnings)
     assert any("different subsets" in w for w in warnings)

@@ -10,6 +10,7 @@ from rich.console import Console
 
 import vit_vs_cnn as vc
 from tests.experiments.tiny import run_quietly, tiny_config
+from tests.results import make_result
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments import runner
@@ -50,7 +51,7 @@ def test_more_seeds_sizes_contenders_or_another_budget_continue_an_experiment(va
     asked = []
     monkeypatch.setattr(runner, "run_cells", lambda cells, *_, **__: asked.extend(cells))
     monkeypatch.setattr(runner, "raise_failures", lambda cells: None)
-    monkeypatch.setattr(runner, "read_result", lambda path: {})
+    monkeypatch.setattr(runner, "read_result", lambda path: make_result())
     run_quietly(experiment_from_dict(values))
     assert asked
 

@@ -11,6 +11,7 @@ import yaml
 from rich.console import Console
 
 from tests.experiments.tiny import tiny_config, tiny_experiment
+from tests.results import make_result
 from vit_vs_cnn.config.experiment import Budget, Experiment, Protocol, experiment_from_dict, read_config
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.grids import (
@@ -27,7 +28,7 @@ from vit_vs_cnn.experiments.grids import (
     spread_sizes,
 )
 from vit_vs_cnn.experiments.planner import _folders_experiment, planned, seconds_per_step, with_begun_images
-from vit_vs_cnn.runs.cell import RESULT_KEYS, Cell
+from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.design import design_of, settle
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.plan import grid
@@ -329,9 +330,7 @@ def test_a_class_in_the_folder_is_not_taken_for_one_that_the_user_named(tmp_path
 def _finish(cells: Iterable[Cell], seconds: float = 2.0) -> None:
     for cell in cells:
         cell.folder.mkdir(parents=True, exist_ok=True)
-        result = {name: (kind if isinstance(kind, type) else int)() for name, kind in RESULT_KEYS.items()}
-        result |= {"train_seconds": seconds}
-        cell.write_result(result)
+        cell.write_result(make_result(train_seconds=seconds))
 
 
 def _begun(tmp_path: Path, pool: Pool, *, sizes: list, seeds: list[int], finished: bool = True, **protocol):

@@ -8,6 +8,7 @@ from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.plan import grid
+from vit_vs_cnn.runs.result import StartKind, read_result
 from vit_vs_cnn.runs.trained import open_network
 
 
@@ -29,6 +30,11 @@ def finished(tmp_path_factory):
 def _cells(experiment):
     cells = grid(experiment, Pool(experiment.data), world_size=1)
     return {cell.contender: cell for cell in cells}
+
+
+def _start(cell):
+    start = read_result(cell.folder / "result.json").start
+    return start.start_kind, start.start_name
 
 
 def test_a_start_runs_before_the_one_that_starts_from_it(finished):
@@ -54,8 +60,8 @@ def test_the_start_is_part_of_a_cells_name(finished, tmp_path):
 
 def test_the_result_says_where_it_started(finished):
     cells = _cells(finished)
-    assert '"starts_from": "resnet-n120-s3"' in (cells["longer"].folder / "result.json").read_text()
-    assert '"starts_from": null' in (cells["resnet"].folder / "result.json").read_text()
+    assert _start(cells["longer"]) == (StartKind.CONTINUED, "resnet-n120-s3")
+    assert _start(cells["resnet"]) == (StartKind.SCRATCH, None)
 
 
 def test_a_checkpoint_can_be_the_start(finished, tmp_path):
@@ -64,7 +70,7 @@ def test_a_checkpoint_can_be_the_start(finished, tmp_path):
     del values["contenders"]["longer"]
     experiment = experiment_from_dict(values)
     run_quietly(experiment)
-    assert path in (_cells(experiment)["again"].folder / "result.json").read_text()
+    assert _start(_cells(experiment)["again"]) == (StartKind.CONTINUED, path)
 
 
 def test_weights_of_another_network_are_refused_in_one_line(finished, tmp_path):

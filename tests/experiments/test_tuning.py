@@ -25,6 +25,7 @@ from vit_vs_cnn.regimes import findings_of
 from vit_vs_cnn.reporting.document import Bullets
 from vit_vs_cnn.reporting.regime_report import report_document
 from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.result import ScoredOn, read_result
 
 pytest.importorskip("optuna")
 
@@ -69,7 +70,7 @@ def test_every_contender_and_size_has_as_many_trials_as_asked_for(tuned):
 
 def test_trials_are_scored_on_validation_and_only_the_grid_is_tested(tuned):
     for path in tuned.glob("tiny/tuning/cells/*/result.json"):
-        assert json.loads(path.read_text())["scored_on"] == "validation"
+        assert read_result(path).scores.scored_on is ScoredOn.VALIDATION
     (ledger,) = tuned.rglob("test-sets/*.jsonl")
     assert ledger.parent.parent == tuned
     assert len(ledger.read_text().splitlines()) == 4
@@ -87,10 +88,10 @@ def test_the_best_trial_is_the_recipe_of_the_grid(tuned):
             assert recipe.label_smoothing == values.get("label_smoothing", 0.0)
     assert config.recipe("linear", 60).optimizer.betas == (0.9, 0.9)
     for path in tuned.glob("tiny/cells/*/result.json"):
-        result = json.loads(path.read_text())
-        recipe = config.recipe(result["contender"], result["train_size"])
-        assert result["identity"]["contender"]["optimizer"]["lr"] == recipe.optimizer.lr
-    assert {(r["trials"], r["trial_rank"]) for r in findings_of(tuned / "tiny").results} == {(2, 1)}
+        result = read_result(path)
+        recipe = config.recipe(result.contender, result.train_size)
+        assert result.recipe["optimizer"]["lr"] == recipe.optimizer.lr
+        assert (result.tuning.trials, result.tuning.trial_rank) == (2, 1)
 
 
 def test_the_recipes_that_were_chosen_are_told_on_standard_output(tuned, capsys):
@@ -158,10 +159,10 @@ def test_asha_ends_what_falls_behind_and_judges_by_the_mean_over_seeds(tmp_path)
     run_quietly(experiment_from_dict(values))
     states = {trial["trial"]: trial["state"] for trial in _trials(tmp_path)}
     assert set(states.values()) == {"complete", "pruned"}
-    results = {path.parent.name: json.loads(path.read_text()) for path in tmp_path.rglob("tuning/cells/*/result.json")}
+    results = {path.parent.name: read_result(path) for path in tmp_path.rglob("tuning/cells/*/result.json")}
     for trial in _trials(tmp_path):
         if trial["state"] == "complete":
-            accuracies = [results[cell]["accuracy"] for cell in json.loads(trial["cells"])]
+            accuracies = [results[cell].accuracy for cell in json.loads(trial["cells"])]
             assert len(accuracies) == 2
             assert float(trial["validation_accuracy"]) == pytest.approx(sum(accuracies) / 2)
     stamps = {path: path.stat().st_mtime_ns for path in tmp_path.glob("tiny/tuning/cells/*/*")}
@@ -247,7 +248,7 @@ def test_a_size_at_which_nothing_was_tuned_takes_the_recipe_of_the_nearest(tmp_p
     values["contenders"].pop("other")
     run_quietly(experiment_from_dict(values))
     found = findings_of(tmp_path / "tiny")
-    assert {(r["train_size"], r["trials"], r["trial_rank"], r["tuned_at"]) for r in found.results} == {
+    assert {(r.train_size, r.tuning.trials, r.tuning.trial_rank, r.tuning.tuned_at) for r in found.results} == {
         (60, 2, 1, 60),
         (120, 2, 1, 60),
     }
@@ -261,7 +262,7 @@ def test_every_budget_has_trials_of_its_own_and_the_others_take_those_of_the_nea
     run_quietly(experiment_from_dict(values))
     assert [trial["budget"] for trial in _trials(tmp_path)] == ["2 steps"] * 2 + ["4 steps"] * 2
     found = findings_of(tmp_path / "tiny")
-    assert {(r["budget"], r["trials"], r["trial_rank"]) for r in found.results} == {
+    assert {(r.budget, r.tuning.trials, r.tuning.trial_rank) for r in found.results} == {
         ("2 steps", 2, 1),
         ("3 steps", 2, 1),
         ("4 steps", 2, 1),

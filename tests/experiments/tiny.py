@@ -7,6 +7,7 @@ from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Experiment, experiment_from_dict
 from vit_vs_cnn.experiments.runner import run_experiment
+from vit_vs_cnn.runs.result import RunResult
 
 
 def tiny_config(output: Path, **changes: Any) -> dict[str, Any]:
@@ -55,6 +56,6 @@ def tiny_experiment(output: Path, **changes: Any) -> Experiment:
     return experiment_from_dict(tiny_config(output, **changes))
 
 
-def run_quietly(experiment: Experiment) -> list[dict[str, Any]]:
+def run_quietly(experiment: Experiment) -> list[RunResult]:
     """Run all cells and print nothing."""
     return run_experiment(experiment, console=Console(quiet=True))

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize, stats
 
+from tests.results import make_result
 from vit_vs_cnn.regimes.comparison import comparisons
 from vit_vs_cnn.regimes.crossing import crossings
 from vit_vs_cnn.regimes.curves import learning_curve
 from vit_vs_cnn.regimes.measurements import in_order, measurements_of
 from vit_vs_cnn.regimes.multiplier import multipliers
 from vit_vs_cnn.regimes.power_laws import fit_draws, models_for
+from vit_vs_cnn.runs.result import RunResult
 from vit_vs_cnn.statistics.measurements import Measurements
 from vit_vs_cnn.statistics.resampling import Draws, Resamples
 
@@ -65,7 +67,7 @@ class World:
         a, b, c = self.laws[contender]
         return float(((error - c) / np.exp(a)) ** (-1 / b))
 
-    def draw(self, seed: int) -> tuple[list[dict], dict[str, np.ndarray]]:
+    def draw(self, seed: int) -> tuple[list[RunResult], dict[str, np.ndarray]]:
         """Results and predictions of one grid."""
         rng = np.random.default_rng(seed)
         shape = (2, len(self.sizes), self.seeds)
@@ -79,20 +81,16 @@ class World:
         correct = z > stats.norm.ppf(1 - truth)[..., None]
         results, predictions = [], {}
         for c, i, s in np.ndindex(shape):
-            name = ("cnn", "vit")[c]
-            cell = f"{name}-n{self.sizes[i]}-s{s}"
-            predictions[cell] = correct[c, i, s]
-            results.append(
-                {
-                    "cell": cell,
-                    "contender": name,
-                    "train_size": self.sizes[i],
-                    "seed": s,
-                    "accuracy": float(correct[c, i, s].mean()),
-                    "scored_images": self.images,
-                    "subset": f"{i}.{s}",
-                }
+            result = make_result(
+                contender=("cnn", "vit")[c],
+                train_size=self.sizes[i],
+                seed=s,
+                accuracy=float(correct[c, i, s].mean()),
+                scored_images=self.images,
+                subset=f"{i}.{s}",
             )
+            results.append(result)
+            predictions[result.run] = correct[c, i, s]
         return results, predictions
 
 
@@ -117,7 +115,7 @@ def coverage(world: World, simulations: int, *, resamples: int = 1000, with_laws
 
 
 def _intervals(
-    world: World, measured: Measurements, results: list[dict], draws: Draws, with_laws: bool
+    world: World, measured: Measurements, results: list[RunResult], draws: Draws, with_laws: bool
 ) -> Iterator[tuple[str, float, float | None, float | None]]:
     """What is estimated, what is true, and the ends of the interval."""
     for comparison in comparisons(measured, results):

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from vit_vs_cnn.regimes import results_of_table
+from tests.results import changed, make_result
 from vit_vs_cnn.regimes.measurements import in_order, measurements_of
+from vit_vs_cnn.runs.result import RunResult
 from vit_vs_cnn.statistics.resampling import Draws, Resamples
 
 SIZES = (5000, 12500, 25000, 37500, 50000)
@@ -18,25 +19,27 @@ PUBLISHED_PERCENT = {
 }
 
 
-def published(*contenders: str) -> list[dict]:
+def published(*contenders: str) -> list[RunResult]:
     """Results of the published table, of some contenders."""
-    rows = {name: dict(zip(SIZES, PUBLISHED_PERCENT[name], strict=True)) for name in contenders}
-    table = {name: {n: percent / 100 for n, percent in row.items()} for name, row in rows.items()}
-    return results_of_table(table, scored_images=10_000)
+    return [
+        make_result(contender=name, train_size=size, accuracy=percent / 100, scored_images=10_000)
+        for name in contenders
+        for size, percent in zip(SIZES, PUBLISHED_PERCENT[name], strict=True)
+    ]
 
 
-def seeded(accuracies: dict[str, dict[int, float]], *, seeds=3, images=1009, spread=0.002, **changes) -> list[dict]:
+def seeded(accuracies: dict[str, dict[int, float]], *, seeds=3, images=1009, spread=0.002, **values) -> list[RunResult]:
     """Results of several seeds around given accuracies, without predictions."""
     rng = np.random.default_rng(7)
     return [
-        {
-            "contender": contender,
-            "train_size": size,
-            "seed": seed,
-            "accuracy": float(np.clip(value + spread * rng.standard_normal(), 0, 1)),
-            "scored_images": images,
-        }
-        | changes
+        make_result(
+            contender=contender,
+            train_size=size,
+            seed=seed,
+            accuracy=float(np.clip(value + spread * rng.standard_normal(), 0, 1)),
+            scored_images=images,
+            **values,
+        )
         for contender, row in accuracies.items()
         for size, value in row.items()
         for seed in range(seeds)
@@ -57,7 +60,7 @@ def draws_of(results, *contenders, count=1000, correct=None) -> Draws:
 SETTLED, RISING = (0.3, 0.5, 0.5, 0.5, 0.5), (0.1, 0.2, 0.3, 0.4, 0.5)
 
 
-def validated(results, accuracies=SETTLED, *, images=50_000, steps=400) -> list[dict]:
+def validated(results, accuracies=SETTLED, *, images=50_000, steps=400) -> list[RunResult]:
     """The same results with a validation curve."""
-    curve = {"steps": [steps * (i + 1) // 5 for i in range(5)], "accuracies": list(accuracies)}
-    return [r | {"validation_curve": curve, "validation_images": images, "steps": steps} for r in results]
+    curve = [(steps * (i + 1) // 5, accuracy) for i, accuracy in enumerate(accuracies)]
+    return [changed(r, validation_curve=curve, validation_images=images, steps=steps) for r in results]

@@ -6,6 +6,7 @@ import pytest
 
 from tests.regimes.synthetic import PURE, World
 from tests.regimes.tables import law_table, published, seeded
+from tests.results import changed
 from vit_vs_cnn.regimes import analyse
 from vit_vs_cnn.statistics.means import mean_of_accuracies
 
@@ -28,17 +29,10 @@ def test_everything_is_plain_and_finite():
     assert json.loads(text)["pairs"][0]["crossings"][0]["size"] is None
 
 
-def test_results_are_not_changed():
-    results, correct = SMALL.draw(0)
-    before = json.dumps(results)
-    analyse(results, correct, resamples=50)
-    assert json.dumps(results) == before
-
-
 def test_curves_hold_every_seed_and_their_mean():
     results = seeded({"a": {7: 0.5, 11: 0.6}, "b": {7: 0.4}}, seeds=3, spread=0.01)
     curve = analyse(results, resamples=50).curves[0]
-    values = [r["accuracy"] for r in results if r["contender"] == "a" and r["train_size"] == 7]
+    values = [r.accuracy for r in results if (r.contender, r.train_size) == ("a", 7)]
     point = curve.points[0]
     assert (curve.contender, point.size, point.by_seed) == ("a", 7, tuple(values))
     assert point.accuracy == mean_of_accuracies(values, 1009).interval(within=(0.0, 1.0))
@@ -46,7 +40,7 @@ def test_curves_hold_every_seed_and_their_mean():
 
 def test_an_unfinished_grid_is_analysed_as_far_as_it_goes():
     results = seeded(law_table((500, 1000, 4000), a=(0.5, 0.2, 0.0), b=(0.6, 0.2, 0.0)))
-    last = [r for r in results if (r["contender"], r["train_size"]) == ("b", 4000)]
+    last = [r for r in results if (r.contender, r.train_size) == ("b", 4000)]
     unfinished = [r for r in results if r not in last]
     analysis = analyse(unfinished, resamples=100)
     assert [len(curve.points) for curve in analysis.curves] == [3, 2]
@@ -95,13 +89,14 @@ def test_the_difference_is_narrower_where_predictions_are_known():
 
 
 def test_costs_come_from_the_results():
-    results = [r | {"parameters": 10 if r["contender"] == "a" else 20} for r in seeded({"a": {7: 0.5}, "b": {7: 0.4}})]
-    points = {p.contender: p for p in analyse(results, resamples=50).frontier}
-    assert (points["a"].value, points["a"].is_on_frontier, points["b"].is_on_frontier) == (10.0, True, False)
+    results = seeded({"a": {7: 0.5}}, parameters=10) + seeded({"b": {7: 0.4}}, parameters=20)
+    points = {(p.contender, p.cost): p for p in analyse(results, resamples=50).frontier}
+    assert points["a", "parameters"].value == 10
+    assert [points[name, "parameters"].is_on_frontier for name in "ab"] == [True, False]
 
 
 def test_equal_steps_at_every_size_do_not_tell_data_from_training():
-    results = [r | {"steps": 400, "epochs": 51_200 / r["train_size"]} for r in seeded({"a": {500: 0.3, 50_000: 0.6}})]
+    results = [changed(r, training_images=r.train_size) for r in seeded({"a": {500: 0.3, 50_000: 0.6}})]
     assert analyse(results, resamples=20).same_steps == (
         "Every run has 400 steps: 102 epochs at n = 500 and 1.02 at 50,000. More data and more training are not told "
         "apart: a curve that flattens may be out of steps, not of data."

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.regimes.tables import seeded
+from tests.results import changed
 from vit_vs_cnn.regimes import analyse, answer
 from vit_vs_cnn.regimes.budgets import Budgets
 from vit_vs_cnn.runs.design import Design
@@ -15,14 +16,14 @@ SIZE, IMAGES = 1009, 5003
 MACS = {"resnet": 4_000_000, "vit": 1_000_000}
 
 
-def grid(accuracies, *, seeds=5, macs=MACS, **changes):
-    """Results of ``{(contender, steps): accuracy}`` at one size."""
+def grid(accuracies, *, macs=MACS, **values):
+    """Results of ``{(contender, steps): accuracy}`` at one size, with one image a step."""
     found = []
     for (contender, steps), accuracy in accuracies.items():
-        runs = seeded({contender: {SIZE: accuracy}}, seeds=seeds, images=IMAGES, spread=0.001)
-        given = {"steps": steps, "budget": f"{steps} steps", "flops": 6.0 * macs[contender] * steps}
-        found += [r | given | {"train_seconds": steps / 7, "cell": f"{contender}-{steps}-{r['seed']}"} for r in runs]
-    return [r | changes for r in found]
+        given = {"steps": steps, "images_processed": steps, "macs": macs[contender], "budget": f"{steps} steps"}
+        runs = seeded({contender: {SIZE: accuracy}}, seeds=5, images=IMAGES, spread=0.001, **given | values)
+        found += [changed(r, run=f"{contender}-{steps}-{r.seed}") for r in runs]
+    return found
 
 
 FOUR_TIMES = grid({("resnet", 100): 0.5, ("resnet", 400): 0.7, ("vit", 100): 0.4, ("vit", 400): 0.6})
@@ -49,7 +50,7 @@ def test_at_equal_flops_the_short_run_of_one_meets_the_long_run_of_the_other():
     steps, flops = sorted(pair.at_equal, key=lambda one: one.cost, reverse=True)
     assert (steps.cost, steps.ratio, steps.interpolated) == ("steps", 1.0, False)
     assert (flops.cost, flops.ratio) == ("flops", 4.0)
-    by_place = {(r["contender"], r["steps"], r["seed"]): r["accuracy"] for r in FOUR_TIMES}
+    by_place = {(r.contender, r.cost.steps, r.seed): r.accuracy for r in FOUR_TIMES}
     expected = np.mean([by_place["resnet", 100, s] - by_place["vit", 400, s] for s in range(5)])
     assert flops.difference is not None
     assert flops.difference.value == pytest.approx(expected, abs=1e-12)
@@ -63,7 +64,7 @@ def test_two_budgets_that_cost_the_same_are_one_at_that_cost():
         {("resnet", 100): 0.5, ("resnet", 400): 0.5, ("resnet", 900): 0.7, ("vit", 900): 0.6},
         macs={"resnet": 9, "vit": 1},
     )
-    results = [r | ({"flops": 5400.0} if r["steps"] < 900 else {}) for r in results]
+    results = [changed(r, images_processed=100) if r.cost.steps == 400 else r for r in results]
     (one,) = Budgets(results, None).at_equal("resnet", "vit", "flops")
     assert one.difference is not None
     assert one.difference.value == pytest.approx(-0.1, abs=0.005)
@@ -72,8 +73,8 @@ def test_two_budgets_that_cost_the_same_are_one_at_that_cost():
 def test_between_two_budgets_answers_are_mixed_by_the_logarithm_of_the_cost():
     results = grid({("resnet", 100): 0.5, ("resnet", 900): 0.7, ("vit", 900): 0.6}, macs={"resnet": 3, "vit": 1})
     rng = np.random.default_rng(3)
-    correct = {r["cell"]: rng.random(IMAGES) < r["accuracy"] for r in results}
-    results = [r | {"accuracy": float(correct[r["cell"]].mean())} for r in results]
+    correct = {r.run: rng.random(IMAGES) < r.accuracy for r in results}
+    results = [changed(r, accuracy=float(correct[r.run].mean())) for r in results]
     (one,) = Budgets(results, correct).at_equal("resnet", "vit", "flops")
     rows = {
         name: np.stack([correct[f"{name}-{s}"] for s in range(5)]) for name in ("resnet-100", "resnet-900", "vit-900")
@@ -111,8 +112,8 @@ def test_nearly_equal_compute_counts_as_equal():
 
 
 def test_equal_flops_as_the_budget_are_told_apart_from_equal_steps():
-    results = grid({("resnet", 100): 0.7, ("vit", 400): 0.6})
-    told = answer(analyse([r | {"budget": "2.4e+09 flops"} for r in results], resamples=50))
+    results = grid({("resnet", 100): 0.7, ("vit", 400): 0.6}, budget="2.4e+09 flops")
+    told = answer(analyse(results, resamples=50))
     assert "the ResNet is ahead by 10.0 points (" in told
     assert " at equal training FLOPs, and the ViT had 4 times the steps." in told
 
@@ -125,7 +126,7 @@ def _settled(steps):
 
 def test_runs_of_a_shorter_budget_than_was_settled_allow_no_verdict():
     """As where a grid was stopped before its longest runs: what is there would else be judged as if it were these."""
-    short = [r for r in FOUR_TIMES if r["steps"] == 100]
+    short = [r for r in FOUR_TIMES if r.cost.steps == 100]
     (comparison,) = analyse(short, design=_settled(400), resamples=50).pairs[0].comparisons
     assert (comparison.verdict, comparison.primary) == ("no verdict", True)
     assert comparison.reason == "some of their runs had 100 steps, and 400 steps were settled"
@@ -134,7 +135,7 @@ def test_runs_of_a_shorter_budget_than_was_settled_allow_no_verdict():
 
 
 def test_budgets_are_told_apart_where_no_run_has_two_of_them():
-    mixed = [r for r in FOUR_TIMES if (r["steps"] == 100) == (r["seed"] == 0)]
+    mixed = [r for r in FOUR_TIMES if (r.cost.steps == 100) == (r.seed == 0)]
     analysis = analyse(mixed, design=_settled(400), resamples=50)
     assert analysis.budgets == ("100 steps", "400 steps")
     assert analysis.pairs[0].at_largest.seeds == 4

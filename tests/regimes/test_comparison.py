@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.regimes.tables import seeded
+from tests.results import changed
 from vit_vs_cnn.regimes.comparison import comparisons
 from vit_vs_cnn.regimes.measurements import in_order, measurements_of
 from vit_vs_cnn.runs.design import Design
@@ -20,9 +21,9 @@ def judged(results, design=None):
     return comparisons(measurements_of(ordered), ordered, design)
 
 
-def compared(gap, *, seeds=3, spread=0.002, design=None, **changes):
+def compared(gap, *, seeds=3, spread=0.002, design=None):
     table = {"a": {7: 0.5, 11: 0.6}, "b": {7: 0.5 - gap, 11: 0.6}}
-    return judged(seeded(table, seeds=seeds, spread=spread, **changes), design)
+    return judged(seeded(table, seeds=seeds, spread=spread), design)
 
 
 def test_each_size_is_judged_by_itself():
@@ -47,9 +48,9 @@ def test_an_obstacle_forbids_the_verdict():
 
 def test_only_seeds_that_both_have_are_compared():
     results = seeded({"a": {7: 0.5}, "b": {7: 0.4}}, seeds=4, spread=0.02)
-    few = [r for r in results if (r["contender"], r["seed"]) != ("b", 3)]
+    few = [r for r in results if (r.contender, r.seed) != ("b", 3)]
     (found,) = judged(few)
-    by_seed = [[r["accuracy"] for r in few if r["contender"] == name][:3] for name in "ab"]
+    by_seed = [[r.accuracy for r in few if r.contender == name][:3] for name in "ab"]
     assert found.seeds == 3
     assert found.difference.value == pytest.approx(np.mean(by_seed[0]) - np.mean(by_seed[1]))
 
@@ -77,11 +78,11 @@ def test_the_design_says_which_comparison_has_half_of_the_error():
 def test_seeds_beyond_the_plan_change_no_verdict_and_are_told_of():
     of_three = compared(0.02, seeds=3, spread=0.01, design=DESIGN)
     five = seeded({"a": {7: 0.5, 11: 0.6}, "b": {7: 0.48, 11: 0.6}}, seeds=5, spread=0.01)
-    few = [r for r in five if r["seed"] < 3]
+    few = [r for r in five if r.seed < 3]
     planned, more = judged(few, DESIGN), judged(five, DESIGN)
     assert [one.p_value for one in more] == [one.p_value for one in planned]
     assert [one.later_seeds for one in more] == [2, 2]
     assert more[0].sentence.endswith("2 seeds beyond the plan only describe")
     assert of_three[0].later_seeds == 0
-    (other, _) = judged([r | {"seed": r["seed"] + 7} for r in few], DESIGN)
+    (other, _) = judged([changed(r, seed=r.seed + 7) for r in few], DESIGN)
     assert (other.verdict, other.reason) == ("no verdict", "none of their seeds was planned")

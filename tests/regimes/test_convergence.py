@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from tests.regimes.tables import RISING, seeded, validated
+from tests.results import changed
 from vit_vs_cnn.regimes.convergence import LITTLE, Gain, convergence_of, late_gain
 
 
 def curve(*accuracies, steps=None):
-    return {"steps": steps or [20 * (i + 1) for i in range(len(accuracies))], "accuracies": list(accuracies)}
+    return tuple(zip(steps or range(20, 20 * len(accuracies) + 1, 20), accuracies, strict=True))
 
 
 def test_the_gain_is_that_of_the_last_quarter_on_a_straight_line_between_validations():
@@ -54,7 +55,7 @@ def test_settled_is_what_rules_a_gain_out_not_what_fails_to_show_one(value, erro
     assert Gain(value, error).state == state
 
 
-@pytest.mark.parametrize("given", [None, {}, curve(), curve(0.5), curve(0.4, 0.5, steps=[80, 100])])
+@pytest.mark.parametrize("given", [None, curve(), curve(0.5), curve(0.4, 0.5, steps=[80, 100])])
 def test_a_run_without_validations_before_its_last_quarter_is_not_known(given):
     assert late_gain(given, 100) is None
     assert late_gain(curve(0.1, 0.2, 0.3), 0) is None
@@ -66,7 +67,7 @@ def test_a_run_that_goes_on_behind_its_last_validation_is_not_known():
     assert late_gain(every_40, 1009, 100) is None
     assert late_gain(every_40, 1009, 83) == late_gain(every_40, 1009) is not None
     results = validated(seeded({"a": {7: 0.5}}), RISING, steps=400)
-    (found,) = convergence_of([{**result, "steps": 500} for result in results])
+    (found,) = convergence_of([changed(result, steps=500) for result in results])
     assert (found.state, found.reason) == ("not known", "validations do not span the last quarter of a run")
 
 
@@ -74,19 +75,19 @@ def test_seeds_are_taken_together_and_one_without_a_curve_leaves_all_unknown():
     results = validated(seeded({"a": {7: 0.5}, "b": {7: 0.5}}), RISING, images=200)
     one, other = convergence_of(results[::-1])
     assert (one.contender, other.contender, one.state) == ("a", "b", "still improving")
-    single = late_gain(results[0]["validation_curve"], 200)
+    single = late_gain(results[0].scores.validation_curve, 200)
     assert one.gain is not None and single is not None
     assert one.gain.value == pytest.approx(single.value)
     assert one.gain.error == pytest.approx(single.error / np.sqrt(3))
     assert one.curve == tuple(zip((80, 160, 240, 320, 400), map(pytest.approx, RISING), strict=True))
-    (lost, _) = convergence_of([results[0] | {"validation_curve": None}, *results[1:]])
+    (lost, _) = convergence_of([changed(results[0], validation_curve=None), *results[1:]])
     assert (lost.state, lost.reason, lost.gain) == ("not known", "no validation curve is recorded", None)
 
 
 def test_seeds_that_differ_by_more_than_their_images_explain_count_as_they_scatter():
     """One of three runs breaks away: a lottery is not settled."""
     results = validated(seeded({"a": {7: 0.5}}), images=10_000)
-    results[0]["validation_curve"] = curve(0.3, 0.5, 0.5, 0.5, 0.9, steps=[80, 160, 240, 320, 400])
-    (one,) = convergence_of(results)
+    breaks_away = curve(0.3, 0.5, 0.5, 0.5, 0.9, steps=[80, 160, 240, 320, 400])
+    (one,) = convergence_of([changed(results[0], validation_curve=breaks_away), *results[1:]])
     assert one.gain is not None and one.gain.error == pytest.approx(0.4 / 3)
     assert one.state == "not known"

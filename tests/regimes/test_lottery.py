@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.regimes.tables import seeded
+from tests.results import changed
 from vit_vs_cnn.regimes import analyse
 from vit_vs_cnn.regimes.lottery import has_failed, not_ruled_out, two_groups
 from vit_vs_cnn.reporting.tables import comparison_lines
@@ -48,7 +49,7 @@ def test_seeds_of_one_kind_are_seldom_said_to_be_two():
 
 def test_failures_are_counted_and_told_of_before_the_rest():
     results = seeded({"a": {500: 0.7, 900: 0.8}, "b": {500: 0.7, 900: 0.8}}, seeds=4)
-    results[2]["accuracy"] = 0.1
+    results[2] = changed(results[2], accuracy=0.1)
     analysis = analyse(results, majority=0.1, resamples=50)
     told = analysis.warnings
     on_the_terminal = comparison_lines(analysis)

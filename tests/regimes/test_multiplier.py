@@ -3,6 +3,7 @@
 import pytest
 
 from tests.regimes.tables import RISING, draws_of, law_table, published, seeded, validated
+from tests.results import changed
 from vit_vs_cnn.regimes import analyse
 from vit_vs_cnn.regimes.multiplier import multipliers
 from vit_vs_cnn.regimes.power_laws import fit_draws, models_for
@@ -96,7 +97,7 @@ def test_equivalents_ask_how_many_images_the_best_needs_for_what_each_other_does
 
 def test_equivalents_do_without_a_contender_that_has_not_come_to_the_largest_size():
     laws = {"cnn": (0.5, 0.2, 0.0), "vit": (0.7, 0.2, 0.0), "windows": (0.4, 0.2, 0.0)}
-    results = [r for r in exact(**laws) if (r["contender"], r["train_size"]) != ("windows", 10000)]
+    results = [r for r in exact(**laws) if (r.contender, r.train_size) != ("windows", 10000)]
     found = analyse(validated(results), resamples=50).equivalents
     assert {m.behind for m in found} == {"cnn"}, "the best of those that are there"
     assert {m.size for m in found if m.ahead == "windows"} == {500, 1000, 2500, 5000}
@@ -119,10 +120,6 @@ def judged(results):
     return {m.size: m for m in pair.multipliers if m.method == "interpolation"}
 
 
-def changed(results, contender, size, **changes):
-    return [r | changes if (r["contender"], r["train_size"]) == (contender, size) else r for r in results]
-
-
 def test_without_validation_curves_it_is_not_known_whether_the_budget_makes_it():
     found = judged(exact(**LAWS))
     assert {(m.state, m.value, m.low, m.high) for m in found.values()} == {("budget not known", None, None, None)}
@@ -131,9 +128,9 @@ def test_without_validation_curves_it_is_not_known_whether_the_budget_makes_it()
 @pytest.mark.parametrize(("contender", "size"), [("cnn", 1000), ("vit", 2500), ("vit", 5000)])
 def test_a_run_that_still_improves_takes_the_multipliers_that_stand_on_it_and_leaves_the_others(contender, size):
     """M(1000) = 2.7 stands on the leader at 1,000 and on the follower at 2,500 and 5,000."""
-    results = validated(exact(**LAWS))
-    rising = validated(results, RISING)[0]["validation_curve"]
-    found = judged(changed(results, contender, size, validation_curve=rising))
+    results, rising = validated(exact(**LAWS)), validated(exact(**LAWS), RISING)[0].scores.validation_curve
+    at = (contender, size)
+    found = judged([changed(r, validation_curve=rising) if (r.contender, r.train_size) == at else r for r in results])
     assert (found[1000].state, found[1000].value) == ("budget-limited", None)
     untouched = 2500 if contender == "cnn" else 10000
     assert found[untouched].state in ("measured", "censored above")

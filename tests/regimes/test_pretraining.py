@@ -4,10 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from tests.results import changed, make_result
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes import analyse, answer, headline
 from vit_vs_cnn.regimes.convergence import FITTED
+from vit_vs_cnn.regimes.findings import recorded_analysis
+from vit_vs_cnn.reporting.tables import results_csv
 from vit_vs_cnn.runs.design import Design
 
 SIZES, SEEDS = (100, 700, 2300), (0, 1, 2)
@@ -20,26 +23,20 @@ CURVES = {
 PAIRS = (("vit_tuned", "resnet_tuned"), ("vit", "resnet"), ("vit", "vit_tuned"), ("resnet", "resnet_tuned"))
 
 
-def _results(curves=None, ways=True):
-    """Cells whose seeds are a tenth of a point apart."""
+def _results(curves=CURVES):
+    """Runs whose seeds are a tenth of a point apart."""
     return [
-        {
-            "cell": f"{name}-{size}-{seed}",
-            "contender": name,
-            "train_size": size,
-            "seed": seed,
-            "accuracy": accuracy + seed / 1000,
-            "scored_images": 10_000,
-            "scored_on": "test",
-            "data": {"fingerprint": "a-b"},
-            "steps": 400,
-            "planned_steps": 400,
-            "macs": 7_000_000,
-            "starts_from": None,
-            **({"way": "fine-tuned" if "tuned" in name else "from scratch"} if ways else {}),
-            "architecture": name.partition("_")[0],
-        }
-        for name, accuracies in (curves or CURVES).items()
+        make_result(
+            contender=name,
+            train_size=size,
+            seed=seed,
+            accuracy=accuracy + seed / 1000,
+            scored_images=10_000,
+            start_kind="fine-tuned" if "tuned" in name else "from scratch",
+            start_name="in1k" if "tuned" in name else None,
+            architecture=name.partition("_")[0],
+        )
+        for name, accuracies in curves.items()
         for size, accuracy in zip(SIZES, accuracies, strict=True)
         for seed in SEEDS
     ]
@@ -81,7 +78,8 @@ def test_without_pretrained_contenders_nothing_is_said_of_pretraining():
     found = analyse(_results(plain), resamples=50)
     assert found.worth == ()
     assert "pretrain" not in answer(found)
-    assert "scratch" not in answer(analyse(_results(ways=False), resamples=50))
+    unknown = [changed(r, start_kind="unknown", start_name=None) for r in _results()]
+    assert "scratch" not in answer(analyse(unknown, resamples=50))
 
 
 def test_the_answer_compares_models_and_says_what_pretraining_changed():
@@ -102,13 +100,9 @@ def test_only_the_pairs_of_the_protocol_are_compared():
     assert {c.family for pair in everyone.pairs for c in pair.comparisons} == {18}
 
 
-def test_a_second_table_of_the_same_experiment_says_the_same(tmp_path):
-    """A recorded table has no nested values: the way and the architecture stand in it as words."""
-    from vit_vs_cnn.reporting.tables import results_csv
-
-    text = results_csv([{**r, "pretrained": None} for r in _results()])
-    assert "fine-tuned" in text
-    assert "architecture" in text.splitlines()[0]
+def test_a_table_of_the_runs_gives_the_same_analysis(tmp_path):
+    (tmp_path / "results.csv").write_text(results_csv(_results()))
+    assert recorded_analysis(tmp_path / "results.csv", resamples=50) == analyse(_results(), resamples=50)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +139,7 @@ def test_a_contender_that_is_left_out_takes_its_pairs_with_it():
 
 
 def test_a_linear_probe_is_no_run_that_a_longer_budget_would_change():
-    probes = [{**r, "tune": "head", "way": "as a linear probe"} for r in _results() if "tuned" in r["contender"]]
+    probes = [changed(r, finetune="head", start_kind="linear probe") for r in _results() if "tuned" in r.contender]
     found = analyse(probes, resamples=50)
     assert {(one.state, one.reason) for one in found.convergence} == {("settled", FITTED)}
     assert "twice the" not in answer(found)

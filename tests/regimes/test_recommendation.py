@@ -6,6 +6,7 @@ import pytest
 
 from tests.regimes.tables import RISING, law_table, seeded, validated
 from tests.regimes.test_budgets import FOUR_TIMES, grid
+from tests.results import changed
 from vit_vs_cnn.regimes import analyse
 from vit_vs_cnn.regimes.recommendation import recommendation
 
@@ -35,7 +36,7 @@ def test_a_lead_at_equal_steps_alone_is_no_recommendation():
 def test_equals_are_told_apart_by_what_they_cost():
     macs = {"resnet": 48_000_000, "vit": 12_000_000}
     runs = seeded(ALIKE, seeds=10, images=1_000_000, spread=0.0005)
-    text = told([r | {"macs": macs[r["contender"]], "parameters": 1} for r in runs])
+    text = told([changed(r, macs=macs[r.contender]) for r in runs])
     assert text.startswith("Either will do: the ")
     assert text.endswith("For an image the ViT takes 4 times fewer multiply-accumulates.")
 
@@ -50,10 +51,8 @@ def test_what_is_not_shown_is_not_recommended():
 
 
 def test_a_large_difference_without_evidence_is_not_called_a_free_choice():
-    runs = seeded({"resnet": {240: 0.917}, "vit": {240: 0.706}}, seeds=3, images=60)
-    for result, change in zip([r for r in runs if r["contender"] == "vit"], (0.12, -0.1, -0.02), strict=True):
-        result["accuracy"] = 0.706 + change
-    text = told(runs)
+    one, other = seeded({"resnet": {240: 0.917}}, images=60), seeded({"vit": {240: 0.706}}, images=60)
+    text = told([*one, *(changed(r, accuracy=a) for r, a in zip(other, (0.826, 0.606, 0.686), strict=True))])
     assert text.startswith("No recommendation: there is not enough evidence that the ResNet or the ViT is better.")
     assert "suits" not in text and "either" not in text.lower()
 
@@ -75,7 +74,7 @@ def test_of_three_it_says_which_two_are_level_and_who_is_behind_both():
 def test_networks_that_learned_nothing_are_not_for_choosing():
     def of(accuracy):
         runs = seeded({"vit": {500: 0.5}, "resnet": {500: 0.5}}, seeds=4, images=1000, spread=0.002)
-        runs[-1]["accuracy"] = accuracy
+        runs[-1] = changed(runs[-1], accuracy=accuracy)
         return recommendation(analyse(runs, majority=0.5, resamples=50))
 
     told = "No recommendation: with 500 images neither of these networks is shown to be better than always naming"
@@ -93,6 +92,6 @@ def test_fewer_than_three_seeds_are_asked_for(seeds):
 
 
 def test_unfair_runs_and_single_contenders_have_none():
-    unequal = [r | {"trials": 12 if r["contender"] == "vit" else 1} for r in seeded(TABLE)]
+    unequal = [changed(r, trials=12 if r.contender == "vit" else 1) for r in seeded(TABLE)]
     assert told(unequal) == "No recommendation: their recipes had unequal trials (1, 12)."
     assert told(seeded({"vit": {7: 0.5}})) == "No recommendation: nothing is compared."

@@ -9,6 +9,7 @@ import torch
 from rich.console import Console
 
 from tests.experiments.tiny import tiny_experiment
+from tests.results import make_result
 from vit_vs_cnn.api import train as train_of_the_api
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments import runner
@@ -52,20 +53,19 @@ def _make_up(cell, gap, early):
     logits = torch.nn.functional.one_hot(torch.where(right, labels, (labels + 1) % 10), 10).float()
     cell.folder.mkdir(parents=True)
     Predictions(logits, labels, [str(i) for i in range(IMAGES)]).save(cell.predictions, of="made up")
-    result = {"contender": cell.contender, "train_size": cell.train_size, "seed": cell.seed, "scored_on": "test"}
     cell.write_result(
-        result
-        | {
-            "cell": cell.folder.name,
-            "scored_images": IMAGES,
-            "data": {},
-            "ended_early": early,
-            "steps": 1,
-            "planned_steps": 2,
-            "accuracy": float(right.double().mean()),
-            "subset": str(cell.seed),
-            "budget": cell.budget.short,
-        }
+        make_result(
+            run=cell.folder.name,
+            contender=cell.contender,
+            train_size=cell.train_size,
+            seed=cell.seed,
+            accuracy=float(right.double().mean()),
+            scored_images=IMAGES,
+            subset=str(cell.seed),
+            budget=cell.budget.short,
+            steps=1 if early else 2,
+            planned_steps=2,
+        )
     )
 
 

@@ -11,6 +11,7 @@ import yaml
 
 from tests.browser import DESK, PHONE, assert_readable, look_at, open_browser
 from tests.experiments.tiny import tiny_config
+from tests.results import changed, make_result
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.reporting.regime_report import write_report
@@ -19,9 +20,20 @@ from vit_vs_cnn.runs.answers import MAJORITY
 from vit_vs_cnn.runs.auditing.contamination import Contamination
 from vit_vs_cnn.runs.evaluation import Predictions
 from vit_vs_cnn.runs.ledger import TestLedger
+from vit_vs_cnn.runs.result import read_result
 
 SIZES, SEEDS, IMAGES = (50, 110, 230, 470), (0, 1, 2), 307
 CURVES = {"vit": (0.9, 0.20), "resnet": (0.8, 0.25), "a<b>": (0.95, 0.15), **dict.fromkeys("cdef", (0.9, 0.2))}
+
+#: What all runs have alike.
+RUN = {
+    **{"parameters": 1234, "macs": 56789, "steps": 23, "planned_steps": 23, "images_processed": 322},
+    **{"train_seconds": 1.5, "trials": 1, "budget": "23 steps", "batch_size": 14, "recipe": {"augmentation": {}}},
+    **{"model": {"name": "vit_nano"}, "source": "objects", "fingerprint": "f00-ba4", "scored_images": IMAGES},
+    **{"validation_images": 11, "validation_curve": [(5, 0.1), (10, 0.3), (15, 0.3), (20, 0.3), (23, 0.3)]},
+    **{"test_evaluations": 1, "versions": {"python": "3.11", "torch": "2.9"}},
+    **{"hardware": {"cpu": "a & b", "threads": 1, "gpus": [], "system": "Linux"}},
+}
 
 
 def _made_up(folder: Path, *, contenders=("vit", "resnet"), sizes=SIZES, seeds=SEEDS, scored_on="test") -> Path:
@@ -47,34 +59,23 @@ def _made_up(folder: Path, *, contenders=("vit", "resnet"), sizes=SIZES, seeds=S
                 cell = folder / "cells" / names[-1]
                 cell.mkdir(parents=True)
                 Predictions(logits, labels, [f"test-{i}" for i in range(IMAGES)]).save(cell / "predictions.npz")
-                result = _result(names[-1], contender, n, seed, correct, scored_on)
-                noted = ledger.record(weights=str(cell), accuracy=result["accuracy"], what=cell.name, cell=None)
-                result |= {"weights": str(cell), "ledger_entry": noted.entry}
-                (cell / "result.json").write_text(json.dumps(result))
+                accuracy = float(correct.mean())
+                entry = ledger.record(weights=cell.name, accuracy=accuracy, what=cell.name, cell=None)
+                result = make_result(
+                    **RUN,
+                    **{"run": cell.name, "contender": contender, "train_size": n, "training_images": n - 11},
+                    **{"seed": seed, "subset": f"{n}-{seed}", "weights": cell.name, "log_entry": entry},
+                    **{"accuracy": accuracy, "scored_on": scored_on},
+                )
+                (cell / "result.json").write_text(result.to_json())
     (folder / "grid.json").write_text(json.dumps(names))
     return folder
 
 
-def _result(name, contender, n, seed, correct, scored_on):
-    identity = {"budget": {"steps": 23}, "batch_size": 14, "contender": {"augmentation": {}}}
-    return {
-        **{"cell": name, "contender": contender, "train_size": n, "seed": seed, "subset": f"{n}-{seed}", "trials": 1},
-        **{"accuracy": float(correct.mean()), "accuracy_interval": [0.1, 0.9], "scored_images": IMAGES},
-        **{
-            "scored_on": scored_on,
-            "test_evaluations": 1,
-            "parameters": 1234,
-            "macs": 56789,
-            "steps": 23,
-            "images": 322,
-        },
-        **{"epochs": 322 / n, "flops": 109725348, "train_seconds": 1.5, "images_per_second": 214.6, "devices": 1},
-        **{"validation_curve": {"steps": [5, 10, 15, 20, 23], "accuracies": [0.1, 0.3, 0.3, 0.3, 0.3]}},
-        **{"validation_images": 11, "model": {"name": "vit_nano"}, "starts_from": None, "planned_steps": 23},
-        **{"precision": "32-true", "data": {"source": "objects", "fingerprint": "f00-ba4"}, "identity": identity},
-        **{"versions": {"python": "3.11", "torch": "2.9"}, "commit": None, "began": "2026-01-01T00:00:00+00:00"},
-        **{"hardware": {"cpu": "a & b", "threads": 1, "gpus": [], "system": "Linux"}},
-    }
+def _rewrite(folder: Path, **values) -> None:
+    """Give other values to all results in a folder."""
+    for path in folder.rglob("result.json"):
+        path.write_text(changed(read_result(path), **values).to_json())
 
 
 def _bytes(folder: Path) -> dict[str, bytes]:
@@ -103,9 +104,7 @@ def test_measured_times_change_nothing_but_the_files_that_name_them(tmp_path):
     other = tmp_path / "later" / "up"
     shutil.copytree(folder, other)
     shutil.copytree(tmp_path / "test-sets", tmp_path / "later" / "test-sets")
-    for path in other.rglob("result.json"):
-        values = json.loads(path.read_text()) | {"train_seconds": 77.7, "began": "2027-02-03T00:00:00+00:00"}
-        path.write_text(json.dumps(values | {"images_per_second": 5.0}))
+    _rewrite(other, train_seconds=77.7, began="2027-02-03T00:00:00+00:00")
     write_report(other)
     one, two = _bytes(folder / "report"), _bytes(other / "report")
     sentence = re.compile(rb"In equal training time, for information: [^<]*")
@@ -117,10 +116,8 @@ def test_measured_times_change_nothing_but_the_files_that_name_them(tmp_path):
 
 def test_files_that_were_left_out_stand_on_the_page_once(tmp_path):
     folder = _made_up(tmp_path / "up", sizes=(50, 110), seeds=(0, 1))
-    for path in folder.rglob("result.json"):
-        values = json.loads(path.read_text())
-        values["data"]["skipped"] = {"counts": {"damaged": 1234, "empty file": 5}, "list": "/cache/unusable.csv"}
-        path.write_text(json.dumps(values))
+    skipped = {"counts": {"damaged": 1234, "empty file": 5}, "list": "/cache/unusable.csv"}
+    _rewrite(folder, data_details={"skipped": skipped})
     write_report(folder)
     text = (folder / "report" / "index.html").read_text()
     assert text.count("damaged: 1,234, empty file: 5; listed in /cache/unusable.csv") == 1
@@ -133,7 +130,7 @@ def test_the_page_opens_with_the_answer_and_has_every_part(reported):
     assert recommended.group(1).startswith("Train the ResNet.")
     assert lead is not None
     assert "both from scratch, 23 steps each: with 470 images" in lead.group(1)
-    assert "Every run has 23 steps: 6.44 epochs at n = 50 and 0.685 at 470." in html
+    assert "Every run has 23 steps: 8.26 epochs at n = 50 and 0.702 at 470." in html
     assert "Data multiplier: not known whether the budget limits it: no multiplier" in html
     assert "too few validation images to rule out 2 points" in html
     assert lead.group(1).count(". ") >= 1
@@ -262,8 +259,8 @@ def test_accuracy_without_duplicates_leaves_out_those_of_the_cells_own_subset():
     found = Contamination("f", 5, {"a": [0, 1], "b": [4]})
     correct = {"x": np.array([1, 1, 1, 0, 0], bool), "y": np.array([1, 1, 1, 0, 0], bool)}
     results = [
-        {"cell": "x", "contender": "vit", "train_size": 7, "subset": "a", "accuracy": 0.6},
-        {"cell": "y", "contender": "vit", "train_size": 7, "subset": "b", "accuracy": 0.6},
+        make_result(run=run, contender="vit", train_size=7, subset=subset, accuracy=0.6)
+        for run, subset in (("x", "a"), ("y", "b"))
     ]
     (row,) = duplicates_table(found, results, correct).rows
     # 1 of 3 and 3 of 4 are right among the others; 2 and 1 are left out.
@@ -283,8 +280,8 @@ def test_where_nothing_is_left_without_duplicates_there_is_a_dash_and_means_are_
     correct = {"x": np.array([1, 1, 1, 1, 1], bool), "y": np.array([1, 1, 1, 0, 0], bool)}
     subsets = {"x": "a"} | ({"y": "b"} if others else {})
     results = [
-        {"cell": cell, "contender": "vit", "train_size": 7, "subset": subset, "accuracy": correct[cell].mean().item()}
-        for cell, subset in subsets.items()
+        make_result(run=run, contender="vit", train_size=7, subset=subset, accuracy=correct[run].mean().item())
+        for run, subset in subsets.items()
     ]
     (row,) = duplicates_table(found, results, correct).rows
     assert row == expected

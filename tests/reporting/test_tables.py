@@ -1,58 +1,47 @@
 """What the table says, and when it declines to say it."""
 
-import csv
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.regimes.tables import RISING, seeded, validated
+from tests.results import changed, make_result
 from vit_vs_cnn.regimes import Analysis, analyse, load_answers
 from vit_vs_cnn.reporting.tables import comparison_lines, results_csv, results_table, rows_of
 from vit_vs_cnn.runs.evaluation import Predictions
+from vit_vs_cnn.runs.record import read_result_table
+from vit_vs_cnn.runs.result import RunResult
 
 COUNT = 1009
 
 
-def _result(folder: Path, contender: str, seed: int, share: float, **changes) -> dict:
-    """A cell whose network is right on the first ``share`` of the images, and its predictions on disk."""
-    cell = f"{contender}-n50-s{seed}"
+def _result(folder: Path, contender: str, seed: int, share: float, **values) -> RunResult:
+    """A run whose network is right on the first ``share`` of the images, and its predictions on disk."""
+    run = f"{contender}-n50-s{seed}"
     labels = torch.arange(COUNT) % 3
     wrong = torch.arange(COUNT) >= round((share + 0.003 * seed) * COUNT)
     logits = torch.nn.functional.one_hot((labels + wrong) % 3, 3).float()
-    ids = changes.pop("sample_ids", [f"test/{i}" for i in range(COUNT)])
+    ids = values.pop("sample_ids", [f"test/{i}" for i in range(COUNT)])
     predictions = Predictions(logits, labels, ids)
-    (folder / "cells" / cell).mkdir(parents=True)
-    predictions.save(folder / "cells" / cell / "predictions.npz")
-    values = {
-        "cell": cell,
-        "contender": contender,
-        "train_size": 50,
-        "seed": seed,
-        "scored_on": "test",
-        "scored_images": COUNT,
-        "accuracy": predictions.accuracy,
-        "parameters": 1_234_567,
-        "macs": 12_000_000,
-        "steps": 40,
-        "images_per_second": 100.0,
-        "train_seconds": 12.0,
-        "trials": 1,
-        "identity": {"contender": {"augmentation": {}}},
-    }
-    return values | changes
+    (folder / "cells" / run).mkdir(parents=True)
+    predictions.save(folder / "cells" / run / "predictions.npz")
+    scores = {"scored_images": COUNT, "accuracy": predictions.accuracy}
+    cost = {"parameters": 1_234_567, "macs": 12_000_000, "steps": 40}
+    given = {"run": run, "contender": contender, "train_size": 50, "seed": seed, "trials": 1}
+    return make_result(**scores | cost | given | values)
 
 
-def _both(folder: Path, seeds: int, gap: float = 0.1, **changes) -> list[dict]:
+def _both(folder: Path, seeds: int, gap: float = 0.1, **values) -> list[RunResult]:
     a = [_result(folder, "a", seed, 0.5) for seed in range(seeds)]
-    return a + [_result(folder, "b", seed, 0.5 + gap, **changes) for seed in range(seeds)]
+    return a + [_result(folder, "b", seed, 0.5 + gap, **values) for seed in range(seeds)]
 
 
-def _analysis(folder: Path, results: list[dict]) -> Analysis:
+def _analysis(folder: Path, results: list[RunResult]) -> Analysis:
     return analyse(results, load_answers(folder, results).correct, resamples=500)
 
 
-def _lines(folder: Path, results: list[dict]) -> list[str]:
+def _lines(folder: Path, results: list[RunResult]) -> list[str]:
     return comparison_lines(_analysis(folder, results))
 
 
@@ -61,7 +50,7 @@ def test_seeds_are_one_row_with_the_interval_of_the_report(tmp_path):
     analysis = _analysis(tmp_path, results)
     (row, _) = rows_of(results, analysis)
     value, low, high = (100 * getattr(analysis.curves[0].points[0].accuracy, end) for end in ("value", "low", "high"))
-    assert value == pytest.approx(100 * sum(r["accuracy"] for r in results[:3]) / 3)
+    assert value == pytest.approx(100 * sum(r.accuracy for r in results[:3]) / 3)
     assert row[:6] == ("a", "50", f"{value:.1f} %", f"{low:.1f}-{high:.1f}", "1.23M", "12M")
 
 
@@ -91,7 +80,7 @@ def test_equal_networks_are_equivalent(tmp_path):
 
 
 def test_other_test_images_give_no_verdict(tmp_path):
-    others = {"sample_ids": [f"other/{i}" for i in range(COUNT)], "data": {"fingerprint": "others"}}
+    others = {"sample_ids": [f"other/{i}" for i in range(COUNT)], "fingerprint": "others"}
     (line,) = _lines(tmp_path, _both(tmp_path, 3, **others))
     assert "no verdict: they were trained or tested on different images" in line
 
@@ -104,26 +93,27 @@ def test_several_pairs_come_with_a_word_on_their_number(tmp_path):
     assert all("Holm over 3 comparisons" in line for line in lines[:3])
 
 
-def test_there_is_a_line_for_each_cell_and_a_row_for_each_contender(tmp_path):
-    results = _both(tmp_path, 2)
-    assert len(list(csv.DictReader(results_csv(results).splitlines()))) == 4
+def test_there_is_a_line_for_each_run_and_a_row_for_each_contender(tmp_path):
+    results = validated(_both(tmp_path, 2))
+    (tmp_path / "results.csv").write_text(results_csv(results))
+    assert read_result_table(tmp_path / "results.csv") == results
     table = results_table(results, _analysis(tmp_path, results), title="t")
     assert [row[0] for row in table.rows if row[0] in ("a", "b")] == ["a", "b"]
 
 
 def test_runs_that_ended_early_are_called_so_and_judged_by_nobody(tmp_path):
     results = _both(tmp_path, 3)
-    results[4] |= {"steps": results[4]["steps"] - 3, "planned_steps": results[4]["steps"], "ended_early": True}
+    results[4] = changed(results[4], steps=37, planned_steps=40)
     analysis = _analysis(tmp_path, results)
     (whole, early) = rows_of(results, analysis)
-    assert early[6] == f"{results[4]['steps']} of {results[4]['planned_steps']}"
+    assert early[6] == "37 of 40"
     assert "of" not in whole[6]
     warning, line = comparison_lines(analysis)
     assert warning.startswith("warning: 1 of 6 runs ended before their budget (b at n = 50, seed 1")
     assert "no verdict: some of their runs ended before their budget" in line
 
 
-def _note(folder: Path, results: list[dict]) -> str:
+def _note(folder: Path, results: list[RunResult]) -> str:
     return results_table(results, _analysis(folder, results), title="t").note
 
 
@@ -142,18 +132,12 @@ def test_the_footer_names_the_runs_that_still_improved_and_says_where_that_is_no
     assert _note(tmp_path, rising).endswith("Still improving in their last quarter: b at n = 50 (+12.5 points).")
 
 
-def test_a_curve_is_no_column_of_the_cells(tmp_path):
-    for results in (_both(tmp_path, 1), [r | {"validation_curve": None} for r in _both(tmp_path / "none", 1)]):
-        assert "validation_curve" not in results_csv(validated(results))
-        assert "validation_curve" not in results_csv(results)
-
-
 def test_contenders_of_unequal_compute_and_a_multiplier_that_is_none_have_a_line(tmp_path):
     results = _both(tmp_path, 3, macs=48_000_000)
     warning, line = _lines(tmp_path, results)
     assert warning.startswith("warning: Compute differs: b has 4 times the multiply-accumulates of a (48.0M against")
     assert line.endswith("shown over 3 paired seeds")
-    larger = [r | {"train_size": 500, "cell": f"{r['cell']}-500"} for r in results]
+    larger = [changed(r, train_size=500, run=f"{r.run}-500") for r in results]
     *_, multiplier = comparison_lines(analyse([*results, *larger], resamples=50))
     assert multiplier.startswith(
         "data multiplier: not known whether the budget limits it: no multiplier (no validation"

@@ -1,8 +1,8 @@
 """What a report says of trials: the gap with fewer of them, and where search spaces differ."""
 
-from tests.runs.test_tuning_record import BUDGET, a_record, a_trial
+from tests.results import make_result
+from tests.runs.test_tuning_record import a_record, a_trial
 from vit_vs_cnn.reporting.tuning_report import best_of_k, best_of_k_table, gap_lines, granted_table, space_warnings
-from vit_vs_cnn.runs.tuning_record import with_chances
 
 
 def _record(tmp_path, **of_resnet):
@@ -27,10 +27,12 @@ def test_the_table_ends_with_the_best_of_all(tmp_path):
 
 
 def test_trials_are_told_in_numbers_and_in_flops(tmp_path):
-    told = {"train_size": 500, "budget": "40 steps", "identity": {"contender": {"n": 3}, **BUDGET}}
-    results = [{**told, "contender": name} for name in ("vit", "resnet", "other")]
-    record = _record(tmp_path)
-    rows = {row[1]: row for row in granted_table(record, with_chances(results, record)).rows}
+    search = {"trials": 4, "tuned_at": 500, "tuning_flops": 4e9}
+    searches = {"vit": {**search, "trial_rank": 1}, "resnet": {**search, "trial_rank": 2}, "other": {}}
+    results = [
+        make_result(contender=name, train_size=500, budget="40 steps", **found) for name, found in searches.items()
+    ]
+    rows = {row[1]: row for row in granted_table(_record(tmp_path), results).rows}
     assert rows["ViT"][2:] == ["4", "4e+09", "40", "2", "4", "60.0", "500", "runs the best of them"]
     assert rows["ResNet"][-1] == "runs number 2 of its 4 trials, not the best"
     assert rows["other"][2] == "no record"
@@ -48,12 +50,9 @@ def test_several_budgets_are_told_apart(tmp_path):
         ["500", "40 steps", "1", "40.0", "30.0"],
         ["500", "160 steps", "1", "60.0", "70.0"],
     ]
-    told = {"train_size": 500, "contender": "vit"}
-    results = [
-        {**told, "budget": f"{steps} steps", "identity": {"contender": {"lr": 0.1}, "budget": {"steps": steps}}}
-        for steps in (40, 160)
-    ]
-    rows = granted_table(record, with_chances(results, record)).rows
+    search = {"trials": 1, "tuned_at": 500, "trial_rank": 1, "tuning_flops": 1e9}
+    results = [make_result(train_size=500, budget=f"{steps} steps", **search) for steps in (40, 160)]
+    rows = granted_table(record, results).rows
     assert [(row[1], row[5], row[-1]) for row in rows] == [
         ("40 steps", "40", "runs the best of them"),
         ("160 steps", "160", "runs the best of them"),

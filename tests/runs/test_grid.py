@@ -15,10 +15,10 @@ def test_a_budget_more_leaves_the_cells_that_were_run_as_they_are(tmp_path):
 
     (first,) = run(2)
     same, longer = run([3, 2])
-    assert (same, longer["budget"], longer["steps"]) == (first, "3 steps", 3)
-    assert {path.name for path in (tmp_path / "tiny" / "cells").iterdir()} == {same["cell"], longer["cell"]}
+    assert (same, longer.budget, longer.cost.steps) == (first, "3 steps", 3)
+    assert {path.name for path in (tmp_path / "tiny" / "cells").iterdir()} == {same.run, longer.run}
     assert [cell.name for cell in read_status(tmp_path / "tiny").cells] == [
         "resnet-n120-s3 of 2 steps",
         "resnet-n120-s3 of 3 steps",
     ]
-    assert read_cell(tmp_path / "tiny" / "cells" / longer["cell"]).budget == Budget(steps=3)
+    assert read_cell(tmp_path / "tiny" / "cells" / longer.run).budget == Budget(steps=3)

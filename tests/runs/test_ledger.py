@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.experiments.tiny import run_quietly, tiny_config
+from tests.results import make_result
 from vit_vs_cnn.comparison.compare import Settings, compare
 from vit_vs_cnn.comparison.opening import open_entries
 from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.files import write_text
 from vit_vs_cnn.regimes import findings_of
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.ledger import TestLedger, account_of, output_of, recipe_of
-from vit_vs_cnn.runs.ledger import test_set_of as fingerprint_of
 
 UNKNOWN = "how often it was opened is not known"
 
@@ -26,17 +27,14 @@ def _ledger(folder: Path) -> TestLedger:
 
 
 def _record(ledger: TestLedger, *names: str) -> list[str]:
-    return [ledger.record(weights=name, accuracy=0.5, what=name, cell=None).entry for name in names]
+    return [ledger.record(weights=name, accuracy=0.5, what=name, cell=None) for name in names]
 
 
 def _results(folder: Path, entries: dict[str, str | None]) -> Path:
     """The folder of an experiment with these results, by the weights that their entries are of."""
     for weights, entry in entries.items():
-        cell = folder / "cells" / weights
-        cell.mkdir(parents=True)
-        result = {"cell": weights, "contender": "vit", "train_size": 7, "seed": 0, "scored_on": "test"}
-        result |= {"scored_images": 9, "accuracy": 0.5, "data": {"fingerprint": "f00-ba4"}}
-        (cell / "result.json").write_text(json.dumps({**result, "weights": weights, "ledger_entry": entry}))
+        result = make_result(run=weights, weights=weights, fingerprint="f00-ba4", log_entry=entry)
+        write_text(folder / "cells" / weights / "result.json", result.to_json())
     return folder
 
 
@@ -136,9 +134,9 @@ def test_of_cells_that_validation_images_scored_it_is_told_whether_a_test_set_wa
     assert account_of(beside, None).told == told.format("opened 1 times")
 
 
-@pytest.mark.parametrize("fingerprint", ["f00-../../secret", "f00-/secret", None, {}, "f00-"])
+@pytest.mark.parametrize("fingerprint", ["f00-../../secret", "f00-/secret", None, "f00-"])
 def test_what_a_result_says_leads_to_no_other_folder(fingerprint):
-    assert fingerprint_of({"scored_on": "test", "data": {"fingerprint": fingerprint}}) in ("unknown", "None")
+    assert make_result(fingerprint=fingerprint).test_set == "unknown"
 
 
 def test_a_ledger_of_nonsense_is_told_and_stops_nothing(experiment):
@@ -228,7 +226,7 @@ def test_experiments_on_one_test_set_share_its_ledger(shared):
         "By its ledger this test set was opened 6 times for 4 networks; 2 of them more than once. It is shared by 2 "
         "experiments: one, two."
     )
-    assert {r["test_evaluations"] for r in findings_of(shared / "two").results} == {2}
+    assert {r.scores.test_evaluations for r in findings_of(shared / "two").results} == {2}
 
 
 def test_sizes_and_seeds_are_no_recipes_of_their_own(shared):

@@ -1,7 +1,5 @@
 """Networks, losses, metrics and optimizers of one's own are trained, recorded, and opened where they are trusted."""
 
-import json
-
 import pytest
 import timm
 import torch
@@ -24,6 +22,7 @@ from vit_vs_cnn.runs.images import CellImages, Pool
 from vit_vs_cnn.runs.networks import build_network
 from vit_vs_cnn.runs.own import make_own, own_transform
 from vit_vs_cnn.runs.plan import grid, make_plan
+from vit_vs_cnn.runs.result import read_result
 from vit_vs_cnn.runs.trained import open_network
 from vit_vs_cnn.training.classifier import Classifier, balanced_weights
 from vit_vs_cnn.training.optimizers import Optimizer
@@ -146,13 +145,13 @@ def test_a_loss_an_optimizer_and_metrics_of_ones_own_train_and_are_recorded(trai
     logits, labels = predictions.logits, predictions.labels
     assert torch.equal(logits.argmax(1), predictions.classes)
     f1 = multiclass_f1_score(logits, labels, num_classes=logits.shape[1], average="macro").item()
-    assert result["metrics"]["f1"] == pytest.approx(f1)
-    assert result["metrics"]["named"] == torch.bincount(logits.argmax(1), minlength=logits.shape[1]).tolist()
-    assert json.loads((cell / "result.json").read_text())["metrics"] == result["metrics"]
+    assert result.scores.metrics["f1"] == pytest.approx(f1)
+    assert result.scores.metrics["named"] == torch.bincount(logits.argmax(1), minlength=logits.shape[1]).tolist()
+    assert read_result(cell / "result.json") == result
     logged = (cell / "metrics.csv").read_text()
     assert "val/f1" in logged
     assert "val/named" not in logged
-    mine = result["identity"]["contender"]
+    mine = result.recipe
     assert mine["loss"] == {"class_path": f"{OWN}.Focal", "init_args": {"gamma": 1.5}}
     assert mine["optimizer"]["name"] == f"{OWN}.SignDescent"
     assert "metrics" not in mine
@@ -325,7 +324,7 @@ def test_less_memory_gives_the_same_weights(tmp_path):
     for lean in (False, True):
         values["output"] = str(tmp_path / str(lean))
         values["execution"] = {"gradient_checkpointing": lean}
-        weights.append({one["contender"]: one["weights"] for one in run_quietly(experiment_from_dict(values))})
+        weights.append({one.contender: one.weights for one in run_quietly(experiment_from_dict(values))})
     assert weights[0] == weights[1]
 
 

@@ -114,10 +114,10 @@ def test_commands_find_images_that_were_given_in_python(given, tmp_path, cache):
 
 @pytest.mark.slow
 def test_processes_find_images_that_were_given_in_python(given, tmp_path):
-    here = {one["cell"]: one["weights"] for one in finished_cells(given).values()}
+    here = {one.run: one.weights for one in finished_cells(given).values()}
     values = {**_values(tmp_path / "there"), "executor": {"name": "processes", "workers": 2}}
     vc.train(values, data=images_and_labels(), quiet=True)
-    assert {one["cell"]: one["weights"] for one in finished_cells(tmp_path / "there" / "tiny").values()} == here
+    assert {one.run: one.weights for one in finished_cells(tmp_path / "there" / "tiny").values()} == here
 
 
 def test_other_images_are_other_cells(given, tmp_path):
@@ -128,7 +128,7 @@ def test_other_images_are_other_cells(given, tmp_path):
 def test_workers_find_the_images_without_the_users_class(tmp_path):
     values = _values(tmp_path, source={"class_path": f"{HERE}.images_and_labels", "init_args": {"count": 150}})
     results = run_quietly(experiment_from_dict(values))
-    assert {result["data"]["counts"]["test"]["0"] for result in results} == {10}
+    assert {result.data.data_details["counts"]["test"]["0"] for result in results} == {10}
     (cell,) = tmp_path.glob("tiny/cells/resnet-*")
     untrusted = open_network(cell)
     assert not untrusted.cell.experiment.trusted
@@ -214,8 +214,8 @@ def test_a_run_with_ones_own_transform_resumes_exactly(tmp_path, kill_at, monkey
         run_quietly(experiment(tmp_path / "killed"))
     monkeypatch.undo()
     (resumed,) = run_quietly(experiment(tmp_path / "killed"))
-    assert len(calls) > 14 and resumed["weights"] == whole["weights"]
-    assert resumed["identity"]["contender"]["augmentation"]["transform"] == transform
+    assert len(calls) > 14 and resumed.weights == whole.weights
+    assert resumed.augmentation["transform"] == transform
 
 
 def test_own_options_refuse_what_is_no_fingerprint():

@@ -178,10 +178,10 @@ def test_normalisation_and_size_travel_with_the_weights(pretrained, tmp_path, co
     assert tuned.image_shape == (3, 32, 32)
     assert isinstance(tuned.network, ResizedInput)
     assert tuned.network.image_size == (24, 24)
-    assert result["model"]["input_size"] == [24, 24]
-    assert result["drawn"] == []
-    assert (result["way"], result["pretrained_from"]) == ("fine-tuned", str(pretrained.folder))
-    assert result["start_images_known"] is True
+    assert result.model["input_size"] == [24, 24]
+    assert result.start.reinitialized == ()
+    assert (result.start.start_kind, result.start.start_source) == ("fine-tuned", str(pretrained.folder))
+    assert result.start.start_history_known is True
 
 
 def test_a_network_can_be_built_for_the_images_at_hand_instead(pretrained, tmp_path):
@@ -253,7 +253,7 @@ def test_seen_images_that_are_allowed_are_counted_and_told(pretrained, tmp_path)
     values["protocol"]["train_sizes"] = ["all"]
     values["contenders"]["tuned"]["weights"]["may_have_seen"] = 120
     (result,) = run_quietly(experiment_from_dict(values))
-    assert 0 < result["scoring_images_seen"] <= result["scored_images"]
+    assert 0 < result.start.scored_images_in_start <= result.scores.scored_images
     assert any("have seen images that score these" in told for told in warnings_of([result]))
 
 
@@ -277,9 +277,9 @@ def test_which_images_the_weights_of_a_file_have_seen_is_not_known(tmp_path):
     values["protocol"]["budget"] = {"steps": 2}
     values["contenders"] = {"tuned": {**values["contenders"]["resnet"], "weights": {"file": str(path)}}}
     (result,) = run_quietly(experiment_from_dict(values))
-    assert result["start_images_known"] is False
-    assert result["pretrained_from"] == str(path)
-    assert json.dumps(result["identity"]["weights"])
+    assert result.start.start_history_known is False
+    assert result.start.start_source == str(path)
+    assert json.dumps(result.conditions["weights"])
 
 
 def test_timms_weights_without_a_network_are_refused_in_one_line(tmp_path, monkeypatch):
@@ -373,7 +373,7 @@ def test_models_of_timms_that_we_train_and_export_are_read_back_from_timms_files
     weights = {"file": str(files["timm.safetensors"])}
     after["contenders"] = {"probe": {"model": {"name": model}, "weights": weights, "tune": "head"}}
     (result,) = run_quietly(experiment_from_dict(after))
-    assert result["start_images_known"] is True  # the config.json beside it says what they have seen
+    assert result.start.start_history_known is True  # the config.json beside it says what they have seen
     probe = open_network(tmp_path / "after")
     assert probe.about.mean == given.about.mean
     moved = {k for k, v in given.network.state_dict().items() if not torch.equal(v, probe.network.state_dict()[k])}

@@ -1,6 +1,5 @@
 """A record gives the analysis of its experiment, can be continued, and has no path of the machine that made it."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 
 from benchmarks.record import main
 from tests.experiments.tiny import run_quietly
+from tests.results import changed
 from vit_vs_cnn import cli
 from vit_vs_cnn.config.experiment import experiment_from_dict, read_config
 from vit_vs_cnn.errors import InputError
@@ -16,6 +16,7 @@ from vit_vs_cnn.regimes import findings_of
 from vit_vs_cnn.runs.grid import finished_cells
 from vit_vs_cnn.runs.ledger import TestLedger
 from vit_vs_cnn.runs.record import PackedPredictions, load_run_predictions, read_table, table_text
+from vit_vs_cnn.runs.result import RunResult, read_result
 
 
 @pytest.fixture
@@ -51,8 +52,8 @@ def test_a_record_has_the_class_and_the_probability_of_every_image_to_a_255th(tr
 
 
 def test_results_are_recorded_unchanged(trained_once, recorded):
-    def results_of(folder: Path) -> list[dict]:
-        return [{**result, "ledger_entry": None, "data": None} for result in finished_cells(folder).values()]
+    def results_of(folder: Path) -> list[RunResult]:
+        return [changed(result, log_entry=None, data_details=None) for result in finished_cells(folder).values()]
 
     assert results_of(recorded) == results_of(trained_once)
 
@@ -102,11 +103,12 @@ def test_runs_on_different_images_do_not_fit_one_record():
 def test_where_the_images_lay_is_left_out(trained_once, tmp_path):
     shutil.copytree(trained_once.parent, tmp_path / "runs")
     for path in tmp_path.glob("runs/tiny/cells/*/result.json"):
-        values = json.loads(path.read_text())
-        path.write_text(json.dumps({**values, "data": {**values["data"], "root": str(tmp_path)}}))
+        result = read_result(path)
+        details = {**result.data.data_details, "root": str(tmp_path)}
+        path.write_text(changed(result, data_details=details).to_json())
     assert main([str(tmp_path / "runs" / "tiny"), str(tmp_path / "kept" / "tiny")]) == 0
     kept = finished_cells(tmp_path / "kept" / "tiny").values()
-    assert {result["data"]["root"] for result in kept} == {"data"}
+    assert {result.data.data_details["root"] for result in kept} == {"data"}
 
 
 def test_an_unpacked_record_is_continued_without_running_a_finished_cell_again(recorded, tmp_path):
@@ -154,7 +156,7 @@ def test_looks_of_two_machines_become_one_ledger(trained_once, tmp_path):
         assert after.is_chained
         assert [e.said.get("joined") for e in after.entries] == [None, *(e.hash for e in before.entries)]
         assert [e.said["weights"] for e in after.entries[1:]] == [e.said["weights"] for e in before.entries]
-    named = {result["ledger_entry"] for result in finished_cells(kept).values()}
+    named = {result.scores.log_entry for result in finished_cells(kept).values()}
     assert named == {e.hash for e in after.entries[1:]}
     assert findings_of(kept).notes == ()
 

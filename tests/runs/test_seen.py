@@ -12,6 +12,7 @@ from vit_vs_cnn.data.drawn.objects import ObjectsSource
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.fairness import warnings_of
 from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.result import read_result
 from vit_vs_cnn.runs.seen import KEY, NOT_KNOWN, Seen, seen_of
 from vit_vs_cnn.runs.trained import open_network
 from vit_vs_cnn.training.checkpoints import read_checkpoint
@@ -27,7 +28,7 @@ def _run(output: Path, *, start: Path | None = None, fraction: float = 0.25, see
     protocol = {"train_sizes": [60], "seeds": [3], "budget": {"steps": 1}, "batch_size": 14}
     values = tiny_config(output, data=data, contenders={"cnn": contender}, protocol=protocol)
     (result,) = run_quietly(experiment_from_dict(values))
-    return output / "tiny" / "cells" / result["cell"] / "checkpoints" / "last.ckpt"
+    return output / "tiny" / "cells" / result.run / "checkpoints" / "last.ckpt"
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +73,8 @@ def test_weights_of_which_nothing_is_known_are_warned_of(swapped, tmp_path):
     torch.save(contents, tmp_path / "older.ckpt")
     after = _run(tmp_path, start=tmp_path / "older.ckpt")
     assert not open_network(after).seen.is_whole
-    result = {"contender": "cnn", "train_size": 60, "start_images_known": False}
-    assert '"start_images_known": false' in (after.parents[1] / "result.json").read_text()
+    result = read_result(after.parents[1] / "result.json")
+    assert result.start.start_history_known is False
     assert any("cnn started from have seen is not known" in told for told in warnings_of([result]))
 
 

@@ -10,12 +10,13 @@ from filelock import FileLock
 from rich.console import Console
 
 from tests.experiments.tiny import tiny_config
+from tests.results import changed, make_result
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.comparison.opening import _cells_of
 from vit_vs_cnn.config.schema import Budget
-from vit_vs_cnn.errors import DamagedFile, InputError
+from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
-from vit_vs_cnn.runs.cell import read_result
+from vit_vs_cnn.runs.result import read_result
 from vit_vs_cnn.runs.status import CellStatus, duration, read_status, seconds_left, status_line
 from vit_vs_cnn.runs.status_view import CellsView
 
@@ -32,9 +33,8 @@ def folder(tmp_path):
     (root / "experiment.yaml").write_text(yaml.safe_dump(tiny_config(tmp_path)))
     for name in NAMES[:3]:
         (root / "cells" / name).mkdir()
-    result = {"steps": 23, "train_seconds": 30.0, "accuracy": 0.5, "cell": NAMES[0], "contender": "vit", "seed": 0}
-    result |= {"train_size": 50, "scored_on": "test", "scored_images": 60, "data": {}}
-    (root / "cells" / NAMES[0] / "result.json").write_text(json.dumps(result))
+    result = make_result(run=NAMES[0], train_size=50, steps=23, train_seconds=30.0)
+    (root / "cells" / NAMES[0] / "result.json").write_text(result.to_json())
     failure = {"cell": "resnet-n50-s0", "type": "RuntimeError", "message": "no memory", "step": 4, "time": "2020"}
     (root / "cells" / NAMES[1] / "failed.json").write_text(json.dumps(failure))
     return root
@@ -96,12 +96,12 @@ def test_the_folder_around_experiments_is_asked_whether_one_of_them_was_meant(fo
 
 
 def test_the_counts_stand_behind_the_last_of_several_that_ended_at_one_look(folder):
-    result = json.loads((folder / "cells" / NAMES[0] / "result.json").read_text())
+    result = read_result(folder / "cells" / NAMES[0] / "result.json")
     said = io.StringIO()
     with CellsView(folder, Console(file=said, width=200)).shown():
         for name, contender in ((NAMES[2], "vit"), (NAMES[3], "resnet")):
-            again = result | {"cell": name, "contender": contender, "train_size": 100}
-            write_text(folder / "cells" / name / "result.json", json.dumps(again))
+            again = changed(result, run=name, contender=contender, train_size=100)
+            write_text(folder / "cells" / name / "result.json", again.to_json())
     before, first, last = said.getvalue().splitlines()
     assert before == "1 of 4 runs finished before"
     assert first == "vit-n100-s0  50.0 % in 30 s"
@@ -148,30 +148,3 @@ def test_several_budgets_are_told_apart(folder):
 
 def test_durations_read_as_one_would_say_them():
     assert [duration(s) for s in (7.4, 99.0, 400.0, 12000.0)] == ["7 s", "99 s", "7 min", "3 h 20 min"]
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("accuracy", None),
-        ("accuracy", "0.5"),
-        ("accuracy", 50.0),
-        ("train_size", "a"),
-        ("data", None),
-        ("identity", [1]),
-        ("identity", None),
-        ("validation_images", None),
-        ("train_seconds", []),
-        ("ledger_entry", []),
-        ("validation_curve", {"steps": None, "accuracies": []}),
-        ("validation_curve", {"steps": [1, 2], "accuracies": [0.5]}),
-    ],
-)
-def test_a_result_that_holds_something_else_is_damaged(tmp_path, key, value):
-    names = {"cell": "a", "contender": "a", "scored_on": "test", "train_size": 60, "seed": 0, "scored_images": 9}
-    whole = {**names, "accuracy": 0.5, "data": {}}
-    (tmp_path / "result.json").write_text(json.dumps(whole))
-    assert read_result(tmp_path / "result.json") == whole
-    (tmp_path / "result.json").write_text(json.dumps(whole | {key: value}))
-    with pytest.raises(DamagedFile, match=f"{key} is .*delete it to have the cell run again"):
-        read_result(tmp_path / "result.json")

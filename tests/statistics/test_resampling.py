@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from tests.regimes.tables import draws_of, seeded
+from tests.results import make_result
 from vit_vs_cnn.regimes.measurements import in_order, measurements_of
 from vit_vs_cnn.statistics.resampling import Resamples, estimate_from
 
@@ -15,18 +16,10 @@ def grid_of(hits):
     """Results and predictions from whether ``hits[contender, size, seed, image]``."""
     results, correct = [], {}
     for c, i, s in np.ndindex(hits.shape[:3]):
-        cell = f"{c}.{i}.{s}"
-        correct[cell] = hits[c, i, s]
-        results.append(
-            {
-                "cell": cell,
-                "contender": "ab"[c],
-                "train_size": 7 + i,
-                "seed": s,
-                "accuracy": float(hits[c, i, s].mean()),
-                "scored_images": hits.shape[-1],
-            }
-        )
+        place = {"contender": "ab"[c], "train_size": 7 + i, "seed": s}
+        result = make_result(**place, accuracy=float(hits[c, i, s].mean()), scored_images=hits.shape[-1])
+        results.append(result)
+        correct[result.run] = hits[c, i, s]
     return results, correct
 
 
@@ -127,17 +120,17 @@ def test_a_perfect_score_is_not_certain_and_none_is_beyond_it():
 
 def test_only_seeds_that_contenders_share_are_compared():
     results = seeded({"a": {7: 0.5, 11: 0.6}, "b": {7: 0.4}}, seeds=3)
-    shared = [r for r in results if (r["contender"], r["seed"]) != ("b", 2)]
+    shared = [r for r in results if (r.contender, r.seed) != ("b", 2)]
     draws = draws_of(shared, "a", "b")
     assert (draws.sizes, draws.seeds) == ((7,), (2,))
-    of_a = [r["accuracy"] for r in shared if r["contender"] == "a" and r["train_size"] == 7]
+    of_a = [r.accuracy for r in shared if (r.contender, r.train_size) == ("a", 7)]
     assert draws.observed[0, 0] == pytest.approx(np.mean(of_a[:2]))
     assert draws_of(shared, "a").seeds == (3, 3)
 
 
 def test_the_variance_is_that_of_seeds_and_images():
     results = seeded({"a": {7: 0.5}}, seeds=3, images=IMAGES, spread=0.02)
-    values = [r["accuracy"] for r in results]
+    values = [r.accuracy for r in results]
     expected = np.var(values, ddof=1) / 3 + np.mean(values) * (1 - np.mean(values)) / IMAGES
     assert draws_of(results).variance[0, 0] == pytest.approx(expected, rel=0.01)
 

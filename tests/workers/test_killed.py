@@ -94,7 +94,7 @@ def test_killed_at_random_moments_an_experiment_ends_in_the_same_report(tmp_path
     assert first.keys() == second.keys()
     assert [str(name) for name in first if first[name] != second[name] and name.name not in TIMED] == []
     ours, theirs = (
-        {r["cell"]: (r["weights"], r["accuracy"], r["loss"], r["test_evaluations"]) for r in finished_cells(f).values()}
+        {r.run: (r.weights, r.accuracy, r.scores.loss, r.scores.test_evaluations) for r in finished_cells(f).values()}
         for f in folders
     )
     assert ours == theirs

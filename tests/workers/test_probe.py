@@ -9,6 +9,7 @@ from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import CellsFailed, InputError
 from vit_vs_cnn.runs.evaluation import Predictions, predict
 from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.result import StartKind
 from vit_vs_cnn.runs.trained import open_network
 
 
@@ -60,11 +61,10 @@ def test_a_probe_opens_as_a_network_that_says_what_was_recorded(probed):
 def test_its_result_says_what_it_took(probed):
     _, results = probed
     for result in results:
-        assert result["tune"] == "head"
-        assert result["penalty"] > 0
-        assert result["images"] == result["training_images"]
-        assert result["flops"] == 2 * result["macs"] * result["images"]
-        assert not result["ended_early"]
+        assert (result.start.start_kind, result.start.finetune) == (StartKind.LINEAR_PROBE, "head")
+        assert result.scores.penalty is not None and result.scores.penalty > 0
+        assert (result.cost.images_processed, result.cost.passes) == (result.data.training_images, 1)
+        assert result.cost.ended_early is False
 
 
 def test_features_are_computed_once_for_all_sizes_and_seeds(probed, given, monkeypatch):
@@ -81,7 +81,7 @@ def test_features_are_computed_once_for_all_sizes_and_seeds(probed, given, monke
 
 def test_more_images_of_a_class_that_is_linear_in_the_features_are_told_better(probed):
     _, results = probed
-    by_size = {size: np.mean([r["accuracy"] for r in results if r["train_size"] == size]) for size in (60, 120)}
+    by_size = {size: np.mean([r.accuracy for r in results if r.train_size == size]) for size in (60, 120)}
     assert min(by_size.values()) > 0.1  # ten classes
 
 

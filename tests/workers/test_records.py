@@ -8,6 +8,7 @@ import platform
 import resource
 import shutil
 import signal
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,13 @@ import torch
 
 from tests import children
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
+from tests.results import make_result
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import CellsFailed
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.runs.grid import finished_cells
+from vit_vs_cnn.runs.result import RunResult
 from vit_vs_cnn.runs.status import read_status
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 from vit_vs_cnn.training.metrics_csv import MetricsCsv, read_rows
@@ -45,13 +48,13 @@ def _resnet(output: Path, *, steps: int = 12, trainer: dict[str, Any] | None = N
     return values
 
 
-def _run(values: dict[str, Any]) -> dict[str, Any]:
+def _run(values: dict[str, Any]) -> RunResult:
     (result,) = run_quietly(experiment_from_dict(values))
     return result
 
 
 @pytest.fixture(scope="module")
-def stopped(tmp_path_factory) -> tuple[Path, dict[str, Any]]:
+def stopped(tmp_path_factory) -> tuple[Path, RunResult]:
     """The folder and the result of a run of twelve steps that stopped by itself before."""
     root = tmp_path_factory.mktemp("stopped")
     with contextlib.chdir(root):
@@ -60,14 +63,13 @@ def stopped(tmp_path_factory) -> tuple[Path, dict[str, Any]]:
 
 def test_a_run_that_stops_early_is_recorded_by_what_it_took(stopped):
     root, result = stopped
-    checkpoint = read_checkpoint(root / "runs" / "tiny" / "cells" / result["cell"] / "checkpoints" / "last.ckpt")
-    assert result["steps"] == checkpoint["global_step"] < result["planned_steps"] == 12
-    assert result["ended_early"] is True
-    assert result["images"] == 14 * result["steps"]
-    assert result["flops"] == 6 * result["macs"] * result["images"]
-    assert result["epochs"] == result["images"] / result["training_images"]
+    checkpoint = read_checkpoint(root / "runs" / "tiny" / "cells" / result.run / "checkpoints" / "last.ckpt")
+    cost = result.cost
+    assert cost.steps == checkpoint["global_step"]
+    assert cost.ended_early and cost.planned_steps == 12
+    assert (cost.images_processed, cost.passes) == (14 * cost.steps, 3)
     status = read_status(root / "runs" / "tiny")
-    assert (status.cells[0].state, status.cells[0].step, status.cells[0].steps) == ("done", result["steps"], 12)
+    assert (status.cells[0].state, status.cells[0].step, status.cells[0].steps) == ("done", cost.steps, 12)
 
 
 def test_a_run_that_stopped_early_and_was_killed_behind_it_is_not_trained_on(stopped, tmp_path, monkeypatch):
@@ -76,9 +78,8 @@ def test_a_run_that_stopped_early_and_was_killed_behind_it_is_not_trained_on(sto
     monkeypatch.chdir(tmp_path)
     next(tmp_path.rglob("result.json")).unlink()
     again = _run(_resnet(Path("runs"), trainer={"callbacks": STOPPING}))
-    assert {key: again[key] for key in ("steps", "images", "weights", "ended_early", "cell")} == {
-        key: result[key] for key in ("steps", "images", "weights", "ended_early", "cell")
-    }
+    assert (again.run, again.weights) == (result.run, result.weights)
+    assert replace(again.cost, train_seconds=0.0) == replace(result.cost, train_seconds=0.0)
 
 
 @pytest.mark.parametrize(
@@ -159,11 +160,11 @@ def test_a_damaged_result_fails_its_cell_and_no_other(tmp_path, pair, kind):
     _damage(damaged, kind)
     next(tmp_path.glob("runs/tiny/cells/resnet-*/result.json")).unlink()
     before = damaged.read_bytes()
-    with pytest.raises(CellsFailed, match=r"result.*result\.json.*delete it to have the cell run again"):
+    with pytest.raises(CellsFailed, match=r"result.*result\.json.*delete it to have the run made again"):
         run_quietly(experiment_from_dict(pair))
     assert damaged.read_bytes() == before
-    with pytest.warns(UserWarning, match="delete it to have the cell run again"):
-        assert [result["contender"] for result in finished_cells(tmp_path / "runs" / "tiny").values()] == ["resnet"]
+    with pytest.warns(UserWarning, match="delete it to have the run made again"):
+        assert [result.contender for result in finished_cells(tmp_path / "runs" / "tiny").values()] == ["resnet"]
     assert [cell.state for cell in read_status(tmp_path / "runs" / "tiny").cells] == ["failed", "done"]
 
 
@@ -263,11 +264,11 @@ def test_each_cell_has_a_run_of_its_own_in_each_logger(tmp_path):
     values["trainer"]["logger"] = [*logger, {"class_path": "tests.workers.services.Service"}]
     results = run_quietly(experiment_from_dict(values))
     for result in results:
-        folder = tmp_path / "logs" / "tiny" / result["cell"]
+        folder = tmp_path / "logs" / "tiny" / result.run
         with (folder / "metrics.csv").open() as file:
             rows = list(csv.DictReader(file))
-        assert float(rows[-1]["result/accuracy"]) == pytest.approx(result["accuracy"])
-        assert f"contender: {result['contender']}" in (folder / "hparams.yaml").read_text()
+        assert float(rows[-1]["result/accuracy"]) == pytest.approx(result.accuracy)
+        assert f"contender: {result.contender}" in (folder / "hparams.yaml").read_text()
 
 
 @pytest.mark.parametrize("fails", ["never", "after training", "in the test"])
@@ -305,7 +306,7 @@ def test_a_logger_that_fails_does_not_leave_the_runs_of_others_open(monkeypatch)
     monkeypatch.setattr(broken, "finalize", fail)
     run = other.experiment
     with pytest.raises(OSError, match="no connection"):
-        end([other, broken, other], {"steps": 3, "accuracy": 0.5})
+        end([other, broken, other], make_result())
     assert run.is_over
 
 

@@ -193,7 +193,7 @@ def test_a_run_killed_behind_its_test_is_not_tested_again(tmp_path, moment):
     before = predictions.read_bytes(), predictions.stat().st_mtime_ns
     (result,) = run_quietly(experiment)  # a second test would warn
     assert (predictions.read_bytes(), predictions.stat().st_mtime_ns) == before
-    assert result["test_evaluations"] == 1
+    assert result.scores.test_evaluations == 1
     assert len(next(tmp_path.glob("test-sets/*.jsonl")).read_text().splitlines()) == 1
 
 
@@ -212,7 +212,7 @@ def test_predictions_of_other_weights_are_tested_anew(tmp_path):
     with pytest.warns(UserWarning, match="tested 2 times"):
         (result,) = run_quietly(experiment_from_dict(values))
     assert torch.equal(Predictions.load(folder / "predictions.npz").probability, stale.probability)
-    assert result["test_evaluations"] == 2
+    assert result.scores.test_evaluations == 2
 
 
 def test_a_finished_cell_is_not_run_again(tmp_path):

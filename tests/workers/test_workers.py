@@ -2,7 +2,6 @@
 
 import importlib.util
 import io
-import json
 import os
 import signal
 import socket
@@ -21,6 +20,7 @@ from filelock import Timeout
 from rich.console import Console
 
 from tests.experiments.tiny import run_quietly, tiny_config
+from tests.results import make_result
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import CellsFailed, InputError, ProcessLost
 from vit_vs_cnn.experiments.runner import run_experiment
@@ -28,6 +28,7 @@ from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.failures import read_failure, write_failure
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.plan import grid
+from vit_vs_cnn.runs.result import read_result
 from vit_vs_cnn.runs.status_view import CellsView
 from vit_vs_cnn.workers import on_ray
 from vit_vs_cnn.workers.on_ray import knock
@@ -51,8 +52,8 @@ def _values(output, **executor) -> dict[str, Any]:
 
 
 def _weights(folder: Path) -> dict[str, str]:
-    results = (json.loads(path.read_text()) for path in folder.glob("tiny/cells/*/result.json"))
-    return {result["cell"]: result["weights"] for result in results}
+    results = map(read_result, folder.glob("tiny/cells/*/result.json"))
+    return {result.run: result.weights for result in results}
 
 
 def _kills_once(values: dict[str, Any], mark: Path) -> dict[str, Any]:
@@ -236,9 +237,9 @@ def _order(tmp_path, retries=2) -> Order:
 
 
 def _finish(cell):
-    place = {"contender": cell.contender, "train_size": cell.train_size, "seed": cell.seed, "cell": cell.folder.name}
+    place = {"contender": cell.contender, "train_size": cell.train_size, "seed": cell.seed, "run": cell.folder.name}
     cell.folder.mkdir(parents=True, exist_ok=True)
-    cell.write_result({**place, "scored_on": "test", "scored_images": 60, "accuracy": 0.5, "data": {}})
+    cell.write_result(make_result(**place))
     return Outcome("through")
 
 

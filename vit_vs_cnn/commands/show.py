@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from vit_vs_cnn.reporting.document import Document
     from vit_vs_cnn.results import Audited, Compared, Findings, Inspected, Locality, PredictionFile
     from vit_vs_cnn.runs.prediction import Predicted
+    from vit_vs_cnn.runs.result import RunResult
     from vit_vs_cnn.runs.status import ExperimentStatus
 
 
@@ -47,13 +48,14 @@ def report(found: "Findings") -> None:
 
 def recorded(path: Path, *, in_json: bool, output: Path | None) -> None:
     """The same table and lines from accuracies alone, and a page where a folder for it is named."""
-    from vit_vs_cnn.regimes.findings import recorded_analysis, recorded_results
+    from vit_vs_cnn.regimes.findings import recorded_analysis
     from vit_vs_cnn.regimes.recommendation import recommendation
     from vit_vs_cnn.reporting.regime_report import ACCURACIES_ALONE, write_recorded
+    from vit_vs_cnn.runs.record import read_result_table
 
-    results = recorded_results(path)
+    results = read_result_table(path)
     if in_json:
-        print(as_json(results), end="")
+        print(as_json([result.to_row() for result in results]), end="")
         if output is None:
             return
     analysis = recorded_analysis(path)
@@ -66,7 +68,7 @@ def recorded(path: Path, *, in_json: bool, output: Path | None) -> None:
             _wrote(written)
 
 
-def _table(results: list[dict[str, Any]], analysis: "Analysis", folder: Path, recommended: str) -> None:
+def _table(results: "list[RunResult]", analysis: "Analysis", folder: Path, recommended: str) -> None:
     from vit_vs_cnn.reporting.tables import comparison_lines, equal_time_lines, results_document
 
     _print(results_document(results, analysis, title=folder.resolve().name))

@@ -12,7 +12,7 @@ from vit_vs_cnn.comparison.by_class import ClassAccuracy, by_class, confusion, c
 from vit_vs_cnn.comparison.entries import Tested, grouped, paired_rows
 from vit_vs_cnn.comparison.family import Family, family_of
 from vit_vs_cnn.runs.answers import Answers
-from vit_vs_cnn.runs.tuning_record import unequal_chances
+from vit_vs_cnn.runs.tuning_record import tuning_obstacle
 from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.means import accuracy_interval
 from vit_vs_cnn.statistics.significance import Friedman, cochran_q, friedman_nemenyi
@@ -118,13 +118,13 @@ def _pair(first: Sequence[Tested], second: Sequence[Tested], family: Family) -> 
         return _pair(second, first, family)
     seeds = [first[i].seed for i in paired_rows(first, second)[0]]
     planned = family.planned(seeds) if paired else slice(None)
-    unequal = unequal_chances({members[0].group: [t.chance for t in members] for members in (first, second)})
-    early = early_end(t.training.get("ended_early") for t in (*first, *second))
+    unequal = tuning_obstacle({members[0].group: [t.tuning for t in members] for members in (first, second)})
+    early = early_end(t.result and t.result.cost.ended_early for t in (*first, *second))
     reserved = reservations(t.reservation for t in (*first, *second))
     names = (first[0].group, second[0].group)
     both = float((a & b).mean()) if paired else float((a[:, None] & b[None]).mean())
     count = a.shape[1]
-    terms = family.terms(seeds, reserved or unequal or early)
+    terms = family.terms(seeds, reserved or (unequal and unequal.text) or early)
     return Pair(
         comparison=compare_scores(names, a[planned], b[planned], paired=paired, terms=terms),
         only_first=count * (float(a.mean()) - both),

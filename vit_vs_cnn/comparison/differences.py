@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from vit_vs_cnn.comparison.entries import Entry, grouped
-from vit_vs_cnn.runs.tuning_record import BY_HAND, unequal_chances
+from vit_vs_cnn.runs.result import RunResult
+from vit_vs_cnn.runs.tuning_record import BY_HAND, tuning_obstacle
 
 #: Places of a config by their first words: a difference there makes another comparison than that of two models.
 UNFAIR = {
@@ -77,7 +78,7 @@ def judge_differences(entries: Sequence[Entry], test_evaluations: Mapping[str, i
     first = {name: members[0] for name, members in groups.items()}
     known = {name: {k: v for k, v in one.config.items() if k != "seed"} for name, one in first.items() if one.config}
     settings = differing_settings(known)
-    trials = {name: one.chance.trials for name, one in first.items()}
+    trials = {name: one.tuning and one.tuning.trials for name, one in first.items()}
     warnings = [warning for one in entries for warning in one.warnings]
     warnings += [f"it is not known how {name} was trained" for name in groups if name not in known]
     if unseen := dict.fromkeys(one.group for one in entries if one.group in known and not one.seen.is_whole):
@@ -89,8 +90,23 @@ def judge_differences(entries: Sequence[Entry], test_evaluations: Mapping[str, i
         warnings.append(
             f"weights that have been tested more than once, this comparison included: {', '.join(repeated)}"
         )
-    training = {name: one.training for name, one in first.items() if one.training}
+    training = {name: _training_of(one.result) for name, one in first.items() if one.result is not None}
     return Differences(settings, training, trials, dict(test_evaluations), list(dict.fromkeys(warnings)))
+
+
+def _training_of(result: RunResult) -> dict[str, Any]:
+    cost = result.cost
+    return {
+        "training_images": result.data.training_images,
+        "steps": cost.steps,
+        "ended_early": cost.ended_early,
+        "images": cost.images_processed,
+        "epochs": result.epochs,
+        "flops": cost.flops,
+        "train_seconds": cost.train_seconds,
+        "devices": cost.devices,
+        "precision": cost.precision,
+    }
 
 
 def _unfair(settings: Sequence[Difference]) -> list[str]:
@@ -118,8 +134,8 @@ def _seed(seed: int | None) -> str:
 
 
 def _about_trials(groups: Mapping[str, Sequence[Entry]]) -> list[str]:
-    chances = {name: [one.chance for one in members] for name, members in groups.items()}
-    if all(one.trials is None for theirs in chances.values() for one in theirs):
+    tunings = {name: [one.tuning for one in members] for name, members in groups.items()}
+    if not any(tuning for found in tunings.values() for tuning in found):
         return [BY_HAND[0].lower() + BY_HAND[1:]]
-    reason = unequal_chances(chances)
-    return [] if reason is None else [f"{reason}, so no verdict on the kinds"]
+    obstacle = tuning_obstacle(tunings)
+    return [] if obstacle is None else [f"{obstacle.text}, so no verdict on the kinds"]

@@ -9,8 +9,8 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.plain import field_values
 from vit_vs_cnn.runs.evaluation import Predictions, Said, evaluate, hash_weights
 from vit_vs_cnn.runs.ledger import TestLedger
+from vit_vs_cnn.runs.result import RunResult, TuningProvenance
 from vit_vs_cnn.runs.trained import TrainedNetwork
-from vit_vs_cnn.runs.tuning_record import Chance
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -21,9 +21,8 @@ class Entry(TrainedNetwork):
         group: what it is a seed of; networks of one group differ by the seed alone.
         seed: of its subset and its initialisation; None if not known.
         subset: hash of the images that it was trained on; None if not known.
-        chance: how its recipe was found, by the record of its experiment.
         config: all that decides the result, as plain values.
-        training: what the training took: steps, images, epochs, FLOPs, ...; empty if not known.
+        result: of its run; None if not known.
         validation: images that it was neither trained nor tested on, or None.
         stored: predictions saved when it was tested, with what they are of.
         reservation: why the ledger of its test set allows no verdict, or None.
@@ -33,12 +32,16 @@ class Entry(TrainedNetwork):
     ledger: TestLedger
     seed: int | None = None
     subset: str | None = None
-    chance: Chance = field(default_factory=Chance)
     config: dict[str, Any] = field(default_factory=dict)
-    training: dict[str, Any] = field(default_factory=dict)
+    result: RunResult | None = None
     validation: LabelledImages | None = None
     stored: Path | None = None
     reservation: str | None = None
+
+    @property
+    def tuning(self) -> TuningProvenance | None:
+        """The search that its recipe came from."""
+        return None if self.result is None else self.result.tuning
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -88,10 +91,8 @@ def tested(entry: Entry, test: LabelledImages) -> Tested:
         times = max(1, entry.ledger.count(weights))
         return Tested(**field_values(entry), predictions=stored, times=times, reused=True)
     what = f"{entry.name} (compare)"
-    predictions, noted = evaluate(
-        entry.network, test, entry.normalise, ledger=entry.ledger, what=what, cell=entry.origin
-    )
-    return Tested(**field_values(entry), predictions=predictions, times=noted.times, reused=False)
+    predictions, _ = evaluate(entry.network, test, entry.normalise, ledger=entry.ledger, what=what, cell=entry.origin)
+    return Tested(**field_values(entry), predictions=predictions, times=entry.ledger.count(weights), reused=False)
 
 
 def grouped(entries: Iterable[One]) -> dict[str, list[One]]:

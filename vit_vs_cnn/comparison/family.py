@@ -64,7 +64,7 @@ def family_of(entries: Sequence[Entry]) -> Family:
         return Family()
     try:
         results = judged_results(folder)
-        if not {one.path.absolute().parents[1].name for one in entries} <= {result["cell"] for result in results}:
+        if not {one.path.absolute().parents[1].name for one in entries} <= {result.run for result in results}:
             return Family()
         return Family(design, size, tuple(comparisons_of(folder, results)), contenders)
     except InputError:  # the experiment contradicts itself: its other comparisons count, and say nothing

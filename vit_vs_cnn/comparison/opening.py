@@ -14,18 +14,14 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.presets import TIMM_PREFIX
 from vit_vs_cnn.plain import field_values
-from vit_vs_cnn.runs.cell import Cell, read_result, split_folder_name
+from vit_vs_cnn.runs.cell import Cell, split_folder_name
 from vit_vs_cnn.runs.grid import finished_cells, longest_budget, read_grid
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.ledger import Account, TestLedger, account_of, output_of
 from vit_vs_cnn.runs.networks import check_logits
+from vit_vs_cnn.runs.result import RunResult, read_result
 from vit_vs_cnn.runs.trained import TrainedNetwork, open_network
-from vit_vs_cnn.runs.tuning_record import Chance, record_of
 
-#: What a run took, as ``result.json`` has it: always all of it together.
-TRAINING = (
-    *("training_images", "steps", "ended_early", "images", "epochs", "flops", "train_seconds", "devices", "precision"),
-)
 #: Characters of the settings in the name of a row.
 LONGEST_SETTINGS = 60
 
@@ -123,16 +119,16 @@ def _cells_of(experiment: Path, train_size: int | None) -> tuple[list[Path], str
     longest = longest_budget(grid, every)
     names = [name for name, budget in grid.items() if budget == longest]
     results = {folder: result for folder, result in every.items() if grid[folder.name] == longest}
-    sizes, finished = {result["train_size"] for result in results.values()}, {folder.name for folder in results}
+    sizes, finished = {result.train_size for result in results.values()}, {folder.name for folder in results}
     planned = {name: split_folder_name(name)[1] for name in names}
-    there = {(result["contender"], result["train_size"]) for result in results.values()}
+    there = {(result.contender, result.train_size) for result in results.values()}
     whole = [size for size in sizes if finished.issuperset(name for name in names if planned[name] == size)]
     whole = whole or [size for size in sizes if all((contender, size) in there for contender, _ in there)]
     size = train_size or max(whole or sizes)
     if size not in sizes:
         raise InputError(f"{experiment}: no finished cell of {size} images; there are {sorted(sizes)}")
     which = f"{size:,} images" + (f" and {longest.text}" if longest is not None and len(results) < len(every) else "")
-    return [folder for folder, result in results.items() if result["train_size"] == size], which
+    return [folder for folder, result in results.items() if result.train_size == size], which
 
 
 class _Pools:
@@ -305,14 +301,13 @@ def _of_cell(trained: TrainedNetwork, names: tuple[str, str], pools: _Pools, boo
     folder = trained.path.parents[1] if len(trained.path.parents) > 1 else trained.path.parent
     cell = trained.cell
     is_its_own = folder.name == cell.folder.name and (folder / "result.json").exists()
-    result = read_result(folder / "result.json") if is_its_own else {}
+    result = read_result(folder / "result.json") if is_its_own else None
     pool = pools.of(trained)
     drawn, tested_on = pool.draw(cell.train_size, cell.seed), pool.test_hashes
     if leaked := trained.seen.among(tested_on, but=pool.hashes):
         raise InputError(f"{place} was trained on {leaked:,} of the {len(tested_on):,} test images: it is not compared")
-    record, lost = record_of(folder.parents[1]) if result else (None, ())
     reservation = books.reservation(trained)
-    told = [*lost] if reservation is None else [*lost, reservation]
+    told = [] if reservation is None else [reservation]
     if twice := trained.seen.among(tested_on):
         told.append(
             f"{place} was trained on {twice:,} of the {len(tested_on):,} test images, which its data hold twice"
@@ -324,19 +319,18 @@ def _of_cell(trained: TrainedNetwork, names: tuple[str, str], pools: _Pools, boo
         reservation=reservation,
         seed=cell.seed,
         subset=drawn.subset_hash,
-        chance=Chance() if record is None else record.chance(cell.contender, cell.train_size, cell.identity),
         config=cell.identity,
-        training={key: result[key] for key in TRAINING if key in result},
+        result=result,
         validation=drawn.validation if len(drawn.validation) else None,
         stored=folder / "predictions.npz" if result else None,
     )
 
 
-def _warnings(result: Mapping[str, Any], place: str) -> tuple[str, ...]:
-    if not result:
+def _warnings(result: RunResult | None, place: str) -> tuple[str, ...]:
+    if result is None:
         return (f"{place} has no result.json beside it: it may not have finished training",)
-    if result.get("ended_early"):
-        return (f"{place} ended after {result['steps']} of {result['planned_steps']} steps, before its budget",)
+    if result.cost.ended_early:
+        return (f"{place} ended after {result.cost.steps} of {result.cost.planned_steps} steps, before its budget",)
     return ()
 
 

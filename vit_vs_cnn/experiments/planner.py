@@ -21,10 +21,11 @@ from vit_vs_cnn.experiments.grids import SIZES_FOR_A_TREND, Costs, Grid, free_of
 from vit_vs_cnn.experiments.matching import matched
 from vit_vs_cnn.experiments.precision import begun_in, with_precision
 from vit_vs_cnn.process import quiet_lightning
-from vit_vs_cnn.runs.cell import Cell, read_result
+from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.design import settled_before
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.plan import grid
+from vit_vs_cnn.runs.result import read_result
 from vit_vs_cnn.runs.status import duration
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
 from vit_vs_cnn.statistics.verdict import FEWEST_IMAGES, too_few
@@ -306,8 +307,7 @@ def _seconds_of_finished(cells: Sequence[Cell]) -> dict[grids.Run, float]:
     found = {}
     for cell in cells:
         if cell.is_finished:
-            told = read_result(cell.folder / "result.json").get("train_seconds")
-            seconds = float(told) if isinstance(told, int | float) else 0.0
+            seconds = read_result(cell.folder / "result.json").cost.train_seconds
             found[cell.contender, cell.train_size, steps_of(cell.budget)[0], cell.seed] = grids.START + seconds
     return found
 

@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Console
@@ -15,14 +14,15 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.precision import begun_in, with_precision
 from vit_vs_cnn.experiments.tuning import tune
 from vit_vs_cnn.process import quiet_lightning
-from vit_vs_cnn.runs.cell import Cell, read_result
+from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.design import Design, design_of, settle
 from vit_vs_cnn.runs.failures import raise_failures
 from vit_vs_cnn.runs.grid import finished_beside, finished_cells, write_grid
 from vit_vs_cnn.runs.images import CellImages, Pool
 from vit_vs_cnn.runs.own import own_transform
 from vit_vs_cnn.runs.plan import check_validation_batches, grid, make_plan, seen_before
-from vit_vs_cnn.runs.tuning_record import Record, read_record
+from vit_vs_cnn.runs.result import RunResult, read_result
+from vit_vs_cnn.runs.tuning_record import Place, Record, read_record, recipe_hash, shortfall
 from vit_vs_cnn.told import counted
 from vit_vs_cnn.workers.supervise import run_cells
 from vit_vs_cnn.workers.trainer import is_helper_process, world_size
@@ -30,7 +30,7 @@ from vit_vs_cnn.workers.trainer import is_helper_process, world_size
 
 def run_experiment(
     experiment: Experiment, *, console: Console, seeds: Sequence[int] | None = None, pool: Pool | None = None
-) -> list[dict[str, Any]]:
+) -> list[RunResult]:
     """Run what is not finished yet and return the results of all cells.
 
     Everything that can be wrong is looked at before the first cell trains: every image read, every subset drawn, every
@@ -99,7 +99,7 @@ def _refuse_other_networks(experiment: Experiment) -> None:
     try:
         values = read_config(folder / "experiment.yaml").get("contenders")
         with warnings.catch_warnings(action="ignore"):  # a damaged result is reported when its run is reached
-            finished = {str(result["contender"]) for result in finished_cells(folder, some=False).values()}
+            finished = {result.contender for result in finished_cells(folder, some=False).values()}
     except InputError:  # nothing is there, or it is damaged and written anew
         return
     before = values if isinstance(values, Mapping) else {}
@@ -133,10 +133,11 @@ def _check_recipes(cells: list[Cell], record: Record, console: Console) -> None:
     """Tell which recipes are not the best of the trials on record, before their cells run."""
     several = len({cell.budget.short for cell in cells}) > 1
     for cell in {(cell.contender, cell.train_size, cell.budget.short): cell for cell in reversed(cells)}.values():
-        chance = record.chance(cell.contender, cell.train_size, cell.identity)
-        if why := "has no trial there" if chance.trials is None else chance.obstacle:
-            place = f"{cell.train_size} images" + f" and {cell.budget.text}" * several
-            console.print(f"{record.path}: {cell.contender} at {place} {why}: no verdict", soft_wrap=True)
+        place = Place(cell.contender, cell.train_size, cell.budget.short)
+        tuning = record.tuning_of(place, recipe_hash(cell.identity))
+        if why := "has no trial there" if tuning is None else shortfall(tuning):
+            where = f"{cell.train_size} images" + f" and {cell.budget.text}" * several
+            console.print(f"{record.path}: {cell.contender} at {where} {why}: no verdict", soft_wrap=True)
 
 
 def _check_all(cells: list[Cell], pool: Pool) -> None:

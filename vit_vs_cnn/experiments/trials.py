@@ -16,12 +16,13 @@ from vit_vs_cnn.data.options import decisive_augmentation
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.pruning import PruneTrial, import_optuna, open_study, reached, report
 from vit_vs_cnn.plain import Plain
-from vit_vs_cnn.runs.cell import Cell, read_result
+from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.failures import read_failure
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.networks import build_network
 from vit_vs_cnn.runs.plan import make_plan
 from vit_vs_cnn.runs.pretrained import identities_of
+from vit_vs_cnn.runs.result import read_result
 from vit_vs_cnn.runs.tuning_record import Trial, ranked, recipe_hash
 from vit_vs_cnn.seeds import derive_seed
 
@@ -282,8 +283,8 @@ class Search:
         if all(cell.is_finished for cell in cells):
             results = [read_result(cell.folder / "result.json") for cell in cells]
             if self.experiment.tuning.pruner == "asha":
-                report(self.study, number, reached(cells[0].folder / "metrics.csv", before=results[0]["steps"]))
-            mean = sum(result["accuracy"] for result in results) / len(results)
+                report(self.study, number, reached(cells[0].folder / "metrics.csv", before=results[0].cost.steps))
+            mean = sum(result.accuracy for result in results) / len(results)
             self.study.tell(number, mean, skip_if_finished=True)
 
     def flops(self) -> float:
@@ -303,7 +304,8 @@ class Search:
     def _trial(self, number: int) -> Trial:
         cells, noted = self.cells(number), self._noted[number]
         results = [read_result(cell.folder / "result.json") for cell in cells if cell.is_finished]
-        is_whole = len(results) == len(cells)
+        losses = [result.scores.loss for result in results if result.scores.loss is not None]
+        is_whole = len(losses) == len(cells)
         steps, flops = self._granted(cells[0])
         return Trial(
             contender=self.contender,
@@ -311,7 +313,7 @@ class Search:
             trial=number,
             state=noted.state.name.lower(),
             validation_accuracy=noted.value,
-            validation_loss=sum(result["loss"] for result in results) / len(cells) if is_whole else None,
+            validation_loss=sum(losses) / len(cells) if is_whole else None,
             images=self.pool.fingerprint,
             budget=self.budget.short,
             steps=steps,

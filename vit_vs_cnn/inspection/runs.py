@@ -176,11 +176,11 @@ def images_to_score(trained: TrainedNetwork, *, count: int, seed: int = 0, root:
 
 def _of_experiment(folder: Path, trust: bool) -> list[TrainedNetwork]:
     results = finished_cells(folder, longest=True)
-    size = max(result["train_size"] for result in results.values())
-    seed = min(result["seed"] for result in results.values() if result["train_size"] == size)
+    size = max(result.train_size for result in results.values())
+    seed = min(result.seed for result in results.values() if result.train_size == size)
     kinds: dict[bool, TrainedNetwork] = {}
     for cell, result in results.items():
-        if (result["train_size"], result["seed"]) == (size, seed) and len(kinds) < 2:
+        if (result.train_size, result.seed) == (size, seed) and len(kinds) < 2:
             trained = open_network(cell, trust=trust)
             kinds.setdefault(has_attention(trained.network), trained)
     return [kinds[kind] for kind in (True, False) if kind in kinds]

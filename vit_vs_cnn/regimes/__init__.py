@@ -11,7 +11,7 @@ from vit_vs_cnn.regimes.answer import (
 )
 from vit_vs_cnn.regimes.crossing import Crossing
 from vit_vs_cnn.regimes.findings import Findings, findings_of
-from vit_vs_cnn.regimes.measurements import load_answers, results_of_table
+from vit_vs_cnn.regimes.measurements import load_answers
 
 __all__ = [
     "Analysis",
@@ -26,5 +26,4 @@ __all__ = [
     "load_answers",
     "multiplier_line",
     "pretraining_sentences",
-    "results_of_table",
 ]

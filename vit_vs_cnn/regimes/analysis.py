@@ -16,7 +16,7 @@ from vit_vs_cnn.regimes.comparison import SizedComparison, comparisons
 from vit_vs_cnn.regimes.convergence import Convergence, convergence_of
 from vit_vs_cnn.regimes.crossing import Crossing, PairLaws, crossings
 from vit_vs_cnn.regimes.curves import LearningCurve, best_of, learning_curve
-from vit_vs_cnn.regimes.fairness import warnings_of
+from vit_vs_cnn.regimes.fairness import NO_RESERVATIONS, Reservations, warnings_of
 from vit_vs_cnn.regimes.frontier import FrontierPoint, cost_frontier
 from vit_vs_cnn.regimes.interpolation import Curves
 from vit_vs_cnn.regimes.lottery import lottery_warnings
@@ -26,6 +26,7 @@ from vit_vs_cnn.regimes.networks import Network, networks_of, same_steps
 from vit_vs_cnn.regimes.power_laws import PowerLaw, fit_draws, models_for, power_laws
 from vit_vs_cnn.regimes.pretraining import Worth, worth_of
 from vit_vs_cnn.runs.design import Design
+from vit_vs_cnn.runs.result import RunResult, StartKind
 from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
 from vit_vs_cnn.statistics.measurements import Measurements
@@ -35,6 +36,8 @@ from vit_vs_cnn.told import listed
 
 #: Each analyses a pair at a time, whose resamples take some 50 MB.
 MOST_THREADS = 4
+#: Starts whose pairs are compared apart from each other.
+COMPARED_STARTS = (StartKind.SCRATCH, StartKind.LINEAR_PROBE, StartKind.FINETUNED)
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ class Analysis:
         equivalents: with more than two contenders, how many images the one that is best at the largest size needs for
             what each other does with n, as a multiple of n. Without numbers as in ``Pair.multipliers``.
         worth: pretrained networks beside the same ones from scratch.
-        frontier: accuracy against each cost that is known for all.
+        frontier: accuracy against each cost.
         warnings: what a reader must know first, a sentence each.
         has_predictions: whether images were resampled; otherwise their part is that of independent test sets.
     """
@@ -122,15 +125,15 @@ class Analysis:
         return dataclasses.asdict(self)
 
     @property
-    def ways(self) -> tuple[str, ...]:
-        """How networks came to their task, where that is known: from scratch, as a linear probe, fine-tuned."""
-        return tuple(dict.fromkeys(network.way for network in self.networks if network.way is not None))
+    def start_kinds(self) -> tuple[StartKind, ...]:
+        """How the trainings began: from scratch, as linear probes, fine-tuned."""
+        return tuple(dict.fromkeys(one.start_kind for one in self.networks if one.start_kind in COMPARED_STARTS))
 
-    def pairs_by_way(self) -> list[tuple[str, Pair]]:
-        """The pairs of contenders that came to the task in the same way, each behind that way."""
-        way = {network.contender: network.way for network in self.networks}
-        same = ((way[pair.ahead], pair) for pair in self.pairs if way[pair.ahead] == way[pair.behind])
-        return [(told, pair) for told, pair in same if told is not None]
+    def pairs_by_start(self) -> list[tuple[StartKind, Pair]]:
+        """The pairs of contenders whose trainings began in the same way, each after that way."""
+        kinds = {network.contender: network.start_kind for network in self.networks}
+        same = ((kinds[pair.ahead], pair) for pair in self.pairs if kinds[pair.ahead] == kinds[pair.behind])
+        return [(kind, pair) for kind, pair in same if kind in COMPARED_STARTS]
 
     def pair(self, first: str, second: str) -> Pair | None:
         """The pair of these two in either order; None if they have nothing in common."""
@@ -138,24 +141,24 @@ class Analysis:
 
 
 def analyse(
-    results: Sequence[Mapping[str, Any]],
+    results: Sequence[RunResult],
     correct: Mapping[str, np.ndarray] | None = None,
     *,
     majority: float | None = None,
     few_classes: Sequence[str] = (),
     design: Design | None = None,
+    reserved: Reservations = NO_RESERVATIONS,
     resamples: int = 4000,
     seed: int = 0,
 ) -> Analysis:
     """Learning curves, fits, crossings, data multipliers and verdicts; the same for the same results, in any order.
 
     Arguments:
-        results: of finished cells, as in result.json; a table of accuracies (``results_of_table``) will do. What the
-            ledger of its test set has against a verdict stands under ``reservation``.
-        correct: by the result's ``cell``, whether each test image is classified rightly (``load_answers``).
+        correct: by name of the run, whether each test image is classified rightly (``load_answers``).
         majority: accuracy of always naming the most frequent class (``load_answers``).
         few_classes: sentences on networks that name few classes.
         design: what was settled before anybody looked; None to give all comparisons the same share of the error.
+        reserved: objections of the test-set log to conclusions on a contender, by its name.
         resamples: behind crossings, data multipliers and fits.
 
     Raises:
@@ -169,7 +172,7 @@ def analyse(
     laws = [law for draws in by_contender for law in power_laws(draws)]
     curves = [learning_curve(measured, name) for name in measured.contenders]
     convergence = convergence_of(ordered)
-    judged = comparisons(measured, ordered, design)
+    judged = comparisons(measured, ordered, design, reserved)
     ahead = {(one.leader, one.follower, one.size) for one in judged if one.verdict == "ahead"}
     return Analysis(
         contenders=measured.contenders,
@@ -192,7 +195,7 @@ def analyse(
         warnings=(
             *(f"{told}." for told in few_classes),
             *(f"{told}." for told in (design.told if design is not None else ())),
-            *warnings_of(ordered, dict.fromkeys((one.first, one.second) for one in judged)),
+            *warnings_of(ordered, dict.fromkeys((one.first, one.second) for one in judged), reserved),
             *lottery_warnings(measured, majority),
             *_limits(measured, laws),
         ),

@@ -10,6 +10,7 @@ from vit_vs_cnn.regimes.curves import CurvePoint
 from vit_vs_cnn.regimes.lottery import has_failed, not_ruled_out
 from vit_vs_cnn.regimes.multiplier import WHY_NONE, Multiplier
 from vit_vs_cnn.regimes.networks import introduction
+from vit_vs_cnn.runs.result import StartKind
 from vit_vs_cnn.statistics.estimate import p_text, points_range
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
 from vit_vs_cnn.statistics.verdict import margin_text
@@ -35,7 +36,7 @@ def answer(analysis: Analysis, *, own_images: bool = False) -> str:
     networks = {network.contender: network for network in analysis.networks}
     compared = introduction(networks[pair.ahead], networks[pair.behind], plain)
     first = _first_sentence(analysis, pair, called, own_images)
-    sentences = [first if compared is None else f"{compared}: {first[0].lower()}{first[1:]}"]
+    sentences = [f"{compared}: {first[0].lower()}{first[1:]}"]
     sentences += [*_budgets_sentence(pair), _second_sentence(analysis, pair, called)]
     return " ".join([*sentences, *pretraining_sentences(analysis)])
 
@@ -54,7 +55,7 @@ def headline(analysis: Analysis) -> Pair | None:
     at_largest = {c.contender: p.accuracy.value for c in analysis.curves for p in c.points if p.size == largest}
     ranked = sorted(at_largest, key=lambda name: -at_largest[name])
     candidates = [pair for pair in analysis.pairs if pair.at_largest.size == largest]
-    if len(analysis.ways) > 1:
+    if len(analysis.start_kinds) > 1:
         model = {network.contender: network.architecture for network in analysis.networks}
         candidates = [pair for pair in candidates if model[pair.ahead] != model[pair.behind]] or candidates
     return min(candidates, key=lambda pair: sorted((ranked.index(pair.ahead), ranked.index(pair.behind))), default=None)
@@ -127,7 +128,7 @@ def at_equal_costs(pair: Pair, leader: str, behind: str) -> tuple[bool, str]:
 def pretraining_sentences(analysis: Analysis) -> list[str]:
     """What pretraining was worth to the contenders of the answer, and whether it changes who is ahead."""
     pair = headline(analysis)
-    if pair is None or len(analysis.ways) < 2:
+    if pair is None or len(analysis.start_kinds) < 2:
         return []
     found = []
     for name in (pair.ahead, pair.behind):
@@ -139,16 +140,16 @@ def pretraining_sentences(analysis: Analysis) -> list[str]:
                 f"With {best.size:,} images {called_by(name)} {verb} "
                 f"{called_by(best.scratch)}, from scratch, with {best.more_than:,}."
             )
-    return [*found, *_order_by_way(analysis)]
+    return [*found, *_order_by_start(analysis)]
 
 
-def _order_by_way(analysis: Analysis) -> list[str]:
-    """Who is ahead at the largest size among networks that came to the task in the same way, in one sentence."""
+def _order_by_start(analysis: Analysis) -> list[str]:
+    """Who is ahead at the largest size among networks whose trainings began in the same way, in one sentence."""
     told = []
-    for way, pair in analysis.pairs_by_way():
+    for kind, pair in analysis.pairs_by_start():
         one = pair.at_largest
         ahead = f"{called_by(one.leader)} is ahead" if one.verdict == "ahead" else one.verdict
-        told.append(f"{way}: {ahead}")
+        told.append(f"{'as a ' * (kind is StartKind.LINEAR_PROBE)}{kind}: {ahead}")
     return [f"At the largest size, {'; '.join(told)}."] if len(told) > 1 else []
 
 
@@ -271,9 +272,8 @@ def _what_would_tell(analysis: Analysis, pair: Pair, called: Mapping[str, str], 
     if not of_pair:
         return ""
     most = max(of_pair, key=lambda c: (c.gain is None, c.gain.value if c.gain else 0.0, c.size))
-    budget = next(n.budget for n in analysis.networks if n.contender == most.contender)
-    in_steps = most.steps is not None and budget is not None and budget.endswith(" steps")
-    twice = f"twice the steps (--protocol.budget.steps {2 * (most.steps or 0)})" if in_steps else "twice the budget"
+    unit = next(n.budget_unit for n in analysis.networks if n.contender == most.contender)
+    twice = f"twice the steps (--protocol.budget.steps {2 * most.steps})" if unit == "steps" else "twice the budget"
     if most.gain is None:
         return f" ({most.reason}); the same runs with validation images, and with {twice}, would tell"
     if wanted == "not known":

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from vit_vs_cnn.regimes.measurements import by_network, coordinates
-from vit_vs_cnn.runs.cell import budget_of
 from vit_vs_cnn.runs.design import EQUAL
+from vit_vs_cnn.runs.result import RunResult, by_network
 from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.means import (
     accuracy_interval,
@@ -21,7 +20,6 @@ from vit_vs_cnn.statistics.means import (
     difference_over_seeds,
 )
 
-Result = Mapping[str, Any]
 Cost = Literal["steps", "flops", "seconds"]
 #: What the costs of a training are called.
 COST_NAMES: dict[Cost, str] = {"steps": "steps", "flops": "training FLOPs", "seconds": "training time"}
@@ -85,16 +83,16 @@ class EqualCost:
         return more_than_once(self.ratio) > (_SAME if self.interpolated else EQUAL)
 
 
-def _are_several(results: Sequence[Result]) -> bool:
+def _are_several(results: Sequence[RunResult]) -> bool:
     """Whether a contender has several budgets at one size: with one seed or, where runs are missing, with different
     seeds.
     """
-    if len(set(map(coordinates, results))) < len(results):
+    if len({r.coordinates for r in results}) < len(results):
         return True
-    by_place: dict[tuple[Any, Any], set[str]] = {}
+    by_place: dict[tuple[str, int], set[str]] = {}
     for r in results:
-        if (budget := budget_of(r)) is not None:
-            by_place.setdefault((r["contender"], r["train_size"]), set()).add(budget.short)
+        if r.budget is not None:
+            by_place.setdefault((r.contender, r.train_size), set()).add(r.budget)
     return any(len(budgets) > 1 for budgets in by_place.values())
 
 
@@ -103,32 +101,32 @@ class Budgets:
 
     Arguments:
         results: of finished cells.
-        correct: by the result's ``cell``, whether each image is classified rightly; None where that is unknown.
+        correct: by name of the run, whether each image is classified rightly; None where that is unknown.
         planned: seeds by which pairs are compared where both have some of these; otherwise all.
     """
 
     def __init__(
         self,
-        results: Sequence[Result],
+        results: Sequence[RunResult],
         correct: Mapping[str, np.ndarray] | None = None,
         planned: Collection[int] = (),
     ) -> None:
         self._planned = planned
         several = _are_several(results)
-        found: dict[tuple[float, str], list[Result]] = {}
+        found: dict[tuple[float, str], list[RunResult]] = {}
         for result in results:
-            budget = budget_of(result) if several else None
+            budget = result.parsed_budget if several else None
             key = (0.0, "") if budget is None else (float(budget.amounts[0]), budget.text)
             found.setdefault(key, []).append(result)
         self.groups = {text: found[amount, text] for amount, text in sorted(found)}
         self._correct = correct
-        self._by_place = {text: {coordinates(r): r for r in group} for text, group in self.groups.items()}
+        self._by_place = {text: {r.coordinates: r for r in group} for text, group in self.groups.items()}
         self._runs = {
             text: by_network(by_place[key] for key in sorted(by_place)) for text, by_place in self._by_place.items()
         }
 
     @property
-    def longest(self) -> list[Result]:
+    def longest(self) -> list[RunResult]:
         """The results of the longest budget."""
         return list(self.groups.values())[-1]
 
@@ -159,7 +157,7 @@ class Budgets:
     def at_equal(
         self, first: str, second: str, cost: Cost, confidence: Mapping[int, float] = NINETY_FIVE
     ) -> list[EqualCost]:
-        """A pair at every size at which both have a seed in common and the cost of all runs is known.
+        """A pair at every size at which both have a seed in common.
 
         Between two budgets b < c of one contender and seed the answers are taken to change evenly with the logarithm of
         the cost: (1 - w) x_b + w x_c, w = log(C / C_b) / log(C_c / C_b). Learning slows down, so that this gives the
@@ -181,8 +179,8 @@ class Budgets:
         self,
         size: int,
         cost: Cost,
-        ours: list[Result],
-        theirs: list[Result],
+        ours: list[RunResult],
+        theirs: list[RunResult],
         costs: list[tuple[float, float]],
         *,
         confidence: float,
@@ -197,16 +195,16 @@ class Budgets:
         return EqualCost(size, cost, ratio, difference, is_known and more_than_once(ratio) > _SAME)
 
     def _pair(
-        self, runs: Mapping[tuple[str, int], list[Result]], first: str, second: str, size: int
-    ) -> tuple[list[Result], list[Result]]:
+        self, runs: Mapping[tuple[str, int], list[RunResult]], first: str, second: str, size: int
+    ) -> tuple[list[RunResult], list[RunResult]]:
         """The runs of two contenders that are compared, seed by seed."""
         both = _both(runs.get((first, size), []), runs.get((second, size), []))
-        planned = tuple([r for r in side if coordinates(r)[2] in self._planned] for side in both)
+        planned = tuple([r for r in side if r.seed in self._planned] for side in both)
         return (planned[0], planned[1]) if planned[0] else both
 
     def _points(self, contender: str, size: int) -> list[BudgetPoint]:
         found: list[BudgetPoint] = []
-        before: list[Result] = []
+        before: list[RunResult] = []
         for text, by_place in self._runs.items():
             runs = by_place.get((contender, size), [])
             if not runs:
@@ -217,19 +215,19 @@ class Budgets:
             before = runs
         return found
 
-    def _accuracy(self, runs: list[Result]) -> Estimate:
+    def _accuracy(self, runs: list[RunResult]) -> Estimate:
         if self._correct is not None:
-            return accuracy_interval(np.stack([self._correct[r["cell"]] for r in runs]))
-        images = min(int(r["scored_images"]) for r in runs)
-        return accuracy_interval_without_images([float(r["accuracy"]) for r in runs], images)
+            return accuracy_interval(np.stack([self._correct[r.run] for r in runs]))
+        images = min(r.scores.scored_images for r in runs)
+        return accuracy_interval_without_images([r.accuracy for r in runs], images)
 
-    def _whole(self, result: Result) -> "_Answers":
-        row = None if self._correct is None else self._correct[result["cell"]].astype(np.float64)
-        return _Answers(float(result["accuracy"]), int(result["scored_images"]), row)
+    def _whole(self, result: RunResult) -> "_Answers":
+        row = None if self._correct is None else self._correct[result.run].astype(np.float64)
+        return _Answers(result.accuracy, result.scores.scored_images, row)
 
-    def _cut(self, result: Result, cost: Cost, goal: float) -> "_Answers | None":
+    def _cut(self, result: RunResult, cost: Cost, goal: float) -> "_Answers | None":
         """What a run would have answered at a cost, out of itself and its shorter budgets."""
-        place = coordinates(result)
+        place = result.coordinates
         runs = [by_place[place] for by_place in self._by_place.values() if place in by_place]
         costed = sorted(((c, r) for r in runs if (c := _cost(r, cost))), key=lambda pair: pair[0])
         if costed[-1][0] <= _SAME * goal:
@@ -240,7 +238,7 @@ class Budgets:
                 return self._whole(shorter).towards(self._whole(longer), share)
         return None
 
-    def _between(self, first: list[Result], second: list[Result], confidence: float = 0.95) -> Estimate:
+    def _between(self, first: list[RunResult], second: list[RunResult], confidence: float = 0.95) -> Estimate:
         return self._difference(list(map(self._whole, first)), list(map(self._whole, second)), confidence)
 
     @staticmethod
@@ -275,15 +273,14 @@ def more_than_once(ratio: float) -> float:
     return max(ratio, 1 / ratio)
 
 
-def _both(first: Sequence[Result], second: Sequence[Result]) -> tuple[list[Result], list[Result]]:
+def _both(first: Sequence[RunResult], second: Sequence[RunResult]) -> tuple[list[RunResult], list[RunResult]]:
     """The runs of the seeds that both sides have."""
-    one, two = ({coordinates(r)[2]: r for r in side} for side in (first, second))
+    one, two = ({r.seed: r for r in side} for side in (first, second))
     shared = sorted(one.keys() & two.keys())
     return [one[seed] for seed in shared], [two[seed] for seed in shared]
 
 
-def _cost(result: Result, cost: Cost) -> float:
-    """What a run was given; 0 where that is unknown. All runs have equally large batches: MACs do for FLOPs."""
-    known = {"steps": result.get("steps"), "seconds": result.get("train_seconds")}
-    known["flops"] = result.get("flops") or result.get("macs")
-    return float(known[cost] or 0)
+def _cost(result: RunResult, cost: Cost) -> float:
+    """The cost of a run."""
+    costs = {"steps": result.cost.steps, "flops": result.cost.flops, "seconds": result.cost.train_seconds}
+    return float(costs[cost])

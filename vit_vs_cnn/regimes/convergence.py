@@ -1,13 +1,14 @@
 """Whether runs were still improving when their budget ended, by their own validation curves."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from statistics import fmean, stdev
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
+
+from vit_vs_cnn.runs.result import RunResult, StartKind, by_network
 
 #: The part of a run, at its end, whose gain is looked at.
 LAST = 0.25
@@ -54,7 +55,7 @@ class Convergence:
     Arguments:
         size: labelled images, validation included.
         steps: of a run; the fewest.
-        epochs: of a run, on average; None if unknown.
+        epochs: of a run, on average.
         gain: of the last quarter, the mean over the seeds; None where a run has no curve.
         reason: why nothing may, or why without a gain it is settled.
         curve: (step, validation accuracy), the mean over the seeds.
@@ -62,15 +63,15 @@ class Convergence:
 
     contender: str
     size: int
-    steps: int | None
-    epochs: float | None
+    steps: int
+    epochs: float
     gain: Gain | None
     state: State
     reason: str | None
     curve: tuple[tuple[int, float], ...]
 
 
-def late_gain(curve: Mapping[str, Sequence[Any]] | None, images: int, run: int | None = None) -> Gain | None:
+def late_gain(curve: Sequence[tuple[int, float]] | None, images: int, run: int | None = None) -> Gain | None:
     """What the last quarter of a run of S steps gained, a(S) - a(3 S / 4), with a standard error that is not too small.
 
     Between two validations i and j the curve is straight, a(3 S / 4) = (1 - w) a_i + w a_j, and
@@ -86,7 +87,7 @@ def late_gain(curve: Mapping[str, Sequence[Any]] | None, images: int, run: int |
     A rate that falls to 0 gains at its end whatever the budget: it makes "still improving" more likely, never less.
 
     Arguments:
-        curve: ``steps`` and ``accuracies`` of the validations; None if there are none.
+        curve: pairs of step and accuracy, one for each validation; None if there are none.
         images: that were validated on, N.
         run: its optimizer steps, which the last validation may miss a little; None for those of that validation.
 
@@ -95,7 +96,7 @@ def late_gain(curve: Mapping[str, Sequence[Any]] | None, images: int, run: int |
     """
     if not curve or images < 1:
         return None
-    steps, accuracies = np.asarray(curve["steps"], float), np.asarray(curve["accuracies"], float)
+    steps, accuracies = np.asarray(curve, float).T
     if len(steps) < 2 or steps[0] > (1 - LAST) * steps[-1] or steps[-1] < END * (run or 0):
         return None
     place = (1 - LAST) * steps[-1]
@@ -109,36 +110,31 @@ def late_gain(curve: Mapping[str, Sequence[Any]] | None, images: int, run: int |
     return Gain(float(accuracies[-1] - before), float(error))
 
 
-def convergence_of(results: Iterable[Mapping[str, Any]]) -> list[Convergence]:
+def convergence_of(results: Iterable[RunResult]) -> list[Convergence]:
     """How every contender's runs ended at every size, by contender and size."""
-
-    def place(result: Mapping[str, Any]) -> tuple[str, int]:
-        return str(result["contender"]), int(result["train_size"])
-
-    return [_at(*key, list(group)) for key, group in groupby(sorted(results, key=place), key=place)]
+    return [_at(contender, size, runs) for (contender, size), runs in sorted(by_network(results).items())]
 
 
-def _at(contender: str, size: int, runs: Sequence[Mapping[str, Any]]) -> Convergence:
-    gains = [late_gain(r.get("validation_curve"), int(r.get("validation_images", 0)), r.get("steps")) for r in runs]
+def _at(contender: str, size: int, runs: Sequence[RunResult]) -> Convergence:
+    gains = [late_gain(r.scores.validation_curve, r.data.validation_images, r.cost.steps) for r in runs]
     known = [gain for gain in gains if gain is not None]
     gain = _mean(known) if len(known) == len(runs) else None
     state: State = "not known" if gain is None else gain.state
     reason = None
     if state == "not known":
-        missing = NO_CURVE if any(not r.get("validation_curve") for r in runs) else EARLY_CURVE
+        missing = NO_CURVE if any(not r.scores.validation_curve for r in runs) else EARLY_CURVE
         reason = missing if gain is None else FEW_IMAGES
-    if all(r.get("tune") == "head" for r in runs):
+    if all(r.start.start_kind is StartKind.LINEAR_PROBE for r in runs):
         state, reason = "settled", FITTED
-    epochs = [r["epochs"] for r in runs if "epochs" in r]
     return Convergence(
         contender=contender,
         size=size,
-        steps=min((int(r["steps"]) for r in runs if "steps" in r), default=None),
-        epochs=fmean(epochs) if epochs else None,
+        steps=min(r.cost.steps for r in runs),
+        epochs=fmean(r.epochs for r in runs),
         gain=gain,
         state=state,
         reason=reason,
-        curve=_mean_curve([r["validation_curve"] for r in runs if r.get("validation_curve")]),
+        curve=_mean_curve([r.scores.validation_curve for r in runs if r.scores.validation_curve]),
     )
 
 
@@ -153,8 +149,8 @@ def _mean(gains: Sequence[Gain]) -> Gain:
     return Gain(fmean(values), max(error, scatter))
 
 
-def _mean_curve(curves: Sequence[Mapping[str, Sequence[Any]]]) -> tuple[tuple[int, float], ...]:
+def _mean_curve(curves: Sequence[Sequence[tuple[int, float]]]) -> tuple[tuple[int, float], ...]:
     """At the steps at which all were validated."""
-    by_step = [dict(zip(curve["steps"], curve["accuracies"], strict=True)) for curve in curves]
+    by_step = [dict(curve) for curve in curves]
     shared = sorted(set.intersection(*(set(one) for one in by_step))) if by_step else []
     return tuple((int(step), fmean(one[step] for one in by_step)) for step in shared)

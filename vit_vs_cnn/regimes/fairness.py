@@ -1,121 +1,129 @@
 """What makes a comparison unfair: it stands in the report, and where it must, it forbids a verdict."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.networks import unequal_compute
-from vit_vs_cnn.runs.tuning_record import BY_HAND, Chance, unequal_chances, unequal_trials
+from vit_vs_cnn.runs.result import RunResult, ScoredOn, TuningProvenance
+from vit_vs_cnn.runs.tuning_record import BY_HAND, TuningObstacleKind, tuning_obstacle
 from vit_vs_cnn.statistics.verdict import early_end, reservations
 
-Result = Mapping[str, Any]
+#: Objections of a test-set log to conclusions on a contender, by its name.
+Reservations = Mapping[str, str]
+NO_RESERVATIONS: Reservations = MappingProxyType({})
 
 
 class SevereWarning(str):
     """A warning that the terminal prints, too, before the comparisons; the report has all of them."""
 
 
-def obstacle(first: Sequence[Result], second: Sequence[Result]) -> str | None:
+def obstacle(
+    first: Sequence[RunResult], second: Sequence[RunResult], reserved: Reservations = NO_RESERVATIONS
+) -> str | None:
     """Why the runs of two contenders at one size allow no verdict, whatever their number; None if they do."""
     both = [*first, *second]
-    unequal = unequal_chances(_chances(both))
-    if (reason := reservations(r.get("reservation") for r in both) or unequal) is not None:
+    unequal = tuning_obstacle(_tunings(both))
+    reason = reservations(reserved.get(r.contender) for r in both) or (unequal and unequal.text)
+    if (reason := reason or early_end(r.cost.ended_early for r in both)) is not None:
         return reason
-    if (early := early_end(r.get("ended_early") for r in both)) is not None:
-        return early
-    if any(r.get("scored_on", "test") != "test" for r in both):
+    if any(r.scores.scored_on is not ScoredOn.TEST for r in both):
         return "they were scored on validation images"
-    if len({str(r.get("data", {}).get("fingerprint")) for r in both}) > 1:
+    if len({r.data.fingerprint for r in both}) > 1:
         return "they were trained or tested on different images"
     if _unpaired_seeds(first, second):
         return "they were trained on different subsets"
     return None
 
 
-def warnings_of(results: Sequence[Result], pairs: Iterable[Collection[str]] | None = None) -> list[str]:
+def warnings_of(
+    results: Sequence[RunResult],
+    pairs: Iterable[Collection[str]] | None = None,
+    reserved: Reservations = NO_RESERVATIONS,
+) -> list[str]:
     """What a reader must know before believing a comparison; one sentence each, nothing if all is equal.
 
     Arguments:
         pairs: the contenders that are compared; all with all if they are not named.
+        reserved: objections of the test-set log.
 
     Raises:
         InputError: some results are scored on test images and others on validation images.
     """
-    if len({r.get("scored_on", "test") for r in results}) > 1:
+    if len({r.scores.scored_on for r in results}) > 1:
         raise InputError("results: some are scored on test images, others on validation images")
-    reserved = dict.fromkeys(why for r in results if (why := r.get("reservation")))
+    objections = dict.fromkeys(why for r in results if (why := reserved.get(r.contender)))
     found = [
-        *(SevereWarning(f"{why[0].upper()}{why[1:]}.") for why in reserved),
+        *(SevereWarning(f"{why[0].upper()}{why[1:]}.") for why in objections),
         *_about_recipes(results),
-        *_differing(
-            results, "Augmentation differs", lambda r: r.get("identity", {}).get("contender", {}).get("augmentation")
-        ),
-        *_differing(results, "Budgets differ", lambda r: r.get("identity", {}).get("budget")),
-        *_differing(results, "Batch sizes differ", lambda r: r.get("identity", {}).get("batch_size")),
-        *_differing(results, "Data differ", lambda r: r.get("data", {}).get("fingerprint")),
+        *_differing(results, "Augmentation differs", lambda r: r.augmentation),
+        *_differing(results, "Budgets differ", lambda r: r.budget),
+        *_differing(results, "Batch sizes differ", lambda r: r.batch_size),
+        *_differing(results, "Data differ", lambda r: r.data.fingerprint),
     ]
-    if unknown := dict.fromkeys(str(r["contender"]) for r in results if r.get("start_images_known") is False):
+    if unknown := dict.fromkeys(r.contender for r in results if r.start.start_history_known is False):
         found.append(
             f"Which images the weights that {' and '.join(unknown)} started from have seen is not known: test images "
             "may be among them."
         )
-    if seen := {str(r["contender"]): n for r in results if (n := int(r.get("scoring_images_seen") or 0))}:
+    if seen := {r.contender: count for r in results if (count := r.start.scored_images_in_start)}:
         told = " and ".join(f"{name} {count:,}" for name, count in seen.items())
         found.append(f"Weights that contenders began with have seen images that score these ({told}): allowed by name.")
     if (compute := unequal_compute(results, pairs)) is not None:
         found.append(SevereWarning(compute))
-    by_place: dict[tuple[int, int], list[Result]] = {}
+    by_place: dict[tuple[int, int], set[str]] = {}
     for r in results:
-        by_place.setdefault((r["train_size"], r.get("seed", 0)), []).append(r)
-    places = [place for place, group in by_place.items() if len({r.get("subset") for r in group}) > 1]
+        by_place.setdefault((r.train_size, r.seed), set()).add(r.data.subset)
+    places = [place for place, subsets in by_place.items() if len(subsets) > 1]
     if places:
         named = ", ".join(f"n = {size:,} seed {seed}" for size, seed in sorted(places)[:3])
         found.append(f"Contenders were trained on different subsets at {len(places)} places ({named}).")
-    if early := [r for r in results if r.get("ended_early")]:
-        runs = [f"{r['contender']} at n = {r['train_size']:,}, seed {r.get('seed', 0)}" for r in early[:3]]
-        steps = f"after {early[0]['steps']} of {early[0]['planned_steps']} steps"
+    if early := [r for r in results if r.cost.ended_early]:
+        runs = [f"{r.contender} at n = {r.train_size:,}, seed {r.seed}" for r in early[:3]]
+        steps = f"after {early[0].cost.steps} of {early[0].cost.planned_steps} steps"
         named = f"{'; '.join(runs)}{', ...' * (len(early) > 3)}; the first {steps}"
         found.append(SevereWarning(f"{len(early)} of {len(results)} runs ended before their budget ({named})."))
-    if any(r.get("scored_on", "test") != "test" for r in results):
+    if any(r.scores.scored_on is not ScoredOn.TEST for r in results):
         found.append("Accuracies are of validation images, on which recipes are chosen: no verdict is given.")
     return found
 
 
-def _chances(results: Sequence[Result]) -> dict[str, list[Chance]]:
-    chances: dict[str, list[Chance]] = {}
+def _tunings(results: Sequence[RunResult]) -> dict[str, list[TuningProvenance | None]]:
+    tunings: dict[str, list[TuningProvenance | None]] = {}
     for r in results:
-        chances.setdefault(str(r["contender"]), []).append(Chance.of(r))
-    return chances
+        tunings.setdefault(r.contender, []).append(r.tuning)
+    return tunings
 
 
-def _about_recipes(results: Sequence[Result]) -> list[str]:
+def _about_recipes(results: Sequence[RunResult]) -> list[str]:
     """How the recipes were found, where that weakens or forbids a verdict at some size."""
-    if all(Chance.of(r).trials is None for r in results):
+    if all(r.tuning is None for r in results):
         return [f"{BY_HAND}."]
     by_reason: dict[str, list[str]] = {}
-    for size in sorted({r["train_size"] for r in results}):
-        chances = _chances([r for r in results if r["train_size"] == size])
-        if (reason := unequal_chances(chances)) is not None:
-            counts = {name: max((one.trials or 0 for one in theirs), default=0) for name, theirs in chances.items()}
+    for size in sorted({r.train_size for r in results}):
+        tunings = _tunings([r for r in results if r.train_size == size])
+        if (obstacle := tuning_obstacle(tunings)) is not None:
+            counts = {name: max(one.trials if one else 0 for one in found) for name, found in tunings.items()}
             listed = " against ".join(f"{name}: {count}" for name, count in counts.items())
-            unequal = unequal_trials([one for theirs in chances.values() for one in theirs])
-            told = f"Recipes had unequal trials ({listed})" if unequal else f"Recipes: {reason}"
+            unequal = obstacle.kind is TuningObstacleKind.UNEQUAL
+            told = f"Recipes had unequal trials ({listed})" if unequal else f"Recipes: {obstacle.text}"
             by_reason.setdefault(told, []).append(f"{size:,}")
     return [f"{told}, at n = {', '.join(sizes)}: no verdict." for told, sizes in by_reason.items()]
 
 
-def _unpaired_seeds(first: Sequence[Result], second: Sequence[Result]) -> list[int]:
-    theirs = {r.get("seed", 0): r.get("subset") for r in second}
-    return [s for r in first if (s := r.get("seed", 0)) in theirs and theirs[s] != r.get("subset")]
+def _unpaired_seeds(first: Sequence[RunResult], second: Sequence[RunResult]) -> list[int]:
+    theirs = {r.seed: r.data.subset for r in second}
+    return [r.seed for r in first if theirs.get(r.seed, r.data.subset) != r.data.subset]
 
 
-def _differing(results: Sequence[Result], sentence: str, value: Callable[[Result], Any]) -> list[str]:
+def _differing(results: Sequence[RunResult], sentence: str, value: Callable[[RunResult], Any]) -> list[str]:
     """One warning where contenders differ in a value at the same size; it names them on both sides."""
-    for size in sorted({r["train_size"] for r in results}):
+    for size in sorted({r.train_size for r in results}):
         values: dict[str, set[str]] = {}
         for r in results:
-            if r["train_size"] == size:
-                values.setdefault(str(r["contender"]), set()).add(str(value(r)))
+            if r.train_size == size:
+                values.setdefault(r.contender, set()).add(str(value(r)))
         sides: dict[str, list[str]] = {}
         for contender, given in values.items():
             sides.setdefault(", ".join(sorted(given)), []).append(contender)

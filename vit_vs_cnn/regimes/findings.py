@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vit_vs_cnn.bounds import AT_LEAST_0, AT_LEAST_1, SHARE, check_numbers
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.analysis import Analysis, analyse
 from vit_vs_cnn.regimes.answer import answer
@@ -17,12 +16,12 @@ from vit_vs_cnn.regimes.budgets import Budgets
 from vit_vs_cnn.regimes.comparison import SizedComparison, comparisons
 from vit_vs_cnn.regimes.measurements import in_order, load_answers, measurements_of
 from vit_vs_cnn.regimes.recommendation import recommendation
-from vit_vs_cnn.runs.cell import budget_of
 from vit_vs_cnn.runs.design import read_design
 from vit_vs_cnn.runs.grid import finished_cells
-from vit_vs_cnn.runs.ledger import account_of, test_set_of
-from vit_vs_cnn.runs.record import read_table
-from vit_vs_cnn.runs.tuning_record import Record, record_of, with_chances
+from vit_vs_cnn.runs.ledger import account_of
+from vit_vs_cnn.runs.record import read_result_table
+from vit_vs_cnn.runs.result import RunResult
+from vit_vs_cnn.runs.tuning_record import Record, record_of
 
 if TYPE_CHECKING:
     import pandas
@@ -34,14 +33,6 @@ LEAK = 0.1
 WITHOUT_PREDICTIONS = (
     "Some predictions could not be read. Intervals are computed from accuracies alone, which makes them wider."
 )
-#: What a reader of a table of cells looks for first.
-FIRST = ("contender", "train_size", "seed", "accuracy")
-#: Columns of numbers in results.csv; the others are words.
-WHOLE = ("train_size", "seed", "scored_images", "test_evaluations", "parameters", "macs", "steps", "images")
-REAL = ("accuracy", "loss", "calibration_error", "epochs", "flops", "train_seconds", "images_per_second")
-#: How recipes were found, as far as that is known.
-OF_RECIPES: dict[str, type] = {"trials": int, "tuning_flops": float, "trial_rank": int, "tuned_at": int}
-NEEDED = ("contender", "scored_on", *WHOLE[:3], "parameters", "macs", "steps", "accuracy", *REAL[-2:])
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,12 +42,12 @@ class Findings:
     Arguments:
         results: of each, by budget, size, seed and contender.
         analysis: of these.
-        correct: whether each network was right on each image, by cell; None if unknown or of different images.
+        correct: whether each network was right on each image, by run; None if unknown or of different images.
         notes: what weakens the intervals, a sentence each.
         record: of the trials that its recipes come from; None for recipes by hand.
     """
 
-    results: list[dict[str, Any]]
+    results: list[RunResult]
     analysis: Analysis
     correct: Mapping[str, np.ndarray] | None
     notes: tuple[str, ...]
@@ -100,9 +91,9 @@ class Findings:
         )
 
     @property
-    def longest(self) -> list[dict[str, Any]]:
+    def longest(self) -> list[RunResult]:
         """The results of the longest budget, of which the analysis is."""
-        return [dict(result) for result in Budgets(self.results).longest]
+        return Budgets(self.results).longest
 
     @property
     def answer(self) -> str:
@@ -111,7 +102,7 @@ class Findings:
 
     @property
     def _answer(self) -> str:
-        return answer(self.analysis, own_images=are_own_images(self.results[0]["data"].get("source")))
+        return answer(self.analysis, own_images=are_own_images(self.results[0].data.source))
 
     @property
     def recommendation(self) -> str:
@@ -119,11 +110,10 @@ class Findings:
         return _sentences(self.leak, recommendation(self.analysis))
 
     def frame(self) -> "pandas.DataFrame":
-        """One row for each finished cell: contender, training size, seed, accuracy, and all else that was measured."""
+        """One row for each finished run: contender, training-set size, seed, accuracy, and all else of its result."""
         import pandas
 
-        rows = [{key: value for key, value in r.items() if is_one_value(key, value)} for r in self.results]
-        return pandas.DataFrame(rows, columns=list(dict.fromkeys([*FIRST, *(key for row in rows for key in row)])))
+        return pandas.DataFrame([result.to_row() for result in self.results])
 
 
 def are_own_images(source: Any) -> bool:
@@ -135,11 +125,6 @@ def _sentences(*parts: str | None) -> str:
     return " ".join(filter(None, parts))
 
 
-def is_one_value(key: str, value: Any) -> bool:
-    """Whether a value of a result has a place in a table; a curve that there is none of is no value, either."""
-    return key != "validation_curve" and not isinstance(value, dict | list)
-
-
 def findings_of(folder: Path) -> Findings:
     """Read and analyse what is finished; predictions that can't be read weaken the intervals and stop nothing.
 
@@ -147,42 +132,47 @@ def findings_of(folder: Path) -> Findings:
         InputError: no experiment there, or none of its cells is finished.
     """
     record, lost = record_of(folder)
-    results, design = with_chances(sorted(finished_cells(folder).values(), key=_place), record), read_design(folder)
-    reserved = _reserved(folder, results)
+    results, design = sorted(finished_cells(folder).values(), key=_place), read_design(folder)
+    reserved = reservations_of(folder, results)
     try:
         answers = load_answers(folder, results)
     except InputError as error:
         warnings.warn(f"{error}; intervals are computed without the predictions", stacklevel=2)
-        notes = (*lost, WITHOUT_PREDICTIONS)
-        return Findings(results, analyse(reserved, design=design), None, notes, folder, record)
-    told = {"majority": answers.majority, "few_classes": answers.few_classes, "design": design}
-    return Findings(results, analyse(reserved, answers.correct, **told), answers.correct, lost, folder, record)
+        analysis = analyse(results, design=design, reserved=reserved)
+        return Findings(results, analysis, None, (*lost, WITHOUT_PREDICTIONS), folder, record)
+    analysis = analyse(
+        results,
+        answers.correct,
+        majority=answers.majority,
+        few_classes=answers.few_classes,
+        design=design,
+        reserved=reserved,
+    )
+    return Findings(results, analysis, answers.correct, lost, folder, record)
 
 
-def _reserved(folder: Path, results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The results, each with what the ledger of its test set has against a verdict."""
-    account = account_of(folder, test_set_of(results[0]))
-    told = {name: account.reservation(name) for name in {r["contender"] for r in results}}
-    return [{**r, "reservation": told[r["contender"]]} for r in results]
+def reservations_of(folder: Path, results: Sequence[RunResult]) -> dict[str, str]:
+    """Objections of the test-set log to conclusions on a contender, by its name."""
+    account = account_of(folder, results[0].test_set)
+    names = dict.fromkeys(result.contender for result in results)
+    return {name: why for name in names if (why := account.reservation(name)) is not None}
 
 
-def _place(result: Mapping[str, Any]) -> tuple[float, int, int, str]:
-    budget = budget_of(result)
-    return (float(budget.amounts[0]) if budget else 0.0, result["train_size"], result["seed"], result["contender"])
+def _place(result: RunResult) -> tuple[float, int, int, str]:
+    budget = result.parsed_budget
+    return (float(budget.amounts[0]) if budget else 0.0, result.train_size, result.seed, result.contender)
 
 
-def judged_results(folder: Path) -> list[Mapping[str, Any]]:
+def judged_results(folder: Path) -> list[RunResult]:
     """The results that the comparisons of ``findings_of`` are of: those of the longest budget.
 
     Raises:
         InputError: as ``findings_of``.
     """
-    return Budgets(
-        in_order(_reserved(folder, with_chances(finished_cells(folder).values(), record_of(folder)[0])))
-    ).longest
+    return Budgets(in_order(list(finished_cells(folder).values()))).longest
 
 
-def comparisons_of(folder: Path, results: Sequence[Mapping[str, Any]]) -> list[SizedComparison]:
+def comparisons_of(folder: Path, results: Sequence[RunResult]) -> list[SizedComparison]:
     """The comparisons of ``findings_of`` alone, which need no resamples, out of its ``judged_results``.
 
     Raises:
@@ -192,47 +182,14 @@ def comparisons_of(folder: Path, results: Sequence[Mapping[str, Any]]) -> list[S
         correct = load_answers(folder, results).correct
     except InputError:
         correct = None
-    return comparisons(measurements_of(results, correct), results, read_design(folder))
+    reserved = reservations_of(folder, results)
+    return comparisons(measurements_of(results, correct), results, read_design(folder), reserved)
 
 
 def recorded_analysis(path: Path, *, resamples: int = 4000) -> Analysis:
-    """What a results.csv says, with the design.json beside it where there is one.
+    """Analyse a table of runs, with the design.json beside it where there is one.
 
     Raises:
-        InputError: as ``recorded_results``, or a design that can't be read.
+        InputError: as ``read_result_table``, or a design that can't be read.
     """
-    return analyse(recorded_results(path), design=read_design(path.parent), resamples=resamples)
-
-
-def recorded_results(path: Path) -> list[dict[str, Any]]:
-    """Read a results.csv as ``report`` writes it: one result for each line.
-
-    Raises:
-        InputError: no such table, a column that is missing, or a cell that is no number.
-    """
-    lines = read_table(path)
-    if not lines:
-        raise InputError(f"{path} has no line of results")
-    if missing := [column for column in NEEDED if column not in lines[0]]:
-        raise InputError(f"{path} has no column {missing[0]}; expected a results.csv as report writes it")
-    return [_result(line, f"{path} line {number}") for number, line in enumerate(lines, start=2)]
-
-
-def _result(line: dict[str, Any], where: str) -> dict[str, Any]:
-    kinds = dict.fromkeys((*WHOLE, "planned_steps"), int) | dict.fromkeys(REAL, float)
-    known = {column: kind for column, kind in OF_RECIPES.items() if line.get(column)}
-    result: dict[str, Any] = line | dict.fromkeys(OF_RECIPES)
-    for column, kind in (kinds | known).items():
-        if column in line:
-            value = line[column]
-            is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-            if isinstance(value, bool) or not (is_whole if kind is int else isinstance(value, int | float)):
-                raise InputError(f"{where}: {column} {value!r} is no {kind.__name__}")
-            result[column] = kind(value)
-    bounds = dict.fromkeys(REAL, AT_LEAST_0) | {"accuracy": SHARE}
-    bounds |= {"train_size": AT_LEAST_1, "scored_images": AT_LEAST_1}
-    try:
-        check_numbers(result, **{name: its for name, its in bounds.items() if name in result})
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from error
-    return result
+    return analyse(read_result_table(path), design=read_design(path.parent), resamples=resamples)

@@ -1,19 +1,14 @@
 """Accuracy against what it costs, and who is beaten on both counts."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from statistics import fmean
 
 from vit_vs_cnn.regimes.curves import LearningCurve
-from vit_vs_cnn.regimes.measurements import by_network
+from vit_vs_cnn.runs.result import RunResult, by_network
 
-#: What may stand in a result, and what it is called. Not seconds of training: they vary with what else runs.
-COSTS = {
-    "flops": "training FLOPs",
-    "parameters": "parameters",
-    "macs": "MACs of one image",
-    "latency_ms": "latency in ms",
-}
+#: Costs of a training, and what they are called. Not seconds of training: they vary with what else runs.
+COSTS = {"flops": "training FLOPs", "parameters": "parameters", "macs": "MACs of one image"}
 
 
 @dataclass(frozen=True)
@@ -36,9 +31,9 @@ class FrontierPoint:
 
 
 def cost_frontier(
-    results: Sequence[Mapping[str, Any]], curves: Sequence[LearningCurve], ahead: Collection[tuple[str, str, int]]
+    results: Sequence[RunResult], curves: Sequence[LearningCurve], ahead: Collection[tuple[str, str, int]]
 ) -> list[FrontierPoint]:
-    """A point for each contender, size and cost that is known for all contenders.
+    """A point for each contender, size and cost.
 
     Arguments:
         ahead: who is ahead of whom at which size, by a verdict: a gap that is none beats nobody.
@@ -46,9 +41,7 @@ def cost_frontier(
     found, runs = [], by_network(results)
     accuracy = {(curve.contender, point.size): point.accuracy.value for curve in curves for point in curve.points}
     for cost in COSTS:
-        if any(result.get(cost) is None for result in results):
-            continue
-        means = {key: sum(float(run[cost]) for run in runs[key]) / len(runs[key]) for key in accuracy}
+        means = {key: fmean(getattr(run.cost, cost) for run in runs[key]) for key in accuracy}
         for (contender, size), value in means.items():
             rivals = [name for name, n in means if n == size and means[name, n] <= value]
             beaten = any((rival, contender, size) in ahead for rival in rivals)

@@ -7,58 +7,61 @@ from typing import Any
 
 from vit_vs_cnn.models.presets import ATTENTION_PREFIX, PRESETS, TIMM_PREFIX
 from vit_vs_cnn.runs.design import EQUAL
+from vit_vs_cnn.runs.result import RunResult, StartKind
 
-Result = Mapping[str, Any]
 _FAMILIES = {"vit": "ViT", "resnet": "ResNet", "cct": "CCT"}
 
 
 @dataclass(frozen=True)
 class Network:
-    """A contender at its largest size; None is what the results do not tell.
+    """The network of a contender at its largest size.
 
     Arguments:
-        model: the name of its model, as papers write it.
-        parameters: learned numbers.
-        macs: multiply-accumulates of one image, at the image size at hand.
-        start: what it was trained from.
-        way: how it came to its task: from scratch, as a linear probe, fine-tuned.
+        model: name of its model, as in papers; None if not recorded.
+        parameters: number of trained parameters.
+        macs: multiply-accumulates of one image.
+        start: clause on the weights that its training began with; None if not known.
+        budget: such as ``400 steps``, with thousands separated.
+        budget_unit: steps, epochs or flops.
+        start_kind: how its training began.
         architecture: the same for contenders of one model.
     """
 
     contender: str
     model: str | None
-    parameters: int | None
-    macs: int | None
+    parameters: int
+    macs: int
     start: str | None
-    budget: str | None
-    way: str | None = None
+    budget: str
+    budget_unit: str
+    start_kind: StartKind = StartKind.UNKNOWN
     architecture: str | None = None
 
     def text(self, called: str) -> str:
         """``a 0.08M ResNet-8``, with what its contender is called where the model does not say it."""
-        size = "" if self.parameters is None else f"{_millions(self.parameters)} "
+        size = _millions(self.parameters)
         if self.model is None or self.model.lower().startswith(called.lower()):
-            return f"a {size}{self.model or called}"
-        return f"{called} (a {size}{self.model})"
+            return f"a {size} {self.model or called}"
+        return f"{called} (a {size} {self.model})"
 
 
-def networks_of(results: Sequence[Result]) -> list[Network]:
+def networks_of(results: Sequence[RunResult]) -> list[Network]:
     """The network of every contender, in alphabetical order."""
-    largest = {str(r["contender"]): r for r in sorted(results, key=lambda r: r["train_size"])}
+    largest = {r.contender: r for r in sorted(results, key=lambda r: r.train_size)}
     return [_network(name, largest[name]) for name in sorted(largest)]
 
 
-def _network(contender: str, result: Result) -> Network:
-    model = result.get("model")
+def _network(contender: str, result: RunResult) -> Network:
     return Network(
         contender=contender,
-        model=model_name(model) if isinstance(model, Mapping) else None,
-        parameters=result.get("parameters"),
-        macs=result.get("macs"),
-        start=_start(result, model if isinstance(model, Mapping) else {}),
+        model=model_name(result.model) if result.model else None,
+        parameters=result.cost.parameters,
+        macs=result.cost.macs,
+        start=_start(result),
         budget=_budget(result),
-        way=result.get("way"),
-        architecture=result.get("architecture"),
+        budget_unit="steps" if result.parsed_budget is None else result.parsed_budget.unit,
+        start_kind=result.start.start_kind,
+        architecture=result.start.architecture,
     )
 
 
@@ -74,57 +77,55 @@ def model_name(model: Mapping[str, Any]) -> str:
     return f"{told} as attention" if inner != name else told
 
 
-def _start(result: Result, model: Mapping[str, Any]) -> str | None:
-    """What it began with, where that is known: the weights of a class of the user's own may come from anywhere."""
-    probed = result.get("tune") == "head"
-    if known := result.get("pretrained"):
-        return f"{'a linear probe of' if probed else 'fine-tuned from'} {known}"
-    if result.get("starts_from"):
-        return f"{'a linear probe of' if probed else 'starting from'} {result['starts_from']}"
-    if model.get("checkpoint_path"):
-        return f"starting from {model['checkpoint_path']}"
-    name = str(model.get("name", ""))
+def _start(result: RunResult) -> str | None:
+    """The weights that it began with, where they are known: those of a user-defined class may come from anywhere."""
+    match result.start.start_kind:
+        case StartKind.LINEAR_PROBE:
+            return f"a linear probe of {result.start.start_name}"
+        case StartKind.FINETUNED:
+            return f"fine-tuned from {result.start.start_name}"
+        case StartKind.CONTINUED:
+            return f"starting from {result.start.start_name}"
+    if path := result.model.get("checkpoint_path"):
+        return f"starting from {path}"
+    name = str(result.model.get("name", ""))
     ours = name.removeprefix(ATTENTION_PREFIX) in PRESETS or name.startswith(TIMM_PREFIX)
-    return "from scratch" if ours and "starts_from" in result else None
+    return "from scratch" if ours and result.start.start_kind is StartKind.SCRATCH else None
 
 
-def _budget(result: Result) -> str | None:
-    given = result.get("identity", {}).get("budget") or {}
-    if given.get("epochs"):
-        return f"{given['epochs']:g} epochs"
-    if given.get("flops"):
-        return f"{given['flops']:.3g} training FLOPs"
-    steps = result.get("planned_steps", result.get("steps"))
-    return None if steps is None else f"{int(steps):,} steps"
+def _budget(result: RunResult) -> str:
+    budget = result.parsed_budget
+    if budget is not None and budget.unit == "epochs":
+        return f"{budget.amounts[0]:g} epochs"
+    if budget is not None and budget.unit == "flops":
+        return f"{budget.amounts[0]:.3g} training FLOPs"
+    return f"{result.cost.planned_steps or result.cost.steps:,} steps"
 
 
-def introduction(first: Network, second: Network, called: Mapping[str, str]) -> str | None:
-    """What is compared: both networks, what they start from, the budget. None where hardly anything of it is known."""
-    if first.parameters is None and first.model is None:
-        return None
+def introduction(first: Network, second: Network, called: Mapping[str, str]) -> str:
+    """What is compared: both networks, what they start from, the budget."""
     texts = [network.text(called[network.contender]) for network in (first, second)]
     if first.start != second.start:
         texts = [f"{t} {n.start}" if n.start else t for t, n in zip(texts, (first, second), strict=True)]
     parts = [" against ".join(texts)]
     if first.start is not None and first.start == second.start:
         parts.append(f"both {first.start}")
-    budgets = list(dict.fromkeys(n.budget for n in (first, second) if n.budget))
-    parts += [" and ".join(budgets) + (" each" if len(budgets) == 1 else "")] if budgets else []
+    budgets = list(dict.fromkeys((first.budget, second.budget)))
+    parts.append(" and ".join(budgets) + (" each" if len(budgets) == 1 else ""))
     told = ", ".join(parts)
     return told if told.startswith(called[first.contender]) else told[0].upper() + told[1:]
 
 
-def same_steps(results: Sequence[Result]) -> str | None:
-    """Why the sizes of an experiment do not tell more data from more training; None where they do, or it is unknown."""
-    ran = [r for r in results if "epochs" in r and "steps" in r]
-    sizes = sorted({int(r["train_size"]) for r in ran})
+def same_steps(results: Sequence[RunResult]) -> str | None:
+    """Why the sizes of an experiment do not tell more data from more training; None where they do."""
+    sizes = sorted({r.train_size for r in results})
     if len(sizes) < 2:
         return None
-    planned = {(r["contender"], int(r.get("planned_steps", r["steps"]))) for r in ran}
+    planned = {(r.contender, r.cost.planned_steps or r.cost.steps) for r in results}
     steps = [count for _, count in planned]
     runs = f"{_span(steps, ',')} steps"
     seen = " and ".join(
-        f"{_span([float(r['epochs']) for r in ran if int(r['train_size']) == size], '.3g')} {at}{size:,}"
+        f"{_span([r.epochs for r in results if r.train_size == size], '.3g')} {at}{size:,}"
         for size, at in ((sizes[0], "epochs at n = "), (sizes[-1], "at "))
     )
     if len(planned) > len({contender for contender, _ in planned}):
@@ -141,16 +142,16 @@ def _span(numbers: Sequence[int] | Sequence[float], form: str) -> str:
     return " to ".join(texts)
 
 
-def unequal_compute(results: Sequence[Result], pairs: Iterable[Collection[str]] | None = None) -> str | None:
+def unequal_compute(results: Sequence[RunResult], pairs: Iterable[Collection[str]] | None = None) -> str | None:
     """One line where two contenders that are compared, and came to the task in the same way, differ in
-    multiply-accumulates; None where they do not, that is unknown, or the budget is one of FLOPs, which makes up for it.
+    multiply-accumulates; None where they do not, or the budget is one of FLOPs, which makes up for it.
 
     Arguments:
         pairs: the contenders that are compared; all with all if they are not named.
     """
-    if results and all((r.get("identity", {}).get("budget") or {}).get("flops") for r in results):
+    if results and all(r.parsed_budget is not None and r.parsed_budget.unit == "flops" for r in results):
         return None
-    known = {network.contender: (network.macs, network.way) for network in networks_of(results) if network.macs}
+    known = {network.contender: (network.macs, network.start_kind) for network in networks_of(results) if network.macs}
     macs = {name: count for name, (count, _) in known.items()}
     compared = itertools.combinations(known, 2) if pairs is None else (pair for pair in pairs if {*pair} <= {*known})
     ends = [

@@ -3,15 +3,11 @@
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from vit_vs_cnn.regimes.comparison import SizedComparison
+from vit_vs_cnn.runs.result import RunResult, StartKind
 from vit_vs_cnn.statistics.estimate import Estimate
 from vit_vs_cnn.statistics.measurements import Measurements
-
-Result = Mapping[str, Any]
-#: How networks come to their task, as results say it.
-SCRATCH, PROBE, TUNED = "from scratch", "as a linear probe", "fine-tuned"
 
 
 @dataclass(frozen=True)
@@ -20,7 +16,7 @@ class Worth:
 
     Arguments:
         pretrained: the contender, and ``scratch`` the one that began with drawn weights.
-        way: how the first came to its task.
+        start_kind: how the training of the first began.
         size: labelled images that the pretrained one has.
         differences: its accuracy minus that of the other, by the other's size. At the same size it
             is that of their comparison; otherwise each interval is that of one difference, not corrected for their
@@ -29,7 +25,7 @@ class Worth:
 
     pretrained: str
     scratch: str
-    way: str
+    start_kind: StartKind
     size: int
     differences: Mapping[int, Estimate]
 
@@ -53,7 +49,7 @@ class Worth:
 
 
 def worth_of(
-    results: Sequence[Result], measured: Measurements, compared: Iterable[SizedComparison] = ()
+    results: Sequence[RunResult], measured: Measurements, compared: Iterable[SizedComparison] = ()
 ) -> list[Worth]:
     """Every pretrained contender at every size, beside the one of the same model that was trained from scratch.
 
@@ -62,12 +58,12 @@ def worth_of(
     """
     known = {(one.first, one.second, one.size): one.difference for one in compared}
     known |= {(second, first, size): -difference for (first, second, size), difference in known.items()}
-    by_name = {str(r["contender"]): r for r in results}
-    scratch = {r.get("architecture"): name for name, r in by_name.items() if r.get("way") == SCRATCH}
+    starts = {r.contender: r.start for r in results}
+    scratch = {one.architecture: name for name, one in starts.items() if one.start_kind is StartKind.SCRATCH}
     found = []
     for name in measured.contenders:
-        way, other = by_name[name].get("way"), scratch.get(by_name[name].get("architecture"))
-        if way in (PROBE, TUNED) and other is not None:
+        kind, other = starts[name].start_kind, scratch.get(starts[name].architecture)
+        if kind in (StartKind.LINEAR_PROBE, StartKind.FINETUNED) and other is not None:
             for size in measured.sizes:
                 place = (name, size)
                 there = [n for n in measured.sizes if measured.shared(place, (other, n)).any()]
@@ -77,5 +73,5 @@ def worth_of(
                         or measured.difference(place, (other, n)).interval()
                         for n in there
                     }
-                    found.append(Worth(name, other, way, size, differences))
+                    found.append(Worth(name, other, kind, size, differences))
     return found

@@ -1,7 +1,5 @@
 """Seed after seed until the primary comparison is decided."""
 
-from typing import Any
-
 from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Experiment
@@ -10,12 +8,13 @@ from vit_vs_cnn.experiments.runner import run_experiment
 from vit_vs_cnn.regimes.findings import comparisons_of, judged_results
 from vit_vs_cnn.runs.design import read_design
 from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.result import RunResult
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
 from vit_vs_cnn.statistics.verdict import DECIDED
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, world_size
 
 
-def run_until_decided(experiment: Experiment, *, console: Console, pool: Pool | None = None) -> list[dict[str, Any]]:
+def run_until_decided(experiment: Experiment, *, console: Console, pool: Pool | None = None) -> list[RunResult]:
     """Run three seeds of everything, look, and go on seed by seed until the primary comparison is decided.
 
     At most the planned seeds are run (``protocol.max_seeds``), or those of the plan that was settled, where it was

@@ -1,8 +1,7 @@
 """What the networks of an experiment do with its test images: pictures, class by class, and what they confuse."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from vit_vs_cnn.comparison.by_class import ClassAccuracy, by_class, choose_pictures, confusion
 from vit_vs_cnn.comparison.entries import grouped
@@ -15,6 +14,7 @@ from vit_vs_cnn.reporting.style import looks, percent
 from vit_vs_cnn.runs.evaluation import Said
 from vit_vs_cnn.runs.images import pool_of
 from vit_vs_cnn.runs.record import load_run_predictions
+from vit_vs_cnn.runs.result import RunResult, ScoredOn
 from vit_vs_cnn.statistics.estimate import p_text
 
 #: Classes of which the confusion can be read.
@@ -41,7 +41,7 @@ def blocks_of_images(found: Findings) -> list[Block]:
     Where these are not at hand, a line says so; nothing is said where cells are scored on validation images.
     """
     results = _compared(found)
-    if any(result["scored_on"] != "test" for result in results):
+    if any(result.scores.scored_on is not ScoredOn.TEST for result in results):
         return []
     try:
         cells = [_answers(found, result) for result in results]
@@ -50,7 +50,7 @@ def blocks_of_images(found: Findings) -> list[Block]:
         return [Text(NOT_AVAILABLE)]
     groups = grouped(cells)
     classes = by_class(groups, test.class_names)
-    size = f"n = {results[0]['train_size']:,}"
+    size = f"n = {results[0].train_size:,}"
     one_each = [members[0] for members in groups.values()]
     known = looks(found.analysis.contenders)
     known |= {display_name(name): look for name, look in known.items()}
@@ -72,22 +72,25 @@ def blocks_of_images(found: Findings) -> list[Block]:
     return [*blocks, _table(classes, size)]
 
 
-def _compared(found: Findings) -> list[Mapping[str, Any]]:
+def _compared(found: Findings) -> list[RunResult]:
     """The results of the pair in question, or of a contender that is alone."""
     pair, alone = headline(found.analysis), found.analysis.curves[0]
     names = (alone.contender,) if pair is None else (pair.ahead, pair.behind)
     size = alone.points[-1].size if pair is None else pair.at_largest.size
-    return [r for r in found.longest if r["contender"] in names and r["train_size"] == size]
+    return [r for r in found.longest if r.contender in names and r.train_size == size]
 
 
-def _answers(found: Findings, result: Mapping[str, Any]) -> _CellAnswers:
-    predictions = Said.from_arrays(load_run_predictions(found.folder, result["cell"]))
-    return _CellAnswers(display_name(result["contender"]), result["seed"], result["subset"], predictions)
+def _answers(found: Findings, result: RunResult) -> _CellAnswers:
+    predictions = Said.from_arrays(load_run_predictions(found.folder, result.run))
+    return _CellAnswers(display_name(result.contender), result.seed, result.data.subset, predictions)
 
 
 def _test_images(found: Findings, cells: Sequence[_CellAnswers]) -> LabelledImages:
     """The images that the cells were tested on. Raises InputError: they are not at hand, or others lie there now."""
-    test = pool_of(found.folder, _compared(found)[0]["data"]["fingerprint"]).test
+    fingerprint = _compared(found)[0].data.fingerprint
+    if fingerprint is None:
+        raise InputError("it is not recorded which images the runs had")
+    test = pool_of(found.folder, fingerprint).test
     names = [str(name) for name in test.sample_ids]
     for predictions in (cell.predictions for cell in cells):
         same = predictions.labels.tolist() == test.labels.tolist()

@@ -21,7 +21,7 @@ from vit_vs_cnn.regimes import (
     multiplier_line,
     pretraining_sentences,
 )
-from vit_vs_cnn.regimes.findings import are_own_images, recorded_analysis, recorded_results
+from vit_vs_cnn.regimes.findings import are_own_images, recorded_analysis
 from vit_vs_cnn.regimes.recommendation import recommendation
 from vit_vs_cnn.reporting import regime_tables as tables
 from vit_vs_cnn.reporting.answered_images import blocks_of_images
@@ -33,7 +33,9 @@ from vit_vs_cnn.reporting.tables import equal_time_lines, results_csv
 from vit_vs_cnn.reporting.tuning_report import best_of_k, space_warnings, tuning_blocks
 from vit_vs_cnn.runs.auditing.audit import PLACE
 from vit_vs_cnn.runs.auditing.contamination import PICTURE
-from vit_vs_cnn.runs.ledger import account_of, test_set_of
+from vit_vs_cnn.runs.ledger import account_of
+from vit_vs_cnn.runs.record import read_result_table
+from vit_vs_cnn.runs.result import RunResult
 from vit_vs_cnn.runs.status import ExperimentStatus, read_status
 from vit_vs_cnn.runs.tuning_record import doubts
 
@@ -170,7 +172,7 @@ def report_document(found: Findings) -> Document:
     _part(document, "Near-duplicates", *_duplicates(found))
     _part(document, "Protocol and budgets", Facts(_protocol(config, found)), tables.budgets_table(results))
     _tell_config(document, config)
-    tested = Text(account_of(found.folder, test_set_of(results[0])).told)
+    tested = Text(account_of(found.folder, results[0].test_set).told)
     _part(document, "Cells", tested, tables.cells_table(status.cells, results))
     _part(document, "How it was measured", Text(METHOD), Facts(_environment(results)))
     audited = [Link(AUDITED, f"../{PLACE}/index.html")] if (found.folder / PLACE / "index.html").exists() else []
@@ -190,7 +192,7 @@ def write_recorded(path: Path, target: Path, analysis: Analysis | None = None) -
     Raises:
         InputError: no such table.
     """
-    results = recorded_results(path)
+    results = read_result_table(path)
     analysis, config = analysis or recorded_analysis(path), path.with_name("experiment.yaml")
     values = read_config(config) if config.exists() else {}
     own = are_own_images((values.get("data") or {}).get("source"))
@@ -227,7 +229,7 @@ def _tell(
     document: Document,
     analysis: Analysis,
     notes: Sequence[str],
-    results: Sequence[Mapping[str, Any]],
+    results: Sequence[RunResult],
     images: Sequence[Block],
 ) -> None:
     """What follows from accuracies, and what the networks do with single images."""
@@ -240,10 +242,10 @@ def _tell(
         document.section("Before you read on", Bullets(told))
     part("Who is ahead", "behind_the_best pairs", tables.differences_table(analysis))
     limits = [] if analysis.same_steps is None else [Text(analysis.same_steps)]
-    if len(analysis.ways) > 1:
+    if len(analysis.start_kinds) > 1:
         sentences = pretraining_sentences(analysis)
         told = [Text(" ".join(sentences))] if sentences else []
-        part("What pretraining is worth", "", *told, tables.worth_table(analysis), tables.ways_table(analysis))
+        part("What pretraining is worth", "", *told, tables.worth_table(analysis), tables.starts_table(analysis))
     part("Learning curves", "learning_curves difference", *limits, tables.curves_table(analysis))
     part("Image by image", "", *images)
     costs = (tables.equal_cost_table(analysis), tables.frontier_table(analysis))
@@ -320,45 +322,45 @@ def unfinished(status: ExperimentStatus) -> list[str]:
 
 def _protocol(config: Mapping[str, Any], found: Findings) -> dict[str, Cell]:
     data, protocol, first = config["data"], config["protocol"], found.results[0]
-    source = f"{data['source']}, {first['data']['fingerprint']}"
+    source = f"{data['source']}, {first.data.fingerprint}"
     return {
         "images": source if data["source"] == "objects" else f"{source}, in {data['root']}",
         **_left_out(found.results),
         "training sizes": ", ".join(f"{size:,}" for size in found.analysis.sizes),
-        "seeds": ", ".join(map(str, sorted({result["seed"] for result in found.results}))),
+        "seeds": ", ".join(map(str, sorted({result.seed for result in found.results}))),
         "budget of a run": build(Budget, protocol["budget"], where="protocol.budget").text,
         "batch size": protocol["batch_size"],
-        "scored on": f"{first['scored_images']:,} {first['scored_on']} images",
+        "scored on": f"{first.scores.scored_images:,} {first.scores.scored_on} images",
         "for validation": f"{data['validation_fraction']:g} of the training size, counted into it",
     }
 
 
-def _left_out(results: Sequence[Mapping[str, Any]]) -> dict[str, Cell]:
+def _left_out(results: Sequence[RunResult]) -> dict[str, Cell]:
     """The files that could not be used, where there are such: how many of each kind, and where they are listed."""
     for result in results:
-        skipped = result["data"].get("skipped") or {}
+        skipped = result.data.data_details.get("skipped") or {}
         if "counts" in skipped:
             place = f"; listed in {skipped['list']}" if skipped["list"] else ""
             return {"files left out": in_words(skipped["counts"]) + place}
     return {}
 
 
-def _environment(results: Sequence[Mapping[str, Any]]) -> dict[str, Cell]:
+def _environment(results: Sequence[RunResult]) -> dict[str, Cell]:
     """What the cells were made with; several values where cells differ."""
 
     def told(values: Sequence[Any]) -> str:
         return "; ".join(sorted({str(value) for value in values}))
 
-    hardware = [r["hardware"] for r in results]
+    hardware = [r.provenance.hardware for r in results]
     gpus = [", ".join(h["gpus"]) or "none" for h in hardware]
-    versions = [", ".join(f"{name} {value}" for name, value in r["versions"].items()) for r in results]
+    versions = [", ".join(f"{name} {value}" for name, value in r.provenance.versions.items()) for r in results]
     return {
         "processor": told([f"{h['cpu']}, {h['threads']} threads, {h['system']}" for h in hardware]),
         "accelerators": told(gpus),
-        "precision": told([r["precision"] for r in results]),
-        "devices of a run": told([r["devices"] for r in results]),
+        "precision": told([r.cost.precision for r in results]),
+        "devices of a run": told([r.cost.devices for r in results]),
         "versions": told(versions),
-        "commit": told([r["commit"] or "unknown" for r in results]),
+        "commit": told([r.provenance.commit or "unknown" for r in results]),
     }
 
 

@@ -10,18 +10,17 @@ from vit_vs_cnn.regimes.budgets import COST_NAMES
 from vit_vs_cnn.regimes.convergence import LITTLE
 from vit_vs_cnn.regimes.crossing import NEAR
 from vit_vs_cnn.regimes.frontier import COSTS
-from vit_vs_cnn.regimes.measurements import by_network
 from vit_vs_cnn.regimes.multiplier import WHY_NONE, Multiplier
 from vit_vs_cnn.reporting.document import Table
 from vit_vs_cnn.reporting.style import in_millions, interval, percent, points, rounded
 from vit_vs_cnn.reporting.tables import RERUN
 from vit_vs_cnn.runs.answers import MAJORITY
 from vit_vs_cnn.runs.auditing.contamination import Contamination
+from vit_vs_cnn.runs.result import RunResult, by_network
 from vit_vs_cnn.runs.status import CellStatus
 from vit_vs_cnn.statistics.estimate import Estimate, p_text
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
 
-Results = Sequence[Mapping[str, Any]]
 #: What a state is called where nobody knows yet who will read it, and when.
 MISSING = "not finished"
 
@@ -70,7 +69,7 @@ def worth_table(analysis: Analysis) -> Table:
     rows = [
         [
             display_name(one.pretrained),
-            one.way,
+            one.start_kind,
             f"{one.size:,}",
             *_percent(accuracy[one.pretrained, one.size]),
             *([""] * 3 if one.size not in one.differences else _percent(one.differences[one.size], sign=True)),
@@ -79,7 +78,7 @@ def worth_table(analysis: Analysis) -> Table:
         for one in analysis.worth
     ]
     title = "What pretraining is worth: the same network from scratch, with the same seeds, subsets and test images"
-    columns = ["contender", "way", "n", "accuracy, %", "from", "to", "over scratch, points", "low", "high"]
+    columns = ["contender", "start", "n", "accuracy, %", "from", "to", "over scratch, points", "low", "high"]
     note = (
         "Images from scratch: more than a size at which the one from scratch is below by the whole 95 % interval of "
         "the difference, fewer than one at which it is above. Each interval is for itself, not corrected for their "
@@ -88,15 +87,15 @@ def worth_table(analysis: Analysis) -> Table:
     return Table(title, [*columns, "images from scratch"], rows, "pretraining", note=note)
 
 
-def ways_table(analysis: Analysis) -> Table:
-    """Who is ahead among networks that came to the task in the same way."""
+def starts_table(analysis: Analysis) -> Table:
+    """Who is ahead among networks whose trainings began in the same way."""
     rows = [
-        [way, f"{c.size:,}", display_name(c.leader), *_percent(c.lead, sign=True), c.verdict]
-        for way, pair in analysis.pairs_by_way()
+        [kind, f"{c.size:,}", display_name(c.leader), *_percent(c.lead, sign=True), c.verdict]
+        for kind, pair in analysis.pairs_by_start()
         for c in pair.comparisons
     ]
-    columns = ["way", "n", "higher accuracy", "by points", "from", "to", "verdict"]
-    return Table("Who is ahead, by the way to the task", columns, rows, "ways", part_by="way")
+    columns = ["start", "n", "higher accuracy", "by points", "from", "to", "verdict"]
+    return Table("Who is ahead, by how training began", columns, rows, "starts", part_by="start")
 
 
 def differences_table(analysis: Analysis) -> Table:
@@ -195,15 +194,15 @@ def frontier_table(analysis: Analysis) -> Table:
     return Table(title, columns, rows, "cost_frontier")
 
 
-def budgets_table(results: Results) -> Table:
+def budgets_table(results: Sequence[RunResult]) -> Table:
     """What each contender was given at each size: steps, images, epochs and FLOPs side by side."""
-    first = {(r["train_size"], r["contender"], r["steps"]): r for r in results}
+    first = {(r.train_size, r.contender, r.cost.steps): r for r in results}
     rows = []
-    for (size, contender, _), r in sorted(first.items()):
-        shown = {"steps": "{:,}", "images": "{:,}", "epochs": "{:.1f}", "flops": "{:.3g}"}
-        taken = [_none(r.get(name), form.format) for name, form in shown.items()]
-        sizes = [in_millions(r["parameters"]), in_millions(r["macs"])]
-        rows.append([f"{size:,}", display_name(contender), *taken, *sizes, _none(r["trials"], str) or "no record"])
+    for (size, contender, steps), r in sorted(first.items()):
+        taken = [f"{steps:,}", f"{r.cost.images_processed:,}", f"{r.epochs:.1f}", f"{r.cost.flops:.3g}"]
+        sizes = [in_millions(r.cost.parameters), in_millions(r.cost.macs)]
+        trials = "no record" if r.tuning is None else str(r.tuning.trials)
+        rows.append([f"{size:,}", display_name(contender), *taken, *sizes, trials])
     title = "What one run was given. MACs are of one image, attention products counted; FLOPs are of the training"
     columns = ["n", "contender", "steps", "images", "epochs", "FLOPs", "parameters", "MACs", "trials"]
     return Table(title, columns, rows, "budgets", part_by="n")
@@ -237,9 +236,9 @@ def equal_cost_table(analysis: Analysis) -> Table:
     return Table(title, columns, rows, "equal_cost", part_by="n")
 
 
-def cells_table(cells: Sequence[CellStatus], results: Results) -> Table:
+def cells_table(cells: Sequence[CellStatus], results: Sequence[RunResult]) -> Table:
     """Every cell of the grid, also those that failed or are not finished."""
-    by_cell = {r["cell"]: r for r in results}
+    by_cell = {r.run: r for r in results}
     rows = []
     for cell in cells:
         r = by_cell.get(cell.folder)
@@ -247,8 +246,9 @@ def cells_table(cells: Sequence[CellStatus], results: Results) -> Table:
         scores = ["", "", "", "", ""]
         budget = cell.budget.text
         if r is not None:
-            values = [percent(value, 2) for value in (r["accuracy"], *r["accuracy_interval"])]
-            scores = [*values, str(r["test_evaluations"]), r["subset"]]
+            interval = r.scores.accuracy_interval
+            values = [percent(value, 2) for value in (interval.value, interval.low, interval.high)]
+            scores = [*values, str(r.scores.test_evaluations), r.data.subset]
         rows.append([display_name(cell.contender), f"{cell.train_size:,}", budget, str(cell.seed), *scores, state])
     title = (
         "Every cell of the grid, with Wilson's interval for its test images; tested: number of test-set "
@@ -258,13 +258,15 @@ def cells_table(cells: Sequence[CellStatus], results: Results) -> Table:
     return Table(title, columns, rows, "cells")
 
 
-def duplicates_table(contamination: Contamination, results: Results, correct: Mapping[str, np.ndarray]) -> Table:
+def duplicates_table(
+    contamination: Contamination, results: Sequence[RunResult], correct: Mapping[str, np.ndarray]
+) -> Table:
     """Accuracy with and without the test images that have a near-duplicate in the subset that was used."""
     rows = []
     for (contender, size), group in sorted(by_network(results).items(), key=lambda item: item[0][::-1]):
-        clean = [contamination.clean(result["subset"]) for result in group]
+        clean = [contamination.clean(result.data.subset) for result in group]
         number = float(np.mean([(~kept).sum() for kept in clean]))
-        pairs = [(correct[r["cell"]], kept) for r, kept in zip(group, clean, strict=True) if kept.any()]
+        pairs = [(correct[r.run], kept) for r, kept in zip(group, clean, strict=True) if kept.any()]
         values = ["-"] * 3
         if pairs:  # of a subset that holds the whole test set nothing is left
             whole, without = (

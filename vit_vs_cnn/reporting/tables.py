@@ -1,22 +1,19 @@
 """The table at the end of an experiment, and what may be said of its differences."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
-from typing import Any
 
 from vit_vs_cnn.regimes import Analysis, multiplier_line
 from vit_vs_cnn.regimes.analysis import Pair
 from vit_vs_cnn.regimes.answer import headline
 from vit_vs_cnn.regimes.budgets import COST_NAMES, Budgets, more_than_once
 from vit_vs_cnn.regimes.fairness import SevereWarning
-from vit_vs_cnn.regimes.findings import is_one_value
-from vit_vs_cnn.regimes.measurements import by_network
 from vit_vs_cnn.reporting.document import Document, Table
 from vit_vs_cnn.reporting.style import in_millions, looks, percent, points, seconds
 from vit_vs_cnn.runs.answers import MAJORITY
 from vit_vs_cnn.runs.design import EQUAL
 from vit_vs_cnn.runs.record import table_text
-from vit_vs_cnn.runs.tuning_record import Chance
+from vit_vs_cnn.runs.result import RunResult, by_network
 from vit_vs_cnn.statistics.estimate import Estimate, points_range
 from vit_vs_cnn.statistics.verdict import DECIDED
 
@@ -31,7 +28,7 @@ RERUN = "these images only, and rerunning (the same seed on another number of th
 ONE_SEED = "The interval is about other images; another run moves more."
 
 
-def rows_of(results: Sequence[Mapping[str, Any]], analysis: Analysis) -> list[tuple[str, ...]]:
+def rows_of(results: Sequence[RunResult], analysis: Analysis) -> list[tuple[str, ...]]:
     """For each training size and contender its texts, as ``COLUMNS`` has them; speed and time are of one run, on
     average."""
     accuracies = {(c.contender, point.size): point.accuracy for c in analysis.curves for point in c.points}
@@ -39,20 +36,20 @@ def rows_of(results: Sequence[Mapping[str, Any]], analysis: Analysis) -> list[tu
     for (contender, size), runs in sorted(by_network(results).items(), key=lambda item: item[0][::-1]):
         first, reached = runs[0], accuracies[contender, size]
         accuracy = (f"{percent(reached.value)} %", f"{percent(reached.low)}-{percent(reached.high)}")
-        sizes = (in_millions(first["parameters"]), in_millions(first["macs"]))
-        speed, time = (fmean(r[key] for r in runs) for key in ("images_per_second", "train_seconds"))
+        sizes = (in_millions(first.cost.parameters), in_millions(first.cost.macs))
+        speed, time = fmean(r.cost.images_per_second for r in runs), fmean(r.cost.train_seconds for r in runs)
         rows.append((contender, f"{size:,}", *accuracy, *sizes, _steps(runs), f"{speed:,.0f}", seconds(time)))
     return rows
 
 
-def _steps(results: Sequence[Mapping[str, Any]]) -> str:
+def _steps(results: Sequence[RunResult]) -> str:
     """Steps of a run; where some ended before their budget, the fewest."""
-    fewest = min(results, key=lambda r: r["steps"])
-    early = any(r.get("ended_early") for r in results)
-    return f"{fewest['steps']:,} of {fewest['planned_steps']:,}" if early else f"{fewest['steps']:,}"
+    fewest = min((r.cost for r in results), key=lambda cost: cost.steps)
+    early = any(r.cost.ended_early for r in results)
+    return f"{fewest.steps:,} of {fewest.planned_steps:,}" if early else f"{fewest.steps:,}"
 
 
-def results_table(results: Sequence[Mapping[str, Any]], analysis: Analysis, *, title: str) -> Table:
+def results_table(results: Sequence[RunResult], analysis: Analysis, *, title: str) -> Table:
     """A row for each contender and size with the longest budget, with what a reader must know to read it."""
     results = Budgets(results).longest
     rows = rows_of(results, analysis)
@@ -63,17 +60,16 @@ def results_table(results: Sequence[Mapping[str, Any]], analysis: Analysis, *, t
     return Table(title, COLUMNS, rows, note=note, part_by="n")
 
 
-def results_document(results: Sequence[Mapping[str, Any]], analysis: Analysis, *, title: str) -> Document:
+def results_document(results: Sequence[RunResult], analysis: Analysis, *, title: str) -> Document:
     """The table alone, for the terminal."""
     document = Document(title, looks=looks(analysis.contenders))
     document.add(results_table(results, analysis, title=title))
     return document
 
 
-def results_csv(results: Sequence[Mapping[str, Any]]) -> str:
-    """One line for each cell, with every value that some cell has and none has a part of."""
-    parts = {key for result in results for key, value in result.items() if not is_one_value(key, value)}
-    return table_text([{key: value for key, value in result.items() if key not in parts} for result in results])
+def results_csv(results: Sequence[RunResult]) -> str:
+    """One line for each run, with all of its result."""
+    return table_text([result.to_row() for result in results])
 
 
 def comparison_lines(analysis: Analysis, *, most_pairs: int = MOST_PAIRS) -> list[str]:
@@ -127,9 +123,7 @@ def _equal_lines(pair: Pair) -> list[str]:
     ]
 
 
-def equal_time_lines(
-    results: Sequence[Mapping[str, Any]], analysis: Analysis, *, most_pairs: int = MOST_PAIRS
-) -> list[str]:
+def equal_time_lines(results: Sequence[RunResult], analysis: Analysis, *, most_pairs: int = MOST_PAIRS) -> list[str]:
     """Both in equal training time, as it was measured: for information, as times vary with what else runs."""
     budgets, lines = Budgets(results), []
     for pair in _foremost(analysis, most_pairs):
@@ -159,15 +153,15 @@ def convergence_sentence(analysis: Analysis) -> str:
     return f"Still improving in their last quarter: {', '.join(improving)}."
 
 
-def _caption(results: Sequence[Mapping[str, Any]]) -> str:
-    seeds = len({r["seed"] for r in results})
+def _caption(results: Sequence[RunResult]) -> str:
+    seeds = len({r.seed for r in results})
     meaning = ONE_SEED if seeds == 1 else f"The interval is about other images and seeds; {seeds} seeds were run."
     caption = (
-        f"Accuracy on {results[0]['scored_images']:,} {results[0]['scored_on']} images. {meaning} "
+        f"Accuracy on {results[0].scores.scored_images:,} {results[0].scores.scored_on} images. {meaning} "
         "n includes validation images. MACs are of one image, time is of one training."
     )
-    if len({str(r.get("identity", {}).get("contender", {}).get("augmentation")) for r in results}) > 1:
+    if len({str(r.augmentation) for r in results}) > 1:
         caption += " The contenders' augmentations differ."
-    if all(Chance.of(r).trials is None for r in results):
+    if all(r.tuning is None for r in results):
         caption += " Recipes are set by hand."
     return caption

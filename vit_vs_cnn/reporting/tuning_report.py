@@ -11,7 +11,8 @@ from vit_vs_cnn.regimes import display_name
 from vit_vs_cnn.reporting.document import Block, Bullets, Table, Text
 from vit_vs_cnn.reporting.figures.drawing import PercentLocator, plain_axes
 from vit_vs_cnn.reporting.style import looks, percent, points
-from vit_vs_cnn.runs.tuning_record import Chance, Place, Record, Trial
+from vit_vs_cnn.runs.result import RunResult
+from vit_vs_cnn.runs.tuning_record import Place, Record, Trial, shortfall
 from vit_vs_cnn.statistics.best_of import expected_best
 from vit_vs_cnn.told import counted
 
@@ -23,7 +24,7 @@ BEST_OF_K = (
 )
 
 
-def tuning_blocks(record: Record, results: Sequence[Mapping[str, Any]]) -> list[Block]:
+def tuning_blocks(record: Record, results: Sequence[RunResult]) -> list[Block]:
     """What there is to say of the trials, the picture apart."""
     told = f"The record is {record.path.name}, whose SHA-256 begins with {record.hash}."
     return [Bullets(gap_lines(record)), granted_table(record, results), best_of_k_table(record), Text(told, note=True)]
@@ -49,21 +50,21 @@ def _gap(trials: Mapping[str, Sequence[Trial]], pair: tuple[str, str], count: in
     return f"{display_name(first)} is {points(gap).lstrip('+')} points above {display_name(second)}"
 
 
-def granted_table(record: Record, results: Sequence[Mapping[str, Any]]) -> Table:
+def granted_table(record: Record, results: Sequence[RunResult]) -> Table:
     """Trials and FLOPs of every contender at every size and budget, and which of its recipes it runs."""
-    rows, runs = [], {Place(r["contender"], r["train_size"], r["budget"]): r for r in reversed(results)}
+    rows, runs = [], {Place(r.contender, r.train_size, r.budget): r for r in reversed(results) if r.budget}
     several = len({run.budget for run in runs}) > 1
     for run in sorted(runs, key=lambda run: (run.train_size, run.amount, run.contender)):
-        chance, place = Chance.of(runs[run]), record.place_of(*run)
+        tuning, place = runs[run].tuning, record.place_of(*run)
         names = [f"{run.train_size:,}", *([run.budget] if several else []), display_name(run.contender)]
-        if chance.trials is None or place is None:
+        if tuning is None or place is None:
             rows.append([*names, "no record", *[""] * 6, "by hand"])
             continue
         trials = record.by_place[place]
         ended = sum(one.is_complete for one in trials)
-        granted = [str(chance.trials), f"{chance.tuning_flops:.3g}", f"{trials[0].steps:,}", str(len(trials[0].seeds))]
+        granted = [str(tuning.trials), f"{tuning.tuning_flops:.3g}", f"{trials[0].steps:,}", str(len(trials[0].seeds))]
         best = "" if not ended else percent(trials[0].validation_accuracy or 0.0)
-        runs_which = chance.obstacle or "runs the best of them"
+        runs_which = shortfall(tuning) or "runs the best of them"
         rows.append([*names, *granted, str(ended), best, f"{place.train_size:,}", runs_which])
     columns = [
         "n",

@@ -1,7 +1,6 @@
 """A cell: one contender, training size, budget and seed. Its folder is named by all that decides its result."""
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -11,28 +10,12 @@ from typing import Any
 
 import yaml
 
-from vit_vs_cnn.bounds import SHARE
 from vit_vs_cnn.config import parsing as typed
 from vit_vs_cnn.config.experiment import Budget, Contender, Experiment, experiment_from_dict, hash_of, read_config
 from vit_vs_cnn.errors import DamagedFile, InputError, one_line
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.plain import Plain, check_plain
-
-#: What every result has, and as what; a file that lacks one of these is not a result.
-RESULT_KEYS: dict[str, type | tuple[type, ...]] = {
-    **dict.fromkeys(("cell", "contender", "scored_on"), str),
-    **dict.fromkeys(("train_size", "seed", "scored_images"), int),
-    **{"accuracy": (int, float), "data": dict},
-}
-#: What a result may have besides, and as what: older versions and linear probes lack some of it.
-OPTIONAL_KEYS: dict[str, type | tuple[type, ...]] = {
-    **dict.fromkeys(("training_images", "validation_images", "scoring_images_seen"), int),
-    **dict.fromkeys(("test_evaluations", "parameters", "steps", "planned_steps", "images", "devices"), int),
-    **dict.fromkeys(("macs", "epochs", "flops", "train_seconds", "images_per_second"), (int, float)),
-    **dict.fromkeys(("loss", "calibration_error", "validation_accuracy", "temperature"), (int, float, type(None))),
-    **dict.fromkeys(("subset", "budget"), str),
-    **{"ledger_entry": (str, type(None)), "identity": dict, "validation_curve": (dict, type(None))},
-}
+from vit_vs_cnn.runs.result import RunResult, ScoredOn, read_result
 
 
 @dataclass(frozen=True)
@@ -85,6 +68,11 @@ class Cell:
         return replace(self, contender=start) if start in self.experiment.contenders else Path(start)
 
     @property
+    def scored_on(self) -> ScoredOn:
+        """The images on which its accuracy is measured."""
+        return ScoredOn(self.experiment.protocol.scored_on)
+
+    @property
     def start_checkpoint(self) -> Path | None:
         """The file of its first weights; None for drawn ones."""
         return self.start.checkpoint if isinstance(self.start, Cell) else self.start
@@ -135,10 +123,13 @@ class Cell:
     @property
     def is_finished(self) -> bool:
         """Whether there is a result that can be read."""
+        if not self.has_result:
+            return False
         try:
-            return self.has_result and bool(read_result(self.folder / "result.json"))
+            read_result(self.folder / "result.json")
         except DamagedFile:
             return False
+        return True
 
     def write_config(self) -> None:
         """What this cell is, for a reader and for ``read_cell``."""
@@ -158,10 +149,10 @@ class Cell:
         }
         return {"experiment": self.experiment.to_dict(), "cell": cell}
 
-    def write_result(self, result: dict[str, Any]) -> None:
+    def write_result(self, result: RunResult) -> None:
         """The last thing that a cell does: from here on it is finished."""
         self.progress.unlink(missing_ok=True)
-        write_text(self.folder / "result.json", json.dumps(result, indent=1) + "\n")
+        write_text(self.folder / "result.json", result.to_json())
 
 
 def cell_from_dict(values: Any, *, where: str, trusted: bool = False) -> Cell:
@@ -224,43 +215,6 @@ def split_folder_name(name: str) -> tuple[str, int, int]:
     if match is None:
         raise InputError(f"{name}: this is not the name of a run's folder, which is CONTENDER-nSIZE-sSEED-HASH")
     return match[1], int(match[2]), int(match[3])
-
-
-def read_result(path: Path) -> dict[str, Any]:
-    """What ``Cell.write_result`` wrote. Raises DamagedFile: the file can't be read, or is not a cell's result."""
-    again = "delete it to have the cell run again"
-    try:
-        result = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise DamagedFile(f"result {path}: {error}; {again}") from error
-    if not isinstance(result, dict) or (missing := [key for key in RESULT_KEYS if key not in result]):
-        lacks = f"it has no {missing[0]}" if isinstance(result, dict) else f"it is a {type(result).__name__}"
-        raise DamagedFile(f"result {path} is not that of a cell: {lacks}; {again}")
-    for key, kind in (RESULT_KEYS | OPTIONAL_KEYS).items():
-        if key in result and (
-            not isinstance(result[key], kind)
-            or (key == "accuracy" and not SHARE.hold(result[key]))
-            or (key == "identity" and not isinstance(result[key].get("contender", {}), dict))
-            or (key == "validation_curve" and not _is_curve(result[key]))
-        ):
-            raise DamagedFile(f"result {path} is not that of a cell: {key} is {str(result[key])[:40]!r}; {again}")
-    return result
-
-
-def _is_curve(curve: Mapping[str, Any] | None) -> bool:
-    """Whether it has a number of steps and an accuracy for each validation; without a validation it may be empty."""
-    steps, accuracies = (curve.get(name) for name in ("steps", "accuracies")) if curve else ([], [])
-    if not isinstance(steps, list) or not isinstance(accuracies, list):
-        return False
-    return len(steps) == len(accuracies) and all(isinstance(one, int | float) for one in (*steps, *accuracies))
-
-
-def budget_of(result: Mapping[str, Any]) -> Budget | None:
-    """The budget that a result was trained with; None if it does not tell. Raises InputError: what it tells is none."""
-    if text := result.get("budget"):  # a line of results.csv
-        return Budget.of_text(str(text))
-    told = (result.get("identity") or {}).get("budget")
-    return None if told is None else typed.build(Budget, told, where=f"result {result.get('cell')}: budget")
 
 
 def hash_of_file(path: Path) -> str:

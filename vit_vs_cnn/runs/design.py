@@ -12,7 +12,7 @@ from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.config.parsing import build
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
-from vit_vs_cnn.runs.cell import Cell, budget_of
+from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.grid import finished_cells
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT, Plan
 from vit_vs_cnn.statistics.verdict import Comparison, Terms, corrected
@@ -169,7 +169,7 @@ def _seen(old: Design, cells: Sequence[Cell]) -> bool:
     places = {(cell.contender, cell.train_size, cell.budget.text): cell for cell in cells}
     if old.budget not in ("", *(cell.budget.text for cell in cells)):
         finished = finished_cells(cells[0].experiment.folder, some=False).values()
-        for budget in {one.short: one for result in finished if (one := budget_of(result)) is not None}.values():
+        for budget in {one.short: one for result in finished if (one := result.parsed_budget) is not None}.values():
             for cell in cells:
                 places[cell.contender, cell.train_size, budget.text] = dataclasses.replace(cell, budget=budget)
     return any(

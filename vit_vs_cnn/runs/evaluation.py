@@ -23,7 +23,7 @@ from vit_vs_cnn.models.features import logits_and_features
 from vit_vs_cnn.models.recording import as_evaluated
 from vit_vs_cnn.runs.calibration import calibration_error
 from vit_vs_cnn.runs.cell import Cell
-from vit_vs_cnn.runs.ledger import Noted, TestLedger
+from vit_vs_cnn.runs.ledger import TestLedger
 from vit_vs_cnn.runs.predictions_file import BROKEN, LABEL_ARRAYS, read_predictions, refuse_broken
 
 Normalise = Callable[[UInt8[Tensor, "batch channels rows cols"]], Float[Tensor, "batch channels rows cols"]]
@@ -246,7 +246,7 @@ def evaluate(
     keep: Path | None = None,
     keep_logits: bool = False,
     answers: Callable[[LabelledImages], Predictions] | None = None,
-) -> tuple[Said, Noted]:
+) -> tuple[Said, str]:
     """Test a network, once, on the record.
 
     Where predictions are kept, that is done before the ledger notes them. If those of the same weights and images are
@@ -261,7 +261,7 @@ def evaluate(
         answers: a quicker way to what the network says of the images.
 
     Returns:
-        the predictions, and where the ledger notes them.
+        the predictions, and the hash of their entry in the test-set log.
 
     Raises:
         TrainingDiverged: an answer that is no finite number; nothing is kept or noted then.
@@ -269,8 +269,8 @@ def evaluate(
     weights, test_set = hash_weights(network), test.fingerprint()
     assert ledger.test_set == test_set, "a ledger is of one test set"
     predictions: Said | None = None if keep is None else Predictions.load_of(keep, f"{weights} {test_set}")
-    if predictions is not None and (noted := ledger.noted(weights=weights, what=what, cell=cell)) is not None:
-        return predictions, noted
+    if predictions is not None and (entry := ledger.find(weights=weights, what=what, cell=cell)) is not None:
+        return predictions, entry
     if predictions is None:
         predictions = predict(network, test, normalise, what=what) if answers is None else answers(test)
         if keep is not None:

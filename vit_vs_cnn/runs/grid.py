@@ -4,7 +4,6 @@ import json
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -12,8 +11,9 @@ from vit_vs_cnn.config.experiment import Budget, Experiment
 from vit_vs_cnn.config.parsing import build
 from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.files import write_text
-from vit_vs_cnn.runs.cell import Cell, budget_of, read_result
+from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.record import is_record, read_recorded_runs
+from vit_vs_cnn.runs.result import RunResult, read_result
 
 
 def write_grid(experiment: Experiment, cells: list[Cell]) -> None:
@@ -32,7 +32,7 @@ def read_grid(folder: Path) -> dict[str, Budget | None]:
         InputError: no experiment there.
     """
     if is_record(folder):
-        return _budgets_of(read_recorded_runs(folder))
+        return {run.name: result.parsed_budget for run, result in read_recorded_runs(folder).items()}
     try:
         grid = json.loads((folder / "grid.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -55,10 +55,6 @@ def read_grid(folder: Path) -> dict[str, Budget | None]:
     return {name: budgets[json.dumps(grid[name])] for name in names}
 
 
-def _budgets_of(results: Mapping[Path, Mapping[str, Any]]) -> dict[str, Budget | None]:
-    return {run.name: budget_of(result) for run, result in results.items()}
-
-
 def finished_beside(folder: Path, cells: Iterable[Cell]) -> int:
     """How many finished cells lie in the folder beside those and the ones that they start from."""
     mine = set()
@@ -70,7 +66,7 @@ def finished_beside(folder: Path, cells: Iterable[Cell]) -> int:
     return sum(path.parent.name not in mine for path in (folder / "cells").glob("*/result.json"))
 
 
-def finished_cells(folder: Path, *, some: bool = True, longest: bool = False) -> dict[Path, dict[str, Any]]:
+def finished_cells(folder: Path, *, some: bool = True, longest: bool = False) -> dict[Path, RunResult]:
     """The results of the finished cells of that grid, by the cell's folder, in the grid's order.
 
     Cells of an earlier config that lie beside them are left out: they answer another question. A result that is damaged
@@ -85,7 +81,7 @@ def finished_cells(folder: Path, *, some: bool = True, longest: bool = False) ->
         DamagedFile: none is, as their results cannot be read.
     """
     found = read_recorded_runs(folder) if is_record(folder) else {}
-    damaged, grid = [], _budgets_of(found) if found else read_grid(folder)
+    damaged, grid = [], {run.name: one.parsed_budget for run, one in found.items()} if found else read_grid(folder)
     for cell in [] if found else [folder / "cells" / name for name in grid]:
         if not (path := cell / "result.json").exists():
             continue

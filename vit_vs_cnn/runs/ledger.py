@@ -16,8 +16,9 @@ from filelock import FileLock
 from vit_vs_cnn.config.experiment import hash_of
 from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.files import naming
-from vit_vs_cnn.runs.cell import Cell, read_result
+from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.record import is_record, read_recorded_runs
+from vit_vs_cnn.runs.result import RunResult, read_result
 
 #: Where ledgers lie, beside the experiments: those that share a test set share its ledger.
 FOLDER = "test-sets"
@@ -37,19 +38,6 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Noted:
-    """Where a test is written down.
-
-    Arguments:
-        entry: hash of its line.
-        times: how often these weights have been tested by now.
-    """
-
-    entry: str
-    times: int
-
-
-@dataclass(frozen=True)
 class History:
     """What a ledger says.
 
@@ -66,16 +54,16 @@ class History:
         """How often these weights have been tested."""
         return sum(entry.said.get("weights") == weights for entry in self.entries)
 
-    def fault(self, results: Iterable[Mapping[str, Any]]) -> str | None:
+    def fault(self, results: Iterable[RunResult]) -> str | None:
         """What befell the ledger, by the entries that results name; None if it holds all of them, unbroken.
 
         Lines that are cut off its end, with the results that name them, leave no trace.
         """
         known, weights = {e.hash for e in self.entries}, {str(e.said.get("weights")) for e in self.entries}
-        lost = [r for r in results if (entry := r.get("ledger_entry")) is not None and entry not in known]
+        lost = [r for r in results if (entry := r.scores.log_entry) is not None and entry not in known]
         if lost and not self.is_there:
             state = "is missing"
-        elif not self.is_chained or any(str(r.get("weights")) in weights for r in lost):
+        elif not self.is_chained or any(r.weights in weights for r in lost):
             state = "was edited"
         elif lost:
             state = "was shortened"
@@ -130,18 +118,21 @@ class TestLedger:
         """How often these weights have been tested."""
         return self.read().count(weights)
 
-    def noted(self, *, weights: str, what: str, cell: Cell | None) -> Noted | None:
-        """Where this very test is written down already; None if it is not."""
-        history, wanted = self.read(), {"what": what, "weights": weights, **_about(cell)}
-        found = [e.hash for e in history.entries if wanted.items() <= e.said.items()]
-        return Noted(found[-1], history.count(weights)) if found else None
+    def find(self, *, weights: str, what: str, cell: Cell | None) -> str | None:
+        """Hash of the entry of an evaluation; None if there is none."""
+        wanted = {"what": what, "weights": weights, **_about(cell)}
+        found = [e.hash for e in self.read().entries if wanted.items() <= e.said.items()]
+        return found[-1] if found else None
 
-    def record(self, *, weights: str, accuracy: float, what: str, cell: Cell | None) -> Noted:
+    def record(self, *, weights: str, accuracy: float, what: str, cell: Cell | None) -> str:
         """Write one test down; warns where these weights have been tested before. Several processes may do so at once.
 
         Arguments:
             what: for a reader: the cell's name, or the comparison.
             cell: the run of the weights; None where it is no run of ours.
+
+        Returns:
+            the hash of the entry.
         """
         entry = {
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -157,7 +148,7 @@ class TestLedger:
             told = f"{what}: these weights have now been tested {times} times ({self.path})"
             why = "a run that is made again, under another name, say, has the same weights and tells nothing new"
             warnings.warn(f"{told}; {why}", stacklevel=2)
-        return Noted(written, times)
+        return written
 
     def join(self, other: "TestLedger") -> dict[str, str]:
         """Write the looks of another ledger of this test set behind those of this one; each look stands here once.
@@ -235,14 +226,14 @@ def account_of(folder: Path, test_set: str | None) -> Account:
     """
     output, results = output_of(folder), _all_results(folder)
     if test_set is None:
-        return Account(_shut(output, {str(r.get("weights")) for r in results}))
-    results = [r for r in results if test_set_of(r) == test_set]
+        return Account(_shut(output, {r.weights for r in results}))
+    results = [r for r in results if r.test_set == test_set]
     history = TestLedger(output, test_set).read()
-    named = {str(r.get("ledger_entry")) for r in results}
+    named = {r.scores.log_entry for r in results}
     experiments = {str(e.said["experiment"]) for e in history.entries if e.hash in named and e.said.get("experiment")}
     fault = history.fault(results)
     told = []
-    if before := sum(r.get("ledger_entry") is None for r in results):
+    if before := sum(r.scores.log_entry is None for r in results):
         some = "These results" if before == len(results) else f"{before} of {len(results)} results"
         told.append(f"{some} were made before ledgers were chained: nothing would show whether theirs is whole.")
     if fault is not None:
@@ -256,18 +247,6 @@ def output_of(folder: Path) -> Path:
     """The folder in which an experiment lies; of trials that choose its recipes it is that of the experiment."""
     place = Path(os.path.abspath(folder))
     return place.parents[1] if (place / "optuna.journal").exists() else place.parent
-
-
-def test_set_of(result: Mapping[str, Any]) -> str | None:
-    """Fingerprint of the test set that scored a result; None for one that validation images scored.
-
-    A result is not believed: what could lead to another folder is no fingerprint.
-    """
-    if result["scored_on"] != "test":
-        return None
-    data = result["data"]
-    found = str(data.get("fingerprint")).rpartition("-")[2] if isinstance(data, Mapping) else ""
-    return found if found.isalnum() else "unknown"
 
 
 def recipe_of(cell: Cell) -> str:
@@ -310,7 +289,7 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
     return said if isinstance(said, dict) else None
 
 
-def _all_results(folder: Path) -> list[dict[str, Any]]:
+def _all_results(folder: Path) -> list[RunResult]:
     """All results that can be read: also those of cells that the grid no longer names, which opened the test set."""
     found = list(read_recorded_runs(folder).values()) if is_record(folder) else []
     for path in sorted(folder.glob("cells/*/result.json")):

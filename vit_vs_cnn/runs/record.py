@@ -19,6 +19,7 @@ from jaxtyping import Int64, UInt, UInt8
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import file_state, written_whole
 from vit_vs_cnn.runs.predictions_file import BROKEN, read_predictions
+from vit_vs_cnn.runs.result import RunResult
 
 TABLE, PREDICTIONS, CONFIG = "results.csv", "predictions.npz", "experiment.yaml"
 #: Probabilities are stored as whole numbers from 0 to this.
@@ -77,16 +78,26 @@ def _value_of(text: str | None) -> Any:
         return text
 
 
-def read_recorded_runs(folder: Path) -> dict[Path, dict[str, Any]]:
+def read_result_table(path: Path) -> list[RunResult]:
+    """Read a table of runs, one result a line.
+
+    Raises:
+        InputError: no such table, or no runs in it.
+        DamagedFile: a line is not a result.
+    """
+    rows = read_table(path)
+    if not rows:
+        raise InputError(f"{path}: there are no runs in it")
+    return [RunResult.from_row(row, f"{path} line {number}") for number, row in enumerate(rows, start=2)]
+
+
+def read_recorded_runs(folder: Path) -> dict[Path, RunResult]:
     """The results of a record, by the folder that each run had in its experiment.
 
     Raises:
-        InputError: no such table, or one without names of runs.
+        InputError: as ``read_result_table``.
     """
-    results = read_table(folder / TABLE)
-    if not results or any(not isinstance(result.get("cell"), str) for result in results):
-        raise InputError(f"{folder / TABLE}: expected a line for each run, with its name under cell")
-    return {folder / "cells" / result["cell"]: result for result in results}
+    return {folder / "cells" / result.run: result for result in read_result_table(folder / TABLE)}
 
 
 @dataclass(frozen=True, eq=False)

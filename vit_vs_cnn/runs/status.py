@@ -12,10 +12,11 @@ from vit_vs_cnn.config.experiment import Budget, read_config
 from vit_vs_cnn.config.parsing import build
 from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.files import read_mapping, read_rows
-from vit_vs_cnn.runs.cell import read_result, split_folder_name
+from vit_vs_cnn.runs.cell import split_folder_name
 from vit_vs_cnn.runs.failures import is_being_run, read_failure
 from vit_vs_cnn.runs.grid import finished_cells, read_grid
 from vit_vs_cnn.runs.record import is_record
+from vit_vs_cnn.runs.result import RunResult, read_result
 
 STATES = ("running", "failed", "waiting", "done")
 
@@ -117,7 +118,7 @@ def read_all(folder: Path) -> list[ExperimentStatus]:
     return found
 
 
-def _read_cell(folder: Path, budget: Budget, result: Mapping[str, Any] | None) -> CellStatus:
+def _read_cell(folder: Path, budget: Budget, result: RunResult | None) -> CellStatus:
     contender, train_size, seed = split_folder_name(folder.name)
     about: dict[str, Any] = {"folder": folder.name, "contender": contender, "train_size": train_size, "seed": seed}
     about |= {"budget": budget, "steps": budget.to_dict().get("steps")}
@@ -127,10 +128,9 @@ def _read_cell(folder: Path, budget: Budget, result: Mapping[str, Any] | None) -
         except DamagedFile as error:
             return CellStatus(**about, state="failed", reason=f"DamagedFile: {error}")
     if result is not None:
-        keys = {"step": "steps", "steps": "planned_steps", "seconds": "train_seconds", "accuracy": "accuracy"}
-        about |= {name: result.get(key) for name, key in keys.items()}
-        about["steps"] = about["steps"] or about["step"]
-        return CellStatus(**about, state="done")
+        cost = result.cost
+        about |= {"step": cost.steps, "steps": cost.planned_steps or cost.steps, "seconds": cost.train_seconds}
+        return CellStatus(**about, state="done", accuracy=result.accuracy)
     about |= {"step": max((int(row[0]) for row in read_rows(folder / "metrics.csv")), default=None)}
     progress = read_mapping(folder / "progress.json")
     about |= {name: progress[name] for name in ("step", "steps") if isinstance(progress.get(name), int)}

@@ -317,13 +317,13 @@ def _choose_cell(experiment: Path, contender: str | None) -> Path:
     the first seed.
     """
     results = finished_cells(experiment)
-    names = list(dict.fromkeys(result["contender"] for result in results.values()))
+    names = list(dict.fromkeys(result.contender for result in results.values()))
     if contender is None and len(names) > 1:
         named = " or ".join(f"--contender {name}" for name in names)
         raise InputError(f"{experiment} has several contenders; name one ({named}), or the folder of a cell")
     name = names[0] if contender is None else contender
-    own = {folder: result for folder, result in results.items() if result["contender"] == name}
+    own = {folder: result for folder, result in results.items() if result.contender == name}
     if not own:
         raise InputError(f"{experiment} has no finished cell of contender {name!r}; there are {', '.join(names)}")
     budgets = {name: budget.amounts[0] if budget else 0 for name, budget in read_grid(experiment).items()}
-    return min(own, key=lambda folder: (-own[folder]["train_size"], -budgets[folder.name], own[folder]["seed"]))
+    return min(own, key=lambda folder: (-own[folder].train_size, -budgets[folder.name], own[folder].seed))

@@ -8,14 +8,17 @@ import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
+from statistics import StatisticsError, fmean
 from typing import Any, NamedTuple
 
 from vit_vs_cnn.config.experiment import Budget, hash_of, read_config
 from vit_vs_cnn.config.schema import nearest
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.files import write_text
+from vit_vs_cnn.runs.result import RunResult, TuningProvenance, read_result
 
 #: The file in an experiment's folder.
 RECORD = "tuning.csv"
@@ -82,73 +85,70 @@ def recipe_hash(identity: Mapping[str, Any]) -> str:
     return hash_of({name: identity.get(name) for name in ("contender", "batch_size", "trainer")})
 
 
+class TuningObstacleKind(StrEnum):
+    """Why recipes that were searched for unequally allow no conclusion."""
+
+    NO_RECORD = "no record"
+    NOT_BEST = "not the best"
+    UNEQUAL = "unequal"
+
+
 @dataclass(frozen=True)
-class Chance:
-    """How the recipe of a run was found.
+class TuningObstacle:
+    """Recipes of contenders that were found with unequal effort, or are not the best of their trials.
 
     Arguments:
-        trials: how many recipes were tried; None if there is no record of it.
-        tuning_flops: of their training; None if not known.
-        trial_rank: the place of the recipe among them, 1 for the best; None if it is none of them, or not known.
-        tuned_at: the size at which they were tried; None if there is no record.
+        cases: contenders that it is about, each with the search of its recipe.
     """
 
-    trials: int | None = None
-    tuning_flops: float | None = None
-    trial_rank: int | None = None
-    tuned_at: int | None = None
-
-    @classmethod
-    def of(cls, result: Mapping[str, Any]) -> "Chance":
-        """That of a cell's result, or of a line of results.csv, of which the first ones have the trials alone."""
-        return cls(**{field.name: result.get(field.name) for field in fields(cls)})
+    kind: TuningObstacleKind
+    cases: tuple[tuple[str, TuningProvenance | None], ...]
 
     @property
-    def obstacle(self) -> str | None:
-        """Why the recipe allows no verdict, whatever the others had; it is read behind a contender's name."""
-        if self.tuned_at is None or self.trial_rank == 1:
-            return None
-        of = f"of its {self.trials} trials"
-        return f"runs none {of}" if self.trial_rank is None else f"runs number {self.trial_rank} {of}, not the best"
+    def text(self) -> str:
+        """A clause for a sentence on why there is no conclusion."""
+        names = dict.fromkeys(name for name, _ in self.cases)
+        match self.kind:
+            case TuningObstacleKind.NO_RECORD:
+                return f"there is no record of the trials of {' and '.join(names)}"
+            case TuningObstacleKind.NOT_BEST:
+                return " and ".join(f"{name} {shortfall(tuning)}" for name, tuning in self.cases if tuning)
+        counts = sorted({tuning.trials for _, tuning in self.cases if tuning})
+        return f"their recipes had unequal trials ({', '.join(map(str, counts))})"
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+
+def shortfall(tuning: TuningProvenance) -> str | None:
+    """How a recipe falls short of the best of its trials, to follow the name of its contender; None for the best."""
+    if tuning.tuned_at is None or tuning.trial_rank == 1:
+        return None
+    of = f"of its {tuning.trials} trials"
+    return f"runs none {of}" if tuning.trial_rank is None else f"runs number {tuning.trial_rank} {of}, not the best"
 
 
-def unequal_chances(chances: Mapping[str, Iterable[Chance]]) -> str | None:
-    """Why recipes found with unequal effort, or not the best ones, allow no verdict; None where nothing does.
+def tuning_obstacle(tunings: Mapping[str, Iterable[TuningProvenance | None]]) -> TuningObstacle | None:
+    """Why recipes found with unequal effort, or not the best ones, allow no conclusion; None if nothing does.
 
     Recipes by hand are alike if all are; trials are equal in number, or in FLOPs up to one trial.
 
     Arguments:
-        chances: of the runs of each contender.
+        tunings: searches of the recipes of each contender's runs.
     """
-    by_name = {name: list(dict.fromkeys(theirs)) for name, theirs in chances.items()}
-    found = [one for theirs in by_name.values() for one in theirs]
-    counts = sorted({one.trials for one in found if one.trials is not None})
-    if counts and any(one.trials is None for one in found):
-        lacking = [name for name, theirs in by_name.items() if any(one.trials is None for one in theirs)]
-        return f"there is no record of the trials of {' and '.join(lacking)}"
-    if wrong := [f"{name} {one.obstacle}" for name, theirs in by_name.items() for one in theirs if one.obstacle]:
-        return " and ".join(wrong)
-    if unequal := unequal_trials(found):
-        return f"their recipes had unequal trials ({', '.join(map(str, unequal))})"
+    cases = [(name, tuning) for name, found in tunings.items() for tuning in dict.fromkeys(found)]
+    searched = [tuning for _, tuning in cases if tuning is not None]
+    if searched and len(searched) < len(cases):
+        return TuningObstacle(TuningObstacleKind.NO_RECORD, tuple(case for case in cases if case[1] is None))
+    if short := tuple((name, tuning) for name, tuning in cases if tuning is not None and shortfall(tuning)):
+        return TuningObstacle(TuningObstacleKind.NOT_BEST, short)
+    if len({tuning.trials for tuning in searched}) > 1 and not _equal_flops(searched):
+        return TuningObstacle(TuningObstacleKind.UNEQUAL, tuple(cases))
     return None
 
 
-def unequal_trials(chances: Sequence[Chance]) -> list[int]:
-    """The numbers of trials of recipes that are each the best of theirs; empty where these numbers are fair."""
-    counts = sorted({one.trials or 0 for one in chances})
-    if any(one.trials is None or one.obstacle for one in chances):
-        return []
-    return counts if len(counts) > 1 and not _equal_flops(chances) else []
-
-
-def _equal_flops(found: Sequence[Chance]) -> bool:
+def _equal_flops(found: Sequence[TuningProvenance]) -> bool:
     if any(one.tuning_flops is None or not one.trials for one in found):
         return False
     flops = [one.tuning_flops or 0.0 for one in found]
-    return max(flops) - min(flops) <= max((one.tuning_flops or 0.0) / (one.trials or 1) for one in found)
+    return max(flops) - min(flops) <= max((one.tuning_flops or 0.0) / one.trials for one in found)
 
 
 class Place(NamedTuple):
@@ -199,18 +199,23 @@ class Record:
         best = nearest(float(amount), {place.amount for place in alike})
         return next((place for place in alike if place.amount == best), None)
 
-    def chance(self, contender: str, train_size: int, identity: Mapping[str, Any]) -> Chance:
-        """How the recipe of a run was found.
+    def tuning_of(self, run: Place, recipe: str) -> TuningProvenance | None:
+        """The search that the recipe of a run came from; None if the record has no trial of its contender.
 
         Arguments:
-            identity: of its cell.
+            recipe: its ``recipe_hash``.
         """
-        place = self.place_of(contender, train_size, Budget(**identity["budget"]).short)
+        place = self.place_of(*run)
         if place is None:
-            return Chance()
-        trials, mine = self.by_place[place], recipe_hash(identity)
-        ranks = (rank for rank, one in enumerate(trials, start=1) if one.is_complete and one.recipe == mine)
-        return Chance(len(trials), sum(one.flops for one in trials), next(ranks, None), place.train_size)
+            return None
+        trials = self.by_place[place]
+        ranks = (rank for rank, one in enumerate(trials, start=1) if one.is_complete and one.recipe == recipe)
+        return TuningProvenance(
+            trials=len(trials),
+            tuned_at=place.train_size,
+            trial_rank=next(ranks, None),
+            tuning_flops=sum(one.flops for one in trials),
+        )
 
 
 def ranked(trials: Iterable[Trial]) -> list[Trial]:
@@ -282,7 +287,7 @@ def record_of(folder: Path) -> tuple[Record | None, tuple[str, ...]]:
 
     Where it cannot be read, there is none, and a sentence says so.
     """
-    lost = ("The record of the trials could not be read, so recipes count as set by hand",)
+    lost = ("The record of the trials could not be read, so the report does not list them",)
     try:
         tuning = read_config(folder / "experiment.yaml").get("tuning")
     except InputError:
@@ -294,11 +299,11 @@ def record_of(folder: Path) -> tuple[Record | None, tuple[str, ...]]:
     try:
         return read_record(path if path.exists() else folder / path.name), ()
     except InputError as error:
-        warnings.warn(f"{error}; recipes count as set by hand", stacklevel=2)
+        warnings.warn(f"{error}; the report does not list the trials", stacklevel=2)
         return None, lost
 
 
-def doubts(record: Record, results: Iterable[Mapping[str, Any]]) -> list[str]:
+def doubts(record: Record, results: Iterable[RunResult]) -> list[str]:
     """What weakens a record as evidence for some results, a sentence each; nothing if nothing does.
 
     Its trials are held against the results of their runs, where these lie beside it, and these against the record: runs
@@ -306,10 +311,10 @@ def doubts(record: Record, results: Iterable[Mapping[str, Any]]) -> list[str]:
     """
     found, results = [], list(results)
     images = {one.images for one in record.trials}
-    if any(not str((r.get("data") or {}).get("fingerprint")).startswith(tuple(images)) for r in results):
+    if any(not str(r.data.fingerprint).startswith(tuple(images)) for r in results):
         found.append("The recipes were chosen on other images.")
     steps = sorted({one.steps for one in record.trials})
-    if {r["planned_steps"] for r in results if "planned_steps" in r} - {*steps}:
+    if {r.cost.planned_steps for r in results} - {None, *steps}:
         found.append(f"The trials had another budget than the runs: {' and '.join(f'{one:,}' for one in steps)} steps.")
     cells = record.path.parent / "tuning" / "cells"
     if not cells.is_dir():
@@ -329,20 +334,7 @@ def _agrees(trial: Trial, cells: Path) -> bool:
     if not trial.is_complete:
         return True
     try:
-        told = [json.loads((cells / name / "result.json").read_text(encoding="utf-8")) for name in trial.cells]
-        mean = sum(float(one["accuracy"]) for one in told) / len(told)
-    except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError):
+        mean = fmean(read_result(cells / name / "result.json").accuracy for name in trial.cells)
+    except (DamagedFile, StatisticsError):
         return False
     return math.isclose(mean, trial.validation_accuracy or 0.0, abs_tol=1e-9)
-
-
-def with_chances(results: Iterable[Mapping[str, Any]], record: Record | None) -> list[dict[str, Any]]:
-    """Results of cells with what the record says of their recipes; what an earlier version typed is replaced."""
-    return [{**result, **_chance(result, record).to_dict()} for result in results]
-
-
-def _chance(result: Mapping[str, Any], record: Record | None) -> Chance:
-    identity = result.get("identity")
-    if record is None or not identity:
-        return Chance()
-    return record.chance(result["contender"], result["train_size"], identity)

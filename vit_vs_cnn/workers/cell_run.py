@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import lightning
@@ -21,18 +22,31 @@ from vit_vs_cnn.data.datamodule import TrainingData
 from vit_vs_cnn.errors import DamagedFile, InputError, Interrupted, ProcessLost, TrainingDiverged
 from vit_vs_cnn.files import remove_partials
 from vit_vs_cnn.models.resized import inner
+from vit_vs_cnn.plain import Plain
 from vit_vs_cnn.process import quiet_lightning
-from vit_vs_cnn.runs.cell import Cell, read_result
+from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.evaluation import Predictions, Said, evaluate, hash_weights, predict
 from vit_vs_cnn.runs.failures import has_failed_since, write_failure
 from vit_vs_cnn.runs.held_out import FILE, called_classifier, examine
 from vit_vs_cnn.runs.images import Pool
-from vit_vs_cnn.runs.ledger import Noted, TestLedger, output_of
+from vit_vs_cnn.runs.ledger import TestLedger, output_of
 from vit_vs_cnn.runs.networks import RESIZING, start_from
 from vit_vs_cnn.runs.own import own_transform, scores_by
 from vit_vs_cnn.runs.plan import Plan, make_plan, seen_before, starting_network
+from vit_vs_cnn.runs.result import (
+    RecipeSource,
+    RunData,
+    RunResult,
+    RunStart,
+    ScoredOn,
+    Scores,
+    StartKind,
+    TrainingCost,
+    TuningProvenance,
+    read_result,
+)
+from vit_vs_cnn.runs.tuning_record import Place, read_record, recipe_hash
 from vit_vs_cnn.seeds import derive_seed
-from vit_vs_cnn.statistics.estimate import wilson_interval
 from vit_vs_cnn.training.callbacks import ImagesSeen, LastCheckpoint, LostValidation, StopOnSignal, Stopwatch
 from vit_vs_cnn.training.classifier import Classifier
 from vit_vs_cnn.training.heartbeat import Heartbeat
@@ -40,7 +54,7 @@ from vit_vs_cnn.training.metrics_csv import MetricsCsv, validation_curve
 from vit_vs_cnn.training.progress import RunProgress
 from vit_vs_cnn.training.tuning import Thawing
 from vit_vs_cnn.workers import provenance
-from vit_vs_cnn.workers.fitted import Fitted, Spent, described
+from vit_vs_cnn.workers.fitted import Fitted, described
 from vit_vs_cnn.workers.loggers import begin, end, end_loggers_on_error, loggers_of, named_after
 from vit_vs_cnn.workers.probe import fit_probe
 from vit_vs_cnn.workers.resumed import Resumed, Turns
@@ -138,56 +152,137 @@ def _noting_failure(cell: Cell, began: datetime | None) -> Iterator[None]:
 
 
 def _run(cell: Cell, pool: Pool, *, console: Console) -> None:
-    began = datetime.now(UTC)
+    began, tuning = datetime.now(UTC), _tuning(cell)
     fit = fit_probe if cell.recipe.tune.head else _train
     fitted = fit(cell, pool, console=console)
     with end_loggers_on_error(fitted.loggers):
-        result = _result(cell, fitted, pool, began)
+        result = _result(cell, fitted, pool, began=began, tuning=tuning)
     end(fitted.loggers, result)
     cell.write_result(result)
 
 
-def _result(cell: Cell, fitted: Fitted, pool: Pool, began: datetime) -> dict[str, Any]:
-    """What the trained network gives: tested once, on the record, with what it took."""
+def _result(cell: Cell, fitted: Fitted, pool: Pool, *, began: datetime, tuning: TuningProvenance | None) -> RunResult:
+    """Score a trained network once, and collect all that is recorded of its run."""
     validation, held_out = examine(fitted.explained, fitted.images)
-    if cell.experiment.protocol.scored_on == "test":
+    weights, keep_logits = hash_weights(fitted.network), cell.experiment.execution.keep_logits
+    log_entry, test_evaluations = None, 0
+    if cell.scored_on is ScoredOn.TEST:
         ledger = TestLedger(output_of(cell.experiment.folder), pool.test.fingerprint())
-        how: dict[str, Any] = {"what": cell.name, "cell": cell, "keep": cell.predictions, "answers": fitted.answers}
-        how["keep_logits"] = cell.experiment.execution.keep_logits
-        predictions, noted = evaluate(fitted.network, pool.test, fitted.normalise, ledger=ledger, **how)
+        predictions, log_entry = evaluate(
+            fitted.network,
+            pool.test,
+            fitted.normalise,
+            ledger=ledger,
+            what=cell.name,
+            cell=cell,
+            keep=cell.predictions,
+            keep_logits=keep_logits,
+            answers=fitted.answers,
+        )
+        test_evaluations = ledger.count(weights)
     else:
         assert validation is not None, "the pool refuses to draw such a cell"
-        predictions, noted = validation, None
-        validation.save(cell.predictions, logits=cell.experiment.execution.keep_logits)
-    weights = hash_weights(fitted.network)
+        predictions = validation
+        validation.save(cell.predictions, logits=keep_logits)
     if held_out.familiarity is not None:
         held_out.familiarity.save(cell.folder / FILE, of=weights)
-    return {
-        **_identity_of(cell, fitted, pool),
-        "scored_on": cell.experiment.protocol.scored_on,
-        **_scores(predictions, noted),
-        **({"metrics": _metrics(fitted, predictions, pool)} if fitted.plan.metrics else {}),
-        **_cost(cell, fitted, began),
-        "validation_accuracy": None if validation is None else validation.accuracy,
-        "validation_curve": None if validation is None or cell.recipe.tune.head else _validation_curve(cell),
-        "temperature": held_out.temperature,
-        "weights": weights,
-        "versions": provenance.versions(),
-        "commit": provenance.commit(),
-        "hardware": provenance.hardware(),
-    }
+    has_curve = validation is not None and not cell.recipe.tune.head
+    scores = Scores(
+        scored_on=cell.scored_on,
+        scored_images=len(predictions.labels),
+        accuracy=predictions.accuracy,
+        loss=predictions.loss,
+        calibration_error=predictions.calibration_error,
+        test_evaluations=test_evaluations,
+        log_entry=log_entry,
+        validation_accuracy=None if validation is None else validation.accuracy,
+        validation_curve=tuple(validation_curve(cell.folder / "metrics.csv").items()) if has_curve else None,
+        temperature=held_out.temperature,
+        penalty=fitted.penalty,
+        metrics=Plain(_metrics(fitted, predictions, pool)),
+    )
+    identity, source = cell.identity, pool.source.provenance()
+    apart = ("contender", "budget", "batch_size", "train_size", "seed", "scored_on")
+    return RunResult(
+        run=cell.folder.name,
+        contender=cell.contender,
+        train_size=cell.train_size,
+        seed=cell.seed,
+        weights=weights,
+        start=_start(cell, fitted, pool),
+        data=RunData(
+            subset=fitted.images.subset_hash,
+            training_images=len(fitted.images.training),
+            validation_images=len(fitted.images.validation),
+            source=source.get("source"),
+            fingerprint=cell.fingerprint,
+            data_details=Plain({name: value for name, value in source.items() if name != "source"}),
+        ),
+        cost=fitted.cost,
+        scores=scores,
+        provenance=provenance.collect(began),
+        budget=cell.budget.short,
+        batch_size=cell.experiment.protocol.batch_size,
+        recipe_source=RecipeSource.GIVEN if tuning is None else RecipeSource.SEARCHED,
+        tuning=tuning,
+        model=Plain(fitted.plan.model),
+        recipe=Plain(identity["contender"]),
+        conditions=Plain({name: value for name, value in identity.items() if name not in apart}),
+    )
 
 
 def _metrics(fitted: Fitted, predictions: Said, pool: Pool) -> dict[str, Any]:
-    """They need the logits, which a file that a killed run left does not have."""
+    """User-defined metrics. They need the logits, which a file that a killed run left does not have."""
+    if not fitted.plan.metrics:
+        return {}
     answered = predictions if isinstance(predictions, Predictions) else fitted.answers(pool.test)
     return scores_by(fitted.plan.metrics, answered)
 
 
-def _validation_curve(cell: Cell) -> dict[str, list[Any]]:
-    """Optimizer steps and accuracies of the run's validations."""
-    curve = validation_curve(cell.folder / "metrics.csv")
-    return {"steps": [*curve], "accuracies": [*curve.values()]}
+def _start(cell: Cell, fitted: Fitted, pool: Pool) -> RunStart:
+    """How the training began, and how many of the scored images its weights had been trained on."""
+    recipe, pretrained = cell.recipe, fitted.plan.pretrained
+    if recipe.tune.head:
+        kind = StartKind.LINEAR_PROBE
+    elif pretrained is not None:
+        kind = StartKind.FINETUNED
+    elif cell.start is not None:
+        kind = StartKind.CONTINUED
+    else:  # a class of the user's may load weights of any origin
+        kind = StartKind.UNKNOWN if "class_path" in recipe.model else StartKind.SCRATCH
+    started_from = cell.start.name if isinstance(cell.start, Cell) else cell.start and str(cell.start)
+    return RunStart(
+        start_kind=kind,
+        finetune=recipe.tune.text,
+        architecture=hash_of({key: value for key, value in recipe.model.items() if key not in RESIZING}),
+        start_name=started_from if pretrained is None else pretrained.name,
+        start_source=None if pretrained is None else pretrained.told,
+        start_hash=None if pretrained is None else pretrained.identity["hash"],
+        reinitialized=tuple(fitted.plan.drawn),
+        start_history_known=None if pretrained is None and cell.start is None else fitted.before.is_whole,
+        scored_images_in_start=_scored_images_in_start(cell, fitted, pool),
+    )
+
+
+def _scored_images_in_start(cell: Cell, fitted: Fitted, pool: Pool) -> int:
+    if not len(fitted.before.hashes):
+        return 0
+    if cell.scored_on is ScoredOn.TEST:
+        return fitted.before.among(pool.test_hashes, but=pool.hashes)
+    return fitted.before.among(fitted.images.validation.hashes(), but=fitted.images.training.hashes())
+
+
+def _tuning(cell: Cell) -> TuningProvenance | None:
+    """The search that the recipe came from, by the record that the config names.
+
+    Raises:
+        InputError: the record cannot be read.
+    """
+    named = cell.experiment.tuning.record
+    if named is None:
+        return None
+    place = Place(cell.contender, cell.train_size, cell.budget.short)
+    return read_record(Path(named)).tuning_of(place, recipe_hash(cell.identity))
 
 
 def _train(cell: Cell, pool: Pool, *, console: Console) -> Fitted:
@@ -253,18 +348,20 @@ def _train(cell: Cell, pool: Pool, *, console: Console) -> Fitted:
         network = module.evaluated_network.float().to(trainer.strategy.root_device)
         normalise = data.augmenter.normalise
         classifier = called_classifier(network, images.validation, normalise)
-    spent = Spent(
+    cost = TrainingCost(
+        parameters=plan.parameters,
+        macs=plan.macs,
         steps=trainer.global_step,
-        planned_steps=plan.steps,
-        images=counted.count or 0,
+        images_processed=counted.count or 0,
         passes=3,
-        seconds=stopwatch.seconds,
+        train_seconds=stopwatch.seconds,
         devices=trainer.world_size,
         precision=str(trainer.precision),
+        planned_steps=plan.steps,
     )
     answers = partial(predict, network, normalise=normalise, what=cell.name)
     explained = partial(answers, classifier=classifier)
-    return Fitted(network, normalise, answers, explained, images, plan, spent, before, trainer.loggers)
+    return Fitted(network, normalise, answers, explained, images, plan, cost, before, trainer.loggers)
 
 
 def _thawing(contender: Contender, plan: Plan) -> list[Callback]:
@@ -311,84 +408,3 @@ def _make_trainer(
             "default_root_dir": cell.folder,
         }
     )
-
-
-def _identity_of(cell: Cell, fitted: Fitted, pool: Pool) -> dict[str, Any]:
-    return {
-        "cell": cell.folder.name,
-        "contender": cell.contender,
-        "model": fitted.plan.model,
-        "starts_from": cell.start.name if isinstance(cell.start, Cell) else cell.start and str(cell.start),
-        "architecture": hash_of({key: value for key, value in cell.recipe.model.items() if key not in RESIZING}),
-        **_beginning(cell, fitted.plan),
-        "penalty": fitted.penalty,
-        "scoring_images_seen": _seen_before_that_score(cell, fitted, pool),
-        "start_images_known": None if fitted.plan.pretrained is None and cell.start is None else fitted.before.is_whole,
-        "train_size": cell.train_size,
-        "budget": cell.budget.short,
-        "seed": cell.seed,
-        "data": {**pool.source.provenance(), "fingerprint": cell.fingerprint},
-        "subset": fitted.images.subset_hash,
-        "training_images": len(fitted.images.training),
-        "validation_images": len(fitted.images.validation),
-        "identity": cell.identity,
-    }
-
-
-def _scores(predictions: Said, noted: Noted | None) -> dict[str, Any]:
-    count = len(predictions.labels)
-    interval = wilson_interval(int(predictions.correct.sum()), count)
-    return {
-        "scored_images": count,
-        "accuracy": predictions.accuracy,
-        "accuracy_interval": [interval.low, interval.high],
-        "loss": predictions.loss,
-        "calibration_error": predictions.calibration_error,
-        "test_evaluations": 0 if noted is None else noted.times,
-        "ledger_entry": None if noted is None else noted.entry,
-    }
-
-
-def _seen_before_that_score(cell: Cell, fitted: Fitted, pool: Pool) -> int:
-    """How many of the images that score it the weights that it began with have seen."""
-    if not len(fitted.before.hashes):
-        return 0
-    if cell.experiment.protocol.scored_on == "test":
-        return fitted.before.among(pool.test_hashes, but=pool.hashes)
-    return fitted.before.among(fitted.images.validation.hashes(), but=fitted.images.training.hashes())
-
-
-def _beginning(cell: Cell, plan: Plan) -> dict[str, Any]:
-    """How the network came to its task: the way, the weights, and which of its own were drawn nevertheless."""
-    recipe, begun = cell.recipe, plan.pretrained
-    way = "as a linear probe" if recipe.tune.head else "fine-tuned" if begun is not None else None
-    if way is None and cell.start is None and "class_path" not in recipe.model:
-        way = "from scratch"
-    return {
-        "way": way,
-        "tune": recipe.tune.text,
-        "pretrained": None if begun is None else begun.name,
-        "pretrained_from": None if begun is None else begun.told,
-        "pretrained_hash": None if begun is None else begun.identity["hash"],
-        "drawn": list(plan.drawn),
-    }
-
-
-def _cost(cell: Cell, fitted: Fitted, began: datetime) -> dict[str, Any]:
-    plan, spent = fitted.plan, fitted.spent
-    return {
-        "parameters": plan.parameters,
-        "macs": plan.macs,
-        "steps": spent.steps,
-        "planned_steps": spent.planned_steps,
-        "ended_early": spent.ended_early,
-        "images": spent.images,
-        "epochs": spent.images / len(fitted.images.training),
-        "flops": spent.passes * 2 * plan.macs * spent.images,
-        "train_seconds": spent.seconds,
-        "images_per_second": spent.images / max(spent.seconds, 1e-9),
-        "devices": spent.devices,
-        "precision": spent.precision,
-        "began": began.isoformat(timespec="seconds"),
-        "ended": datetime.now(UTC).isoformat(timespec="seconds"),
-    }

@@ -12,33 +12,8 @@ from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.evaluation import Normalise, Predictions
 from vit_vs_cnn.runs.images import CellImages
 from vit_vs_cnn.runs.plan import Plan
+from vit_vs_cnn.runs.result import TrainingCost
 from vit_vs_cnn.runs.seen import KEY, Seen
-
-
-@dataclass(frozen=True)
-class Spent:
-    """What a training took.
-
-    Arguments:
-        steps: optimizer steps; of a linear probe, the batches of one pass over its images.
-        planned_steps: what the budget allowed.
-        images: that were sent through the network, over all devices.
-        passes: passes through the network that each of these took, in units of a forward pass: 3 where gradients go
-            back through it (one forward, two for those of weights and features), 1 for a linear probe.
-        seconds: of training, without validation.
-    """
-
-    steps: int
-    planned_steps: int
-    images: int
-    passes: int
-    seconds: float
-    devices: int
-    precision: str
-
-    @property
-    def ended_early(self) -> bool:
-        return self.steps < self.planned_steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +36,7 @@ class Fitted:
     explained: Callable[[LabelledImages], Predictions]
     images: CellImages
     plan: Plan
-    spent: Spent
+    cost: TrainingCost
     before: Seen
     loggers: Sequence[Logger]
     penalty: float | None = None

@@ -11,11 +11,10 @@ from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from vit_vs_cnn.config.trainer import listed
 from vit_vs_cnn.files import read_mapping, write_text
 from vit_vs_cnn.runs.cell import Cell
+from vit_vs_cnn.runs.result import RunResult
 from vit_vs_cnn.training.metrics_csv import MetricsCsv
 from vit_vs_cnn.workers.trainer import is_helper_process
 
-#: Of a result, what loggers are told.
-RESULT = ("accuracy", "loss", "calibration_error", "validation_accuracy", "steps", "train_seconds")
 #: The folder of the TensorBoard that a cell has where its config names no logger.
 TENSORBOARD = "tensorboard"
 #: How a run of these services is ended, by what they call it.
@@ -101,7 +100,7 @@ def begin(cell: Cell, loggers: Sequence[Logger]) -> None:
             write_text(_book(cell), json.dumps({kind: identifier}) + "\n")
 
 
-def end(loggers: Sequence[Logger], result: Mapping[str, Any] | None) -> None:
+def end(loggers: Sequence[Logger], result: RunResult | None) -> None:
     """Tell the loggers how it ended, and end their runs, so that the next cell has its own.
 
     Arguments:
@@ -113,10 +112,19 @@ def end(loggers: Sequence[Logger], result: Mapping[str, Any] | None) -> None:
             stack.callback(_log_end, logger, result)
 
 
-def _log_end(logger: Logger, result: Mapping[str, Any] | None) -> None:
+def _log_end(logger: Logger, result: RunResult | None) -> None:
     if result is not None:
-        values = {f"result/{key}": float(result[key]) for key in RESULT if result.get(key) is not None}
-        logger.log_metrics(values, step=int(result["steps"]))
+        scores, cost = result.scores, result.cost
+        values = {
+            "accuracy": scores.accuracy,
+            "loss": scores.loss,
+            "calibration_error": scores.calibration_error,
+            "validation_accuracy": scores.validation_accuracy,
+            "steps": cost.steps,
+            "train_seconds": cost.train_seconds,
+        }
+        metrics = {f"result/{name}": float(value) for name, value in values.items() if value is not None}
+        logger.log_metrics(metrics, step=cost.steps)
         logger.save()
     logger.finalize("failed" if result is None else "success")
 

@@ -31,9 +31,10 @@ from vit_vs_cnn.runs.ledger import output_of
 from vit_vs_cnn.runs.networks import start_from
 from vit_vs_cnn.runs.plan import make_plan, seen_before, starting_network
 from vit_vs_cnn.runs.predictions_file import BROKEN
+from vit_vs_cnn.runs.result import TrainingCost
 from vit_vs_cnn.statistics.logistic import fit_logistic
 from vit_vs_cnn.training.checkpoints import write_checkpoint
-from vit_vs_cnn.workers.fitted import Fitted, Spent, described
+from vit_vs_cnn.workers.fitted import Fitted, described
 from vit_vs_cnn.workers.loggers import begin, end_loggers_on_error, loggers_of, named_after
 from vit_vs_cnn.workers.trainer import trainer_arguments
 
@@ -82,14 +83,16 @@ def fit_probe(cell: Cell, pool: Pool, *, console: Console) -> Fitted:
         classifier.bias.copy_(torch.from_numpy(head.bias))
     write_checkpoint(cell.checkpoint, described(cell, images, plan, (mean, std), before), network)
     steps = math.ceil(len(images.training) / cell.experiment.protocol.batch_size)
-    spent = Spent(
+    cost = TrainingCost(
+        parameters=plan.parameters,
+        macs=plan.macs,
         steps=steps,
-        planned_steps=steps,
-        images=len(images.training),
+        images_processed=len(images.training),
         passes=1,
-        seconds=time.perf_counter() - began,
+        train_seconds=time.perf_counter() - began,
         devices=1,
         precision="32-true",
+        planned_steps=steps,
     )
 
     def answers(asked: LabelledImages) -> Predictions:
@@ -103,7 +106,7 @@ def fit_probe(cell: Cell, pool: Pool, *, console: Console) -> Fitted:
     loggers = loggers_of(cell, arguments["logger"])
     with end_loggers_on_error(loggers):
         begin(cell, loggers)
-    return Fitted(network, normalise, answers, answers, images, plan, spent, before, loggers, head.penalty)
+    return Fitted(network, normalise, answers, answers, images, plan, cost, before, loggers, head.penalty)
 
 
 def _folder(

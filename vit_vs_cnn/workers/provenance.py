@@ -2,6 +2,7 @@
 
 import platform
 import subprocess
+from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -9,7 +10,22 @@ from typing import Any
 
 import torch
 
+from vit_vs_cnn.plain import Plain
+from vit_vs_cnn.runs.result import Provenance
+
 PACKAGES = ("torch", "torchvision", "timm", "lightning", "torchmetrics", "numpy", "jsonargparse", "vit-vs-cnn")
+
+
+def collect(began: datetime) -> Provenance:
+    """What a run was made with that began then and ends now."""
+    ended = datetime.now(UTC)
+    return Provenance(
+        began=began.isoformat(timespec="seconds"),
+        ended=ended.isoformat(timespec="seconds"),
+        commit=commit(),
+        versions=Plain(versions()),
+        hardware=Plain(hardware()),
+    )
 
 
 def versions() -> dict[str, str]:

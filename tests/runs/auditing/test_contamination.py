@@ -9,6 +9,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from tests.experiments.tiny import tiny_config
+from tests.results import make_result
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.auditing.contamination import PICTURE, RECORD, contamination_of
@@ -44,11 +45,13 @@ def experiment(tmp_path):
 
 def _results(pool: Pool, sizes=(8, 32)):
     return [
-        {
-            **{"cell": f"{n}-{seed}", "train_size": n, "seed": seed, "scored_on": "test"},
-            "subset": pool.draw(n, seed).subset_hash,
-            "data": {"source": "folder", "fingerprint": pool.fingerprint},
-        }
+        make_result(
+            train_size=n,
+            seed=seed,
+            subset=pool.draw(n, seed).subset_hash,
+            source="folder",
+            fingerprint=pool.fingerprint,
+        )
         for n in sizes
         for seed in (0, 1)
     ]
@@ -59,17 +62,17 @@ def test_only_leaked_images_of_the_subset_are_found(experiment):
     results = _results(pool)
     found = contamination_of(experiment.folder, results)
     leaked = {i for i, name in enumerate(pool.test.sample_ids) if "leak" in name}
-    whole = {i for i, kept in enumerate(found.clean(results[-1]["subset"])) if not kept}
+    whole = {i for i, kept in enumerate(found.clean(results[-1].data.subset)) if not kept}
     assert whole == leaked
     for result in results:
-        drawn = pool.draw(result["train_size"], result["seed"])
+        drawn = pool.draw(result.train_size, result.seed)
         used = {*drawn.training.sample_ids, *drawn.validation.sample_ids}
         here = {
             i
             for i in leaked
             if f"train/{pool.test.sample_ids[i].split('/')[1]}/{_number_of(pool.test.sample_ids[i])}.png" in used
         }
-        assert {i for i, kept in enumerate(found.clean(result["subset"])) if not kept} == here
+        assert {i for i, kept in enumerate(found.clean(result.data.subset)) if not kept} == here
 
 
 def test_pairs_are_told_by_name_with_their_labels(experiment):
@@ -126,8 +129,8 @@ def test_missing_or_other_images_are_told(experiment, tmp_path):
 
 @pytest.mark.parametrize(
     ("change", "reason"),
-    [({"scored_on": "validation"}, "No test image has been used"), ({"data": {"source": "objects"}}, "are synthetic")],
+    [({"scored_on": "validation"}, "No test image has been used"), ({"source": "objects"}, "are synthetic")],
 )
 def test_where_there_is_nothing_to_look_for_it_says_so(experiment, change, reason):
     with pytest.raises(InputError, match=reason):
-        contamination_of(experiment.folder, [{"scored_on": "test", "data": {"source": "folder"}} | change])
+        contamination_of(experiment.folder, [make_result(**change)])

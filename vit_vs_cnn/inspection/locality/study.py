@@ -112,7 +112,7 @@ def study_locality(
     pool = None
     for cell_folder, result in finished_cells(folder, longest=True).items():
         kept = folder / "report" / "locality" / f"{cell_folder.name}.json"
-        settings = {"images": count, "held_out": held_out, "weights": result["weights"]}
+        settings = {"images": count, "held_out": held_out, "weights": result.weights}
         if (rows := _kept(kept, settings)) is None:
             trained = open_network(cell_folder, trust=trust)
             pool = pool or trained.pool(root)

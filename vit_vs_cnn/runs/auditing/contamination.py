@@ -2,10 +2,9 @@
 
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +16,7 @@ from vit_vs_cnn.data.near_duplicates import METHOD, Duplicates, near_duplicates,
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text, written_whole
 from vit_vs_cnn.runs.images import Pool, pool_of
+from vit_vs_cnn.runs.result import RunResult, ScoredOn
 
 RECORD, PICTURE = "duplicates.json", "duplicates.png"
 _SHOWN, _COLUMNS, _GAP = 24, 6, 4
@@ -38,13 +38,13 @@ class Contamination:
     method: int = 1
     pairs: list[tuple[str, str, float, str, str]] = field(default_factory=list)
 
-    def covers(self, results: Sequence[Mapping[str, Any]]) -> bool:
+    def covers(self, results: Sequence[RunResult]) -> bool:
         """Whether it speaks of these images and of every subset that the results used."""
-        fingerprints = {result["data"]["fingerprint"] for result in results}
+        fingerprints = {result.data.fingerprint for result in results}
         return (
             self.method == METHOD
             and fingerprints == {self.fingerprint}
-            and {r["subset"] for r in results} <= self.by_subset.keys()
+            and {r.data.subset for r in results} <= self.by_subset.keys()
         )
 
     def clean(self, subset: str) -> Bool[np.ndarray, "test_images"]:
@@ -54,7 +54,7 @@ class Contamination:
         return kept
 
 
-def contamination_of(folder: Path, results: Sequence[Mapping[str, Any]], pool: Pool | None = None) -> Contamination:
+def contamination_of(folder: Path, results: Sequence[RunResult], pool: Pool | None = None) -> Contamination:
     """Look for near-duplicates, once: the outcome is kept in the experiment's folder, with a picture of some pairs.
 
     Arguments:
@@ -74,7 +74,7 @@ def contamination_of(folder: Path, results: Sequence[Mapping[str, Any]], pool: P
     by_subset = {
         name: torch.nonzero(found.of_subset(indices, len(test)))[:, 0].tolist() for name, indices in subsets.items()
     }
-    fingerprint = results[0]["data"]["fingerprint"]
+    fingerprint = _fingerprint_of(results)
     contamination = Contamination(
         fingerprint, len(test), dict(sorted(by_subset.items())), METHOD, _named(found, test, used)
     )
@@ -84,16 +84,16 @@ def contamination_of(folder: Path, results: Sequence[Mapping[str, Any]], pool: P
     return contamination
 
 
-def reason_not_searched(results: Sequence[Mapping[str, Any]]) -> str | None:
+def reason_not_searched(results: Sequence[RunResult]) -> str | None:
     """Why there are no near-duplicates to search for, a sentence without its end; None where there may be some."""
-    if any(result["scored_on"] != "test" for result in results):
+    if any(result.scores.scored_on is not ScoredOn.TEST for result in results):
         return "No test image has been used, so near-duplicates were not searched for"
-    if any(result["data"].get("source") == "objects" for result in results):
+    if any(result.data.source == "objects" for result in results):
         return "All images are synthetic, so there are no near-duplicates"
     return None
 
 
-def stored_contamination(folder: Path, results: Sequence[Mapping[str, Any]]) -> Contamination | None:
+def stored_contamination(folder: Path, results: Sequence[RunResult]) -> Contamination | None:
     """What an earlier search found for these results; None where none is stored."""
     known = _read(folder / RECORD)
     return known if known is not None and known.covers(results) else None
@@ -107,20 +107,26 @@ def _read(path: Path) -> Contamination | None:
         return None
 
 
-def _open(folder: Path, results: Sequence[Mapping[str, Any]]) -> Pool:
+def _fingerprint_of(results: Sequence[RunResult]) -> str:
+    """Fingerprint of the images. Raises InputError: it is not recorded."""
+    fingerprint = results[0].data.fingerprint
+    if fingerprint is None:
+        raise InputError("it is not recorded which images the runs had")
+    return fingerprint
+
+
+def _open(folder: Path, results: Sequence[RunResult]) -> Pool:
     """The images of the experiment, if they lie where they lay; nothing is downloaded for it."""
-    pool = pool_of(folder, results[0]["data"]["fingerprint"])
-    if {pool.fingerprint} != {result["data"]["fingerprint"] for result in results}:
+    pool = pool_of(folder, _fingerprint_of(results))
+    if {pool.fingerprint} != {result.data.fingerprint for result in results}:
         raise InputError(f"{pool.data.whence} is not what the cells were trained and tested on")
     return pool
 
 
-def _search(
-    pool: Pool, results: Sequence[Mapping[str, Any]]
-) -> tuple[Duplicates, dict[str, torch.Tensor], LabelledImages]:
+def _search(pool: Pool, results: Sequence[RunResult]) -> tuple[Duplicates, dict[str, torch.Tensor], LabelledImages]:
     """The pairs, each subset as places among the used images, and these images."""
     subsets: dict[str, torch.Tensor] = {}
-    for size, seed, name in sorted({(r["train_size"], r["seed"], r["subset"]) for r in results}):
+    for size, seed, name in sorted({(r.train_size, r.seed, r.data.subset) for r in results}):
         drawn = pool.draw(size, seed)
         if drawn.subset_hash != name:
             raise InputError(f"the subset of {size} images and seed {seed} is not what the cells were trained on")

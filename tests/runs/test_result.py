@@ -1,0 +1,135 @@
+"""A result is read as it was written, as JSON and as a row of a table; a damaged one is named in one line."""
+
+import dataclasses
+import json
+from collections import Counter
+
+import pytest
+
+from tests.results import REQUIRED, changed, make_result
+from vit_vs_cnn.errors import DamagedFile
+from vit_vs_cnn.runs.record import read_result_table, table_text
+from vit_vs_cnn.runs.result import RunResult, StartKind, read_result
+
+#: A value for every field that may be missing.
+OPTIONAL = {
+    "finetune": "last 2",
+    "architecture": "1e5",
+    "start_name": "12",
+    "start_source": "a, b",
+    "start_hash": "true",
+    "reinitialized": ["head", "norm"],
+    "start_history_known": False,
+    "scored_images_in_start": 3,
+    "source": "cifar10",
+    "fingerprint": "f00-ba4",
+    "fold": 2,
+    "data_details": {"root": "data", "counts": {"train": 5}},
+    "planned_steps": 401,
+    "loss": 1.7,
+    "calibration_error": 0.01,
+    "test_evaluations": 2,
+    "log_entry": "0" * 64,
+    "validation_accuracy": 0.25,
+    "validation_curve": [[40, 0.125], [80, 0.25]],
+    "temperature": 1.3,
+    "penalty": 1e-3,
+    "metrics": {"f1": None},
+    "commit": "abc+",
+    "versions": {"python": "3.11"},
+    "hardware": {"gpus": []},
+    "budget": "2.5 epochs",
+    "batch_size": 14,
+    "recipe_source": "searched",
+    "trials": 12,
+    "tuned_at": 500,
+    "trial_rank": 1,
+    "tuning_flops": 1e15,
+    "model": {"name": "vit_nano"},
+    "recipe": {"augmentation": {"flip": True}},
+    "conditions": {"trainer": {"precision": "32"}},
+}
+RESULTS = [make_result(), make_result(**OPTIONAL)]
+
+
+@pytest.mark.parametrize("result", RESULTS)
+def test_a_result_is_read_as_it_was_written(result, tmp_path):
+    (tmp_path / "result.json").write_text(result.to_json())
+    assert read_result(tmp_path / "result.json") == result
+    (tmp_path / "runs.csv").write_text(table_text([result.to_row(), result.to_row()]))
+    assert read_result_table(tmp_path / "runs.csv") == [result, result]
+
+
+def test_the_factory_sets_every_field_and_no_two_fields_share_a_name():
+    kinds = {type(value) for value in vars(make_result(**OPTIONAL)).values() if dataclasses.is_dataclass(value)}
+    names = Counter(one.name for kind in (RunResult, *kinds) for one in dataclasses.fields(kind))
+    assert set(names.values()) == {1}
+    parts = {"start", "data", "cost", "scores", "provenance", "tuning"}
+    assert names.keys() - parts == {*REQUIRED, *OPTIONAL, "run"}
+
+
+def test_what_follows_from_a_result_is_computed():
+    result = make_result(accuracy=0.5, scored_images=100, steps=3, planned_steps=4, images_processed=178)
+    assert result.epochs == 2
+    assert result.cost.flops == 3 * 2 * 100_003 * 178
+    assert result.cost.ended_early and make_result().cost.ended_early is None
+    interval = result.scores.accuracy_interval
+    assert (interval.low, interval.high) == pytest.approx((0.4038, 0.5962), abs=1e-4)  # Wilson
+    assert result.to_row()["accuracy_low"] == interval.low
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "value", "says"),
+    [
+        ("scores", "accuracy", None, "scores: accuracy: expected a number, got null"),
+        ("scores", "accuracy", "0.5", 'scores: accuracy: expected a number, got "0.5"'),
+        ("scores", "accuracy", 50.0, "scores: accuracy 50.0 must be from 0 to 1"),
+        ("scores", "accuracy", float("nan"), "scores: accuracy: nan is not a finite number"),
+        ("scores", "scored_on", "train", 'scored_on: expected one of test, validation, got "train"'),
+        ("scores", "validation_curve", [[1, 0.5], [2]], "validation_curve: expected 2 values"),
+        ("cost", "train_seconds", [], "cost: train_seconds: expected a number, got []"),
+        ("cost", "steps", True, "cost: steps: expected a whole number, got true"),
+        ("start", "reinitialized", "head", "start: reinitialized: expected a list"),
+        ("start", "finetuned", 1, "start: finetuned: there is no such field (there are: start_kind, "),
+        (None, "train_size", "a", 'train_size: expected a whole number, got "a"'),
+        (None, "budget", "3 apples", "'3 apples' is no budget; expected one such as 400 steps"),
+        (None, "data", None, "data: expected names with values, got null"),
+        (None, "recipe", [1], "recipe: expected names with values"),
+    ],
+)
+def test_a_damaged_result_names_file_part_and_field(tmp_path, part, field, value, says):
+    values = json.loads(make_result().to_json())
+    (values if part is None else values[part])[field] = value
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(values))
+    with pytest.raises(DamagedFile) as caught:
+        read_result(path)
+    message = str(caught.value)
+    assert message.startswith(f"result {path}: ") and says in message and "\n" not in message
+    assert message.endswith("; delete it to have the run made again")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "3", "[" * 99_999, '{"run": "a"}'])
+def test_a_file_that_is_no_result_is_damaged(tmp_path, text):
+    (tmp_path / "result.json").write_text(text)
+    with pytest.raises(DamagedFile, match=r"result .*result\.json: .*delete it to have the run made again"):
+        read_result(tmp_path / "result.json")
+
+
+def test_a_damaged_line_of_a_table_is_named(tmp_path):
+    rows = [make_result().to_row(), make_result().to_row() | {"steps": "many"}]
+    (tmp_path / "runs.csv").write_text(table_text(rows))
+    with pytest.raises(DamagedFile, match=r'runs\.csv line 3: cost: steps: expected a whole number, got "many"'):
+        read_result_table(tmp_path / "runs.csv")
+
+
+def test_a_number_that_is_not_finite_is_never_written():
+    result = dataclasses.replace(make_result(), scores=dataclasses.replace(make_result().scores, temperature=1e999))
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        result.to_json()
+
+
+def test_another_value_leaves_the_others():
+    result = changed(RESULTS[1], trials=None, tuned_at=None, trial_rank=None, tuning_flops=None)
+    assert result.tuning is None and result.start.start_kind is StartKind.SCRATCH
+    assert changed(result, trials=12).tuning is not None

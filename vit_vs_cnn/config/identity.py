@@ -1,0 +1,106 @@
+"""The identity of a run: the settings that decide its result, so that equal runs get one folder and are made once.
+
+Settings that have their defaults are left out, and numbers are written in one way. So a default that is written out, 1
+for 1.0, or a setting that is added later leaves the identity of a run as it is.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from vit_vs_cnn.config.schema import Budget, Contender, Data, Protocol
+from vit_vs_cnn.data.options import Augmentation
+from vit_vs_cnn.models.presets import PRESETS
+from vit_vs_cnn.plain import Plain
+
+#: To be raised when a default changes: the results of runs that rely on it change, too.
+IDENTITY_VERSION = 1
+#: Settings that were renamed, by their dotted name today: the name that the identity keeps.
+FORMER_NAMES: Mapping[str, str] = {}
+#: Settings of the trainer that have no effect.
+TRAINER_DEFAULTS = {
+    "precision": "32-true",
+    "accumulate_grad_batches": 1,
+    "gradient_clip_val": 0,
+    "gradient_clip_algorithm": "norm",
+    "sync_batchnorm": False,
+}
+
+
+def identity_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a run that decide its result, without those that have their defaults.
+
+    Arguments:
+        settings: all of them (``Experiment.run_settings``).
+    """
+    model = settings["contender"]["model"]
+    defaults = default_settings()
+    defaults["contender"]["model"] = default_options(str(model.get("name")))
+    return {"version": IDENTITY_VERSION, **_without_defaults(settings, defaults, "")}
+
+
+def hash_of(values: Mapping[str, Any]) -> str:
+    """The first 10 hex digits of the SHA-256 of plain values, in any order of their names."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def default_settings() -> dict[str, Any]:
+    """Settings that are left out of the identity of a run where they have these values."""
+    data, protocol, contender = Data(), plain_values(Protocol(Budget(steps=1))), plain_values(Contender(Plain(name="")))
+    return {
+        "data": {"validation_fraction": data.validation_fraction, "shuffle_labels": data.shuffle_labels},
+        "budget": {"steps": None, "epochs": None, "flops": None},
+        "threads": protocol["threads"],
+        "world_size": 1,
+        "contender": contender | {"augmentation": plain_values(Augmentation())},
+        "trainer": dict(TRAINER_DEFAULTS),
+        **dict.fromkeys(("validation_interval", "limit_val_batches", "starts_from", "weights")),
+    }
+
+
+def default_options(model: str) -> Mapping[str, Any]:
+    """Options that a named size of ours has when none is given; empty for other models."""
+    if model not in PRESETS:
+        return {}
+    from vit_vs_cnn.config.parsing import REQUIRED, settings_of
+
+    options = {name: setting.default for name, setting in settings_of(PRESETS[model].constructor).items()}
+    given = {name: value for name, value in options.items() if value is not REQUIRED}
+    return given | dict(PRESETS[model].arguments)
+
+
+def plain_values(block: Any) -> dict[str, Any]:
+    """A block of settings as values that YAML and JSON can hold."""
+    return json.loads(json.dumps(dataclasses.asdict(block), default=str))
+
+
+def _without_defaults(values: Mapping[str, Any], defaults: Mapping[str, Any], place: str) -> dict[str, Any]:
+    kept = {}
+    for name, value in values.items():
+        dotted = f"{place}{name}"
+        if name in defaults and _same(value, defaults[name]):
+            continue
+        inner = defaults.get(name)
+        if isinstance(value, Mapping) and isinstance(inner, Mapping):
+            kept[FORMER_NAMES.get(dotted, name)] = _without_defaults(value, inner, f"{dotted}.")
+        else:
+            kept[FORMER_NAMES.get(dotted, name)] = _canonical(value)
+    return {name: value for name, value in kept.items() if value != {}}
+
+
+def _same(value: Any, default: Any) -> bool:
+    return _canonical(value) == _canonical(default) and isinstance(value, bool) == isinstance(default, bool)
+
+
+def _canonical(value: Any) -> Any:
+    """Plain values with whole numbers as int and sequences as lists."""
+    match value:
+        case Mapping():
+            return {str(name): _canonical(inside) for name, inside in value.items()}
+        case list() | tuple():
+            return [_canonical(inside) for inside in value]
+        case float() if value.is_integer():
+            return int(value)
+    return value

@@ -1,0 +1,491 @@
+"""The result of a run: what was trained, on which images, at what cost, and how accurate it is.
+
+``RunResult`` is what every run ends with. It is written as ``result.json``, and as one row of a table of runs.
+A value that was not recorded is None, or an empty mapping.
+"""
+
+import dataclasses
+import functools
+import json
+import math
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from vit_vs_cnn.bounds import AT_LEAST_0, AT_LEAST_1, SHARE, check_numbers
+from vit_vs_cnn.config.schema import Budget
+from vit_vs_cnn.errors import DamagedFile
+from vit_vs_cnn.plain import Plain
+
+if TYPE_CHECKING:
+    from vit_vs_cnn.statistics.estimate import Estimate
+
+Part = TypeVar("Part")
+
+
+class ScoredOn(StrEnum):
+    """Images on which the accuracy of a run was measured."""
+
+    TEST = "test"
+    VALIDATION = "validation"
+
+
+class StartKind(StrEnum):
+    """How a network began its training."""
+
+    SCRATCH = "from scratch"
+    FINETUNED = "fine-tuned"
+    LINEAR_PROBE = "linear probe"
+    CONTINUED = "continued"
+    UNKNOWN = "unknown"
+
+
+class RecipeSource(StrEnum):
+    """Where the recipe of a run came from: a search, the recommended recipes, the config, or a generic default."""
+
+    SEARCHED = "searched"
+    RECOMMENDED = "recommended"
+    GIVEN = "given"
+    FALLBACK = "fallback"
+
+
+@dataclass(frozen=True)
+class RunStart:
+    """The weights that a training began with.
+
+    Arguments:
+        finetune: trained part of the network: ``full``, ``head`` or ``last 2``; None if not recorded.
+        architecture: hash of the model without the resizing of its input; None if not recorded.
+        start_name: run, checkpoint or pretrained weights; None for randomly initialized ones.
+        start_source: where pretrained weights came from.
+        start_hash: hash of pretrained weights.
+        reinitialized: names of weights that were not taken over, besides those of the head.
+        start_history_known: whether all images that the weights were trained on are recorded; None from scratch.
+        scored_images_in_start: scored images that the weights were trained on.
+    """
+
+    start_kind: StartKind
+    finetune: str | None = None
+    architecture: str | None = None
+    start_name: str | None = None
+    start_source: str | None = None
+    start_hash: str | None = None
+    reinitialized: tuple[str, ...] = ()
+    start_history_known: bool | None = None
+    scored_images_in_start: int = 0
+
+
+@dataclass(frozen=True)
+class RunData:
+    """The images of a run.
+
+    Arguments:
+        subset: hash of the indices of its images, validation images included.
+        training_images: number of images without the validation images.
+        source: name of the data set; None if not recorded.
+        fingerprint: hash of the images that the subset was sampled from, and of those that score; None if not recorded.
+        fold: number of the fold that was held out for testing; None for a fixed test split.
+        data_details: further facts about the data set.
+    """
+
+    subset: str
+    training_images: int
+    validation_images: int
+    source: str | None = None
+    fingerprint: str | None = None
+    fold: int | None = None
+    data_details: Plain = field(default_factory=Plain)
+
+
+@dataclass(frozen=True)
+class TrainingCost:
+    """The cost of a training.
+
+    Arguments:
+        macs: multiply-accumulates of one image.
+        steps: optimizer steps; of a linear probe, the batches of one pass over its images.
+        images_processed: images sent through the network, over all devices.
+        passes: cost of an image in forward passes: 3 with gradients through the network (one forward pass, two for the
+            gradients of weights and features), 1 for a linear probe.
+        train_seconds: duration without validation.
+        planned_steps: steps that the budget allows; None if not recorded.
+
+    Raises:
+        InputError: a negative or infinite number.
+    """
+
+    parameters: int
+    macs: int
+    steps: int
+    images_processed: int
+    passes: int
+    train_seconds: float
+    devices: int
+    precision: str
+    planned_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        names = ("parameters", "macs", "steps", "images_processed", "train_seconds")
+        check_numbers(vars(self), **dict.fromkeys(names, AT_LEAST_0), devices=AT_LEAST_1, passes=AT_LEAST_1)
+
+    @property
+    def flops(self) -> int:
+        """Training FLOPs: passes x 2 x MACs x images."""
+        return self.passes * 2 * self.macs * self.images_processed
+
+    @property
+    def images_per_second(self) -> float:
+        return self.images_processed / max(self.train_seconds, 1e-9)
+
+    @property
+    def ended_early(self) -> bool | None:
+        """Whether fewer steps were made than planned; None if the plan is not recorded."""
+        return None if self.planned_steps is None else self.steps < self.planned_steps
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The accuracy of a trained network.
+
+    Arguments:
+        accuracy: share of the scored images that are classified correctly.
+        loss: mean cross entropy of the scored images, in nats; None if not recorded.
+        calibration_error: expected calibration error of the scored images; None if not recorded.
+        test_evaluations: evaluations of these weights on the test images so far.
+        log_entry: hash of the entry of the test-set log; None if there is none.
+        validation_curve: pairs of optimizer step and validation accuracy; None if not recorded.
+        temperature: fitted on the validation images; None if there were too few.
+        penalty: of a linear probe.
+        metrics: user-defined metrics of the scored images.
+
+    Raises:
+        InputError: an accuracy outside of 0 to 1, or a number of images below 1.
+    """
+
+    scored_on: ScoredOn
+    scored_images: int
+    accuracy: float
+    loss: float | None = None
+    calibration_error: float | None = None
+    test_evaluations: int = 0
+    log_entry: str | None = None
+    validation_accuracy: float | None = None
+    validation_curve: tuple[tuple[int, float], ...] | None = None
+    temperature: float | None = None
+    penalty: float | None = None
+    metrics: Plain = field(default_factory=Plain)
+
+    def __post_init__(self) -> None:
+        check_numbers(
+            vars(self),
+            scored_images=AT_LEAST_1,
+            accuracy=SHARE,
+            validation_accuracy=SHARE,
+            loss=AT_LEAST_0,
+            calibration_error=AT_LEAST_0,
+            test_evaluations=AT_LEAST_0,
+        )
+
+    @property
+    def accuracy_interval(self) -> "Estimate":
+        """Accuracy with Wilson's 95 % interval for other images of the same kind."""
+        from vit_vs_cnn.statistics.estimate import wilson_interval  # SciPy takes half a second to load
+
+        return wilson_interval(round(self.accuracy * self.scored_images), self.scored_images)
+
+
+@dataclass(frozen=True)
+class TuningProvenance:
+    """The search that a recipe came from.
+
+    Arguments:
+        trials: number of recipes that were tried.
+        tuned_at: training-set size of the trials; None if not recorded.
+        trial_rank: rank of the recipe by validation accuracy, 1 for the best; None if it is none of the trials.
+        tuning_flops: training FLOPs of all trials; None if not recorded.
+    """
+
+    trials: int
+    tuned_at: int | None = None
+    trial_rank: int | None = None
+    tuning_flops: float | None = None
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """When and with what a run was made.
+
+    Arguments:
+        began: time in ISO 8601, in UTC, and likewise ``ended``.
+        commit: of the checkout of this package, with ``+`` if files were changed; None outside of a checkout.
+        versions: versions of Python and of the packages.
+    """
+
+    began: str
+    ended: str
+    commit: str | None = None
+    versions: Plain = field(default_factory=Plain)
+    hardware: Plain = field(default_factory=Plain)
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One contender, trained on one subset with one budget and seed.
+
+    Arguments:
+        run: name of its folder.
+        train_size: labelled images, validation images included.
+        weights: hash of the trained weights.
+        budget: such as ``400 steps``; None if not recorded.
+        recipe_source: None if not recorded.
+        tuning: None for a recipe that was not searched for.
+        model: block of the config that the network was built from.
+        recipe: settings of the contender.
+        conditions: further settings that decide the result.
+    """
+
+    run: str
+    contender: str
+    train_size: int
+    seed: int
+    weights: str
+    start: RunStart
+    data: RunData
+    cost: TrainingCost
+    scores: Scores
+    provenance: Provenance
+    budget: str | None = None
+    batch_size: int | None = None
+    recipe_source: RecipeSource | None = None
+    tuning: TuningProvenance | None = None
+    model: Plain = field(default_factory=Plain)
+    recipe: Plain = field(default_factory=Plain)
+    conditions: Plain = field(default_factory=Plain)
+
+    def __post_init__(self) -> None:
+        check_numbers(vars(self), train_size=AT_LEAST_1)
+        if self.budget is not None:
+            Budget.of_text(self.budget)
+
+    @functools.cached_property
+    def parsed_budget(self) -> Budget | None:
+        return None if self.budget is None else Budget.of_text(self.budget)
+
+    @property
+    def epochs(self) -> float:
+        """Passes over the training images."""
+        return self.cost.images_processed / self.data.training_images
+
+    @property
+    def accuracy(self) -> float:
+        return self.scores.accuracy
+
+    @property
+    def coordinates(self) -> tuple[str, int, int]:
+        """Contender, training-set size and seed."""
+        return self.contender, self.train_size, self.seed
+
+    @property
+    def augmentation(self) -> Any:
+        """Augmentation settings; None if not recorded."""
+        return self.recipe.get("augmentation")
+
+    @property
+    def test_set(self) -> str | None:
+        """Fingerprint of the test images, ``unknown`` if not recorded; None if validation images were scored.
+
+        Only letters and digits are accepted, so that a file name can be made from it.
+        """
+        if self.scores.scored_on is ScoredOn.VALIDATION:
+            return None
+        found = (self.data.fingerprint or "").rpartition("-")[2]
+        return found if found.isalnum() else "unknown"
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), indent=1, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, where: str) -> "RunResult":
+        """Read what ``to_json`` wrote.
+
+        Raises:
+            DamagedFile: the line names ``where``, the part and the field.
+        """
+        try:
+            return _read(cls, json.loads(text))
+        except (ValueError, RecursionError) as error:
+            raise DamagedFile(f"{where}: {error}") from error
+
+    def to_row(self) -> dict[str, Any]:
+        """All fields by name, those of the parts included, and the derived values at the end."""
+        row: dict[str, Any] = dict.fromkeys(_FIRST_COLUMNS)
+        for name, value in _fields_of(self):
+            part = _part_of(_hints(RunResult)[name])
+            row |= {name: value} if part is None else dict(_fields_of(value) if value else _no_fields_of(part))
+        interval = self.scores.accuracy_interval
+        cost = self.cost
+        derived = (
+            self.epochs,
+            cost.flops,
+            cost.images_per_second,
+            cost.ended_early,
+            interval.low,
+            interval.high,
+        )
+        return row | dict(zip(_DERIVED_COLUMNS, derived, strict=True))
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any], where: str) -> "RunResult":
+        """Read what ``to_row`` gave. Derived values are computed again. An absent or empty value is not recorded.
+
+        Raises:
+            DamagedFile: the line names ``where``, the part and the field.
+        """
+        given = {name: value for name, value in row.items() if value is not None and name not in _DERIVED_COLUMNS}
+        values: dict[str, Any] = {}
+        for name, hint in _hints(cls).items():
+            part = _part_of(hint)
+            own = [name] if part is None else list(_hints(part))
+            found = {one: given[one] for one in own if one in given}
+            if part is not None and (found or type(None) not in _kinds(hint)):
+                values[name] = found
+            elif part is None:
+                values |= found
+            given = {one: value for one, value in given.items() if one not in found}
+        values |= given
+        try:
+            return _read(cls, values)
+        except ValueError as error:
+            raise DamagedFile(f"{where}: {error}") from error
+
+
+#: Columns at the front of a table of runs.
+_FIRST_COLUMNS = ("contender", "train_size", "seed", "accuracy")
+#: Columns at its end, which are computed from the others.
+_DERIVED_COLUMNS = ("epochs", "flops", "images_per_second", "ended_early", "accuracy_low", "accuracy_high")
+_WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}
+
+
+def read_result(path: Path) -> RunResult:
+    """Read the ``result.json`` of a run.
+
+    Raises:
+        DamagedFile: the file cannot be read, or is not a result.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise DamagedFile(f"result {path}: {error}; delete it to have the run made again") from error
+    try:
+        return RunResult.from_json(text, f"result {path}")
+    except DamagedFile as error:
+        raise DamagedFile(f"{error}; delete it to have the run made again") from error
+
+
+def by_network(results: Iterable[RunResult]) -> dict[tuple[str, int], list[RunResult]]:
+    """The results of each contender and training-set size, in the order in which they come."""
+    found: dict[tuple[str, int], list[RunResult]] = {}
+    for result in results:
+        found.setdefault((result.contender, result.train_size), []).append(result)
+    return found
+
+
+def _fields_of(instance: Any) -> Iterator[tuple[str, Any]]:
+    for name in _hints(type(instance)):
+        yield name, getattr(instance, name)
+
+
+def _no_fields_of(part: type) -> Iterator[tuple[str, Any]]:
+    for name in _hints(part):
+        yield name, None
+
+
+@functools.cache
+def _hints(made: type) -> dict[str, Any]:
+    return {one.name: one.type for one in dataclasses.fields(made)}
+
+
+@functools.cache
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    return typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+
+
+def _part_of(hint: Any) -> type | None:
+    """The dataclass of a field that is a part; None for a plain field."""
+    return next((kind for kind in _kinds(hint) if isinstance(kind, type) and dataclasses.is_dataclass(kind)), None)
+
+
+def _read(made: type[Part], values: Any) -> Part:
+    """Build a dataclass from plain values by its type hints.
+
+    Raises:
+        ValueError: an unknown or missing field, or a value of another type; the line names part and field.
+    """
+    if not isinstance(values, Mapping):
+        raise ValueError(f"expected names with values, got {_short(values)}")
+    hints = _hints(made)
+    if unknown := next((name for name in values if name not in hints), None):
+        raise ValueError(f"{unknown}: there is no such field (there are: {', '.join(hints)})")
+    given: dict[str, Any] = {}
+    for name, value in values.items():
+        try:
+            given[name] = _reader(hints[name])(value)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+    required = (one.name for one in dataclasses.fields(typing.cast(Any, made)) if _is_required(one))
+    if missing := next((name for name in required if name not in given), None):
+        raise ValueError(f"{missing}: it is missing")
+    return made(**given)
+
+
+def _is_required(one: dataclasses.Field[Any]) -> bool:
+    return one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
+
+
+@functools.cache
+def _reader(hint: Any) -> Callable[[Any], Any]:
+    """A function that gives a value the type of a hint, or raises ValueError."""
+    kinds = _kinds(hint)
+    if len(kinds) > 1:
+        (kind,) = (one for one in kinds if one is not type(None))
+        read = _reader(kind)
+        return lambda value: None if value is None else read(value)
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return functools.partial(_read, hint)
+    if typing.get_origin(hint) is tuple:
+        return functools.partial(_read_tuple, typing.get_args(hint))
+    return functools.partial(_read_value, hint)
+
+
+def _read_tuple(items: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"expected a list, got {_short(value)}")
+    if items[-1] is ...:
+        return tuple(map(_reader(items[0]), value))
+    if len(value) != len(items):
+        raise ValueError(f"expected {len(items)} values, got {_short(value)}")
+    return tuple(_reader(hint)(one) for hint, one in zip(items, value, strict=True))
+
+
+def _read_value(hint: Any, value: Any) -> Any:
+    if hint is Plain:
+        return Plain.of(value)
+    if type(value) is hint:
+        if hint is float and not math.isfinite(value):
+            raise ValueError(f"{value} is not a finite number")
+        return value
+    if hint is float and type(value) is int:
+        return float(value)
+    if issubclass(hint, StrEnum):
+        if value in list(hint):
+            return hint(value)
+        raise ValueError(f"expected one of {', '.join(hint)}, got {_short(value)}")
+    raise ValueError(f"expected {_WORDS[hint]}, got {_short(value)}")
+
+
+def _short(value: Any) -> str:
+    return json.dumps(value, default=str)[:60]
