@@ -171,9 +171,9 @@ def test_a_folder_without_classes(refused, photos, tmp_path):
         ("grid.json", "[", "has no readable grid.json"),
         ("experiment.yaml", "name: x", "has no protocol.budget"),
         ("experiment.yaml", "- 1", "expected settings as `name: value`, got list"),
-        ("cells/vit-n3-s1-ab/result.json", "[1]", "is not that of a cell: it is a list"),
-        ("cells/vit-n3-s1-ab/result.json", '{"seed": 1}', "is not that of a cell: it has no cell"),
-        ("cells/vit-n3-s1-ab/result.json", "{", "delete it to have the cell run again"),
+        ("cells/vit-n3-s1-ab/result.json", "[1]", "expected names with values, got [1]"),
+        ("cells/vit-n3-s1-ab/result.json", '{"seed": 1}', "run: it is missing"),
+        ("cells/vit-n3-s1-ab/result.json", "{", "delete it to have the run made again"),
     ],
 )
 def test_a_damaged_experiment(refused, tmp_path, command, file, content, says):

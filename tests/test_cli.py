@@ -333,7 +333,7 @@ def test_channels_last_bf16_and_tensorboard_change_nothing_in_kind(tmp_path):
         {"precision": "bf16-true"},
         pytest.param({"precision": "64-true"}, marks=pytest.mark.slow),
         pytest.param({"enable_progress_bar": False}, marks=pytest.mark.slow),
-        pytest.param({"callbacks": {"class_path": "lightning.pytorch.callbacks.Timer"}}, marks=pytest.mark.slow),
+        pytest.param({"callbacks": {"class_path": "lightning.pytorch.callbacks.ModelSummary"}}, marks=pytest.mark.slow),
         pytest.param(
             {"logger": {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": "csv"}}},
             marks=pytest.mark.slow,

@@ -76,7 +76,8 @@ def test_a_folder_goes_to_a_report_and_the_same_command_keeps_its_grid(tmp_path,
 def test_300_photographs_go_to_an_answer_with_one_command(tmp_path, capsys):
     _photographs(tmp_path / "photos", classes=(0, 3, 4, 7), of_each=75, side=200)
     assert len([path for path in (tmp_path / "photos").rglob("*") if path.is_file()]) == 300
-    assert _decide(tmp_path, "--minutes", "10") == 0
+    small = ["--data.folder.image_size", "32", "--protocol.budget.steps", "20", "--protocol.seeds", "[0]"]
+    assert _decide(tmp_path, "--minutes", "99", *small) == 0
     assert "one after the other" in capsys.readouterr().err
     report = tmp_path / "runs" / "decide" / "report"
     assert "each: with your 240 images" in (report / "index.html").read_text()

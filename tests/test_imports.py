@@ -14,7 +14,7 @@ ROOMS = (
 )
 #: Rooms that stand beside each other and know nothing of each other.
 APART = {("models", "statistics"), ("data", "attention"), ("data", "models"), ("data", "statistics")}
-EVERYWHERE = {"bounds", "devices", "errors", "extras", "files", "plain", "process", "seeds", "told"}
+EVERYWHERE = {"bounds", "dataclass_io", "devices", "errors", "extras", "files", "plain", "process", "seeds", "told"}
 LIBRARIES = {
     "attention": {"torch", "einops", "jaxtyping"},
     "models": {"torch", "torchvision", "einops", "jaxtyping", "timm"},

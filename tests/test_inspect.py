@@ -3,7 +3,6 @@
 import contextlib
 import csv
 import io
-import json
 import re
 import shutil
 from dataclasses import replace
@@ -40,6 +39,7 @@ from vit_vs_cnn.inspection.look import (
 from vit_vs_cnn.inspection.perturbation import area_under, deletion_curves
 from vit_vs_cnn.inspection.runs import images_to_score, images_to_show, open_runs, open_shuffled
 from vit_vs_cnn.reporting.figures.pictures import asked_for, says, training_strip, write_training_gif
+from vit_vs_cnn.runs.result import read_result
 from vit_vs_cnn.runs.trained import open_network
 from vit_vs_cnn.training.checkpoints import About
 
@@ -358,8 +358,7 @@ def test_logging_attention_changes_no_step_of_training(experiment, tmp_path):
         execution={},
     )
     (result,) = run_quietly(plain)
-    logged = json.loads((_cell(experiment, "vit-n60-s3") / "result.json").read_text())
-    assert result["weights"] == logged["weights"]
+    assert read_result(_cell(experiment, "vit-n60-s3") / "result.json").weights == result.weights
 
 
 def test_a_sheet_stands_images_above_maps_from_black_to_white():

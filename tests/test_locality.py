@@ -10,6 +10,7 @@ import yaml
 from tests.experiments.tiny import tiny_config
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.inspection.locality.study import images_for
+from vit_vs_cnn.runs.result import StartKind, read_result
 from vit_vs_cnn.runs.trained import open_network
 
 MEASURED = ["--count", "60", "--held-out", "24"]
@@ -20,6 +21,8 @@ def experiment(tmp_path_factory) -> Path:
     """A ResNet, a ViT of 4 x 4 patches, and the ResNet as attention that goes on training."""
     root = tmp_path_factory.mktemp("locality")
     values = tiny_config(root)
+    values["data"]["objects"] |= {"image_size": 16}
+    values["contenders"]["vit"]["model"] |= {"patch_size": 4}
     resnet = {**values["contenders"]["resnet"], "model": {"name": "resnet8", "width": 4, "zero_init_residual": False}}
     released = {**resnet, "model": {**resnet["model"], "name": "attention/resnet8", "released": True}}
     values["contenders"] = {
@@ -59,8 +62,8 @@ def test_what_has_no_convolution_is_refused_in_one_line(experiment, capsys):
 
 
 def test_released_networks_start_from_the_cnn_of_their_size_and_seed(experiment):
-    result = json.loads((_cell(experiment, "released") / "result.json").read_text())
-    assert result["starts_from"] == "resnet-n80-s3"
+    start = read_result(_cell(experiment, "released") / "result.json").start
+    assert (start.start_kind, start.start_name) == (StartKind.CONTINUED, "resnet-n80-s3")
 
 
 def test_no_image_that_a_network_is_measured_on_was_trained_on_or_is_a_test_image(experiment):
@@ -82,7 +85,7 @@ def test_locality_of_a_cell_is_a_table_figures_and_a_page(experiment, tmp_path, 
     assert len(json.loads((tmp_path / "locality.json").read_text())["layers"]) == 2
 
 
-@pytest.mark.slow  # the released network attends over 1,024 tokens
+@pytest.mark.slow
 def test_the_study_stands_before_beside_after_and_is_not_measured_twice(experiment, capsys):
     assert main(["locality", str(experiment), *MEASURED]) == 0
     folder = experiment / "report" / "locality"

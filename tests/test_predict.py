@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 
 import vit_vs_cnn as vc
+from tests.results import changed
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.data.decoding import decode_image
 from vit_vs_cnn.data.pictures import MOST, Picture, decoded_ahead, picture_files
@@ -23,6 +24,7 @@ from vit_vs_cnn.inspection.look import methods_for
 from vit_vs_cnn.runs.calibration import fit_temperature
 from vit_vs_cnn.runs.evaluation import Predictions, predict
 from vit_vs_cnn.runs.prediction import Predicted
+from vit_vs_cnn.runs.result import read_result
 
 DOCS = Path(__file__).parents[1] / "docs" / "howto" / "predict.md"
 #: Which the command prints, and no test needs to fail by.
@@ -61,11 +63,11 @@ def _read_csv(path):
 
 
 def test_a_finished_cell_keeps_the_temperature_of_its_validation_images(cell, vit):
-    result = json.loads((cell / "result.json").read_text())
+    temperature = read_result(cell / "result.json").scores.temperature
     held = vit.pool().draw(120, 3).validation
     said = predict(vit.network, held, vit.normalise)
-    assert result["temperature"] == pytest.approx(fit_temperature(said.logits, held.labels), rel=1e-3)
-    assert vit.held_out.to_dict() == {"temperature": result["temperature"], "validation_images": 30}
+    assert temperature == pytest.approx(fit_temperature(said.logits, held.labels), rel=1e-3)
+    assert vit.held_out.to_dict() == {"temperature": temperature, "validation_images": 30}
 
 
 def test_probabilities_are_those_of_the_logits_over_the_temperature(cell, vit):
@@ -89,20 +91,20 @@ def test_of_images_like_the_training_ones_few_are_unfamiliar_and_the_threshold_i
 def test_what_is_not_of_these_weights_or_cannot_be_read_is_not_used(cell, tmp_path, other):
     shutil.copytree(cell, tmp_path / "cell")
     path, kept = tmp_path / "cell" / "checkpoints" / "last.ckpt", tmp_path / "cell" / "familiarity.npz"
-    result = json.loads((tmp_path / "cell" / "result.json").read_text())
+    result = read_result(cell / "result.json")
     if other == "checkpoint":
         contents = torch.load(path, weights_only=True)
         for name, value in contents["state_dict"].items():
             if name.endswith("head.bias"):
                 value.add_(1)
         torch.save(contents, path)
-    elif other == "result":  # of before there was one
-        del result["temperature"]
+    elif other == "result":  # too few validation images to fit one
+        result = changed(result, temperature=None)
     elif other == "none":
         kept.unlink()
     else:
         kept.write_bytes(kept.read_bytes()[:500])
-    (tmp_path / "cell" / "result.json").write_text(json.dumps(result))
+    (tmp_path / "cell" / "result.json").write_text(result.to_json())
     network = vc.load(path)
     said = network.predict(np.zeros((32, 32, 3), np.uint8))
     assert said.unfamiliar == [None] and "not known" in said.lines[-2]

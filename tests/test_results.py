@@ -199,7 +199,7 @@ def test_the_command_prints_what_the_block_holds(capsys):
     [
         ("", "there are no runs in it"),
         ("contender\nvit\n", "line 2: start: start_kind: it is missing"),
-        ("a,b\n1,2\n", "line 2: a: there is no such field"),
+        ("a,b\n1,2\n", "line 2: a: there is no such column"),
     ],
 )
 def test_a_table_that_is_none_is_refused_in_one_line(tmp_path, text, says):

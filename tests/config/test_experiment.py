@@ -14,9 +14,9 @@ from vit_vs_cnn.config.experiment import (
     Experiment,
     experiment_from_dict,
     find_config,
-    hash_of,
     read_config,
 )
+from vit_vs_cnn.config.identity import hash_of, identity_of
 from vit_vs_cnn.config.merging import override
 from vit_vs_cnn.errors import InputError
 
@@ -210,7 +210,7 @@ def test_budgets_in_epochs_and_flops_become_steps():
 
 def _hash(values, **place):
     cell = {"contender": "vit", "train_size": 120, "seed": 3, "fingerprint": "f"} | place
-    return hash_of(experiment_from_dict(values).cell_identity(**cell))
+    return hash_of(identity_of(experiment_from_dict(values).run_settings(**cell)))
 
 
 @pytest.mark.parametrize(

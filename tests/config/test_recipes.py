@@ -6,7 +6,8 @@ import yaml
 from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.api import experiment_of
 from vit_vs_cnn.commands.command import COMMANDS
-from vit_vs_cnn.config.experiment import experiment_from_dict, hash_of
+from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.config.identity import hash_of, identity_of
 from vit_vs_cnn.config.merging import override
 from vit_vs_cnn.config.recipes import read_spaces, with_values
 from vit_vs_cnn.errors import InputError
@@ -22,13 +23,7 @@ def _values(output, by_size, sizes=(60, "all")):
 
 
 def _hash(values, size, contender="vit"):
-    return hash_of(experiment_from_dict(values).cell_identity(contender, size, 3, fingerprint="f"))
-
-
-def test_the_cells_of_configs_without_sizes_and_searches_keep_their_names(tmp_path):
-    values = tiny_config(tmp_path)
-    values["contenders"]["resnet"]["model"] = {"name": "resnet8"}
-    assert [_hash(values, 120, name) for name in ("vit", "resnet")] == ["448d947fa6", "24bee62761"]
+    return hash_of(identity_of(experiment_from_dict(values).run_settings(contender, size, 3, fingerprint="f")))
 
 
 def test_an_override_is_laid_over_the_rest_at_its_size_alone(tmp_path):
@@ -57,8 +52,8 @@ def test_a_budget_is_laid_over_the_size_and_its_own_size_over_that(tmp_path):
     assert experiment_from_dict(yaml.safe_load(yaml.safe_dump(experiment.to_dict()))) == experiment
     alone = experiment.with_budget(short)
     assert experiment_from_dict(alone.to_dict()) == alone
-    identity = experiment.cell_identity("vit", 60, 3, budget=short, fingerprint="f")
-    assert hash_of(identity) == hash_of(alone.cell_identity("vit", 60, 3, fingerprint="f")), "a cell keeps its name"
+    settings = experiment.run_settings("vit", 60, 3, budget=short, fingerprint="f")
+    assert settings == alone.run_settings("vit", 60, 3, fingerprint="f"), "a cell keeps its name"
 
 
 def test_all_is_the_size_that_no_number_names(tmp_path):
@@ -204,8 +199,8 @@ def test_dotted_values_reach_every_depth(tmp_path):
 def test_each_size_trains_with_its_own_recipe(tmp_path):
     values = _values(tmp_path, {60: {"model": {"depth": 1}}})
     values["contenders"].pop("resnet")
-    results = {result["train_size"]: result for result in run_quietly(experiment_from_dict(values))}
-    assert results[60]["parameters"] < results[120]["parameters"]
+    results = {result.train_size: result.cost for result in run_quietly(experiment_from_dict(values))}
+    assert results[60].parameters < results[120].parameters
 
 
 @pytest.mark.parametrize("budget", [{"epochs": 1.0}, {"flops": 2.2e9}], ids=lambda budget: next(iter(budget)))
@@ -216,7 +211,7 @@ def test_every_budget_holds_cell_by_cell(tmp_path, budget):
     values["protocol"]["budget"] = budget
     for result in run_quietly(experiment_from_dict(values)):
         if "epochs" in budget:  # one of four in a class is for validation, rounded down
-            assert result["steps"] == {60: round(50 / 14), 120: round(90 / 14)}[result["train_size"]]
+            assert result.cost.steps == {60: round(50 / 14), 120: round(90 / 14)}[result.train_size]
         else:
-            assert result["steps"] == 2
-            assert abs(result["flops"] - budget["flops"]) <= 6 * result["macs"] * 14 / 2
+            assert result.cost.steps == 2
+            assert abs(result.cost.flops - budget["flops"]) <= 6 * result.cost.macs * 14 / 2

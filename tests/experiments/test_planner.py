@@ -417,7 +417,7 @@ def test_after_a_look_no_longer_budget_takes_the_place_of_the_settled_one(pool, 
     assert "and what it says is exploratory" in text
     after = grid(replace(begun, protocol=protocol), pool, world_size=1)
     assert (
-        settle(design_of(replace(begun, protocol=protocol), {n: n for n in protocol.train_sizes}), after).departures
+        settle(design_of(replace(begun, protocol=protocol), {n: n for n in protocol.train_sizes}), after).deviations
         == ()
     )
 

@@ -15,6 +15,7 @@ from vit_vs_cnn.errors import CellsFailed
 from vit_vs_cnn.runs.failures import Failure, has_failed_since, is_being_run, write_failure
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.plan import grid
+from vit_vs_cnn.runs.result import RunState
 from vit_vs_cnn.runs.status import read_status
 from vit_vs_cnn.workers import cell_run
 from vit_vs_cnn.workers.cell_run import attempt
@@ -85,7 +86,7 @@ def test_a_diverged_cell_does_not_stop_the_others(tmp_path):
     assert [line.split(":")[0] for line in caught.value.failures] == ["wild-n120-s3", "wild-n120-s4"]
     assert "not a number at step" in caught.value.failures[0]
     status = read_status(tmp_path / "tiny")
-    assert (status.count("done"), status.count("failed"), status.seconds_left) == (2, 2, 0.0)
+    assert (status.count(RunState.FINISHED), status.count(RunState.FAILED), status.seconds_left) == (2, 2, 0.0)
     assert "TrainingDiverged at step" in next(cell.reason for cell in status.cells if cell.state == "failed")
 
 

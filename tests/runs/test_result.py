@@ -8,6 +8,7 @@ import pytest
 
 from tests.results import REQUIRED, changed, make_result
 from vit_vs_cnn.errors import DamagedFile
+from vit_vs_cnn.plain import field_values
 from vit_vs_cnn.runs.record import read_result_table, table_text
 from vit_vs_cnn.runs.result import RunResult, StartKind, read_result
 
@@ -61,14 +62,15 @@ def test_a_result_is_read_as_it_was_written(result, tmp_path):
 
 
 def test_the_factory_sets_every_field_and_no_two_fields_share_a_name():
-    kinds = {type(value) for value in vars(make_result(**OPTIONAL)).values() if dataclasses.is_dataclass(value)}
+    values = field_values(make_result(**OPTIONAL)).values()
+    kinds = {type(value) for value in values if dataclasses.is_dataclass(value)}
     names = Counter(one.name for kind in (RunResult, *kinds) for one in dataclasses.fields(kind))
     assert set(names.values()) == {1}
     parts = {"start", "data", "cost", "scores", "provenance", "tuning"}
     assert names.keys() - parts == {*REQUIRED, *OPTIONAL, "run"}
 
 
-def test_what_follows_from_a_result_is_computed():
+def test_derived_values():
     result = make_result(accuracy=0.5, scored_images=100, steps=3, planned_steps=4, images_processed=178)
     assert result.epochs == 2
     assert result.cost.flops == 3 * 2 * 100_003 * 178
@@ -88,6 +90,9 @@ def test_what_follows_from_a_result_is_computed():
         ("scores", "scored_on", "train", 'scored_on: expected one of test, validation, got "train"'),
         ("scores", "validation_curve", [[1, 0.5], [2]], "validation_curve: expected 2 values"),
         ("cost", "train_seconds", [], "cost: train_seconds: expected a number, got []"),
+        ("cost", "train_seconds", 10**400, "cost: train_seconds: a whole number of at most"),
+        ("data", "training_images", 0, "data: training_images 0 must be at least 1"),
+        ("scores", "", 1, "scores: : there is no such field"),
         ("cost", "steps", True, "cost: steps: expected a whole number, got true"),
         ("start", "reinitialized", "head", "start: reinitialized: expected a list"),
         ("start", "finetuned", 1, "start: finetuned: there is no such field (there are: start_kind, "),
@@ -124,12 +129,14 @@ def test_a_damaged_line_of_a_table_is_named(tmp_path):
 
 
 def test_a_number_that_is_not_finite_is_never_written():
-    result = dataclasses.replace(make_result(), scores=dataclasses.replace(make_result().scores, temperature=1e999))
+    result = dataclasses.replace(
+        make_result(), scores=dataclasses.replace(make_result().scores, temperature=float("inf"))
+    )
     with pytest.raises(ValueError, match="not JSON compliant"):
         result.to_json()
 
 
-def test_another_value_leaves_the_others():
+def test_a_changed_copy_keeps_all_other_values():
     result = changed(RESULTS[1], trials=None, tuned_at=None, trial_rank=None, tuning_flops=None)
     assert result.tuning is None and result.start.start_kind is StartKind.SCRATCH
     assert changed(result, trials=12).tuning is not None

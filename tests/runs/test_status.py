@@ -16,7 +16,7 @@ from vit_vs_cnn.comparison.opening import _cells_of
 from vit_vs_cnn.config.schema import Budget
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
-from vit_vs_cnn.runs.result import read_result
+from vit_vs_cnn.runs.result import RunState, read_result
 from vit_vs_cnn.runs.status import CellStatus, duration, read_status, seconds_left, status_line
 from vit_vs_cnn.runs.status_view import CellsView
 
@@ -109,7 +109,7 @@ def test_the_counts_stand_behind_the_last_of_several_that_ended_at_one_look(fold
 
 
 def _cell(contender, size, state, budget=STEPS, **more):
-    return CellStatus("", contender, size, 0, budget, state, **more)
+    return CellStatus("", contender, size, 0, budget, RunState(state), **more)
 
 
 def test_time_left_goes_by_contender_and_workers():

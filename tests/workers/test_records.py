@@ -99,7 +99,7 @@ def test_a_run_that_stopped_early_and_was_killed_behind_it_is_not_trained_on(sto
 def test_what_can_change_training_is_part_of_a_cells_identity(tmp_path, trainer, decides):
     def identity(more: dict[str, Any]) -> dict[str, Any]:
         experiment = experiment_from_dict(_resnet(tmp_path, trainer=more))
-        return experiment.cell_identity("resnet", 120, 3, fingerprint="f")["trainer"]
+        return experiment.run_settings("resnet", 120, 3, fingerprint="f")["trainer"]
 
     assert (identity(trainer) != identity({})) is decides
     if decides:  # a short name and a full one are the same class
@@ -113,10 +113,10 @@ def test_how_runs_are_validated_is_part_of_the_identity_where_callbacks_act_by_i
     def identity(trainer: dict[str, Any]) -> dict[str, Any]:
         blocks = {name: dict(values) for name, values in how.items()}
         blocks["trainer"] = blocks.get("trainer", {}) | trainer
-        return experiment_from_dict(_resnet(tmp_path, **blocks)).cell_identity("resnet", 120, 3, fingerprint="f")
+        return experiment_from_dict(_resnet(tmp_path, **blocks)).run_settings("resnet", 120, 3, fingerprint="f")
 
     def plain(trainer: dict[str, Any]) -> dict[str, Any]:
-        return experiment_from_dict(_resnet(tmp_path, trainer=trainer)).cell_identity("resnet", 120, 3, fingerprint="f")
+        return experiment_from_dict(_resnet(tmp_path, trainer=trainer)).run_settings("resnet", 120, 3, fingerprint="f")
 
     assert identity({"callbacks": STOPPING}) != plain({"callbacks": STOPPING})
     assert identity({}) == plain({})
@@ -127,7 +127,7 @@ def test_watchers_of_ones_own_leave_the_identity_as_it_is(tmp_path):
     watched = experiment_from_dict(_resnet(tmp_path, execution={"watchers": [watcher]}))
     assert len(trainer_arguments(watched)["callbacks"]) == 1
     plain = experiment_from_dict(_resnet(tmp_path))
-    assert plain.cell_identity("resnet", 120, 3, fingerprint="f") == watched.cell_identity(
+    assert plain.run_settings("resnet", 120, 3, fingerprint="f") == watched.run_settings(
         "resnet", 120, 3, fingerprint="f"
     )
 

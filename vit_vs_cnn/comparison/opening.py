@@ -9,7 +9,7 @@ from typing import Any
 
 from vit_vs_cnn.comparison.differences import differing_settings
 from vit_vs_cnn.comparison.entries import Entry
-from vit_vs_cnn.config.experiment import hash_of
+from vit_vs_cnn.config.identity import hash_of, identity_of
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.presets import TIMM_PREFIX
@@ -230,7 +230,7 @@ def _name_rows(networks: Sequence[tuple[TrainedNetwork, str]]) -> dict[int, tupl
         return names
 
     candidates = [rows(experiment=experiment, size=size) for experiment in (False, True) for size in (False, True)]
-    recipes = {kind: _recipe(one.cell) for (one, _), kind in zip(networks, kinds, strict=True)}
+    recipes = {kind: _settings(one.cell) for (one, _), kind in zip(networks, kinds, strict=True)}
     candidates.append(rows(experiment=False, size=False, ending=_differing_settings(recipes)))
     candidates.append(rows(experiment=False, size=True, ending={kind: f"-{kind[:6]}" for kind in kinds}))
     # The last ones differ, as the kinds do.
@@ -243,15 +243,14 @@ def _name_rows(networks: Sequence[tuple[TrainedNetwork, str]]) -> dict[int, tupl
 
 def _kind(trained: TrainedNetwork, label: str) -> str:
     """Hash of all that makes a row: two contenders are two rows even if their recipes are the same."""
-    return hash_of(
-        {"recipe": _recipe(trained.cell), "contender": trained.cell.contender, "file": _file(trained), "label": label}
-    )
+    recipe = identity_of(_settings(trained.cell))
+    return hash_of({"recipe": recipe, "contender": trained.cell.contender, "file": _file(trained), "label": label})
 
 
-def _recipe(cell: Cell) -> dict[str, Any]:
+def _settings(cell: Cell) -> dict[str, Any]:
     """All that decides the result except the seed, of a run and of the run that it starts from."""
-    values = {key: value for key, value in cell.identity.items() if key != "seed"}
-    return values | ({"starts_from": _recipe(cell.start)} if isinstance(cell.start, Cell) else {})
+    values = {key: value for key, value in cell.settings.items() if key != "seed"}
+    return values | ({"starts_from": _settings(cell.start)} if isinstance(cell.start, Cell) else {})
 
 
 def _differing_settings(recipes: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
@@ -319,7 +318,7 @@ def _of_cell(trained: TrainedNetwork, names: tuple[str, str], pools: _Pools, boo
         reservation=reservation,
         seed=cell.seed,
         subset=drawn.subset_hash,
-        config=cell.identity,
+        config=cell.settings,
         result=result,
         validation=drawn.validation if len(drawn.validation) else None,
         stored=folder / "predictions.npz" if result else None,

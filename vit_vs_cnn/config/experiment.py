@@ -1,9 +1,7 @@
 """The config: an experiment as a controlled comparison, with what the contenders share written once."""
 
 import dataclasses
-import hashlib
 import itertools
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,10 +13,11 @@ from typing import Any
 from vit_vs_cnn.bounds import Bounds, check_numbers
 from vit_vs_cnn.config import parsing as typed
 from vit_vs_cnn.config import recipes
+from vit_vs_cnn.config.identity import plain_values
 from vit_vs_cnn.config.merging import with_executor_named
 from vit_vs_cnn.config.schema import Budget, Contender, Data, Execution, Executor, Protocol, Tuning
 from vit_vs_cnn.config.trainer import decisive, read_trainer
-from vit_vs_cnn.data.options import Augmentation, decisive_augmentation
+from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.plain import Plain, check_plain, read_yaml, refuse_classes
 
@@ -33,7 +32,6 @@ __all__ = [
     "Tuning",
     "experiment_from_dict",
     "find_config",
-    "hash_of",
     "read_config",
     "settings_of_a_config",
 ]
@@ -134,9 +132,9 @@ class Experiment:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, from which ``experiment_from_dict`` makes an equal experiment."""
-        return {name: value for name, value in _plain(self).items() if name != "trusted"}
+        return {name: value for name, value in plain_values(self).items() if name != "trusted"}
 
-    def cell_identity(
+    def run_settings(
         self,
         contender: str,
         train_size: int,
@@ -148,41 +146,39 @@ class Experiment:
         starts_from: str | None = None,
         weights: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """All that decides the result of a cell.
+        """All settings that decide the result of a run, as plain values.
 
         Arguments:
-            budget: one, of those of the protocol; None for the longest.
-            fingerprint: stands for the images, wherever they lie.
-            world_size: processes that share a run; each draws for its share of a batch.
-            starts_from: stands for the weights that the run begins with; None for drawn ones.
-            weights: stands for the pretrained weights that it begins with, and for how these take images.
+            budget: one of those of the protocol; None for the longest.
+            fingerprint: hash of the images, wherever they are stored.
+            world_size: processes that share a run; each has its own random numbers for its share of a batch.
+            starts_from: hash of the weights that the run begins with; None for randomly initialized ones.
+            weights: hash of the pretrained weights that it begins with, and how they take images.
         """
         budget = budget or self.protocol.budget.largest
-        values, recipe = self.to_dict(), self.recipe(contender, train_size, budget)
-        mine = _plain(recipe)
-        mine["augmentation"] = decisive_augmentation(mine["augmentation"] or values["data"]["augmentation"])
-        del mine["search"]  # how a recipe was found does not change what it gives
-        del mine["starts_from"], mine["weights"]  # what matters is which weights those are
-        _forget_defaults(mine)
-        del mine["by_size"], mine["by_budget"]  # laid over the rest by now
+        recipe = self.recipe(contender, train_size, budget)
+        mine = plain_values(dataclasses.replace(recipe, augmentation=self.augmentation(recipe)))
+        # How a recipe was found changes no result; weights are named by their hash; overrides are applied by now.
+        for name in ("search", "starts_from", "weights", "by_size", "by_budget"):
+            del mine[name]
         return {
             "data": {
                 "fingerprint": fingerprint,
                 "validation_fraction": self.data.validation_fraction,
-                **({"shuffle_labels": True} if self.data.shuffle_labels else {}),
+                "shuffle_labels": self.data.shuffle_labels,
             },
             "train_size": train_size,
             "seed": seed,
-            "budget": _plain(budget),
+            "budget": plain_values(budget),
             "batch_size": self.protocol.batch_size,
-            **({} if self.protocol.threads == 1 else {"threads": self.protocol.threads}),
+            "threads": self.protocol.threads,
             "scored_on": self.protocol.scored_on,
             "contender": mine,
             "world_size": world_size,
             "trainer": decisive(self.trainer),
             **self._validated_how(),
-            **({} if starts_from is None else {"starts_from": starts_from}),
-            **({} if weights is None else {"weights": dict(weights)}),
+            "starts_from": starts_from,
+            "weights": None if weights is None else dict(weights),
         }
 
     def _validated_how(self) -> dict[str, Any]:
@@ -207,30 +203,6 @@ class Experiment:
         for name in self.in_order():
             depth[name] = depth.get(self.contenders[name].starts_from or "", -1) + 1
         return [[name for name in depth if depth[name] == level] for level in range(max(depth.values()) + 1)]
-
-
-def _plain(block: Any) -> dict[str, Any]:
-    """A block as values that YAML and JSON can hold."""
-    return json.loads(json.dumps(dataclasses.asdict(block), default=str))
-
-
-#: Settings that came later: where they have their defaults, cells keep the names that they had without them.
-LATER = (("tune",), ("loss",), ("class_weights",), ("optimizer", "layer_decay"))
-
-
-def _forget_defaults(mine: dict[str, Any]) -> None:
-    defaults = _plain(Contender(Plain(name="")))
-    for *levels, last in LATER:
-        here, default = mine, defaults
-        for level in levels:
-            here, default = here[level], default[level]
-        if here[last] == default[last]:
-            del here[last]
-
-
-def hash_of(identity: Mapping[str, Any]) -> str:
-    """The first 10 hex digits of the SHA-256 of plain values, whatever their order."""
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
 
 
 def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True, recorded: bool = False) -> Experiment:

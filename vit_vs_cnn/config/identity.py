@@ -6,6 +6,7 @@ for 1.0, or a setting that is added later leaves the identity of a run as it is.
 
 import dataclasses
 import hashlib
+import inspect
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -15,11 +16,11 @@ from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.models.presets import PRESETS
 from vit_vs_cnn.plain import Plain
 
-#: To be raised when a default changes: the results of runs that rely on it change, too.
+#: To be raised when a default changes, as runs that rely on the default then give other results.
 IDENTITY_VERSION = 1
-#: Settings that were renamed, by their dotted name today: the name that the identity keeps.
+#: Settings that were renamed: dotted name today, and the last part of the name that the identity keeps.
 FORMER_NAMES: Mapping[str, str] = {}
-#: Settings of the trainer that have no effect.
+#: Values of trainer settings that change nothing.
 TRAINER_DEFAULTS = {
     "precision": "32-true",
     "accumulate_grad_batches": 1,
@@ -38,7 +39,7 @@ def identity_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     model = settings["contender"]["model"]
     defaults = default_settings()
     defaults["contender"]["model"] = default_options(str(model.get("name")))
-    return {"version": IDENTITY_VERSION, **_without_defaults(settings, defaults, "")}
+    return {**_without_defaults(settings, defaults, ""), "version": IDENTITY_VERSION}
 
 
 def hash_of(values: Mapping[str, Any]) -> str:
@@ -61,13 +62,11 @@ def default_settings() -> dict[str, Any]:
 
 
 def default_options(model: str) -> Mapping[str, Any]:
-    """Options that a named size of ours has when none is given; empty for other models."""
+    """Options that a preset of this package has when none is given; empty for other models."""
     if model not in PRESETS:
         return {}
-    from vit_vs_cnn.config.parsing import REQUIRED, settings_of
-
-    options = {name: setting.default for name, setting in settings_of(PRESETS[model].constructor).items()}
-    given = {name: value for name, value in options.items() if value is not REQUIRED}
+    parameters = inspect.signature(PRESETS[model].constructor).parameters.values()
+    given = {one.name: one.default for one in parameters if one.default is not one.empty}
     return given | dict(PRESETS[model].arguments)
 
 
@@ -79,19 +78,19 @@ def plain_values(block: Any) -> dict[str, Any]:
 def _without_defaults(values: Mapping[str, Any], defaults: Mapping[str, Any], place: str) -> dict[str, Any]:
     kept = {}
     for name, value in values.items():
-        dotted = f"{place}{name}"
-        if name in defaults and _same(value, defaults[name]):
+        key, inner = FORMER_NAMES.get(f"{place}{name}", name), defaults.get(name)
+        if name in defaults and _as_text(value) == _as_text(inner):
             continue
-        inner = defaults.get(name)
-        if isinstance(value, Mapping) and isinstance(inner, Mapping):
-            kept[FORMER_NAMES.get(dotted, name)] = _without_defaults(value, inner, f"{dotted}.")
-        else:
-            kept[FORMER_NAMES.get(dotted, name)] = _canonical(value)
-    return {name: value for name, value in kept.items() if value != {}}
+        if not (isinstance(value, Mapping) and isinstance(inner, Mapping)):
+            kept[key] = _canonical(value)
+        elif inside := _without_defaults(value, inner, f"{place}{name}."):
+            kept[key] = inside
+    return kept
 
 
-def _same(value: Any, default: Any) -> bool:
-    return _canonical(value) == _canonical(default) and isinstance(value, bool) == isinstance(default, bool)
+def _as_text(value: Any) -> str:
+    """Canonical values as text, in which true is not 1."""
+    return json.dumps(_canonical(value), sort_keys=True)
 
 
 def _canonical(value: Any) -> Any:

@@ -35,6 +35,8 @@ DECISIVE = (
     "accumulate_grad_batches",
     "sync_batchnorm",
 )
+#: Short names of precisions, as Lightning reads them.
+PRECISIONS = {"16": "16-mixed", "bf16": "bf16-mixed", "32": "32-true", "64": "64-true"}
 #: Callbacks that leave training as it is, by module and name. Others of one's own go into ``execution.watchers``.
 WATCHING_CALLBACKS = {
     "lightning.pytorch.callbacks": {
@@ -138,8 +140,10 @@ def _in_full(given: Any, checked: Any) -> Any:
 
 
 def decisive(trainer: Mapping[str, Any]) -> dict[str, Any]:
-    """What of the block changes a result, as plain values, for a cell's identity."""
+    """The settings that change a result, as plain values."""
     kept = {name: trainer[name] for name in DECISIVE if trainer.get(name) is not None}
+    if "precision" in kept:
+        kept["precision"] = PRECISIONS.get(str(kept["precision"]), kept["precision"])
     changing = {
         "callbacks": [one for one in listed(trainer.get("callbacks")) if not _watches(one)],
         "plugins": [one for one in listed(trainer.get("plugins")) if not _name(one).startswith(WATCHING_PLUGINS)],

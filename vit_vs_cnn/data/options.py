@@ -3,7 +3,6 @@
 import math
 import re
 import urllib.parse
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -111,20 +110,6 @@ class Augmentation:
     def rounds(self) -> int:
         """Operations of the policy on each image."""
         return {"none": 0, "randaugment": self.num_ops, "trivialaugment": 1}[self.policy]
-
-
-#: Settings that came when cells had names already; a name has them where they are not as they were then.
-_LATER = ("resized_crop", "resized_crop_ratio", "colour_jitter", "transform")
-
-
-def decisive_augmentation(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Plain values of an `Augmentation` as a cell's identity has them."""
-    before = {name: _listed(getattr(Augmentation(), name)) for name in _LATER}
-    return {name: value for name, value in values.items() if name not in before or _listed(value) != before[name]}
-
-
-def _listed(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _is_number(value: Any) -> bool:

@@ -3,16 +3,16 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
-from vit_vs_cnn.config.experiment import Budget, Contender, Experiment, hash_of
+from vit_vs_cnn.config.experiment import Budget, Contender, Experiment
+from vit_vs_cnn.config.identity import hash_of, plain_values
 from vit_vs_cnn.config.recipes import Space, read_spaces, with_values
-from vit_vs_cnn.data.options import decisive_augmentation
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.pruning import PruneTrial, import_optuna, open_study, reached, report
 from vit_vs_cnn.plain import Plain
@@ -83,7 +83,7 @@ def _built_in(experiment: Experiment, name: str) -> dict[str, Any]:
             f"set tuning.space, or contenders.{name}.search"
         )
     rates, decays = ({"low": low, "high": high, "log": True} for low, high in RANGES[optimizer])
-    plain = decisive_augmentation(asdict(experiment.augmentation(contender)))
+    plain = plain_values(experiment.augmentation(contender))
     stronger = [{**plain, "policy": "randaugment", "num_ops": 2, "magnitude": one} for one in MAGNITUDES]
     return {
         "optimizer.lr": rates,

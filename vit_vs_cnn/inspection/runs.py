@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor, nn
 
-from vit_vs_cnn.config.experiment import hash_of
+from vit_vs_cnn.config.identity import hash_of
 from vit_vs_cnn.data.decoding import SUFFIXES
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.pictures import Picture

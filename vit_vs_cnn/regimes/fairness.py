@@ -57,7 +57,7 @@ def warnings_of(
     found = [
         *(SevereWarning(f"{why[0].upper()}{why[1:]}.") for why in objections),
         *_about_recipes(results),
-        *_differing(results, "Augmentation differs", lambda r: r.augmentation),
+        *_differing(results, "Augmentation differs", lambda r: r.augmentation or "defaults"),
         *_differing(results, "Budgets differ", lambda r: r.budget),
         *_differing(results, "Batch sizes differ", lambda r: r.batch_size),
         *_differing(results, "Data differ", lambda r: r.data.fingerprint),

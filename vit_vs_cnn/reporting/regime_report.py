@@ -35,7 +35,7 @@ from vit_vs_cnn.runs.auditing.audit import PLACE
 from vit_vs_cnn.runs.auditing.contamination import PICTURE
 from vit_vs_cnn.runs.ledger import account_of
 from vit_vs_cnn.runs.record import read_result_table
-from vit_vs_cnn.runs.result import RunResult
+from vit_vs_cnn.runs.result import RunResult, RunState
 from vit_vs_cnn.runs.status import ExperimentStatus, read_status
 from vit_vs_cnn.runs.tuning_record import doubts
 
@@ -315,7 +315,7 @@ def _duplicates(found: Findings) -> list[Block]:
 
 def unfinished(status: ExperimentStatus) -> list[str]:
     """That some cells are missing, where they are."""
-    failed, missing = status.count("failed"), status.count("running") + status.count("waiting")
+    failed, missing = status.count(RunState.FAILED), status.count(RunState.RUNNING) + status.count(RunState.WAITING)
     told = [f"{failed} failed"] * bool(failed) + [f"{missing} not finished"] * bool(missing)
     return [f"Of {len(status.cells)} cells {' and '.join(told)}: the figures are of the others."] if told else []
 
@@ -346,14 +346,18 @@ def _left_out(results: Sequence[RunResult]) -> dict[str, Cell]:
 
 
 def _environment(results: Sequence[RunResult]) -> dict[str, Cell]:
-    """What the cells were made with; several values where cells differ."""
+    """What the runs were made with; several values where runs differ."""
 
     def told(values: Sequence[Any]) -> str:
-        return "; ".join(sorted({str(value) for value in values}))
+        return "; ".join(sorted({str(value) for value in values})) or "not recorded"
 
-    hardware = [r.provenance.hardware for r in results]
+    hardware = [r.provenance.hardware for r in results if r.provenance.hardware]
     gpus = [", ".join(h["gpus"]) or "none" for h in hardware]
-    versions = [", ".join(f"{name} {value}" for name, value in r.provenance.versions.items()) for r in results]
+    versions = [
+        ", ".join(f"{name} {value}" for name, value in r.provenance.versions.items())
+        for r in results
+        if r.provenance.versions
+    ]
     return {
         "processor": told([f"{h['cpu']}, {h['threads']} threads, {h['system']}" for h in hardware]),
         "accelerators": told(gpus),

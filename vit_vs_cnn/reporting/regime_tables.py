@@ -16,7 +16,7 @@ from vit_vs_cnn.reporting.style import in_millions, interval, percent, points, r
 from vit_vs_cnn.reporting.tables import RERUN
 from vit_vs_cnn.runs.answers import MAJORITY
 from vit_vs_cnn.runs.auditing.contamination import Contamination
-from vit_vs_cnn.runs.result import RunResult, by_network
+from vit_vs_cnn.runs.result import RunResult, RunState, by_network
 from vit_vs_cnn.runs.status import CellStatus
 from vit_vs_cnn.statistics.estimate import Estimate, p_text
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
@@ -242,7 +242,7 @@ def cells_table(cells: Sequence[CellStatus], results: Sequence[RunResult]) -> Ta
     rows = []
     for cell in cells:
         r = by_cell.get(cell.folder)
-        state = cell.state if cell.state in ("done", "failed") else MISSING
+        state = cell.state if cell.state in (RunState.FINISHED, RunState.FAILED) else MISSING
         scores = ["", "", "", "", ""]
         budget = cell.budget.text
         if r is not None:

@@ -61,8 +61,8 @@ def granted_table(record: Record, results: Sequence[RunResult]) -> Table:
             rows.append([*names, "no record", *[""] * 6, "by hand"])
             continue
         trials = record.by_place[place]
-        ended = sum(one.is_complete for one in trials)
-        granted = [str(tuning.trials), f"{tuning.tuning_flops:.3g}", f"{trials[0].steps:,}", str(len(trials[0].seeds))]
+        ended, flops = sum(one.is_complete for one in trials), sum(one.flops for one in trials)
+        granted = [str(len(trials)), f"{flops:.3g}", f"{trials[0].steps:,}", str(len(trials[0].seeds))]
         best = "" if not ended else percent(trials[0].validation_accuracy or 0.0)
         runs_which = shortfall(tuning) or "runs the best of them"
         rows.append([*names, *granted, str(ended), best, f"{place.train_size:,}", runs_which])

@@ -11,7 +11,8 @@ from typing import Any
 import yaml
 
 from vit_vs_cnn.config import parsing as typed
-from vit_vs_cnn.config.experiment import Budget, Contender, Experiment, experiment_from_dict, hash_of, read_config
+from vit_vs_cnn.config.experiment import Budget, Contender, Experiment, experiment_from_dict, read_config
+from vit_vs_cnn.config.identity import hash_of, identity_of
 from vit_vs_cnn.errors import DamagedFile, InputError, one_line
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.plain import Plain, check_plain
@@ -41,9 +42,14 @@ class Cell:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """All that decides the result, as plain values."""
+        """The settings that decide the result, without defaults, as plain values."""
+        return identity_of(self.settings)
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """All settings that decide the result, as plain values."""
         start = self.start
-        return self.experiment.cell_identity(
+        return self.experiment.run_settings(
             self.contender,
             self.train_size,
             self.seed,

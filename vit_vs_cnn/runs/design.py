@@ -5,11 +5,12 @@ import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
 from vit_vs_cnn.config.experiment import Experiment
-from vit_vs_cnn.config.parsing import build
+from vit_vs_cnn.dataclass_io import from_plain
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.runs.cell import Cell
@@ -17,12 +18,49 @@ from vit_vs_cnn.runs.grid import finished_cells
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT, Plan
 from vit_vs_cnn.statistics.verdict import Comparison, Terms, corrected
 
-NAME, LONGEST = "design.json", "the longest budget"
+NAME = "design.json"
 Compared = TypeVar("Compared", bound=Comparison)
 #: Two networks whose multiply-accumulates differ by no more are equally large.
 EQUAL = 1.25
 #: Two contenders and a training size.
 Key = tuple[str, str, int]
+
+
+class DeviationKind(StrEnum):
+    """A part of the design that was changed after results could have been seen: the field of ``Design``."""
+
+    SEEDS = "seeds"
+    ON_THE_WAY = "on_the_way"
+    SIZE = "size"
+    PAIR = "pair"
+    MARGIN = "equivalence_points"
+    BUDGET = "budget"
+    PAIRS = "pairs"
+
+
+DEVIATIONS = {
+    DeviationKind.SEEDS: "the planned seeds",
+    DeviationKind.ON_THE_WAY: "whether verdicts come on the way",
+    DeviationKind.SIZE: "the size of the primary comparison",
+    DeviationKind.PAIR: "the pair of the primary comparison",
+    DeviationKind.MARGIN: "the margin of equivalence",
+    DeviationKind.BUDGET: "the longest budget",
+    DeviationKind.PAIRS: "which contenders are compared",
+}
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """A change of the design after results could have been seen."""
+
+    kind: DeviationKind
+    before: str
+    after: str
+
+    @property
+    def text(self) -> str:
+        """A clause for a reader."""
+        return f"{DEVIATIONS[self.kind]} changed from {self.before} to {self.after} after a look was possible"
 
 
 @dataclass(frozen=True)
@@ -40,7 +78,7 @@ class Design:
         size, pair: the primary comparison; None where there is but one contender.
         equivalence_points: contenders closer than these points are equivalent.
         budget: the longest, with which contenders are compared; empty where older versions did not note it.
-        departures: what was changed behind the first look, a sentence each; verdicts go by what was settled.
+        deviations: what was changed after the first look; verdicts go by what was settled.
     """
 
     seeds: tuple[int, ...]
@@ -52,21 +90,21 @@ class Design:
     equivalence_points: float
     budget: str = ""
     pairs: tuple[tuple[str, str], ...] | None = None
-    departures: tuple[str, ...] = ()
+    deviations: tuple[Deviation, ...] = ()
 
     @property
     def told(self) -> list[str]:
         """What was changed, and what follows, a sentence each without its end."""
         rest = "verdicts go by what was settled before"
         return [
-            f"Exploratory: {one}; {'no verdict is given' if one == self.other_budget else rest}"
-            for one in self.departures
+            f"Exploratory: {one.text}; {'no verdict is given' if one == self.other_budget else rest}"
+            for one in self.deviations
         ]
 
     @property
-    def other_budget(self) -> str | None:
-        """That what is compared now was trained with another budget than was settled, which no verdict can go by."""
-        return next((told for told in self.departures if told.startswith(f"{LONGEST} ")), None)
+    def other_budget(self) -> Deviation | None:
+        """The change to another budget than was settled, after which there is no verdict; None if there was none."""
+        return next((one for one in self.deviations if one.kind is DeviationKind.BUDGET), None)
 
     def compares(self, first: str, second: str) -> bool:
         """Whether two contenders are compared."""
@@ -74,7 +112,8 @@ class Design:
 
     def terms(self, there: Sequence[int], obstacle: str | None) -> Terms:
         """On what terms two contenders are compared that have these seeds in common, those beyond the plan included."""
-        plan, obstacle = Plan(len(self.seeds), self.on_the_way), self.other_budget or obstacle
+        plan = Plan(len(self.seeds), self.on_the_way)
+        obstacle = obstacle if self.other_budget is None else self.other_budget.text
         later, margin = len({*there} - {*self.seeds}), self.equivalence_points / 100
         if later == len(there):
             return Terms(None, 0, margin, obstacle or "none of their seeds was planned")
@@ -179,22 +218,14 @@ def _seen(old: Design, cells: Sequence[Cell]) -> bool:
 
 
 def _kept(old: Design, new: Design) -> Design:
-    told = [
-        f"{what} changed from {_text(getattr(old, name))} to {_text(getattr(new, name))} after a look was possible"
-        for name, what in (
-            ("seeds", "the planned seeds"),
-            ("on_the_way", "whether verdicts come on the way"),
-            ("size", "the size of the primary comparison"),
-            ("pair", "the pair of the primary comparison"),
-            ("equivalence_points", "the margin of equivalence"),
-            ("budget", LONGEST),
-            ("pairs", "which contenders are compared"),
-        )
-        if getattr(old, name) not in ("", getattr(new, name))
+    changes = [
+        Deviation(kind, _text(getattr(old, kind)), _text(getattr(new, kind)))
+        for kind in DeviationKind
+        if getattr(old, kind) not in ("", getattr(new, kind))
     ]
-    departures = tuple(dict.fromkeys([*old.departures, *told]))
+    deviations = tuple(dict.fromkeys([*old.deviations, *changes]))
     grid = {"contenders": new.contenders, "train_sizes": new.train_sizes, "budget": new.budget}
-    return dataclasses.replace(old, **grid, departures=departures)
+    return dataclasses.replace(old, **grid, deviations=deviations)
 
 
 def _text(value: Any) -> str:
@@ -211,7 +242,7 @@ def read_design(folder: Path) -> Design | None:
     if not path.exists():
         return None
     try:
-        return _checked(build(Design, json.loads(path.read_text(encoding="utf-8")), where="design"))
+        return _checked(from_plain(Design, json.loads(path.read_text(encoding="utf-8"))))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} is not the design of an experiment: {error}") from error
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.files import read_mapping
 from vit_vs_cnn.models.features import classifier_of, logits_and_features
 from vit_vs_cnn.models.recording import as_evaluated
@@ -18,6 +18,7 @@ from vit_vs_cnn.runs.calibration import LEAST, fit_temperature
 from vit_vs_cnn.runs.evaluation import Normalise, Predictions, hash_weights
 from vit_vs_cnn.runs.familiarity import Familiarity
 from vit_vs_cnn.runs.images import CellImages
+from vit_vs_cnn.runs.result import read_result
 
 #: Training images whose features are kept.
 MOST_KEPT = 1000
@@ -79,6 +80,17 @@ def called_classifier(network: nn.Module, images: LabelledImages, normalise: Nor
     return classifier
 
 
+def _held_out_in_result(path: Path, weights: str) -> dict[str, Any]:
+    """Temperature and number of validation images of a run; empty for other weights, or where there is no result."""
+    try:
+        result = read_result(path)
+    except DamagedFile:
+        return {}
+    if result.weights != weights:
+        return {}
+    return {"temperature": result.scores.temperature, "validation_images": result.data.validation_images}
+
+
 def read_held_out(path: Path, network: nn.Module) -> HeldOut:
     """What was found of the network of a file: in its cell's folder, or beside it, where it was exported to.
 
@@ -87,8 +99,7 @@ def read_held_out(path: Path, network: nn.Module) -> HeldOut:
     weights = hash_weights(network)
     if path.suffix == ".ckpt":
         folder = path.parent.parent if path.parent.name == "checkpoints" else path.parent
-        said = read_mapping(folder / "result.json")
-        said = said if said.get("weights") == weights else {}
+        said = _held_out_in_result(folder / "result.json", weights)
     else:
         folder = path.parent
         said = read_mapping(folder / "config.json").get("vit_vs_cnn")

@@ -6,14 +6,15 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
-from vit_vs_cnn.config.experiment import hash_of
+from vit_vs_cnn.config.identity import hash_of
 from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.files import naming
 from vit_vs_cnn.runs.cell import Cell
@@ -37,6 +38,15 @@ class Entry:
     said: Mapping[str, Any]
 
 
+class LogState(StrEnum):
+    """Whether a test-set log still has all entries that results refer to."""
+
+    INTACT = "is intact"
+    MISSING = "is missing"
+    EDITED = "was edited"
+    TRUNCATED = "was shortened"
+
+
 @dataclass(frozen=True)
 class History:
     """What a ledger says.
@@ -54,22 +64,18 @@ class History:
         """How often these weights have been tested."""
         return sum(entry.said.get("weights") == weights for entry in self.entries)
 
-    def fault(self, results: Iterable[RunResult]) -> str | None:
-        """What befell the ledger, by the entries that results name; None if it holds all of them, unbroken.
+    def state(self, results: Iterable[RunResult]) -> LogState:
+        """Compare the log with the entries that results refer to.
 
-        Lines that are cut off its end, with the results that name them, leave no trace.
+        Lines that are cut off its end, with the results that refer to them, leave no trace.
         """
         known, weights = {e.hash for e in self.entries}, {str(e.said.get("weights")) for e in self.entries}
         lost = [r for r in results if (entry := r.scores.log_entry) is not None and entry not in known]
         if lost and not self.is_there:
-            state = "is missing"
-        elif not self.is_chained or any(r.weights in weights for r in lost):
-            state = "was edited"
-        elif lost:
-            state = "was shortened"
-        else:
-            return None
-        return f"the ledger of this test set {state}: how often it was opened is not known"
+            return LogState.MISSING
+        if not self.is_chained or any(r.weights in weights for r in lost):
+            return LogState.EDITED
+        return LogState.TRUNCATED if lost else LogState.INTACT
 
     def forks(self, experiments: Set[str], contender: str) -> str | None:
         """That several recipes of a contender were scored at one size and budget; None if there was one at each."""
@@ -199,13 +205,12 @@ class Account:
 
     Arguments:
         told: how often the test set was opened, in a sentence or two.
-        fault: what befell the ledger; None if it is whole.
         experiments: names under which the results stand in it.
     """
 
     told: str
     history: History = History((), is_there=False, is_chained=True)
-    fault: str | None = None
+    state: LogState = LogState.INTACT
     experiments: frozenset[str] = frozenset()
 
     def reservation(self, contender: str, experiment: str | None = None) -> str | None:
@@ -216,6 +221,13 @@ class Account:
         """
         names = self.experiments if experiment is None else self.experiments | {experiment}
         return self.fault or self.history.forks(names, contender)
+
+    @property
+    def fault(self) -> str | None:
+        """Why the log cannot be relied on; None if it is intact."""
+        if self.state is LogState.INTACT:
+            return None
+        return f"the ledger of this test set {self.state}: how often it was opened is not known"
 
 
 def account_of(folder: Path, test_set: str | None) -> Account:
@@ -231,16 +243,15 @@ def account_of(folder: Path, test_set: str | None) -> Account:
     history = TestLedger(output, test_set).read()
     named = {r.scores.log_entry for r in results}
     experiments = {str(e.said["experiment"]) for e in history.entries if e.hash in named and e.said.get("experiment")}
-    fault = history.fault(results)
-    told = []
+    account, told = Account("", history, history.state(results), frozenset(experiments)), []
     if before := sum(r.scores.log_entry is None for r in results):
         some = "These results" if before == len(results) else f"{before} of {len(results)} results"
         told.append(f"{some} were made before ledgers were chained: nothing would show whether theirs is whole.")
-    if fault is not None:
-        told.append(f"{fault[0].upper()}{fault[1:]}.")
+    if account.fault is not None:
+        told.append(f"{account.fault[0].upper()}{account.fault[1:]}.")
     elif history.entries:
         told.append(_counted(history))
-    return Account(" ".join(told), history, fault, frozenset(experiments))
+    return replace(account, told=" ".join(told))
 
 
 def output_of(folder: Path) -> Path:
@@ -250,17 +261,18 @@ def output_of(folder: Path) -> Path:
 
 
 def recipe_of(cell: Cell) -> str:
-    """Ten hex digits for a recipe: all that decides a cell's result but training size, seed and budget.
-
-    Neither is what scores it a part of it.
+    """Ten hex digits for a recipe: all that decides the result of a run but training-set size, seed, budget and what
+    scores it.
     """
-    identity = cell.identity
+    start = {"starts_from": recipe_of(cell.start)} if isinstance(cell.start, Cell) else {}
+    return hash_of(recipe_values(cell.identity) | start)
+
+
+def recipe_values(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a run's identity that is its recipe."""
     apart = ("train_size", "seed", "budget", "scored_on")
     kept = {key: value for key, value in identity.items() if key not in apart}
-    kept["data"] = {**kept["data"], "fingerprint": cell.fingerprint.partition("-")[0]}
-    if isinstance(cell.start, Cell):
-        kept["starts_from"] = recipe_of(cell.start)
-    return hash_of(kept)
+    return kept | {"data": {**kept["data"], "fingerprint": kept["data"]["fingerprint"].partition("-")[0]}}
 
 
 def _about(cell: Cell | None) -> dict[str, Any]:
@@ -272,7 +284,7 @@ def _about(cell: Cell | None) -> dict[str, Any]:
         "contender": cell.contender,
         "train_size": cell.train_size,
         "seed": cell.seed,
-        "budget": cell.identity["budget"],
+        "budget": cell.settings["budget"],
         "recipe": recipe_of(cell),
     }
 

@@ -7,28 +7,24 @@ A value that was not recorded is None, or an empty mapping.
 import dataclasses
 import functools
 import json
-import math
-import types
-import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from vit_vs_cnn.bounds import AT_LEAST_0, AT_LEAST_1, SHARE, check_numbers
 from vit_vs_cnn.config.schema import Budget
+from vit_vs_cnn.dataclass_io import field_types, from_plain, members
 from vit_vs_cnn.errors import DamagedFile
 from vit_vs_cnn.plain import Plain
 
 if TYPE_CHECKING:
     from vit_vs_cnn.statistics.estimate import Estimate
 
-Part = TypeVar("Part")
-
 
 class ScoredOn(StrEnum):
-    """Images on which the accuracy of a run was measured."""
+    """The split on which the accuracy of a run was measured."""
 
     TEST = "test"
     VALIDATION = "validation"
@@ -42,6 +38,15 @@ class StartKind(StrEnum):
     LINEAR_PROBE = "linear probe"
     CONTINUED = "continued"
     UNKNOWN = "unknown"
+
+
+class RunState(StrEnum):
+    """How far a run is. ``WAITING`` includes runs that were begun and interrupted."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "done"
+    FAILED = "failed"
 
 
 class RecipeSource(StrEnum):
@@ -58,12 +63,12 @@ class RunStart:
     """The weights that a training began with.
 
     Arguments:
-        finetune: trained part of the network: ``full``, ``head`` or ``last 2``; None if not recorded.
-        architecture: hash of the model without the resizing of its input; None if not recorded.
+        finetune: trained part of the network: ``full``, ``head`` or ``last N``; None if not recorded.
+        architecture: hash of the model settings, except those that resize its input; None if not recorded.
         start_name: run, checkpoint or pretrained weights; None for randomly initialized ones.
         start_source: where pretrained weights came from.
         start_hash: hash of pretrained weights.
-        reinitialized: names of weights that were not taken over, besides those of the head.
+        reinitialized: names of weights outside of the head that were randomly initialized all the same.
         start_history_known: whether all images that the weights were trained on are recorded; None from scratch.
         scored_images_in_start: scored images that the weights were trained on.
     """
@@ -85,11 +90,14 @@ class RunData:
 
     Arguments:
         subset: hash of the indices of its images, validation images included.
-        training_images: number of images without the validation images.
+        training_images: number of training images, without the validation images.
         source: name of the data set; None if not recorded.
         fingerprint: hash of the images that the subset was sampled from, and of those that score; None if not recorded.
         fold: number of the fold that was held out for testing; None for a fixed test split.
         data_details: further facts about the data set.
+
+    Raises:
+        InputError: no training images.
     """
 
     subset: str
@@ -100,22 +108,25 @@ class RunData:
     fold: int | None = None
     data_details: Plain = field(default_factory=Plain)
 
+    def __post_init__(self) -> None:
+        check_numbers(vars(self), training_images=AT_LEAST_1, validation_images=AT_LEAST_0)
+
 
 @dataclass(frozen=True)
 class TrainingCost:
     """The cost of a training.
 
     Arguments:
-        macs: multiply-accumulates of one image.
-        steps: optimizer steps; of a linear probe, the batches of one pass over its images.
+        macs: multiply-accumulates of the forward pass of one image.
+        steps: optimizer steps; for a linear probe, the number of batches of its images, and likewise ``planned_steps``.
         images_processed: images sent through the network, over all devices.
-        passes: cost of an image in forward passes: 3 with gradients through the network (one forward pass, two for the
-            gradients of weights and features), 1 for a linear probe.
-        train_seconds: duration without validation.
+        passes: cost of training on an image, in forward passes: 3 with gradients through the network (one forward pass,
+            and two for the gradients of weights and features), 1 for a linear probe.
+        train_seconds: seconds of training, without validation.
         planned_steps: steps that the budget allows; None if not recorded.
 
     Raises:
-        InputError: a negative or infinite number.
+        InputError: a number that is negative or not finite.
     """
 
     parameters: int
@@ -129,7 +140,7 @@ class TrainingCost:
     planned_steps: int | None = None
 
     def __post_init__(self) -> None:
-        names = ("parameters", "macs", "steps", "images_processed", "train_seconds")
+        names = ("parameters", "macs", "steps", "images_processed", "train_seconds", "planned_steps")
         check_numbers(vars(self), **dict.fromkeys(names, AT_LEAST_0), devices=AT_LEAST_1, passes=AT_LEAST_1)
 
     @property
@@ -159,11 +170,11 @@ class Scores:
         log_entry: hash of the entry of the test-set log; None if there is none.
         validation_curve: pairs of optimizer step and validation accuracy; None if not recorded.
         temperature: fitted on the validation images; None if there were too few.
-        penalty: of a linear probe.
+        penalty: L2 penalty of a linear probe; None for other trainings.
         metrics: user-defined metrics of the scored images.
 
     Raises:
-        InputError: an accuracy outside of 0 to 1, or a number of images below 1.
+        InputError: an accuracy outside of 0 to 1, no images, or another number below 0.
     """
 
     scored_on: ScoredOn
@@ -244,8 +255,8 @@ class RunResult:
         recipe_source: None if not recorded.
         tuning: None for a recipe that was not searched for.
         model: block of the config that the network was built from.
-        recipe: settings of the contender.
-        conditions: further settings that decide the result.
+        recipe: settings of the contender, without defaults.
+        conditions: further settings that decide the result, without defaults.
     """
 
     run: str
@@ -267,9 +278,8 @@ class RunResult:
     conditions: Plain = field(default_factory=Plain)
 
     def __post_init__(self) -> None:
-        check_numbers(vars(self), train_size=AT_LEAST_1)
-        if self.budget is not None:
-            Budget.of_text(self.budget)
+        check_numbers(vars(self), train_size=AT_LEAST_1, batch_size=AT_LEAST_1)
+        _ = self.parsed_budget
 
     @functools.cached_property
     def parsed_budget(self) -> Budget | None:
@@ -291,19 +301,19 @@ class RunResult:
 
     @property
     def augmentation(self) -> Any:
-        """Augmentation settings; None if not recorded."""
+        """Augmentation settings, without defaults; None if all have their defaults, or if not recorded."""
         return self.recipe.get("augmentation")
 
     @property
     def test_set(self) -> str | None:
         """Fingerprint of the test images, ``unknown`` if not recorded; None if validation images were scored.
 
-        Only letters and digits are accepted, so that a file name can be made from it.
+        It is the part of the fingerprint after the last dash, and names a file: only letters and digits are accepted.
         """
         if self.scores.scored_on is ScoredOn.VALIDATION:
             return None
         found = (self.data.fingerprint or "").rpartition("-")[2]
-        return found if found.isalnum() else "unknown"
+        return found if found.isascii() and found.isalnum() else "unknown"
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=1, allow_nan=False) + "\n"
@@ -313,53 +323,48 @@ class RunResult:
         """Read what ``to_json`` wrote.
 
         Raises:
-            DamagedFile: the line names ``where``, the part and the field.
+            DamagedFile: the message names ``where``, the part and the field.
         """
         try:
-            return _read(cls, json.loads(text))
+            return from_plain(cls, json.loads(text))
         except (ValueError, RecursionError) as error:
             raise DamagedFile(f"{where}: {error}") from error
 
     def to_row(self) -> dict[str, Any]:
         """All fields by name, those of the parts included, and the derived values at the end."""
         row: dict[str, Any] = dict.fromkeys(_FIRST_COLUMNS)
-        for name, value in _fields_of(self):
-            part = _part_of(_hints(RunResult)[name])
-            row |= {name: value} if part is None else dict(_fields_of(value) if value else _no_fields_of(part))
-        interval = self.scores.accuracy_interval
-        cost = self.cost
-        derived = (
-            self.epochs,
-            cost.flops,
-            cost.images_per_second,
-            cost.ended_early,
-            interval.low,
-            interval.high,
-        )
-        return row | dict(zip(_DERIVED_COLUMNS, derived, strict=True))
+        for name, part in _columns().items():
+            holder = self if part is None else getattr(self, part)
+            row[name] = None if holder is None else getattr(holder, name)
+        interval, cost = self.scores.accuracy_interval, self.cost
+        return row | {
+            "epochs": self.epochs,
+            "flops": cost.flops,
+            "images_per_second": cost.images_per_second,
+            "ended_early": cost.ended_early,
+            "accuracy_low": interval.low,
+            "accuracy_high": interval.high,
+        }
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any], where: str) -> "RunResult":
-        """Read what ``to_row`` gave. Derived values are computed again. An absent or empty value is not recorded.
+        """Read what ``to_row`` gave. A column that is missing or None is not recorded; derived values are computed.
 
         Raises:
-            DamagedFile: the line names ``where``, the part and the field.
+            DamagedFile: the message names ``where``, the part and the field.
         """
-        given = {name: value for name, value in row.items() if value is not None and name not in _DERIVED_COLUMNS}
-        values: dict[str, Any] = {}
-        for name, hint in _hints(cls).items():
-            part = _part_of(hint)
-            own = [name] if part is None else list(_hints(part))
-            found = {one: given[one] for one in own if one in given}
-            if part is not None and (found or type(None) not in _kinds(hint)):
-                values[name] = found
-            elif part is None:
-                values |= found
-            given = {one: value for one, value in given.items() if one not in found}
-        values |= given
+        columns = _columns()
+        values: dict[str, Any] = {part: {} for part in _REQUIRED_PARTS}
+        for name, value in row.items():
+            if name in _DERIVED_COLUMNS or value is None:
+                continue
+            if name not in columns:
+                raise DamagedFile(f"{where}: {name}: there is no such column in a table of runs")
+            part = columns[name]
+            (values if part is None else values.setdefault(part, {}))[name] = value
         try:
-            return _read(cls, values)
-        except ValueError as error:
+            return from_plain(cls, values)
+        except (ValueError, RecursionError) as error:
             raise DamagedFile(f"{where}: {error}") from error
 
 
@@ -367,7 +372,17 @@ class RunResult:
 _FIRST_COLUMNS = ("contender", "train_size", "seed", "accuracy")
 #: Columns at its end, which are computed from the others.
 _DERIVED_COLUMNS = ("epochs", "flops", "images_per_second", "ended_early", "accuracy_low", "accuracy_high")
-_WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}
+_REQUIRED_PARTS = ("start", "data", "cost", "scores", "provenance")
+
+
+@functools.cache
+def _columns() -> dict[str, str | None]:
+    """Every field by its name, which no two parts share, with the part that it is in."""
+    columns: dict[str, str | None] = {}
+    for name, hint in field_types(RunResult).items():
+        parts = [kind for kind in members(hint) if isinstance(kind, type) and dataclasses.is_dataclass(kind)]
+        columns |= dict.fromkeys(field_types(parts[0]), name) if parts else {name: None}
+    return columns
 
 
 def read_result(path: Path) -> RunResult:
@@ -377,13 +392,12 @@ def read_result(path: Path) -> RunResult:
         DamagedFile: the file cannot be read, or is not a result.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise DamagedFile(f"result {path}: {error}; delete it to have the run made again") from error
-    try:
-        return RunResult.from_json(text, f"result {path}")
-    except DamagedFile as error:
-        raise DamagedFile(f"{error}; delete it to have the run made again") from error
+        return RunResult.from_json(path.read_text(encoding="utf-8"), f"result {path}")
+    except OSError as error:
+        raise DamagedFile(f"result {path}: {error.strerror}") from error
+    except ValueError as error:  # a DamagedFile, or bytes that are not UTF-8
+        message = error if isinstance(error, DamagedFile) else f"result {path}: {error}"
+        raise DamagedFile(f"{message}; delete it to have the run made again") from error
 
 
 def by_network(results: Iterable[RunResult]) -> dict[tuple[str, int], list[RunResult]]:
@@ -392,100 +406,3 @@ def by_network(results: Iterable[RunResult]) -> dict[tuple[str, int], list[RunRe
     for result in results:
         found.setdefault((result.contender, result.train_size), []).append(result)
     return found
-
-
-def _fields_of(instance: Any) -> Iterator[tuple[str, Any]]:
-    for name in _hints(type(instance)):
-        yield name, getattr(instance, name)
-
-
-def _no_fields_of(part: type) -> Iterator[tuple[str, Any]]:
-    for name in _hints(part):
-        yield name, None
-
-
-@functools.cache
-def _hints(made: type) -> dict[str, Any]:
-    return {one.name: one.type for one in dataclasses.fields(made)}
-
-
-@functools.cache
-def _kinds(hint: Any) -> tuple[Any, ...]:
-    return typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-
-
-def _part_of(hint: Any) -> type | None:
-    """The dataclass of a field that is a part; None for a plain field."""
-    return next((kind for kind in _kinds(hint) if isinstance(kind, type) and dataclasses.is_dataclass(kind)), None)
-
-
-def _read(made: type[Part], values: Any) -> Part:
-    """Build a dataclass from plain values by its type hints.
-
-    Raises:
-        ValueError: an unknown or missing field, or a value of another type; the line names part and field.
-    """
-    if not isinstance(values, Mapping):
-        raise ValueError(f"expected names with values, got {_short(values)}")
-    hints = _hints(made)
-    if unknown := next((name for name in values if name not in hints), None):
-        raise ValueError(f"{unknown}: there is no such field (there are: {', '.join(hints)})")
-    given: dict[str, Any] = {}
-    for name, value in values.items():
-        try:
-            given[name] = _reader(hints[name])(value)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
-    required = (one.name for one in dataclasses.fields(typing.cast(Any, made)) if _is_required(one))
-    if missing := next((name for name in required if name not in given), None):
-        raise ValueError(f"{missing}: it is missing")
-    return made(**given)
-
-
-def _is_required(one: dataclasses.Field[Any]) -> bool:
-    return one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
-
-
-@functools.cache
-def _reader(hint: Any) -> Callable[[Any], Any]:
-    """A function that gives a value the type of a hint, or raises ValueError."""
-    kinds = _kinds(hint)
-    if len(kinds) > 1:
-        (kind,) = (one for one in kinds if one is not type(None))
-        read = _reader(kind)
-        return lambda value: None if value is None else read(value)
-    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        return functools.partial(_read, hint)
-    if typing.get_origin(hint) is tuple:
-        return functools.partial(_read_tuple, typing.get_args(hint))
-    return functools.partial(_read_value, hint)
-
-
-def _read_tuple(items: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
-    if not isinstance(value, list | tuple):
-        raise ValueError(f"expected a list, got {_short(value)}")
-    if items[-1] is ...:
-        return tuple(map(_reader(items[0]), value))
-    if len(value) != len(items):
-        raise ValueError(f"expected {len(items)} values, got {_short(value)}")
-    return tuple(_reader(hint)(one) for hint, one in zip(items, value, strict=True))
-
-
-def _read_value(hint: Any, value: Any) -> Any:
-    if hint is Plain:
-        return Plain.of(value)
-    if type(value) is hint:
-        if hint is float and not math.isfinite(value):
-            raise ValueError(f"{value} is not a finite number")
-        return value
-    if hint is float and type(value) is int:
-        return float(value)
-    if issubclass(hint, StrEnum):
-        if value in list(hint):
-            return hint(value)
-        raise ValueError(f"expected one of {', '.join(hint)}, got {_short(value)}")
-    raise ValueError(f"expected {_WORDS[hint]}, got {_short(value)}")
-
-
-def _short(value: Any) -> str:
-    return json.dumps(value, default=str)[:60]

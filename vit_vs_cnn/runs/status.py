@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 
@@ -16,9 +16,9 @@ from vit_vs_cnn.runs.cell import split_folder_name
 from vit_vs_cnn.runs.failures import is_being_run, read_failure
 from vit_vs_cnn.runs.grid import finished_cells, read_grid
 from vit_vs_cnn.runs.record import is_record
-from vit_vs_cnn.runs.result import RunResult, read_result
+from vit_vs_cnn.runs.result import RunResult, RunState, read_result
 
-STATES = ("running", "failed", "waiting", "done")
+STATES = (RunState.RUNNING, RunState.FAILED, RunState.WAITING, RunState.FINISHED)
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class CellStatus:
 
     Arguments:
         budget: how long it trains.
-        state: done; running, by a process that lives; failed, when it was last run; waiting, begun or not.
+        state: failed means that it failed when it was last run.
         step: optimizer steps done; None if it has not begun.
         steps: how many there will be, or were to be; None while that is not known.
         seconds: that its training took, for a cell that is done.
@@ -38,7 +38,7 @@ class CellStatus:
     train_size: int
     seed: int
     budget: Budget
-    state: Literal["done", "running", "failed", "waiting"]
+    state: RunState
     step: int | None = None
     steps: int | None = None
     steps_per_second: float | None = None
@@ -73,7 +73,7 @@ class ExperimentStatus:
     cells: list[CellStatus]
     seconds_left: float | None
 
-    def count(self, state: str) -> int:
+    def count(self, state: RunState) -> int:
         """How many cells are in a state."""
         return sum(cell.state == state for cell in self.cells)
 
@@ -97,7 +97,7 @@ def read_status(folder: Path) -> ExperimentStatus:
     executor = values.get("executor")
     workers = executor.get("workers") if isinstance(executor, Mapping) else None
     workers = workers if isinstance(workers, int) else 1
-    running = sum(cell.state == "running" for cell in cells)
+    running = sum(cell.state is RunState.RUNNING for cell in cells)
     return ExperimentStatus(folder.resolve().name, cells, seconds_left(cells, workers=max(workers, running)))
 
 
@@ -126,22 +126,22 @@ def _read_cell(folder: Path, budget: Budget, result: RunResult | None) -> CellSt
         try:
             result = read_result(folder / "result.json")
         except DamagedFile as error:
-            return CellStatus(**about, state="failed", reason=f"DamagedFile: {error}")
+            return CellStatus(**about, state=RunState.FAILED, reason=f"DamagedFile: {error}")
     if result is not None:
         cost = result.cost
         about |= {"step": cost.steps, "steps": cost.planned_steps or cost.steps, "seconds": cost.train_seconds}
-        return CellStatus(**about, state="done", accuracy=result.accuracy)
+        return CellStatus(**about, state=RunState.FINISHED, accuracy=result.accuracy)
     about |= {"step": max((int(row[0]) for row in read_rows(folder / "metrics.csv")), default=None)}
     progress = read_mapping(folder / "progress.json")
     about |= {name: progress[name] for name in ("step", "steps") if isinstance(progress.get(name), int)}
     if is_being_run(folder):
         rate = progress.get("steps_per_second")
         rate = rate if isinstance(rate, int | float) else None
-        return CellStatus(**about, state="running", steps_per_second=rate, host=progress.get("host"))
+        return CellStatus(**about, state=RunState.RUNNING, steps_per_second=rate, host=progress.get("host"))
     if failure := read_failure(folder):
         place = "" if failure.step is None else f" at step {failure.step}"
-        return CellStatus(**about, state="failed", reason=f"{failure.type}{place}: {failure.message}")
-    return CellStatus(**about, state="waiting")
+        return CellStatus(**about, state=RunState.FAILED, reason=f"{failure.type}{place}: {failure.message}")
+    return CellStatus(**about, state=RunState.WAITING)
 
 
 def seconds_left(cells: Sequence[CellStatus], *, workers: int) -> float | None:
@@ -155,7 +155,7 @@ def seconds_left(cells: Sequence[CellStatus], *, workers: int) -> float | None:
         cells: all of the grid. Those that failed are not tried again before the command is.
     """
     rates = _rates(cells)
-    left = [_left(cell, rates) for cell in cells if cell.state in ("running", "waiting")]
+    left = [_left(cell, rates) for cell in cells if cell.state in (RunState.RUNNING, RunState.WAITING)]
     if any(seconds is None for seconds in left):
         return None
     known = [seconds for seconds in left if seconds is not None]
@@ -183,17 +183,18 @@ def _rates(cells: Sequence[CellStatus]) -> dict[str, float]:
 
 def status_line(status: ExperimentStatus) -> str:
     """``3 of 12 done, 2 running, 1 failed, 6 waiting; about 4 min left``; ``finishing`` for less than a second."""
-    counts = [f"{status.count('done')} of {len(status.cells)} done"]
-    counts += [f"{status.count(state)} {state}" for state in ("running", "failed", "waiting") if status.count(state)]
+    counts = [f"{status.count(RunState.FINISHED)} of {len(status.cells)} done"]
+    unfinished = (RunState.RUNNING, RunState.FAILED, RunState.WAITING)
+    counts += [f"{status.count(state)} {state}" for state in unfinished if status.count(state)]
     left = status.seconds_left
-    if status.count("running") + status.count("waiting") == 0:
+    if status.count(RunState.RUNNING) + status.count(RunState.WAITING) == 0:
         return ", ".join(counts)
     if left is None:
         return ", ".join(counts) + "; time left not known yet"
     return ", ".join(counts) + ("; finishing" if left < 1 else f"; about {duration(left)} left")
 
 
-def status_lines(status: ExperimentStatus, *, states: tuple[str, ...] = STATES) -> list[str]:
+def status_lines(status: ExperimentStatus, *, states: tuple[RunState, ...] = STATES) -> list[str]:
     """The cells that are in one of some states, a line each below a heading. Thousands of them are quick."""
     rows = [("cell", "state", "step", "")]
     for cell in status.cells:
@@ -210,13 +211,13 @@ def status_lines(status: ExperimentStatus, *, states: tuple[str, ...] = STATES) 
 def remark_of(cell: CellStatus) -> str:
     """What is said of a cell beside its state and its step."""
     match cell.state:
-        case "done":
+        case RunState.FINISHED:
             accuracy = "" if cell.accuracy is None else f"{100 * cell.accuracy:.1f} %"
             early = ", ended early" if cell.step is not None and cell.step < (cell.steps or 0) else ""
             return accuracy + ("" if cell.seconds is None else f" in {duration(cell.seconds)}") + early
-        case "failed":
+        case RunState.FAILED:
             return cell.reason or ""
-        case "running":
+        case RunState.RUNNING:
             return f"{cell.steps_per_second:.3g} steps/s on {cell.host}" if cell.steps_per_second else ""
     return "begun; goes on from its last checkpoint" if cell.step else ""
 

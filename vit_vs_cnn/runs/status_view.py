@@ -10,10 +10,12 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
+from vit_vs_cnn.runs.result import RunState
 from vit_vs_cnn.runs.status import read_status, remark_of, status_line, status_lines
 from vit_vs_cnn.told import counted
 
 REFRESH_SECONDS = 2.0
+ENDED = (RunState.FINISHED, RunState.FAILED)
 
 
 def finished_before(count: int, of: int) -> str:
@@ -35,8 +37,8 @@ class CellsView:
     def shown(self) -> Iterator[None]:
         """Show the view as long as the block runs."""
         before = read_status(self.folder).cells
-        self._ended = {cell.folder for cell in before if cell.state in ("done", "failed")}
-        if done := sum(cell.state == "done" for cell in before):
+        self._ended = {cell.folder for cell in before if cell.state in ENDED}
+        if done := sum(cell.state is RunState.FINISHED for cell in before):
             self.console.print(finished_before(done, len(before)), soft_wrap=True)
         if not self.console.is_terminal:
             yield
@@ -60,15 +62,15 @@ class CellsView:
         status = read_status(self.folder)
         ended: list[str] = []
         for cell in status.cells:
-            if cell.state not in ("done", "failed"):
+            if cell.state not in ENDED:
                 self._ended.discard(cell.folder)  # one that failed before, and is being tried again
             elif cell.folder not in self._ended:
                 self._ended.add(cell.folder)
-                what = remark_of(cell) if cell.state == "done" else f"failed: {remark_of(cell)}"
+                what = remark_of(cell) if cell.state is RunState.FINISHED else f"failed: {remark_of(cell)}"
                 ended.append(f"{cell.name}  {what}")
         if ended:  # several at one look: the counts are those behind the last
             self.note("\n".join([*ended[:-1], f"{ended[-1]}  ({status_line(status)})"]))
         if self._live is not None:
-            bar = ProgressBar(total=len(status.cells), completed=status.count("done"), width=60)
-            running = Text("\n".join(status_lines(status, states=("running", "failed"))))
+            bar = ProgressBar(total=len(status.cells), completed=status.count(RunState.FINISHED), width=60)
+            running = Text("\n".join(status_lines(status, states=(RunState.RUNNING, RunState.FAILED))))
             self._live.update(Group(Text(status_line(status)), bar, running), refresh=True)

@@ -14,7 +14,8 @@ from pathlib import Path
 from statistics import StatisticsError, fmean
 from typing import Any, NamedTuple
 
-from vit_vs_cnn.config.experiment import Budget, hash_of, read_config
+from vit_vs_cnn.config.experiment import Budget, read_config
+from vit_vs_cnn.config.identity import hash_of
 from vit_vs_cnn.config.schema import nearest
 from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.files import write_text

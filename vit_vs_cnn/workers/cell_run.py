@@ -15,7 +15,7 @@ from filelock import FileLock
 from lightning.pytorch.callbacks import Callback
 from rich.console import Console
 
-from vit_vs_cnn.config.experiment import hash_of
+from vit_vs_cnn.config.identity import hash_of
 from vit_vs_cnn.config.schema import Contender, Tune
 from vit_vs_cnn.config.trainer import listed
 from vit_vs_cnn.data.datamodule import TrainingData

@@ -95,7 +95,7 @@ def begin(cell: Cell, loggers: Sequence[Logger]) -> None:
     if is_helper_process():
         return
     for logger in _beside_the_csv(loggers):
-        logger.log_hyperparams({"cell": cell.to_dict()["cell"], **cell.identity})
+        logger.log_hyperparams({"cell": cell.to_dict()["cell"], **cell.settings})
         if (kind := type(logger).__name__) == "MLFlowLogger" and (identifier := getattr(logger, "run_id", None)):
             write_text(_book(cell), json.dumps({kind: identifier}) + "\n")
 

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from rich.console import Console
 from torch import Tensor, nn
 
-from vit_vs_cnn.config.experiment import hash_of
+from vit_vs_cnn.config.identity import hash_of
 from vit_vs_cnn.data.augmentation.augmenter import Augmentation, Augmenter
 from vit_vs_cnn.data.datamodule import channel_statistics
 from vit_vs_cnn.data.images import LabelledImages

@@ -221,8 +221,9 @@ def test_the_frontier_has_a_panel_for_each_cost_and_rings_who_is_not_beaten():
 
 def test_a_single_size_draws_what_there_is():
     analysis = analyse(seeded(law_table((500,), **CROSSING)), resamples=50)
-    curves = regime_figures(analysis)["learning_curves"]
-    assert [tick.get_text() for tick in curves.axes[0].get_yticklabels()] == ["ResNet", "ViT"]
+    figures = regime_figures(analysis)
+    assert sorted(figures) == ["cost_frontier", "learning_curves"]
+    assert [tick.get_text() for tick in figures["learning_curves"].axes[0].get_yticklabels()] == ["ResNet", "ViT"]
     alone = analyse(seeded({"vit": {500: 0.5}}), resamples=50)
     assert sorted(regime_figures(alone)) == ["cost_frontier", "learning_curves"]
 

@@ -12,7 +12,7 @@ from vit_vs_cnn.attention.checks import check_choice, check_positive
 from vit_vs_cnn.attention.convolution.geometry import fold_copies, read_geometry, windows_of
 from vit_vs_cnn.attention.convolution.global_attention import QuadraticScores, axis_weights, global_attention
 from vit_vs_cnn.attention.convolution.windows import (
-    Scores,
+    WindowScores,
     in_chunks,
     shared_window_attention,
     shared_window_attention_reference,
@@ -233,7 +233,7 @@ class ConvolutionalAttention(nn.Module):
             return self._windows_reference(images)
         if images.is_meta:  # where costs are counted: those of the equation, not the ones of tiles
             return self._windows_reference(images)[0]
-        scores = Scores(self.query_weight, self.key_weight, self.position_bias)
+        scores = WindowScores(self.query_weight, self.key_weight, self.position_bias)
         numbers = math.prod(counts) * self.num_heads * max(2 * self.geometry.places, self.in_channels)
         return in_chunks(self._tiled, images, *scores, numbers=numbers)
 
@@ -278,7 +278,7 @@ class ConvolutionalAttention(nn.Module):
         return weights.expand(images.shape[0], -1, -1, -1)
 
     def _tiled(self, images: Tensor, *scores: Tensor) -> Tensor:
-        gathered = shared_window_attention(images, Scores(*scores), self.geometry)
+        gathered = shared_window_attention(images, WindowScores(*scores), self.geometry)
         return tiles_to_grid(self._project_rows(gathered), images, self.geometry)
 
     def _project_rows(self, gathered: Float[Tensor, "queries heads channels"]) -> Float[Tensor, "queries out_channels"]:
@@ -290,7 +290,7 @@ class ConvolutionalAttention(nn.Module):
         return output if self.output_bias is None else output + self.output_bias
 
     def _windows_reference(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        scores = Scores(self.query_weight, self.key_weight, self.position_bias)
+        scores = WindowScores(self.query_weight, self.key_weight, self.position_bias)
         gathered, weights = shared_window_attention_reference(images, scores, self.geometry)
         size = (images.shape[2], images.shape[3])
         sources = self.geometry.window_sources(size, images.device)

@@ -20,7 +20,7 @@ CHUNK_NUMBERS = {"cpu": 2**22}
 CHUNK_NUMBERS_ELSEWHERE = 2**27
 
 
-class Scores(NamedTuple):
+class WindowScores(NamedTuple):
     """What the scores are made of: ``scores[h, s] = (x W_Q^h) . (x_s W_K) / sqrt(key_dim) + B[h, s]``."""
 
     query_weight: Float[Tensor, "heads key_dim channels"]
@@ -51,7 +51,7 @@ def in_chunks(
 
 
 def shared_window_attention(
-    images: Images, scores: Scores, geometry: Geometry
+    images: Images, scores: WindowScores, geometry: Geometry
 ) -> Float[Tensor, "queries heads channels"]:
     """What every head gathers at every query, the tokens themselves being the values; the queries tile by tile.
 
@@ -100,7 +100,7 @@ def tiles_to_grid(rows: Float[Tensor, "queries channels"], images: Tensor, geome
 
 
 def shared_window_attention_reference(
-    images: Images, scores: Scores, geometry: Geometry
+    images: Images, scores: WindowScores, geometry: Geometry
 ) -> tuple[Float[Tensor, "batch queries heads channels"], Float[Tensor, "batch queries heads places"]]:
     """The same as its equation reads, the queries row by row, and the weights; no product is computed in vain."""
     padded = geometry.padded(images, geometry.counts(images))

@@ -1,0 +1,106 @@
+"""Dataclasses from plain values by their type hints: what JSON files and tables hold, checked field by field."""
+
+import dataclasses
+import functools
+import json
+import math
+import types
+import typing
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from vit_vs_cnn.plain import LARGEST, Plain
+
+Made = TypeVar("Made")
+_WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}
+
+
+@functools.cache
+def field_types(made: type) -> dict[str, Any]:
+    """Type hints of the fields of a dataclass."""
+    return {one.name: one.type for one in dataclasses.fields(made)}
+
+
+@functools.cache
+def members(hint: Any) -> tuple[Any, ...]:
+    """The members of a union, or the one type."""
+    return typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+
+
+def from_plain(made: type[Made], values: Any) -> Made:
+    """Build a dataclass from plain values by its type hints.
+
+    A hint may be text, whole number, number, truth value, ``Plain``, a ``StrEnum`` (by value), a dataclass, a tuple of
+    these, and one of these or None.
+
+    Raises:
+        ValueError: an unknown or missing field, or a value of another type; the line names part and field.
+    """
+    if not isinstance(values, Mapping):
+        raise ValueError(f"expected names with values, got {_short(values)}")
+    hints = field_types(made)
+    unknown = next((name for name in values if name not in hints), None)
+    if unknown is not None:
+        raise ValueError(f"{unknown}: there is no such field (there are: {', '.join(hints)})")
+    given: dict[str, Any] = {}
+    for name, value in values.items():
+        try:
+            given[name] = _reader(hints[name])(value)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+    required = [one.name for one in dataclasses.fields(typing.cast(Any, made)) if _is_required(one)]
+    if missing := [name for name in required if name not in given]:
+        raise ValueError(f"{missing[0]}: it is missing")
+    return made(**given)
+
+
+def _is_required(one: dataclasses.Field[Any]) -> bool:
+    return one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
+
+
+@functools.cache
+def _reader(hint: Any) -> Callable[[Any], Any]:
+    """A function that gives a value the type of a hint, or raises ValueError."""
+    kinds = members(hint)
+    if len(kinds) > 1:
+        (kind,) = (one for one in kinds if one is not type(None))
+        read = _reader(kind)
+        return lambda value: None if value is None else read(value)
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return functools.partial(from_plain, hint)
+    if typing.get_origin(hint) is tuple:
+        return functools.partial(_read_tuple, typing.get_args(hint))
+    return functools.partial(_read_value, hint)
+
+
+def _read_tuple(items: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"expected a list, got {_short(value)}")
+    if items[-1] is ...:
+        return tuple(map(_reader(items[0]), value))
+    if len(value) != len(items):
+        raise ValueError(f"expected {len(items)} values, got {_short(value)}")
+    return tuple(_reader(hint)(one) for hint, one in zip(items, value, strict=True))
+
+
+def _read_value(hint: Any, value: Any) -> Any:
+    if hint is Plain:
+        return Plain.of(value)
+    if type(value) is int and abs(value) > LARGEST:
+        raise ValueError(f"a whole number of at most {LARGEST} expected, got one of {value.bit_length()} bits")
+    if hint is float and type(value) is int:
+        return float(value)
+    if type(value) is hint:
+        if hint is float and not math.isfinite(value):
+            raise ValueError(f"{value} is not a finite number")
+        return value
+    if issubclass(hint, StrEnum):
+        if value in list(hint):
+            return hint(value)
+        raise ValueError(f"expected one of {', '.join(hint)}, got {_short(value)}")
+    raise ValueError(f"expected {_WORDS[hint]}, got {_short(value)}")
+
+
+def _short(value: Any) -> str:
+    return json.dumps(value, default=str)[:60]
