@@ -295,7 +295,7 @@ def test_the_second_best_recipe_is_told_and_allows_no_verdict(tuned, tmp_path):
     assert "linear at 60 images runs number 2 of its 2 trials, not the best: no verdict" in told.getvalue()
     assert "other at 60 images" not in told.getvalue()
     found = findings_of(tmp_path / "tiny")
-    reasons = {c.size: c.reason for c in found.analysis.pairs[0].comparisons}
+    reasons = {c.size: str(c.reason) for c in found.analysis.pairs[0].comparisons}
     assert "linear runs number 2 of its 2 trials, not the best" in reasons[60]
     assert "other runs none of its 2 trials" in reasons[120]
     assert any("linear runs number 2 of its 2 trials" in warning for warning in found.analysis.warnings)

@@ -129,7 +129,7 @@ def test_runs_of_a_shorter_budget_than_was_settled_allow_no_verdict():
     short = [r for r in FOUR_TIMES if r.cost.steps == 100]
     (comparison,) = analyse(short, design=_settled(400), resamples=50).pairs[0].comparisons
     assert (comparison.verdict, comparison.primary) == ("no verdict", True)
-    assert comparison.reason == "some of their runs had 100 steps, and 400 steps were settled"
+    assert str(comparison.reason) == "some of their runs had 100 steps, and 400 steps were settled"
     (comparison,) = analyse(FOUR_TIMES, design=_settled(400), resamples=50).pairs[0].comparisons
     assert comparison.verdict == "ahead"
 

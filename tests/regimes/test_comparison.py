@@ -37,13 +37,13 @@ def test_each_size_is_judged_by_itself():
 def test_fewer_than_three_seeds_describe_only(seeds):
     (first, _) = compared(0.2, seeds=seeds)
     assert first.verdict == "descriptive only"
-    assert first.reason is not None and first.reason.startswith(f"{seeds} seed")
+    assert first.reason is not None and first.reason.text.startswith(f"{seeds} seed")
 
 
 def test_an_obstacle_forbids_the_verdict():
     results = seeded({"a": {7: 0.5}}, trials=1) + seeded({"b": {7: 0.2}}, trials=12)
     (first,) = judged(results)
-    assert (first.verdict, first.reason) == ("no verdict", "their recipes had unequal trials (1, 12)")
+    assert (first.verdict, str(first.reason)) == ("no verdict", "their recipes had unequal trials (1, 12)")
 
 
 def test_only_seeds_that_both_have_are_compared():
@@ -85,4 +85,4 @@ def test_seeds_beyond_the_plan_change_no_verdict_and_are_told_of():
     assert more[0].sentence.endswith("2 seeds beyond the plan only describe")
     assert of_three[0].later_seeds == 0
     (other, _) = judged([changed(r, seed=r.seed + 7) for r in few], DESIGN)
-    assert (other.verdict, other.reason) == ("no verdict", "none of their seeds was planned")
+    assert (other.verdict, str(other.reason)) == ("no verdict", "none of their seeds was planned")

@@ -7,7 +7,16 @@ from statsmodels.stats.multitest import multipletests
 from vit_vs_cnn.statistics.estimate import p_text
 from vit_vs_cnn.statistics.looks import Plan
 from vit_vs_cnn.statistics.significance import mcnemar_exact
-from vit_vs_cnn.statistics.verdict import LEVEL, Terms, compare_accuracies, compare_scores, corrected, margin_text
+from vit_vs_cnn.statistics.verdict import (
+    LEVEL,
+    Obstacle,
+    ObstacleKind,
+    Terms,
+    compare_accuracies,
+    compare_scores,
+    corrected,
+    margin_text,
+)
 
 
 def _right(share: float, seeds: int = 3, *, seed: int = 0, images: int = 997) -> np.ndarray:
@@ -73,8 +82,8 @@ def test_unpaired_seeds_and_obstacles_forbid_the_verdict():
     assert (unpaired.verdict, unpaired.seeds) == ("no verdict", 3)
     assert unpaired.sentence.endswith("no verdict: their seeds or subsets are not the same")
     assert unpaired.difference.low > 0
-    found = _compared(0.2, obstacle="their recipes had unequal trials (1, 12)")
-    assert (found.verdict, found.reason) == ("no verdict", "their recipes had unequal trials (1, 12)")
+    found = _compared(0.2, obstacle=Obstacle(ObstacleKind.TUNING, "their recipes had unequal trials (1, 12)"))
+    assert (found.verdict, str(found.reason)) == ("no verdict", "their recipes had unequal trials (1, 12)")
 
 
 def test_more_pairs_make_a_verdict_harder_and_their_number_is_told():

@@ -124,7 +124,7 @@ def _pair(first: Sequence[Tested], second: Sequence[Tested], family: Family) -> 
     names = (first[0].group, second[0].group)
     both = float((a & b).mean()) if paired else float((a[:, None] & b[None]).mean())
     count = a.shape[1]
-    terms = family.terms(seeds, reserved or (unequal and unequal.text) or early)
+    terms = family.terms(seeds, reserved or (unequal and unequal.obstacle) or early)
     return Pair(
         comparison=compare_scores(names, a[planned], b[planned], paired=paired, terms=terms),
         only_first=count * (float(a.mean()) - both),

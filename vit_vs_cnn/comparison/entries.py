@@ -11,6 +11,7 @@ from vit_vs_cnn.runs.evaluation import Predictions, Said, evaluate, hash_weights
 from vit_vs_cnn.runs.ledger import TestLedger
 from vit_vs_cnn.runs.result import RunResult, TuningProvenance
 from vit_vs_cnn.runs.trained import TrainedNetwork
+from vit_vs_cnn.statistics.verdict import Obstacle
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -25,7 +26,7 @@ class Entry(TrainedNetwork):
         result: of its run; None if not known.
         validation: images that it was neither trained nor tested on, or None.
         stored: predictions saved when it was tested, with what they are of.
-        reservation: why the ledger of its test set allows no verdict, or None.
+        reservation: what the log of its test set has against a conclusion.
     """
 
     group: str
@@ -36,7 +37,7 @@ class Entry(TrainedNetwork):
     result: RunResult | None = None
     validation: LabelledImages | None = None
     stored: Path | None = None
-    reservation: str | None = None
+    reservation: Obstacle | None = None
 
     @property
     def tuning(self) -> TuningProvenance | None:

@@ -9,7 +9,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.comparison import SizedComparison
 from vit_vs_cnn.regimes.findings import comparisons_of, judged_results
 from vit_vs_cnn.runs.design import NAME, Design, judged, read_design, terms_of
-from vit_vs_cnn.statistics.verdict import Comparison, Terms
+from vit_vs_cnn.statistics.verdict import Comparison, Obstacle, Terms
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Family:
     others: tuple[SizedComparison, ...] = ()
     contenders: Mapping[str, str] = field(default_factory=dict)
 
-    def terms(self, seeds: Sequence[int | None], obstacle: str | None) -> Terms:
+    def terms(self, seeds: Sequence[int | None], obstacle: Obstacle | None) -> Terms:
         """On what terms two groups are compared that share these seeds."""
         known = [seed for seed in seeds if seed is not None]
         return terms_of(self.design if known else None, known, obstacle)

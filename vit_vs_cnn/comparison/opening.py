@@ -21,6 +21,7 @@ from vit_vs_cnn.runs.ledger import Account, TestLedger, account_of, output_of
 from vit_vs_cnn.runs.networks import check_logits
 from vit_vs_cnn.runs.result import RunResult, read_result
 from vit_vs_cnn.runs.trained import TrainedNetwork, open_network
+from vit_vs_cnn.statistics.verdict import Obstacle
 
 #: Characters of the settings in the name of a row.
 LONGEST_SETTINGS = 60
@@ -158,7 +159,7 @@ class _Books:
         experiment = _experiment_around(trained)
         return TestLedger(trained.path.parent if experiment is None else output_of(experiment), self._test_set)
 
-    def reservation(self, trained: TrainedNetwork) -> str | None:
+    def reservation(self, trained: TrainedNetwork) -> Obstacle | None:
         """Why the ledger allows no verdict on a network of an experiment."""
         experiment = _experiment_around(trained)
         if experiment is None:
@@ -306,7 +307,7 @@ def _of_cell(trained: TrainedNetwork, names: tuple[str, str], pools: _Pools, boo
     if leaked := trained.seen.among(tested_on, but=pool.hashes):
         raise InputError(f"{place} was trained on {leaked:,} of the {len(tested_on):,} test images: it is not compared")
     reservation = books.reservation(trained)
-    told = [] if reservation is None else [reservation]
+    told = [] if reservation is None else [reservation.text]
     if twice := trained.seen.among(tested_on):
         told.append(
             f"{place} was trained on {twice:,} of the {len(tested_on):,} test images, which its data hold twice"

@@ -11,7 +11,7 @@ from vit_vs_cnn.regimes.fairness import NO_RESERVATIONS, Reservations, obstacle
 from vit_vs_cnn.runs.design import Design, judged, terms_of
 from vit_vs_cnn.runs.result import RunResult, by_network
 from vit_vs_cnn.statistics.measurements import Measurements
-from vit_vs_cnn.statistics.verdict import Comparison, compare_accuracies, compare_scores
+from vit_vs_cnn.statistics.verdict import Comparison, Obstacle, ObstacleKind, compare_accuracies, compare_scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,12 +48,14 @@ def comparisons(
     return judged(found, [one.key for one in found], design)
 
 
-def _waits_for(design: Design | None, results: Iterable[RunResult]) -> str | None:
+def _waits_for(design: Design | None, results: Iterable[RunResult]) -> Obstacle | None:
     """Why runs of another budget than was settled allow no verdict; None where there are none."""
     budgets = {budget.text for r in results if design is not None and design.budget and (budget := r.parsed_budget)}
     if design is None or budgets <= {design.budget}:
         return None
-    return f"some of their runs had {' or '.join(sorted(budgets - {design.budget}))}, and {design.budget} were settled"
+    others = " or ".join(sorted(budgets - {design.budget}))
+    told = f"some of their runs had {others}, and {design.budget} were settled"
+    return Obstacle(ObstacleKind.OTHER_BUDGET, told)
 
 
 def _comparison(

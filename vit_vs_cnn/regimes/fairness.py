@@ -8,10 +8,10 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.networks import unequal_compute
 from vit_vs_cnn.runs.result import RunResult, ScoredOn, TuningProvenance
 from vit_vs_cnn.runs.tuning_record import BY_HAND, TuningObstacleKind, tuning_obstacle
-from vit_vs_cnn.statistics.verdict import early_end, reservations
+from vit_vs_cnn.statistics.verdict import Obstacle, ObstacleKind, early_end, reservations
 
 #: Objections of a test-set log to conclusions on a contender, by its name.
-Reservations = Mapping[str, str]
+Reservations = Mapping[str, Obstacle]
 NO_RESERVATIONS: Reservations = MappingProxyType({})
 
 
@@ -21,19 +21,19 @@ class SevereWarning(str):
 
 def obstacle(
     first: Sequence[RunResult], second: Sequence[RunResult], reserved: Reservations = NO_RESERVATIONS
-) -> str | None:
+) -> Obstacle | None:
     """Why the runs of two contenders at one size allow no verdict, whatever their number; None if they do."""
     both = [*first, *second]
     unequal = tuning_obstacle(_tunings(both))
-    reason = reservations(reserved.get(r.contender) for r in both) or (unequal and unequal.text)
+    reason = reservations(reserved.get(r.contender) for r in both) or (unequal and unequal.obstacle)
     if (reason := reason or early_end(r.cost.ended_early for r in both)) is not None:
         return reason
     if any(r.scores.scored_on is not ScoredOn.TEST for r in both):
-        return "they were scored on validation images"
+        return Obstacle(ObstacleKind.VALIDATION_IMAGES, "they were scored on validation images")
     if len({r.data.fingerprint for r in both}) > 1:
-        return "they were trained or tested on different images"
+        return Obstacle(ObstacleKind.OTHER_IMAGES, "they were trained or tested on different images")
     if _unpaired_seeds(first, second):
-        return "they were trained on different subsets"
+        return Obstacle(ObstacleKind.OTHER_SUBSETS, "they were trained on different subsets")
     return None
 
 
@@ -53,7 +53,7 @@ def warnings_of(
     """
     if len({r.scores.scored_on for r in results}) > 1:
         raise InputError("results: some are scored on test images, others on validation images")
-    objections = dict.fromkeys(why for r in results if (why := reserved.get(r.contender)))
+    objections = dict.fromkeys(why.text for r in results if (why := reserved.get(r.contender)))
     found = [
         *(SevereWarning(f"{why[0].upper()}{why[1:]}.") for why in objections),
         *_about_recipes(results),

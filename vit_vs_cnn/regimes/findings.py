@@ -22,6 +22,7 @@ from vit_vs_cnn.runs.ledger import account_of
 from vit_vs_cnn.runs.record import read_result_table
 from vit_vs_cnn.runs.result import RunResult
 from vit_vs_cnn.runs.tuning_record import Record, record_of
+from vit_vs_cnn.statistics.verdict import Obstacle
 
 if TYPE_CHECKING:
     import pandas
@@ -151,7 +152,7 @@ def findings_of(folder: Path) -> Findings:
     return Findings(results, analysis, answers.correct, lost, folder, record)
 
 
-def reservations_of(folder: Path, results: Sequence[RunResult]) -> dict[str, str]:
+def reservations_of(folder: Path, results: Sequence[RunResult]) -> dict[str, Obstacle]:
     """Objections of the test-set log to conclusions on a contender, by its name."""
     account = account_of(folder, results[0].test_set)
     names = dict.fromkeys(result.contender for result in results)

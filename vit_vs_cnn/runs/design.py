@@ -16,7 +16,7 @@ from vit_vs_cnn.files import write_text
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.grid import finished_cells
 from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT, Plan
-from vit_vs_cnn.statistics.verdict import Comparison, Terms, corrected
+from vit_vs_cnn.statistics.verdict import Comparison, Obstacle, ObstacleKind, Terms, corrected
 
 NAME = "design.json"
 Compared = TypeVar("Compared", bound=Comparison)
@@ -110,17 +110,19 @@ class Design:
         """Whether two contenders are compared."""
         return self.pairs is None or {first, second} in [{*pair} for pair in self.pairs]
 
-    def terms(self, there: Sequence[int], obstacle: str | None) -> Terms:
+    def terms(self, there: Sequence[int], obstacle: Obstacle | None) -> Terms:
         """On what terms two contenders are compared that have these seeds in common, those beyond the plan included."""
         plan = Plan(len(self.seeds), self.on_the_way)
-        obstacle = obstacle if self.other_budget is None else self.other_budget.text
+        if self.other_budget is not None:
+            obstacle = Obstacle(ObstacleKind.OTHER_BUDGET, self.other_budget.text)
         later, margin = len({*there} - {*self.seeds}), self.equivalence_points / 100
         if later == len(there):
-            return Terms(None, 0, margin, obstacle or "none of their seeds was planned")
+            unplanned = Obstacle(ObstacleKind.UNPLANNED_SEEDS, "none of their seeds was planned")
+            return Terms(None, 0, margin, obstacle or unplanned)
         return Terms(plan, later, margin, obstacle)
 
 
-def terms_of(design: Design | None, there: Sequence[int], obstacle: str | None) -> Terms:
+def terms_of(design: Design | None, there: Sequence[int], obstacle: Obstacle | None) -> Terms:
     """``Design.terms``; without a design the seeds that are there are looked at once."""
     return Terms(obstacle=obstacle) if design is None else design.terms(there, obstacle)
 

@@ -20,6 +20,7 @@ from vit_vs_cnn.files import naming
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.record import is_record, read_recorded_runs
 from vit_vs_cnn.runs.result import RunResult, read_result
+from vit_vs_cnn.statistics.verdict import Obstacle, ObstacleKind
 
 #: Where ledgers lie, beside the experiments: those that share a test set share its ledger.
 FOLDER = "test-sets"
@@ -213,14 +214,15 @@ class Account:
     state: LogState = LogState.INTACT
     experiments: frozenset[str] = frozenset()
 
-    def reservation(self, contender: str, experiment: str | None = None) -> str | None:
+    def reservation(self, contender: str, experiment: str | None = None) -> Obstacle | None:
         """Why the accuracies of a contender allow no verdict; None if nothing in the ledger is in the way.
 
         Arguments:
             experiment: a name for it, where one is known besides those in the ledger.
         """
         names = self.experiments if experiment is None else self.experiments | {experiment}
-        return self.fault or self.history.forks(names, contender)
+        told = self.fault or self.history.forks(names, contender)
+        return None if told is None else Obstacle(ObstacleKind.TEST_SET_LOG, told)
 
     @property
     def fault(self) -> str | None:

@@ -20,6 +20,7 @@ from vit_vs_cnn.config.schema import nearest
 from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.runs.result import RunResult, TuningProvenance, read_result
+from vit_vs_cnn.statistics.verdict import Obstacle, ObstacleKind
 
 #: The file in an experiment's folder.
 RECORD = "tuning.csv"
@@ -116,6 +117,11 @@ class TuningObstacle:
                 return " and ".join(f"{name} {shortfall(tuning)}" for name, tuning in self.cases if tuning)
         counts = sorted({tuning.trials for _, tuning in self.cases if tuning})
         return f"their recipes had unequal trials ({', '.join(map(str, counts))})"
+
+    @property
+    def obstacle(self) -> Obstacle:
+        """The same, as what stands in the way of a conclusion."""
+        return Obstacle(ObstacleKind.TUNING, self.text)
 
 
 def shortfall(tuning: TuningProvenance) -> str | None:

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -24,8 +25,39 @@ MARGIN = 0.01
 #: Were one right on all of n images and the other on none, the exact test of McNemar would give p = 2^(1 - n), which is
 #: below 5 % from six images on.
 FEWEST_IMAGES = 6
-UNPAIRED = "their seeds or subsets are not the same"
 MCNEMAR = "exact McNemar"
+
+
+class ObstacleKind(StrEnum):
+    """What stands in the way of a conclusion."""
+
+    FEW_IMAGES = "too few scored images"
+    FEW_SEEDS = "too few seeds"
+    UNPAIRED = "other seeds or subsets"
+    UNFINISHED = "planned seeds are missing"
+    UNPLANNED_SEEDS = "no planned seed"
+    OTHER_BUDGET = "another budget than planned"
+    TEST_SET_LOG = "test-set log"
+    TUNING = "unequal tuning"
+    ENDED_EARLY = "ended before the budget"
+    VALIDATION_IMAGES = "scored on validation images"
+    OTHER_IMAGES = "different images"
+    OTHER_SUBSETS = "different subsets"
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """Why there is no conclusion on a pair, whatever the numbers.
+
+    Arguments:
+        text: clause for a reader.
+    """
+
+    kind: ObstacleKind
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True)
@@ -66,7 +98,7 @@ class Comparison:
     margin: float
     plan: Plan
     verdict: Verdict
-    reason: str | None
+    reason: Obstacle | None
 
     @property
     def leader(self) -> str:
@@ -91,7 +123,7 @@ class Comparison:
             return "one seed describes these networks only"
         if self.seeds < SEEDS_FOR_A_VERDICT:
             return f"{self.seeds} seeds describe these runs only"
-        return self.reason
+        return self.reason and self.reason.text
 
     @property
     def smallest_gap(self) -> float | None:
@@ -168,7 +200,7 @@ class Terms:
     plan: Plan | None = None
     later_seeds: int = 0
     margin: float = MARGIN
-    obstacle: str | None = None
+    obstacle: Obstacle | None = None
 
 
 def compare_scores(
@@ -242,9 +274,9 @@ def _by_itself(
         margin=terms.margin,
         plan=plan,
         verdict="no verdict",
-        reason=(too_few(images) if images < FEWEST_IMAGES else None)
+        reason=_few_images(images)
         or terms.obstacle
-        or (None if paired else UNPAIRED)
+        or (None if paired else Obstacle(ObstacleKind.UNPAIRED, "their seeds or subsets are not the same"))
         or _unfinished(seeds, plan),
     )
     return corrected([found])[0]
@@ -255,11 +287,16 @@ def confidence_of(plan: Plan, seeds: int) -> float:
     return 1 - plan.at(seeds).level(seeds, LEVEL)
 
 
-def _unfinished(seeds: int, plan: Plan) -> str | None:
+def _few_images(images: int) -> Obstacle | None:
+    return Obstacle(ObstacleKind.FEW_IMAGES, too_few(images)) if images < FEWEST_IMAGES else None
+
+
+def _unfinished(seeds: int, plan: Plan) -> Obstacle | None:
     """Why a plan without looks on the way gives no verdict yet."""
     if plan.on_the_way or not SEEDS_FOR_A_VERDICT <= seeds < plan.seeds:
         return None
-    return f"{seeds} of the {plan.seeds} planned seeds are there, and looks on the way were not planned"
+    told = f"{seeds} of the {plan.seeds} planned seeds are there, and looks on the way were not planned"
+    return Obstacle(ObstacleKind.UNFINISHED, told)
 
 
 def corrected(
@@ -323,7 +360,8 @@ def _judged(one: Compared, adjusted: float, *, equivalent: bool, family: int, pr
     reason = one.reason
     if one.seeds < SEEDS_FOR_A_VERDICT and one.images >= FEWEST_IMAGES:
         verdict = "descriptive only"
-        reason = reason or f"{counted(one.seeds, 'seed')} in common; a verdict needs {SEEDS_FOR_A_VERDICT}"
+        few = f"{counted(one.seeds, 'seed')} in common; a verdict needs {SEEDS_FOR_A_VERDICT}"
+        reason = reason or Obstacle(ObstacleKind.FEW_SEEDS, few)
     elif reason is not None:
         verdict = "no verdict"
     elif adjusted < LEVEL:
@@ -348,11 +386,13 @@ def margin_text(margin: float) -> str:
     return f"{points:.1f} points" if points == round(points, 1) else f"{points:g} points"
 
 
-def early_end(ended_early: Iterable[Any]) -> str | None:
-    """Why runs that a callback ended before their budget allow no verdict; None where all came to its end."""
-    return "some of their runs ended before their budget" if any(ended_early) else None
+def early_end(ended_early: Iterable[Any]) -> Obstacle | None:
+    """The obstacle of runs that a callback ended before their budget; None where all came to its end."""
+    told = "some of their runs ended before their budget"
+    return Obstacle(ObstacleKind.ENDED_EARLY, told) if any(ended_early) else None
 
 
-def reservations(reasons: Iterable[str | None]) -> str | None:
-    """What the ledger of a test set has against a verdict on a pair; None where it has nothing."""
-    return "; ".join(sorted({reason for reason in reasons if reason is not None})) or None
+def reservations(found: Iterable[Obstacle | None]) -> Obstacle | None:
+    """What the test-set log has against a conclusion on a pair; None where it has nothing."""
+    told = sorted({one.text for one in found if one is not None})
+    return Obstacle(ObstacleKind.TEST_SET_LOG, "; ".join(told)) if told else None
