@@ -186,8 +186,8 @@ found.frame()[["contender", "train_size", "seed", "accuracy", "parameters", "mac
 
 
 # %%
-def curve(cell, metric):
-    with open(found.folder / "cells" / cell / "metrics.csv") as file:
+def curve(run, metric):
+    with open(found.folder / "cells" / run / "metrics.csv") as file:
         rows = [row for row in csv.DictReader(file) if row["metric"] == metric]
     return [int(row["step"]) for row in rows], [float(row["value"]) for row in rows]
 
@@ -195,7 +195,7 @@ def curve(cell, metric):
 figure, axes = plt.subplots(1, 2, figsize=(8, 2.8), layout="constrained")
 for row in found.frame().itertuples():
     for axis, metric in zip(axes, ("train/loss", "val/accuracy"), strict=True):
-        axis.plot(*curve(row.cell, metric), marker="." if metric == "val/accuracy" else "", label=row.contender)
+        axis.plot(*curve(row.run, metric), marker="." if metric == "val/accuracy" else "", label=row.contender)
         axis.set(xlabel="step", title=metric)
         axis.legend()
 

@@ -8,7 +8,7 @@
 #
 # **You need** notebook 5 (one training), a little statistics (Student's t).
 #
-# **Of the package:** `train`, `nested_subsets`, `vit_vs_cnn.regimes` (`analyse`, `answer`), `vit_vs_cnn.statistics`.
+# **Of the package:** `train`, `nested_subsets`, `vit_vs_cnn.statistics`.
 
 # %%
 import matplotlib.pyplot as plt
@@ -18,7 +18,6 @@ from scipy import stats
 
 import vit_vs_cnn as vc
 from vit_vs_cnn.data.subsets import nested_subsets
-from vit_vs_cnn.regimes import analyse, answer
 from vit_vs_cnn.regimes.lottery import not_ruled_out, two_groups
 from vit_vs_cnn.statistics.means import difference_of_accuracies
 
@@ -189,18 +188,8 @@ print({n: f"{400 * 128 / (0.9 * n):.1f} epochs" for n in sizes})  # nine tenths 
 
 # %% [markdown]
 # So a multiplier may be printed for a named $n$, where neither network is limited by its budget and the one behind still rises. The
-# package looks at validation curves for that, and otherwise refuses. Of accuracies alone it cannot know (of the recorded cells it does:
-# the ResNet was still improving at 10,000 images when the steps ended):
-
-# %%
-results = [
-    {"contender": name, "train_size": n, "seed": seed, "accuracy": value, "scored_images": 10_000}
-    for name, by_size in RECORDED.items()
-    for n, values in by_size.items()
-    for seed, value in enumerate(values)
-]
-analysis = analyse(results, resamples=500)
-print(answer(analysis))
+# package looks at validation curves for that, and otherwise refuses. For these runs it refuses: the ResNet was still improving at 10,000
+# images when the steps ended.
 
 # %% [markdown]
 # ## How often do three seeds lie?
