@@ -39,24 +39,27 @@ def from_plain(made: type[Made], values: Any) -> Made:
     """
     if not isinstance(values, Mapping):
         raise ValueError(f"expected names with values, got {_short(values)}")
-    hints = field_types(made)
-    unknown = next((name for name in values if name not in hints), None)
-    if unknown is not None:
-        raise ValueError(f"{unknown}: there is no such field (there are: {', '.join(hints)})")
+    readers, required = _fields(made)
     given: dict[str, Any] = {}
     for name, value in values.items():
+        if name not in readers:
+            raise ValueError(f"{name}: there is no such field (there are: {', '.join(readers)})")
         try:
-            given[name] = _reader(hints[name])(value)
+            given[name] = readers[name](value)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
-    required = [one.name for one in dataclasses.fields(typing.cast(Any, made)) if _is_required(one)]
-    if missing := [name for name in required if name not in given]:
-        raise ValueError(f"{missing[0]}: it is missing")
+    for name in required:
+        if name not in given:
+            raise ValueError(f"{name}: it is missing")
     return made(**given)
 
 
-def _is_required(one: dataclasses.Field[Any]) -> bool:
-    return one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
+@functools.cache
+def _fields(made: type) -> tuple[dict[str, Callable[[Any], Any]], tuple[str, ...]]:
+    """A reader for each field of a dataclass, and the fields that have no default."""
+    fields, missing = dataclasses.fields(made), dataclasses.MISSING
+    required = (one.name for one in fields if one.default is missing and one.default_factory is missing)
+    return {one.name: _reader(one.type) for one in fields}, tuple(required)
 
 
 @functools.cache
