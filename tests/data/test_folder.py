@@ -255,6 +255,7 @@ def test_a_jpeg_on_its_side_keeps_the_detail_that_a_wide_image_needs(tmp_path):
         (4, 0, bytes([0x56, 0x00]), struct.pack(">H", 5), [255, 102, 0]),
         (2, 0, bytes([0b01100000]), struct.pack(">H", 1), [255, 170, 0]),
         (16, 2, struct.pack(">9H", *[0x1234] * 3, *[0x3412] * 3, *[0] * 3), b"\x12\x34" * 3, [255, 52, 0]),
+        (16, 2, struct.pack(">9H", *[0x00C8] * 3, *[0x3412] * 3, *[0x0100] * 3), b"\x00\xc8" * 3, [255, 52, 1]),
     ],
 )
 def test_the_transparent_colour_of_a_png_becomes_white_at_any_depth(

@@ -148,10 +148,11 @@ def _is_on_its_side(image: Image.Image) -> bool:
 def _scale_transparent_color(image: Image.Image) -> None:
     """Scale the transparent colour of a PNG of 2, 4 or 3 x 16 bits as Pillow scales the pixels, but not the colour."""
     color = image.info.get("transparency")
-    if isinstance(color, tuple) and max(color) > 255:
+    stored = str(image.tile[0].args) if isinstance(image, ImageFile.ImageFile) and image.tile else ""
+    if isinstance(color, tuple) and (stored == "RGB;16B" or max(color) > 255):
         image.info["transparency"] = tuple(value >> 8 for value in color)
-    elif isinstance(color, int) and isinstance(image, ImageFile.ImageFile) and image.tile:
-        image.info["transparency"] = color * {"L;2": 85, "L;4": 17}.get(str(image.tile[0].args), 1)
+    elif isinstance(color, int):
+        image.info["transparency"] = color * {"L;2": 85, "L;4": 17}.get(stored, 1)
 
 
 def _eight_bit(image: Image.Image) -> Image.Image:
