@@ -25,6 +25,7 @@ STANDARD = {
     "contextlib",
     "copy",
     "difflib",
+    "enum",
     "fnmatch",
     "functools",
     "importlib",
