@@ -12,6 +12,7 @@ import argparse
 import hashlib
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any
 import torch
 import yaml
 
+from benchmarks.record import with_entry
 from vit_vs_cnn.config.identity import hash_of, identity_of, plain_values
 from vit_vs_cnn.config.schema import Budget
 from vit_vs_cnn.config.trainer import decisive
@@ -227,7 +229,8 @@ def convert_experiment(folder: Path) -> tuple[list[RunResult], Renamed]:
     cells = {path.parent: read_cell(path.parent) for path in sorted(folder.glob("cells/*/config.yaml"))}
     renamed.runs = {path.name: cell.folder.name for path, cell in cells.items()}
     if len({*renamed.runs.values()}) < len(renamed.runs):
-        raise InputError(f"{folder}: two of its runs are the same run today; remove one of them")
+        twice = [name for name, count in Counter(renamed.runs.values()).items() if count > 1]
+        raise InputError(f"{folder}: two of its runs are {twice[0]} today; delete the folder of one of them")
     for path, cell in cells.items():
         values = read_mapping(path / "result.json")
         name = cell.folder.name
@@ -287,7 +290,7 @@ def convert_output(output: Path) -> int:
     """
     found: dict[Path, tuple[list[RunResult], Renamed]] = {}
     if not any(output.glob("*/experiment.yaml")):
-        raise InputError(f"{output}: there is no experiment in it; name the folder around experiments")
+        raise InputError(f"{output}: no experiment found in it; give the folder that contains the experiments")
     for folder in sorted(path.parent for path in output.glob("*/experiment.yaml")):
         if (folder / "grid.json").exists():
             found[folder] = convert_experiment(folder)
@@ -298,18 +301,13 @@ def convert_output(output: Path) -> int:
     for log in sorted((output / FOLDER).glob("*.jsonl")):
         entries |= convert_log(log, recipes)
     for folder, (results, renamed) in found.items():
-        entered = [_with_entry(result, entries) for result in results]
+        entered = [with_entry(result, entries) for result in results]
         if (folder / "grid.json").exists():
             _write_experiment(folder, entered, renamed)
         else:
             _write_record(folder, entered, renamed)
         print(f"{folder}: {len(results)} results")
     return sum(len(results) for results, _ in found.values())
-
-
-def _with_entry(result: RunResult, entries: Mapping[str, str]) -> RunResult:
-    entry = result.scores.log_entry
-    return replace(result, scores=replace(result.scores, log_entry=entry and entries.get(entry, entry)))
 
 
 def _write_experiment(folder: Path, results: Iterable[RunResult], renamed: Renamed) -> None:

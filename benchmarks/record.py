@@ -58,7 +58,7 @@ def record(run: Path, folder: Path) -> int:
     for result in runs.values():
         details = result.data.data_details
         data = replace(result.data, data_details=Plain(details | ({"root": "data"} if "root" in details else {})))
-        results.append(replace(_with_entry(result, entries), data=data))
+        results.append(replace(with_entry(result, entries), data=data))
     predictions = {path.name: read_predictions(path / PREDICTIONS, logits=False) for path in runs}
     write_text(folder / TABLE, table_text([result.to_row() for result in results]))
     PackedPredictions.pack(predictions).save(folder / PREDICTIONS)
@@ -87,7 +87,7 @@ def unpack(folder: Path, run: Path) -> int:
     entries = _join_logs(folder.parent, output_of(run), runs.values())
     for path, result in runs.items():
         place = run / "cells" / path.name
-        write_text(place / "result.json", _with_entry(result, entries).to_json())
+        write_text(place / "result.json", with_entry(result, entries).to_json())
         with written_whole(place / PREDICTIONS) as partial, partial.open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, **load_run_predictions(folder, path.name))
     _copy(folder, run, RECORD)
@@ -99,7 +99,7 @@ def unpack(folder: Path, run: Path) -> int:
     return len(runs)
 
 
-def _with_entry(result: RunResult, entries: dict[str, str]) -> RunResult:
+def with_entry(result: RunResult, entries: dict[str, str]) -> RunResult:
     """The result with the new hash of its entry in the test-set log."""
     entry = result.scores.log_entry
     return replace(result, scores=replace(result.scores, log_entry=entry and entries.get(entry, entry)))

@@ -111,13 +111,15 @@ def test_a_damaged_result_names_file_part_and_field(tmp_path, part, field, value
         read_result(path)
     message = str(caught.value)
     assert message.startswith(f"result {path}: ") and says in message and "\n" not in message
-    assert message.endswith("; delete it to have the run made again")
+    assert message.endswith("; delete it, and the same command makes this run again")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "3", "[" * 99_999, '{"run": "a"}'])
 def test_a_file_that_is_no_result_is_damaged(tmp_path, text):
     (tmp_path / "result.json").write_text(text)
-    with pytest.raises(DamagedFile, match=r"result .*result\.json: .*delete it to have the run made again"):
+    with pytest.raises(
+        DamagedFile, match=r"result .*result\.json: .*delete it, and the same command makes this run again"
+    ):
         read_result(tmp_path / "result.json")
 
 

@@ -160,10 +160,12 @@ def test_a_damaged_result_fails_its_cell_and_no_other(tmp_path, pair, kind):
     _damage(damaged, kind)
     next(tmp_path.glob("runs/tiny/cells/resnet-*/result.json")).unlink()
     before = damaged.read_bytes()
-    with pytest.raises(CellsFailed, match=r"result.*result\.json.*delete it to have the run made again"):
+    with pytest.raises(
+        CellsFailed, match=r"result.*result\.json.*delete it, and the same command makes this run again"
+    ):
         run_quietly(experiment_from_dict(pair))
     assert damaged.read_bytes() == before
-    with pytest.warns(UserWarning, match="delete it to have the run made again"):
+    with pytest.warns(UserWarning, match="delete it, and the same command makes this run again"):
         assert [result.contender for result in finished_cells(tmp_path / "runs" / "tiny").values()] == ["resnet"]
     assert [cell.state for cell in read_status(tmp_path / "runs" / "tiny").cells] == ["failed", "done"]
 

@@ -5,6 +5,7 @@ for 1.0, or a setting that is added later leaves the identity of a run as it is.
 """
 
 import dataclasses
+import functools
 import hashlib
 import inspect
 import json
@@ -31,15 +32,22 @@ TRAINER_DEFAULTS = {
 
 
 def identity_of(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a run that decide its result, without those that have their defaults.
+    """The settings that can change the result of a run, without those equal to their defaults.
+
+    Runs with equal identities are one run.
 
     Arguments:
         settings: all of them (``Experiment.run_settings``).
     """
-    model = settings["contender"]["model"]
-    defaults = default_settings()
-    defaults["contender"]["model"] = default_options(str(model.get("name")))
+    defaults = _defaults_of_model(str(settings["contender"]["model"].get("name")))
     return {**_without_defaults(settings, defaults, ""), "version": IDENTITY_VERSION}
+
+
+@functools.cache
+def _defaults_of_model(name: str) -> dict[str, Any]:
+    """``default_settings`` with the options of a model; not to be changed."""
+    defaults = default_settings()
+    return defaults | {"contender": defaults["contender"] | {"model": default_options(name)}}
 
 
 def hash_of(values: Mapping[str, Any]) -> str:

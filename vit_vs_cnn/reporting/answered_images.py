@@ -87,10 +87,7 @@ def _answers(found: Findings, result: RunResult) -> _CellAnswers:
 
 def _test_images(found: Findings, cells: Sequence[_CellAnswers]) -> LabelledImages:
     """The images that the cells were tested on. Raises InputError: they are not at hand, or others lie there now."""
-    fingerprint = _compared(found)[0].data.fingerprint
-    if fingerprint is None:
-        raise InputError("it is not recorded which images the runs had")
-    test = pool_of(found.folder, fingerprint).test
+    test = pool_of(found.folder, _compared(found)[0].data.fingerprint).test
     names = [str(name) for name in test.sample_ids]
     for predictions in (cell.predictions for cell in cells):
         same = predictions.labels.tolist() == test.labels.tolist()

@@ -51,7 +51,7 @@ DEVIATIONS = {
 
 @dataclass(frozen=True)
 class Deviation:
-    """A change of the design after results could have been seen."""
+    """A change of the design after the first results existed, so that they may have influenced it."""
 
     kind: DeviationKind
     before: str

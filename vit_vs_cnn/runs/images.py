@@ -128,15 +128,17 @@ def found_root(root: str, folder: Path, output: str) -> str:
     return root
 
 
-def pool_of(folder: Path, fingerprint: str) -> "Pool":
+def pool_of(folder: Path, fingerprint: str | None) -> "Pool":
     """The images that an experiment's config names, if they lie where they lay; nothing is downloaded for it.
 
     Arguments:
-        fingerprint: of the images of its cells.
+        fingerprint: hash of the images of its runs; None if not recorded.
 
     Raises:
-        InputError: the config can no longer be read, or the images are not there.
+        InputError: the config can no longer be read, the images are not there, or it is not known which they were.
     """
+    if fingerprint is None:
+        raise InputError(f"{folder}: the results do not record the images that its runs had")
     values = read_config(folder / "experiment.yaml")
     data = typed.build(Data, values.get("data") or {}, where="data")
     data = replace(data, root=found_root(data.root, folder, str(values.get("output", "runs"))))

@@ -92,7 +92,8 @@ class RunData:
         subset: hash of the indices of its images, validation images included.
         training_images: number of training images, without the validation images.
         source: name of the data set; None if not recorded.
-        fingerprint: hash of the images that the subset was sampled from, and of those that score; None if not recorded.
+        fingerprint: hash of all images that may be trained on and, after a dash, of the test images; None if not
+            recorded.
         fold: number of the fold that was held out for testing; None for a fixed test split.
         data_details: further facts about the data set.
 
@@ -359,7 +360,7 @@ class RunResult:
             if name in _DERIVED_COLUMNS or value is None:
                 continue
             if name not in columns:
-                raise DamagedFile(f"{where}: {name}: there is no such column in a table of runs")
+                raise DamagedFile(f"{where}: {name}: there is no such column (there are: {', '.join(columns)})")
             part = columns[name]
             (values if part is None else values.setdefault(part, {}))[name] = value
         try:
@@ -397,7 +398,7 @@ def read_result(path: Path) -> RunResult:
         raise DamagedFile(f"result {path}: {error.strerror}") from error
     except ValueError as error:  # a DamagedFile, or bytes that are not UTF-8
         message = error if isinstance(error, DamagedFile) else f"result {path}: {error}"
-        raise DamagedFile(f"{message}; delete it to have the run made again") from error
+        raise DamagedFile(f"{message}; delete it, and the same command makes this run again") from error
 
 
 def by_network(results: Iterable[RunResult]) -> dict[tuple[str, int], list[RunResult]]:

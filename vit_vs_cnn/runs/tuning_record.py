@@ -97,10 +97,10 @@ class TuningObstacleKind(StrEnum):
 
 @dataclass(frozen=True)
 class TuningObstacle:
-    """Recipes of contenders that were found with unequal effort, or are not the best of their trials.
+    """Why contenders cannot be compared: their recipes had unequal numbers of trials, or are not their best trials.
 
     Arguments:
-        cases: contenders that it is about, each with the search of its recipe.
+        cases: the contenders concerned, each with the search that its recipe came from.
     """
 
     kind: TuningObstacleKind
@@ -125,7 +125,7 @@ class TuningObstacle:
 
 
 def shortfall(tuning: TuningProvenance) -> str | None:
-    """How a recipe falls short of the best of its trials, to follow the name of its contender; None for the best."""
+    """A phrase to append to a contender's name if its recipe is not that of its best trial; None if it is."""
     if tuning.tuned_at is None or tuning.trial_rank == 1:
         return None
     of = f"of its {tuning.trials} trials"

@@ -74,9 +74,8 @@ def contamination_of(folder: Path, results: Sequence[RunResult], pool: Pool | No
     by_subset = {
         name: torch.nonzero(found.of_subset(indices, len(test)))[:, 0].tolist() for name, indices in subsets.items()
     }
-    fingerprint = _fingerprint_of(results)
     contamination = Contamination(
-        fingerprint, len(test), dict(sorted(by_subset.items())), METHOD, _named(found, test, used)
+        pool.fingerprint, len(test), dict(sorted(by_subset.items())), METHOD, _named(found, test, used)
     )
     with contextlib.suppress(OSError):  # kept where that can be; on a disk that is only read it is found anew
         _draw(found, test, used, folder / PICTURE)
@@ -107,17 +106,9 @@ def _read(path: Path) -> Contamination | None:
         return None
 
 
-def _fingerprint_of(results: Sequence[RunResult]) -> str:
-    """Fingerprint of the images. Raises InputError: it is not recorded."""
-    fingerprint = results[0].data.fingerprint
-    if fingerprint is None:
-        raise InputError("it is not recorded which images the runs had")
-    return fingerprint
-
-
 def _open(folder: Path, results: Sequence[RunResult]) -> Pool:
     """The images of the experiment, if they lie where they lay; nothing is downloaded for it."""
-    pool = pool_of(folder, _fingerprint_of(results))
+    pool = pool_of(folder, results[0].data.fingerprint)
     if {pool.fingerprint} != {result.data.fingerprint for result in results}:
         raise InputError(f"{pool.data.whence} is not what the cells were trained and tested on")
     return pool
