@@ -53,7 +53,7 @@ SMALLER = {
     r"--config (configs/)?(folder|decide)|mine\.yaml": "--protocol.budget.steps 1",
     r"^(?!.*your_images).*(--config (configs/)?(folder|decide)|mine\.yaml)": "--protocol.train_sizes [40]",
     r"^(?!.*your_images).*--config (configs/)?decide": "--protocol.seeds [0]",
-    r"your_images.*--config decide": "--protocol.max_seeds 3 --data.folder.image_size 32",
+    r"your_images.*--config decide": "--protocol.seeds [0,1,2] --data.folder.image_size 32",
     r"--protocol\.trials 12": "--protocol.trials 2 --tuning.splits 1 --data.validation_fraction 0.5",
     r"audit --data\.source cifar10": "--data.cifar.verify_checksum false",
     r"inspect runs/(?!.*(--count [24]|--images))|inspect CELL(?!.*--images)": "--count 2",
@@ -162,8 +162,10 @@ def normal(said: str) -> str:
         r"0(, 0)+": "0",
         r"\bp [<=>] 0": "p 0",
         r"\w+ is 0 points above \w+": "one is 0 points above the other",
-        r"allow the verdict and no trend; --minutes 0 allows both": "allow both",
         r"\s+": " ",
+        r"(More seeds come after [^.]*\. )?0 minutes allow a conclusion and no trend; --minutes 0 allows both": (
+            "0 minutes allow both"
+        ),
     }.items():
         said = re.sub(pattern, sign, said)
     return said.strip()

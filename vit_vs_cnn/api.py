@@ -53,7 +53,6 @@ def train(
     overrides: Mapping[str, Any] | None = None,
     *,
     data: Any = None,
-    until_decided: bool = False,
     quiet: bool = False,
 ) -> "Findings | None":
     """Train the contenders of a config under one protocol, write the report, and say what was found.
@@ -68,7 +67,6 @@ def train(
             (images, labels) as arrays or tensors, {images, labels, groups, class_names}, {train, validation, test} of
             these, or the path of a folder or a table. They are kept in the cache (data.own.cache), where later commands
             find them.
-        until_decided: add seeds until the primary comparison is decided.
         quiet: show no progress.
 
     Returns:
@@ -79,13 +77,12 @@ def train(
         CellsFailed: some cells failed, while the others were run; ``found`` has the findings of those that finished.
         Interrupted: the user asked to stop.
     """
-    overrides = {**_overrides(overrides), **({"protocol.until_decided": True} if until_decided else {})}
+    overrides = _overrides(overrides)
     experiment = experiment_of(config, overrides)  # before the libraries: what is misspelt is told at once
     experiment = _with_images(experiment, data)
     start_early(experiment)
     from vit_vs_cnn.experiments.planner import planned, with_begun_images
     from vit_vs_cnn.experiments.runner import run_experiment
-    from vit_vs_cnn.regimes.until_decided import run_until_decided
     from vit_vs_cnn.runs.grid import finished_cells
     from vit_vs_cnn.runs.images import Pool
 
@@ -97,9 +94,8 @@ def train(
     experiment = _at_hand(experiment, console)
     pool = Pool.of(experiment)
     experiment = planned(experiment, fixed=fixed, console=console, pool=pool)
-    run = run_until_decided if experiment.protocol.until_decided else run_experiment
     try:
-        results = run(experiment, console=console, pool=pool)
+        results = run_experiment(experiment, console=console, pool=pool)
     except CellsFailed as error:
         if finished_cells(experiment.folder, some=False):
             error.found = report(experiment.folder, quiet=quiet)

@@ -171,12 +171,14 @@ def test_what_tuning_cannot_be_given_is_one_line(tmp_path, place, value, message
     assert "\n" not in str(caught.value)
 
 
-def test_what_a_run_of_an_earlier_version_wrote_is_read_without_its_trials(tmp_path):
+def test_records_of_an_earlier_version_are_read_without_removed_settings(tmp_path):
     values = _values(tmp_path, {60: {"label_smoothing": 0.2}})
     today = experiment_from_dict(values)
     override(values, "contenders.vit.trials", 12)
     override(values, "contenders.vit.by_size.60.trials", 12)
     override(values, "tuning.seeds", [100])
+    override(values, "protocol.max_seeds", 10)
+    override(values, "protocol.until_decided", False)
     assert experiment_from_dict(values, recorded=True) == today
 
 

@@ -24,7 +24,6 @@ from vit_vs_cnn.experiments.grids import (
     images_for,
     ladder,
     one_more_size,
-    planned_seeds,
     spread_sizes,
 )
 from vit_vs_cnn.experiments.planner import _folders_experiment, planned, seconds_per_step, with_begun_images
@@ -88,8 +87,8 @@ def _told(monkeypatch, experiment: Experiment, pool: Pool, *, step: float = 0.01
 @pytest.mark.parametrize(
     ("minutes", "told"),
     [
-        (0.3, "allow no verdict: single runs are described, nothing is judged; --minutes 1 allows one"),
-        (0.8, "allow the verdict and no trend; --minutes 2 allows both"),
+        (0.3, "allow no conclusion, only a description of single runs; --minutes 1 allows one"),
+        (0.8, "allow a conclusion and no trend; --minutes 2 allows both"),
         (9.0, "minutes allow both"),
     ],
 )
@@ -98,11 +97,11 @@ def test_the_plan_says_what_it_can_answer(pool, monkeypatch, tmp_path, minutes, 
     assert f"{minutes:g} minutes {told.removeprefix('minutes ')}" in text
     seconds = r"(\d+ s|\d+ min)"
     assert re.search(
-        rf"A verdict takes about {seconds} here \(3 seeds, 1 size, 25 steps\), a trend over the number of images about "
+        rf"A conclusion takes about {seconds} here \(3 seeds, 1 size, 25 steps\), a trend over the number of images about "
         rf"{seconds} \(3 seeds, 4 sizes, 25 steps\)",
         text,
     )
-    assert (len(experiment.protocol.seeds) >= 3) == ("no verdict" not in told)
+    assert (len(experiment.protocol.seeds) >= 3) == ("no conclusion" not in told)
     assert (len(experiment.protocol.train_sizes) >= 4) == ("both" in told.split(";")[0])
 
 
@@ -147,15 +146,31 @@ def _short_of_images(_: Experiment, text: str) -> bool:
     return f"{told}338 to train on, 34 for each of 10 classes; there are 130" in text
 
 
-def test_seeds_that_forbid_a_verdict_are_told_of(pool, monkeypatch, tmp_path):
+def test_fewer_than_three_named_seeds_are_reported_to_allow_no_conclusion(pool, monkeypatch, tmp_path):
     _, text = _told(monkeypatch, _experiment(tmp_path, minutes=9.0), pool, fixed=["protocol.seeds"])
-    assert "No verdict: it takes 3 seeds, and protocol.seeds and max_seeds allow 1" in text
+    assert "No conclusion: a conclusion needs at least 3 seeds, and protocol.seeds has 1" in text
 
 
-def test_a_plan_of_few_seeds_is_not_overrun(pool):
-    protocol = {"budget": {"steps": 100}, "batch_size": 14, "max_seeds": 4}
-    grid = _chosen(_experiment(Path("runs"), minutes=500.0, protocol=protocol), pool, {"vit": 0.01, "resnet": 0.01})
-    assert grid.seeds == (0, 1, 2, 3)
+def test_five_seeds_come_after_the_sizes_and_steps_of_a_plan_with_three(pool):
+    """A plan has as long runs as it would have with at most three seeds."""
+    costs = Costs(_experiment(Path("runs")), pool, {"vit": 0.01, "resnet": 0.03})
+    grids = ladder(costs)
+    three = [grid for grid in grids if len(grid.seeds) <= 3]
+    for minutes in (1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 500.0):
+        chosen, reference = first_that_fits(grids, minutes), first_that_fits(three, minutes)
+        assert chosen.steps >= reference.steps
+        assert len(chosen.seeds) == 3 or (len(chosen.seeds), len(chosen.train_sizes)) == (5, 5)
+    cheapest_of_five = min((grid for grid in grids if len(grid.seeds) == 5), key=lambda grid: grid.seconds)
+    assert (len(cheapest_of_five.train_sizes), cheapest_of_five.steps) == (5, (100,))
+    assert first_that_fits(grids, cheapest_of_five.seconds / 60) == cheapest_of_five
+
+
+def test_the_plan_prints_when_more_seeds_come(pool, monkeypatch, tmp_path):
+    _, text = _told(monkeypatch, _experiment(tmp_path, minutes=2.0), pool)
+    assert "3 seeds, " in text
+    assert "More seeds come after sizes and steps: 5 seeds, 5 sizes, 100 steps take about" in text
+    _, text = _told(monkeypatch, _experiment(tmp_path, minutes=500.0), pool)
+    assert "More seeds" not in text
 
 
 def test_few_images_give_fewer_sizes():
@@ -169,7 +184,7 @@ def test_more_minutes_never_give_a_smaller_grid(pool):
     cells = [len(g.train_sizes) * len(g.seeds) * g.steps[0] for g in grids]
     assert cells == sorted(cells)
     assert cells[0] < cells[-1]
-    assert len(grids[-1].seeds) == 10
+    assert len(grids[-1].seeds) == 5
     assert grids[-1].steps == (400,)
 
 
@@ -178,7 +193,7 @@ def test_the_estimate_lies_within_the_minutes(pool, minutes):
     assert _grid(pool, minutes).seconds <= 60 * minutes
 
 
-def test_a_verdict_comes_before_longer_runs(pool):
+def test_a_conclusion_comes_before_longer_runs(pool):
     grid = _grid(pool, 1)
     assert len(grid.seeds) >= 3
     assert len(grid.train_sizes) >= 2
@@ -336,7 +351,7 @@ def _finish(cells: Iterable[Cell], seconds: float = 2.0) -> None:
 def _begun(tmp_path: Path, pool: Pool, *, sizes: list, seeds: list[int], finished: bool = True, **protocol):
     experiment = _experiment(tmp_path)
     experiment = replace(
-        experiment, protocol=replace(experiment.protocol, train_sizes=sizes, seeds=seeds, max_seeds=5, **protocol)
+        experiment, protocol=replace(experiment.protocol, train_sizes=sizes, seeds=seeds, **protocol)
     )
     _write(experiment)
     cells = grid(experiment, pool, world_size=1)
@@ -352,16 +367,16 @@ def _more(monkeypatch, begun: Experiment, pool: Pool, minutes: float, **options)
     return more.protocol, text
 
 
-def test_more_minutes_add_seeds_for_a_verdict_then_sizes_then_budgets_then_seeds(pool, tmp_path):
+def test_more_minutes_add_seeds_for_a_conclusion_then_sizes_then_budgets_then_seeds(pool, tmp_path):
     """Each step holds the one before, so that no finished run is thrown away."""
     costs = Costs(_experiment(tmp_path), pool, {"vit": 0.01, "resnet": 0.03})
-    found = list(additions(costs, Grid((1300,), (3,), (100,)), range(3, 8), longest=400))
+    found = list(additions(costs, Grid((1300,), (3,), (100,)), longest=400))
     assert [grid.counts for grid in found] == [
         "3 seeds, 1 size, 100 steps",
         *(f"3 seeds, {n} sizes, 100 steps" for n in (2, 3, 4, 5)),
         "3 seeds, 5 sizes, 100 and 200 steps",
         "3 seeds, 5 sizes, 100, 200 and 400 steps",
-        *(f"{k} seeds, 5 sizes, 100, 200 and 400 steps" for k in (4, 5)),
+        "5 seeds, 5 sizes, 100, 200 and 400 steps",
     ]
     assert [grid.train_sizes for grid in found[1:5]] == [
         (550, 1300),
@@ -407,19 +422,24 @@ def test_time_that_is_spent_is_not_spent_again(pool, monkeypatch, tmp_path):
     assert "4 minutes add nothing to it; the next step (3 seeds, 2 sizes, 100 steps) takes --minutes 11" in text
 
 
-def test_after_a_look_no_longer_budget_takes_the_place_of_the_settled_one(pool, monkeypatch, tmp_path):
+def test_after_a_first_analysis_sizes_and_seeds_are_added_and_no_longer_budget(pool, monkeypatch, tmp_path):
     begun = _begun(tmp_path, pool, sizes=[100, 1300], seeds=[0, 1, 2])
     protocol, text = _more(monkeypatch, begun, pool, 500.0)
     assert protocol.budget == begun.protocol.budget
-    assert protocol.seeds == [0, 1, 2, 3, 4]  # all that were planned
+    assert protocol.seeds == [0, 1, 2, 3, 4]
+    assert "Seeds 3, 4 are added after a first analysis: the second analysis has an error rate of 1 %" in text
     assert {100, 1300} < {*protocol.train_sizes}
     assert "--protocol.budget.steps '[100, 200]' takes about" in text
-    assert "and what it says is exploratory" in text
-    after = grid(replace(begun, protocol=protocol), pool, world_size=1)
-    assert (
-        settle(design_of(replace(begun, protocol=protocol), {n: n for n in protocol.train_sizes}), after).deviations
-        == ()
-    )
+    assert "and its results are exploratory" in text
+
+
+def test_seeds_are_added_once_after_a_first_analysis(pool, monkeypatch, tmp_path):
+    begun = _begun(tmp_path, pool, sizes=[100, 170, 280, 600, 1300], seeds=[0, 1, 2])
+    extended = replace(begun, protocol=replace(begun.protocol, seeds=[0, 1, 2, 3]))
+    _write(extended)
+    protocol, text = _more(monkeypatch, extended, pool, 500.0)
+    assert protocol == extended.protocol
+    assert "as all that may be added is there" in text
 
 
 def test_when_all_that_is_planned_is_there_more_minutes_add_nothing(pool, monkeypatch, tmp_path):
@@ -442,11 +462,6 @@ def test_a_budget_in_epochs_is_not_added_to(pool, monkeypatch, tmp_path):
     protocol, text = _more(monkeypatch, begun, pool, 500.0)
     assert protocol == begun.protocol
     assert "minutes add nothing to a budget in epochs" in text
-
-
-def test_without_max_seeds_a_ladders_seeds_may_be_added(tmp_path):
-    begun = _experiment(tmp_path)
-    assert planned_seeds(begun) == tuple(range(begun.protocol.seeds[0], begun.protocol.seeds[0] + 10))
 
 
 def test_a_folder_of_other_images_is_refused(tmp_path):

@@ -196,7 +196,7 @@ def _taken(rest: list[str], most: int, name: str) -> list[str]:
 TRAINED = (
     *("config", "name", "output", "minutes", "data.source", "data.root", "protocol.train_sizes", "protocol.seeds"),
     *("protocol.budget.steps", "contenders.NAME.model", "contenders.NAME.optimizer.lr"),
-    *("until_decided", "executor.name", "print_config", "json", "quiet"),
+    *("executor.name", "print_config", "json", "quiet"),
 )
 COMMANDS = {
     one.name: one

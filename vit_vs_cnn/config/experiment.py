@@ -267,10 +267,10 @@ def _tuning(tuning: Tuning, protocol: Protocol, contenders: Mapping[str, Contend
 
 
 def _without_the_past(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values without what no longer is a setting: a number of trials that was typed, the seeds of trials."""
+    """Values without the settings that were removed: typed numbers of trials, seeds of trials, growing plans."""
 
-    def without(block: Any, name: str) -> Any:
-        return {k: v for k, v in block.items() if k != name} if isinstance(block, Mapping) else block
+    def without(block: Any, *names: str) -> Any:
+        return {k: v for k, v in block.items() if k not in names} if isinstance(block, Mapping) else block
 
     def contender(block: Any) -> Any:
         here = without(block, "trials")
@@ -278,7 +278,8 @@ def _without_the_past(values: Mapping[str, Any]) -> dict[str, Any]:
             return {**here, "by_size": {size: without(over, "trials") for size, over in sizes.items()}}
         return here
 
-    kept = {**values, "tuning": without(values.get("tuning"), "seeds")}
+    protocol = without(values.get("protocol"), "max_seeds", "until_decided")
+    kept = {**values, "protocol": protocol, "tuning": without(values.get("tuning"), "seeds")}
     if isinstance(contenders := values.get("contenders"), Mapping):
         kept["contenders"] = {name: contender(block) for name, block in contenders.items()}
     return kept

@@ -163,10 +163,6 @@ def nearest(value: int | float, among: Iterable[int | float]) -> Any:
     return min(sorted(among), key=lambda one: abs(math.log(one / value)), default=None)
 
 
-#: Seeds that a plan may grow to, as the error is shared out over looks at every number of them.
-MOST_SEEDS = 100
-
-
 @dataclass(frozen=True)
 class Primary:
     """The comparison that decides: half of the error is its own, all others share the other half.
@@ -198,12 +194,9 @@ class Protocol:
         scored_on: test, or validation while recipes are being chosen: then the test set stays shut.
         trials: Recipes to try for every contender and size before the grid runs, out of tuning.space, scored on
             validation images alone; null to run the recipes as they are written.
-        primary: Which comparison decides. It, max_seeds and equivalence_points are settled with the first three seeds.
+        primary: Which comparison decides. It, seeds and equivalence_points are fixed before the first analysis.
         pairs: Which contenders are compared with each other, as [[vit, resnet], ...]; null for all with all. Fewer
             comparisons leave each of them more of the 5 % of error.
-        max_seeds: Up to how many seeds may be added, one after the other, each with a look: verdicts on the way share
-            the 5 % of error. null for a verdict when all of seeds are there, and none before.
-        until_decided: Add seeds from three up to max_seeds until the primary comparison is decided, and stop there.
         equivalence_points: Contenders that are surely closer than these points of accuracy are called equivalent.
     """
 
@@ -216,8 +209,6 @@ class Protocol:
     trials: int | None = None
     primary: Primary = field(default_factory=Primary)
     pairs: list[list[str]] | None = None
-    max_seeds: int | None = None
-    until_decided: bool = False
     equivalence_points: float = 1.0
 
     def without_pairs_of(self, names: Collection[str]) -> "Protocol":
@@ -232,17 +223,6 @@ class Protocol:
                 f"protocol.pairs: none is left without {' and '.join(names)}; name others, or null for all"
             )
         return dataclasses.replace(self, pairs=kept or None)
-
-    @property
-    def planned_seeds(self) -> tuple[int, ...]:
-        """The seeds that are named and, up to ``max_seeds``, the numbers that follow."""
-        more = (self.max_seeds or len(self.seeds)) - len(self.seeds)
-        return (*self.seeds, *range(max(self.seeds) + 1, max(self.seeds) + 1 + more))
-
-    @property
-    def looks_on_the_way(self) -> bool:
-        """Whether verdicts are given before all planned seeds are there."""
-        return self.until_decided or self.max_seeds is not None
 
     def __post_init__(self) -> None:
         for name, values in (("train_sizes", self.train_sizes), ("seeds", self.seeds)):
@@ -261,17 +241,10 @@ class Protocol:
             trials=Bounds(at_least=1, at_most=MOST_TRIALS),
             equivalence_points=Bounds(above=0, at_most=100),
         )
-        if self.max_seeds is not None and not len(self.seeds) <= self.max_seeds <= MOST_SEEDS:
-            raise InputError(
-                f"max_seeds {self.max_seeds} must be at least the number of seeds, {len(self.seeds)}, and at most "
-                f"{MOST_SEEDS}"
-            )
         if self.pairs is not None and (
             not self.pairs or not all(len({*pair}) == len(pair) == 2 for pair in self.pairs)
         ):
             raise InputError(f"pairs must each name two contenders, got {self.pairs}")
-        if self.until_decided and not 3 <= len(self.planned_seeds) <= MOST_SEEDS:
-            raise InputError(f"until_decided needs 3 to {MOST_SEEDS} seeds; name them, or max_seeds")
 
 
 def _check_spec(name: str, spec: Any) -> None:

@@ -15,14 +15,14 @@ from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
 from vit_vs_cnn.told import counted
 from vit_vs_cnn.workers.step_time import side_by_side
 
-#: Sizes, seeds and share of the config's steps, the best first. Three seeds allow a verdict and four sizes a trend;
-#: these come before longer runs, and longer runs before more of either.
+#: Number of sizes, number of seeds and share of the config's steps, the best first. With more minutes a plan gets three
+#: seeds for a conclusion, four sizes for a trend, the config's steps, a fifth size, seeds 4 and 5, and longer runs.
 LADDER = (
-    *((5, 10, 4.0), (5, 5, 4.0), (5, 10, 2.0), (5, 5, 2.0), (5, 5, 1.0), (5, 3, 1.0), (4, 3, 1.0), (4, 3, 0.75)),
-    *((4, 3, 0.5), (4, 3, 0.25), (3, 3, 0.25), (2, 3, 0.25), (1, 3, 0.25), (1, 1, 0.25)),
+    *((5, 5, 4.0), (5, 5, 2.0), (5, 5, 1.0), (5, 3, 1.0), (4, 3, 1.0), (4, 3, 0.75), (4, 3, 0.5)),
+    *((4, 3, 0.25), (3, 3, 0.25), (2, 3, 0.25), (1, 3, 0.25), (1, 1, 0.25)),
 )
-#: Most sizes and seeds of a ladder, and the longest share of the config's steps.
-_SIZES, _SEEDS, _LONGEST = (max(column) for column in zip(*LADDER, strict=True))
+#: Largest number of sizes and of seeds in a plan, and the largest share of the config's steps.
+MAX_SIZES, MAX_SEEDS, _MAX_SHARE = (max(column) for column in zip(*LADDER, strict=True))
 #: Fewer sizes show no trend over the number of images.
 SIZES_FOR_A_TREND = 4
 #: What the smallest size holds of each class, and how far below the largest it lies, at most.
@@ -78,13 +78,14 @@ class Grid:
         return f"{counted(len(self.seeds), 'seed')}, {sizes}, {Budget(steps=list(self.steps)).text}"
 
     @property
-    def allows_verdict(self) -> bool:
+    def allows_conclusion(self) -> bool:
+        """A conclusion needs at least three seeds."""
         return len(self.seeds) >= SEEDS_FOR_A_VERDICT
 
     @property
     def allows_trend(self) -> bool:
-        """Over the number of images, with a verdict at each."""
-        return self.allows_verdict and len(self.train_sizes) >= SIZES_FOR_A_TREND
+        """A trend over the number of images needs a conclusion at four sizes."""
+        return self.allows_conclusion and len(self.train_sizes) >= SIZES_FOR_A_TREND
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +159,9 @@ def free_of(fixed: Collection[str]) -> list[str]:
 def ladder(costs: Costs, fixed: Collection[str] = ()) -> list[Grid]:
     """The grids that an experiment may have, with their times, the best first.
 
+    No grid has fewer sizes, fewer seeds or shorter runs than the next one. Grids with five seeds have five sizes and at
+    least the config's steps, as far as the images and the user's settings allow.
+
     Arguments:
         fixed: settings that the user gave by name; of these, sizes, seeds and budget are kept.
     """
@@ -165,8 +169,7 @@ def ladder(costs: Costs, fixed: Collection[str] = ()) -> list[Grid]:
     base = steps_of(protocol.budget) or (STEPS,)
     grids = []
     for size_count, seed_count, share in LADDER:
-        most = protocol.max_seeds or seed_count
-        seeds = list(range(min(seed_count, most))) if "seeds" in free else protocol.seeds
+        seeds = list(range(seed_count)) if "seeds" in free else protocol.seeds
         if "train_sizes" in free:
             sizes = spread_sizes(pool, size_count)
         else:
@@ -189,24 +192,24 @@ def first_that_fits(grids: Sequence[Grid], minutes: float) -> Grid:
 
 
 def additions(
-    costs: Costs, grid: Grid, seeds: Sequence[int], *, longest: int | None, fixed: Collection[str] = ()
+    costs: Costs, grid: Grid, *, max_seeds: int = MAX_SEEDS, longest: int | None, fixed: Collection[str] = ()
 ) -> Iterator[Grid]:
-    """A grid with more and more added, with the times of all of it: each holds the one before.
+    """Larger and larger grids that contain a grid, with the time of each.
 
-    First come the seeds that a verdict needs, then sizes up to five, then budgets twice as long beside those that are
-    there, then the other seeds that are planned.
+    First come the seeds that a conclusion needs, then sizes up to five, then budgets twice as long beside the present
+    ones, then seeds up to five. Seeds 4 and 5 are added together, because seeds can be added only once after an
+    analysis.
 
     Arguments:
-        grid: that is there.
-        seeds: planned, in their order.
+        grid: the present one.
+        max_seeds: number of seeds that no grid exceeds.
         longest: steps that no budget exceeds; None to add no budget.
         fixed: settings that the user gave by name: sizes, seeds and budget among them stay.
     """
     free = free_of(fixed)
-    later = [seed for seed in seeds if seed not in grid.seeds] if "seeds" in free else []
-    missing = min(max(0, SEEDS_FOR_A_VERDICT - len(grid.seeds)), len(later))
-    if missing:
-        grid = costs.of(replace(grid, seeds=(*grid.seeds, *later[:missing])))
+    most = max_seeds if "seeds" in free else len(grid.seeds)
+    if len(grid.seeds) < (needed := min(SEEDS_FOR_A_VERDICT, most)):
+        grid = costs.of(_with_seeds(grid, needed))
         yield grid
     while "train_sizes" in free and (size := one_more_size(costs.pool, grid.train_sizes)) is not None:
         grid = costs.of(replace(grid, train_sizes=tuple(sorted((*grid.train_sizes, size)))))
@@ -214,21 +217,19 @@ def additions(
     while "budget" in free and longest is not None and 2 * grid.steps[-1] <= longest:
         grid = costs.of(replace(grid, steps=(*grid.steps, 2 * grid.steps[-1])))
         yield grid
-    for seed in later[missing:]:
-        grid = costs.of(replace(grid, seeds=(*grid.seeds, seed)))
-        yield grid
+    if len(grid.seeds) < most:
+        yield costs.of(_with_seeds(grid, most))
 
 
-def planned_seeds(experiment: Experiment) -> tuple[int, ...]:
-    """The seeds that may be added one after the other: up to ``max_seeds``, or as many as a ladder has."""
-    protocol = experiment.protocol
-    most = protocol.max_seeds or max(_SEEDS, len(protocol.seeds))
-    return replace(protocol, max_seeds=most).planned_seeds
+def _with_seeds(grid: Grid, count: int) -> Grid:
+    """The grid with so many seeds: its own and the numbers that follow."""
+    first = max(grid.seeds) + 1
+    return replace(grid, seeds=(*grid.seeds, *range(first, first + count - len(grid.seeds))))
 
 
 def longest_steps(budget: Budget) -> int:
     """As long as runs of a ladder get where the config has this budget."""
-    return int(_LONGEST * max(steps_of(budget) or (STEPS,)))
+    return int(_MAX_SHARE * max(steps_of(budget) or (STEPS,)))
 
 
 def images_for(pool: Pool, sizes: int) -> int:
@@ -264,7 +265,7 @@ def one_more_size(pool: Pool, sizes: Sequence[int]) -> int | None:
     It is the one that is furthest from its neighbours and no further than a factor of 4.6 from one of them. None where
     all would come closer to one than a factor of 1.5, or there are five sizes.
     """
-    if len(sizes) >= _SIZES:
+    if len(sizes) >= MAX_SIZES:
         return None
     _, middle = max(((b / a, math.sqrt(a * b)) for a, b in pairwise(sizes)), default=(1.0, 0.0))
     for wanted in (spread_sizes(pool, max(SIZES_FOR_A_TREND, len(sizes) + 1)), [_two_digits(middle)]):

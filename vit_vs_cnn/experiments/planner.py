@@ -1,7 +1,6 @@
-"""A grid that fits into so many minutes: sizes from the number of images, seeds and steps from what a step takes.
+"""A grid of sizes, seeds and steps that fits into ``minutes``, and contenders with equal compute at the image size.
 
-Where an experiment has been begun, more minutes add to its grid. And contenders that compute equally much at the size
-of these images.
+Where an experiment has been started, more minutes add to its grid.
 """
 
 import math
@@ -37,17 +36,21 @@ from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outsi
 def planned(
     experiment: Experiment, *, fixed: Collection[str] = (), console: Console, pool: Pool | None = None
 ) -> Experiment:
-    """The experiment with the grid that fits into its ``minutes``; as it is where it names none.
+    """The experiment with the grid that fits into its ``minutes``; unchanged without ``minutes``.
 
-    Where the experiment has been begun, grid and contenders of its folder win, so that the same command goes on with
-    it. More minutes than before add to that grid (``grids.additions``), what is finished counted as spent. Behind a
-    look (``design.json``) they add no longer budget: what is said would be of that one, and no longer of the
-    comparison that was settled. It is proposed instead.
+    The plan has five seeds where the minutes allow, and at least three where they allow a conclusion. More minutes give
+    three seeds first, then four sizes, the config's steps, a fifth size, seeds 4 and 5, and longer runs
+    (``grids.LADDER``).
+
+    Where the experiment has been started, grid and contenders of its folder win, so that the same command resumes it.
+    More minutes than before add to that grid (``grids.additions``), and finished runs count with their time. Once an
+    analysis was possible (``design.json``), no longer budget is added, because conclusions are about the longest
+    budget. The command prints how to add it. Seeds are then added once, for a second analysis.
 
     Arguments:
         experiment: with the sizes, seeds and steps of its config.
         fixed: settings that the user gave by name; of these, sizes, seeds, budget and contenders are kept.
-        console: where the choice is told, and what it can answer.
+        console: prints the plan and what it can answer.
         pool: its images, where they are at hand already.
 
     Raises:
@@ -127,33 +130,36 @@ def _timed(experiment: Experiment, pool: Pool, console: Console) -> dict[str, fl
 
 
 def _answers(chosen: Grid, others: Sequence[Grid], costs: Costs, fixed: Collection[str]) -> list[str]:
-    """What a grid can answer, what that takes, and what stands in the way of the rest.
+    """Lines on what a grid can answer, on the time of a conclusion, a trend and more seeds, and on missing images.
 
     Arguments:
-        others: of which the cheapest tells what an answer takes.
+        others: larger and smaller grids, whose times are printed.
     """
     minutes = costs.experiment.minutes or 0.0
     rungs = sorted((chosen, *others), key=lambda rung: rung.seconds)
-    verdict = next((rung for rung in rungs if rung.allows_verdict), None)
+    conclusion = next((rung for rung in rungs if rung.allows_conclusion), None)
     trend = next((rung for rung in rungs if rung.allows_trend), None)
     images = _too_few_sizes(costs.pool, rungs, fixed)
     if costs.pool.scored_on == "test" and len(costs.pool.test) < FEWEST_IMAGES:
         return [f"Too few images for an answer: {too_few(len(costs.pool.test))}", *images]
-    if verdict is None:
+    if conclusion is None:
         most = max(len(rung.seeds) for rung in rungs)
-        told = f"No verdict: it takes {SEEDS_FOR_A_VERDICT} seeds, and protocol.seeds and max_seeds allow {most}"
-        return [told, *images]
-    told = f"A verdict takes about {duration(verdict.seconds)} here ({verdict.counts})"
+        line = f"No conclusion: a conclusion needs at least {SEEDS_FOR_A_VERDICT} seeds, and protocol.seeds has {most}"
+        return [line, *images]
+    more = [rung for rung in rungs if chosen.allows_conclusion and len(rung.seeds) > len(chosen.seeds)]
+    line = f"A conclusion takes about {duration(conclusion.seconds)} here ({conclusion.counts})"
     if trend is not None:
-        told += f", a trend over the number of images about {duration(trend.seconds)} ({trend.counts})"
-    if not chosen.allows_verdict:
-        told += f". {minutes:g} minutes allow no verdict: single runs are described, nothing is judged"
-        told += f"; --minutes {_enough(verdict)} allows one"
+        line += f", a trend over the number of images about {duration(trend.seconds)} ({trend.counts})"
+    if more:
+        line += f". More seeds come after sizes and steps: {more[0].counts} take about {duration(more[0].seconds)}"
+    if not chosen.allows_conclusion:
+        line += f". {minutes:g} minutes allow no conclusion, only a description of single runs"
+        line += f"; --minutes {_enough(conclusion)} allows one"
     elif trend is not None and not chosen.allows_trend:
-        told += f". {minutes:g} minutes allow the verdict and no trend; --minutes {_enough(trend)} allows both"
+        line += f". {minutes:g} minutes allow a conclusion and no trend; --minutes {_enough(trend)} allows both"
     elif trend is not None:
-        told += f". {minutes:g} minutes allow both"
-    return [told, *images]
+        line += f". {minutes:g} minutes allow both"
+    return [line, *images]
 
 
 def _too_few_sizes(pool: Pool, rungs: Sequence[Grid], fixed: Collection[str]) -> list[str]:
@@ -286,17 +292,24 @@ def _with_more(
     costs = Costs(begun, pool, _timed(begun, pool, console), _seconds_of_finished(cells))
     sizes = {pool.resolve(size): size for size in protocol.train_sizes}
     old = costs.of(Grid(tuple(sorted(sizes)), tuple(protocol.seeds), steps_of(protocol.budget)))
-    seeds = grids.planned_seeds(begun) if settled is None else settled.seeds
+    are_seeds_added = settled is not None and not {*old.seeds} <= {*settled.seeds}
+    max_seeds = len(old.seeds) if are_seeds_added else grids.MAX_SEEDS
     longest = grids.longest_steps(written) if settled is None else None
-    rungs = [old, *grids.additions(costs, old, seeds, longest=longest, fixed=fixed)]
+    rungs = [old, *grids.additions(costs, old, max_seeds=max_seeds, longest=longest, fixed=fixed)]
     chosen = [rung for rung in rungs if rung is old or rung.seconds <= 60 * begun.minutes][-1]
     for told in (_growth(begun, chosen, rungs), *_answers(chosen, rungs, costs, fixed)):
         console.print(told, soft_wrap=True)
+    if settled is not None and (added := chosen.seeds[len(old.seeds) :]):
+        console.print(
+            f"Seeds {', '.join(map(str, added))} are added after a first analysis: the second analysis has an error "
+            "rate of 1 % and 99 % intervals, and seeds added later are exploratory",
+            soft_wrap=True,
+        )
     if settled is not None and "budget" in free_of(fixed):
         longer = costs.of(replace(chosen, steps=(*chosen.steps, 2 * chosen.steps[-1])))
         console.print(
-            f"No longer budget is added after a look: --protocol.budget.steps '{list(longer.steps)}' takes about "
-            f"{duration(longer.seconds - chosen.seconds)} more, and what it says is exploratory",
+            f"No longer budget is added after a first analysis: --protocol.budget.steps '{list(longer.steps)}' takes about "
+            f"{duration(longer.seconds - chosen.seconds)} more, and its results are exploratory",
             soft_wrap=True,
         )
     return _with_grid(begun, chosen, fixed, sizes)

@@ -1,8 +1,7 @@
 """All cells of an experiment."""
 
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -28,9 +27,7 @@ from vit_vs_cnn.workers.supervise import run_cells
 from vit_vs_cnn.workers.trainer import is_helper_process, world_size
 
 
-def run_experiment(
-    experiment: Experiment, *, console: Console, seeds: Sequence[int] | None = None, pool: Pool | None = None
-) -> list[RunResult]:
+def run_experiment(experiment: Experiment, *, console: Console, pool: Pool | None = None) -> list[RunResult]:
     """Run what is not finished yet and return the results of all cells.
 
     Everything that can be wrong is looked at before the first cell trains: every image read, every subset drawn, every
@@ -42,7 +39,6 @@ def run_experiment(
     writes everything and gets the results, the others get an empty list.
 
     Arguments:
-        seeds: which are run now, out of ``protocol.planned_seeds``; ``protocol.seeds`` if none are named.
         pool: the experiment's images, where they are at hand already.
 
     Raises:
@@ -54,14 +50,14 @@ def run_experiment(
     _refuse_other_networks(experiment)
     experiment, processes = begun_in(experiment), world_size(experiment)
     pool = pool or Pool.of(experiment)
-    cells = grid(_with_seeds(experiment, seeds), pool, world_size=processes)
+    cells = grid(experiment, pool, world_size=processes)
     _check_all(cells, pool)
     if experiment.trainer.get("precision") == AUTO:
         experiment = with_precision(experiment, pool, console=console)
-        cells = grid(_with_seeds(experiment, seeds), pool, world_size=processes)
+        cells = grid(experiment, pool, world_size=processes)
     if experiment.protocol.trials is not None:
         experiment = tune(experiment, console=console)
-        cells = grid(_with_seeds(experiment, seeds), pool, world_size=processes)
+        cells = grid(experiment, pool, world_size=processes)
     if experiment.tuning.record is not None:
         _check_recipes(cells, read_record(Path(experiment.tuning.record)), console)
     sizes = {size: pool.resolve(size) for size in experiment.protocol.train_sizes}
@@ -69,7 +65,7 @@ def run_experiment(
     if not is_helper_process():
         for told in settle(design, cells).told:
             console.print(told, soft_wrap=True)
-        if seeds is None and (others := finished_beside(experiment.folder, cells)):
+        if others := finished_beside(experiment.folder, cells):
             console.print(_told_of(others, experiment.folder), soft_wrap=True)
         write_grid(experiment, cells)
     run_cells(_primary_first(cells, design), pool, console=console)
@@ -121,12 +117,6 @@ def _told_of(others: int, folder: Path) -> str:
         f"{runs} in {folder} {are} not of this command, by a setting, a size or a seed: "
         "kept, and not in the report; a command that names their settings reports them again"
     )
-
-
-def _with_seeds(experiment: Experiment, seeds: Sequence[int] | None) -> Experiment:
-    if seeds is None:
-        return experiment
-    return replace(experiment, protocol=replace(experiment.protocol, seeds=list(seeds)))
 
 
 def _check_recipes(cells: list[Cell], record: Record, console: Console) -> None:

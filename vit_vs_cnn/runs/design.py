@@ -166,8 +166,8 @@ def design_of(experiment: Experiment, sizes: Mapping[int | str, int]) -> Design:
     pairs = protocol.pairs
     names = primary.contenders or (pairs[0] if pairs else list(experiment.contenders)[:2])
     return Design(
-        seeds=protocol.planned_seeds,
-        on_the_way=protocol.looks_on_the_way,
+        seeds=tuple(protocol.seeds),
+        on_the_way=False,
         contenders=tuple(experiment.contenders),
         train_sizes=tuple(sorted({*sizes.values()})),
         size=int(size) if len(names) > 1 else None,
