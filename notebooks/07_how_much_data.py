@@ -280,7 +280,7 @@ noise = rng.normal(0, 1, (SIMULATIONS, 10))
 stopped = np.zeros(SIMULATIONS, dtype=bool)
 for seeds in range(3, 11):
     stopped |= says_ahead(noise[:, :seeds])
-print(f"{stopped.mean():.0%} instead of 5 %: looks must be planned (protocol.until_decided spends the 5 % over them)")
+print(f"{stopped.mean():.0%} instead of 5 %: plan the number of seeds before you see results (protocol.seeds)")
 
 # %% [markdown]
 # **2. How many seeds for which gap?** The noise of a difference is 1 point. How often do 3 and 5 seeds find a gap of 1, 2 and 4 points?

@@ -47,6 +47,8 @@ def test_the_head_of_every_config_gives_command_time_and_expectation(path):
     ("key", "value", "message"),
     [
         ("protocol.seed", 1, "protocol.seed: there is no such setting; did you mean seeds?"),
+        ("protocol.max_seeds", 10, "protocol.max_seeds: there is no such setting; name the seeds in protocol.seeds"),
+        ("protocol.until_decided", True, "there is no such setting; name the seeds in protocol.seeds"),
         ("datta", {}, "datta: there is no such setting"),
         ("data.augmentation.flop", True, "data.augmentation.flop: there is no such setting; did you mean"),
         ("contenders.vit.optimizer.lrr", 1, "contenders.vit.optimizer.lrr: there is no such setting"),

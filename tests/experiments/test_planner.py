@@ -97,8 +97,8 @@ def test_the_plan_says_what_it_can_answer(pool, monkeypatch, tmp_path, minutes, 
     assert f"{minutes:g} minutes {told.removeprefix('minutes ')}" in text
     seconds = r"(\d+ s|\d+ min)"
     assert re.search(
-        rf"A conclusion takes about {seconds} here \(3 seeds, 1 size, 25 steps\), a trend over the number of images about "
-        rf"{seconds} \(3 seeds, 4 sizes, 25 steps\)",
+        rf"A conclusion takes about {seconds} here \(3 seeds, 1 size, 25 steps\), a trend over the number of images "
+        rf"about {seconds} \(3 seeds, 4 sizes, 25 steps\)",
         text,
     )
     assert (len(experiment.protocol.seeds) >= 3) == ("no conclusion" not in told)
@@ -350,9 +350,7 @@ def _finish(cells: Iterable[Cell], seconds: float = 2.0) -> None:
 
 def _begun(tmp_path: Path, pool: Pool, *, sizes: list, seeds: list[int], finished: bool = True, **protocol):
     experiment = _experiment(tmp_path)
-    experiment = replace(
-        experiment, protocol=replace(experiment.protocol, train_sizes=sizes, seeds=seeds, **protocol)
-    )
+    experiment = replace(experiment, protocol=replace(experiment.protocol, train_sizes=sizes, seeds=seeds, **protocol))
     _write(experiment)
     cells = grid(experiment, pool, world_size=1)
     if finished:

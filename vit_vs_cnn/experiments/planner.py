@@ -308,8 +308,8 @@ def _with_more(
     if settled is not None and "budget" in free_of(fixed):
         longer = costs.of(replace(chosen, steps=(*chosen.steps, 2 * chosen.steps[-1])))
         console.print(
-            f"No longer budget is added after a first analysis: --protocol.budget.steps '{list(longer.steps)}' takes about "
-            f"{duration(longer.seconds - chosen.seconds)} more, and its results are exploratory",
+            f"No longer budget is added after a first analysis: --protocol.budget.steps '{list(longer.steps)}' takes "
+            f"about {duration(longer.seconds - chosen.seconds)} more, and its results are exploratory",
             soft_wrap=True,
         )
     return _with_grid(begun, chosen, fixed, sizes)
