@@ -43,7 +43,10 @@ peak = re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1]
 print("peak", peak, spent, file=sys.stderr)
 """
 COMMAND = "from vit_vs_cnn.cli import main\nassert main(sys.argv[1:]) == 0"
-FINDINGS = "from pathlib import Path\nfrom vit_vs_cnn.regimes import findings_of\nfindings_of(Path(sys.argv[1]))"
+FINDINGS = """from pathlib import Path
+from vit_vs_cnn.regimes.analysis import read_analysis
+read_analysis(Path(sys.argv[1]))
+"""
 TEST_SET = "ba4"
 
 

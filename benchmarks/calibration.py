@@ -1,16 +1,14 @@
-"""How often what is said of equal contenders is false, how often intervals hold, and how small a gap is found.
+"""Simulated false claims, coverage of intervals, and power of the comparisons.
 
-    python -m benchmarks.calibration            # about fifteen minutes on two cores
-    python -m benchmarks.calibration --quick    # a tenth of the simulations and less, to see that it runs
+    python -m benchmarks.calibration                       # about 40 minutes on two cores
+    python -m benchmarks.calibration --simulations 40      # a quick run
 
-Everything is judged by the code that judges real cells (``regimes.comparison``, ``crossing``, ``multiplier``), over
-simulated accuracies. Each share stands with its Monte-Carlo standard error.
+Accuracies are simulated and analysed by the functions that analyse experiments (``regimes.comparisons.compare_all``,
+``runs.analysis_plan.AnalysisPlan``). Every share is printed with its Monte-Carlo standard error.
 
-Seeds differ in one of four ways: by a normal effect; by a skewed one (a centred exponential); as in a lottery in which
-a run fails with probability .2 and then has the accuracy of chance; and, where the two contenders must differ but their
-mean may not, by such a lottery in one of them alone. A network is right on image i where its threshold is below
-ease_i + noise: of that variance .6 is ease, which all networks share, .1 is common to the networks of one seed, and .3
-each network's own.
+A network classifies image i correctly where ease_i + noise exceeds a threshold. Of the variance 0.85 is ease, which all
+networks share, 0.05 is common to the networks of one seed, and 0.1 is each network's own. Seed noise is the standard
+deviation, in points, over seeds of the difference of two models on infinitely many images.
 """
 
 import argparse
@@ -19,303 +17,229 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import metadata
-from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
-from scipy import optimize, stats
+from scipy import stats
 
-from vit_vs_cnn.regimes.comparison import SizedComparison, comparisons
-from vit_vs_cnn.regimes.crossing import PairLaws, crossings
-from vit_vs_cnn.regimes.curves import learning_curve
-from vit_vs_cnn.regimes.lottery import two_groups
-from vit_vs_cnn.regimes.multiplier import multipliers
-from vit_vs_cnn.regimes.power_laws import fit_draws, models_for
-from vit_vs_cnn.runs.design import Design
-from vit_vs_cnn.statistics.measurements import Measurements
-from vit_vs_cnn.statistics.resampling import Resamples
+from vit_vs_cnn.regimes import comparisons as comparisons_module
+from vit_vs_cnn.regimes.comparisons import compare_all
+from vit_vs_cnn.regimes.measurements import Measurements
+from vit_vs_cnn.runs.analysis_plan import AnalysisPlan
+from vit_vs_cnn.statistics.mean_distribution import accuracy_interval
+from vit_vs_cnn.statistics.pair_comparison import Conclusion, PairComparison
+from vit_vs_cnn.statistics.variance import pool_seed_variance
 
-SIZES = {
-    3: (500, 5000, 50_000),
-    4: (500, 2300, 11_000, 50_000),
-    5: (500, 1600, 5000, 16_000, 50_000),
-}
-NAMES = ("resnet", "vit")
-#: Standard deviation over seeds of accuracy: common to both contenders, and of each by itself.
-COMMON, OWN = 0.007, 0.007
-CHANCE, FAILS = 0.1, 0.2
-
-Effects = Callable[[np.random.Generator, tuple[int, ...]], Float[np.ndarray, "contenders sizes seeds"]]
+#: Accuracy without a gap, that of a run that learned nothing, and the failure rate of unstable training.
+ACCURACY, CHANCE, FAILURE_RATE = 0.7, 0.1, 0.2
+SIGNIFICANT = Conclusion.SIGNIFICANTLY_BETTER
 
 
-def normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Float[np.ndarray, "contenders sizes seeds"]:
-    return OWN * rng.standard_normal(shape)
+@dataclass(frozen=True)
+class World:
+    """A simulated experiment.
 
-
-def skewed(rng: np.random.Generator, shape: tuple[int, ...]) -> Float[np.ndarray, "contenders sizes seeds"]:
-    return 4 * OWN * (1 - rng.exponential(size=shape))
-
-
-def lottery(rng: np.random.Generator, shape: tuple[int, ...]) -> Float[np.ndarray, "contenders sizes seeds"]:
-    """Failed runs lose 60 points, which brings .7 down to chance."""
-    return normal(rng, shape) - 0.6 * (rng.random(shape) < FAILS)
-
-
-def one_lottery(rng: np.random.Generator, shape: tuple[int, ...]) -> Float[np.ndarray, "contenders sizes seeds"]:
-    """The second contender is 15 points better where it does not fail: the means are equal."""
-    found = normal(rng, shape)
-    found[1] += 0.15 - 0.75 * (rng.random(shape[1:]) < FAILS)
-    return found
-
-
-WORLDS: dict[str, Effects] = {"normal": normal, "skewed": skewed, "lottery in both": lottery}
-
-
-def simulated(
-    rng: np.random.Generator,
-    truth: Float[np.ndarray, "contenders sizes"],
-    seeds: int,
-    images: int,
-    effects: Effects,
-    *,
-    train_sizes: Sequence[float] | np.ndarray = (),
-) -> Measurements:
-    """The accuracies, and the answers behind them, of two contenders at the sizes of a table of their true means."""
-    shape = (*truth.shape, seeds)
-    level = truth[..., None] + COMMON * rng.standard_normal((1, 1, seeds)) + effects(rng, shape)
-    ease = np.sqrt(0.6) * rng.standard_normal(images, dtype=np.float32)
-    shared = np.sqrt(0.1) * rng.standard_normal((1, 1, seeds, images), dtype=np.float32)
-    noise = np.float32(np.sqrt(0.3)) * rng.standard_normal((*shape, images), dtype=np.float32)
-    threshold = stats.norm.ppf(1 - np.clip(level, 0.02, 0.995)).astype(np.float32)
-    correct: Bool[np.ndarray, "contenders sizes seeds count"] = ease + shared + noise > threshold[..., None]
-    sizes = tuple(map(int, train_sizes)) or SIZES.get(truth.shape[1], (5000,))
-    return Measurements(NAMES, sizes, tuple(range(seeds)), correct.mean(-1), np.full(shape, float(images)), correct)
-
-
-def judged(measured: Measurements, planned: int, *, on_the_way: bool = False) -> list[SizedComparison]:
-    """The comparisons at all sizes, as an experiment with this plan has them."""
-    design = Design(tuple(range(planned)), on_the_way, NAMES, measured.sizes, measured.sizes[-1], NAMES, 1.0)
-    return comparisons(measured, [], design)
-
-
-def first_seeds(measured: Measurements, count: int) -> Measurements:
-    assert measured.correct is not None
-    return Measurements(
-        measured.contenders,
-        measured.sizes,
-        measured.seeds[:count],
-        measured.accuracy[..., :count],
-        measured.images[..., :count],
-        measured.correct[..., :count, :],
-    )
-
-
-def false_ahead(seed: int, *, effects: Effects, seeds: int, on_the_way: bool, sizes: int) -> dict[str, bool]:
-    """Whether anything false is said of contenders of equal means, at any size and any look."""
-    rng = np.random.default_rng([seed, seeds])
-    measured = simulated(rng, np.full((2, sizes), 0.7), seeds, 1000, effects)
-    looks = range(3, seeds + 1) if on_the_way else (seeds,)
-    found = [judged(first_seeds(measured, k), seeds, on_the_way=on_the_way) for k in looks]
-    ahead = {c.size for of_look in found for c in of_look if c.verdict == "ahead"}
-    warned = {n for i, n in enumerate(measured.sizes) if any(two_groups(of[i], 1000) for of in measured.accuracy)}
-    contradicted = any(c.verdict == "ahead" and c.lead.low <= 0 for of_look in found for c in of_look)
-    assert not contradicted, "a verdict beside an interval that holds zero"
-    return {
-        "ahead": bool(ahead),
-        "ahead, and no warning of two groups": bool(ahead - warned),
-        "ahead, primary": any(c.verdict == "ahead" for of_look in found for c in of_look if c.primary),
-        "one size by itself, uncorrected": found[-1][-1].p_value < 0.05,
-    }
-
-
-def power(seed: int, *, gap: float, seeds: int, sizes: int) -> dict[str, bool]:
-    """Whether a gap at every size is found at the primary one, by contenders whose difference varies by a point."""
-    rng = np.random.default_rng([seed, seeds, round(1e4 * gap)])
-    truth = np.stack([np.full(sizes, 0.7), np.full(sizes, 0.7 - gap)])
-    measured = simulated(rng, truth, seeds, 10_000, normal)
-    found = judged(measured, seeds)[-1]
-    return {"found": found.verdict == "ahead", "equivalent": found.verdict == "equivalent"}
-
-
-def false_groups(seed: int, *, seeds: int) -> dict[str, float]:
-    """In what share seeds of one normal distribution are said to be of two groups; images play no part."""
-    draws = 0.5 + 0.05 * np.random.default_rng([seed, seeds]).standard_normal((1000, seeds))
-    return {"two groups": float(np.mean([two_groups(row, 10**8) is not None for row in draws]))}
-
-
-Curve = Callable[[Any], Any]
-
-
-def power_law(n: Any, a: float = 0.46, b: float = 0.15, c: float = 0.0) -> Any:
-    return 1 - np.exp(a) * np.asarray(n, dtype=float) ** -b - c
-
-
-def sigmoid(n: Any, low: float = 0.25, high: float = 0.85, middle: float = 5000.0, steepness: float = 1.5) -> Any:
-    """With a steepness of 1.5 it goes from a tenth to nine tenths of its rise within 1.3 decades of data."""
-    return low + (high - low) / (1 + (np.asarray(n, dtype=float) / middle) ** -steepness)
-
-
-#: Each truth: two curves that cross, and one that the second contender follows with four times the data.
-TRUTHS: dict[str, tuple[Curve, Curve, Curve]] = {
-    "power law": (power_law, partial(power_law, a=1.58, b=0.29), power_law),
-    "sigmoid": (
-        partial(sigmoid, low=0.3, high=0.8, middle=4000, steepness=0.8),
-        partial(sigmoid, low=0.2, high=0.9, middle=7000, steepness=1.5),
-        sigmoid,
-    ),
-    "saturating": (
-        partial(power_law, a=0.55, b=0.24, c=0.18),
-        partial(power_law, a=2.4, b=0.49, c=0.16),
-        partial(power_law, a=1.9, b=0.5, c=0.15),
-    ),
-}
-TIMES = 4.0
-
-
-def coverage(seed: int, *, truth: str, sizes: int, seeds: int = 5) -> dict[str, bool]:
-    """Whether each interval holds what is true."""
-    rng, n = np.random.default_rng([seed, sizes]), np.array(SIZES[sizes])
-    first, second, followed = TRUTHS[truth]
-    table = np.stack([first(n), second(n)])
-    measured = simulated(rng, table, seeds, 1000, normal)
-    at, exact = 0, table[0, 0] - table[1, 0]
-    difference, accuracy = (
-        judged(measured, seeds)[at].difference,
-        learning_curve(measured, NAMES[0]).points[at].accuracy,
-    )
-    draws = Resamples(measured, count=600, seed=seed).of(NAMES)
-    ends = (float(np.log(n[0])), float(np.log(n[-1])))
-    place = optimize.root_scalar(lambda x: float(first(np.exp(x)) - second(np.exp(x))), bracket=ends).root
-    crossing = crossings(draws, {})[0]
-    behind = simulated(rng, np.stack([followed(n), followed(n / TIMES)]), seeds, 1000, normal)
-    needed = multipliers(Resamples(behind, count=600, seed=seed).of(NAMES), {})[0]
-    return {
-        "accuracy": _holds(accuracy.low, table[0, 0], accuracy.high),
-        "difference": _holds(difference.low, exact, difference.high),
-        "crossing": crossing.overtaker == NAMES[1] and _holds(crossing.low, np.exp(place), crossing.high),
-        "crossing, both ends known": crossing.is_shown,
-        "multiplier": _holds(needed.low, TIMES, needed.high),
-        "multiplier, both ends known": needed.low is not None and needed.high is not None,
-    }
-
-
-#: Two curves of each kind that cross at a known size, beyond what is run, and the one that is followed with four times
-#: the data.
-BEYOND: dict[str, tuple[Curve, Curve, Curve]] = {
-    "power law": (power_law, partial(power_law, a=0.46 + 0.07 * np.log(20_000), b=0.22), power_law),
-    "sigmoid": TRUTHS["sigmoid"],
-    "saturating": (
-        TRUTHS["saturating"][0],
-        partial(power_law, a=1.757, b=0.35, c=0.16),
-        partial(power_law, a=0.9, b=0.3, c=0.15),
-    ),
-}
-
-
-def extrapolation(seed: int, *, truth: str, sizes: int, seeds: int = 5) -> dict[str, bool]:
-    """Whether what the fitted laws say beyond the largest size holds, and has an end.
-
-    The crossing is twice the largest size away; the multiplier of 4 is that at the largest size.
+    Arguments:
+        gap: advantage of the first model over all others, as a share.
+        noise: standard deviation over seeds of the difference of two models, as a share.
+        noise_ratio: of the noise at the largest size to that at the others.
+        shape: distribution of the noise, normal or lognormal.
+        unstable: number of models whose runs fail with probability ``FAILURE_RATE``.
+        added: seeds that are added after the first analysis.
+        folds: whether seeds hold out different folds of ``images``; training sets then overlap.
     """
-    rng = np.random.default_rng([seed, sizes])
-    first, second, followed = BEYOND[truth]
-    where = float(np.exp(optimize.root_scalar(lambda x: first(np.exp(x)) - second(np.exp(x)), bracket=(5, 12)).root))
-    n = np.round(np.geomspace(where / 40, where / 2, sizes))
-    told: dict[str, bool] = {}
-    for what, table in {
-        "crossing": np.stack([first(n), second(n)]),
-        "multiplier": np.stack([followed(n), followed(n / TIMES)]),
-    }.items():
-        draws = Resamples(simulated(rng, table, seeds, 1000, normal, train_sizes=n), count=600, seed=seed).of(NAMES)
-        for model in models_for(draws):
-            laws: PairLaws = {model: [fit_draws(draws, place, model) for place in (0, 1)]}
-            if what == "crossing":
-                found, true = crossings(draws, laws)[-1], where
-                shown = found.overtaker == NAMES[1]
-            else:
-                found, true = next(m for m in multipliers(draws, laws) if m.method == model and m.size == n[-1]), TIMES
-                shown = found.ahead == NAMES[0]
-            told[f"{what}, {model}"] = shown and _holds(found.low, true, found.high)
-            told[f"{what}, {model}: has an end"] = found.high is not None
-    return told
+
+    images: int = 200
+    seeds: int = 3
+    sizes: int = 4
+    models: int = 2
+    gap: float = 0.0
+    noise: float = 0.015
+    noise_ratio: float = 1.0
+    shape: str = "normal"
+    unstable: int = 0
+    added: int = 0
+    folds: bool = False
 
 
-def _holds(low: float | None, true: Any, high: float | None) -> bool:
-    return bool((low is None or low <= true) and (high is None or true <= high))
-
-
-def shares(simulate: Callable[[int], Mapping[str, float]], count: int, pool: ProcessPoolExecutor) -> dict[str, str]:
-    """Of the simulations in which each was so, in percent, with its standard error."""
-    found = list(pool.map(simulate, range(count), chunksize=max(1, count // 32)))
-    every = {name: [float(one[name]) for one in found] for name in found[0]}
-    return {n: f"{100 * np.mean(a):.1f} ± {100 * np.std(a) / np.sqrt(count):.1f} %" for n, a in every.items()}
-
-
-#: Two words on the world that is simulated, and how to simulate it once.
-World = tuple[str, str, Callable[[int], Mapping[str, float]]]
-
-
-def lines(count: int, pool: ProcessPoolExecutor) -> Iterator[str]:
-    """The whole benchmark as tables in Markdown, line by line."""
-    few, many = max(4, count // 4), max(4, count // 2)
-    yield from _table('False "ahead", five sizes, 1,000 test images', _equal(on_the_way=False), count, pool)
-    yield from _table("The same with looks at 3 to 10 seeds", _equal(on_the_way=True), many, pool)
-    held = [
-        (truth, f"{sizes} sizes", partial(coverage, truth=truth, sizes=sizes)) for truth in TRUTHS for sizes in SIZES
-    ]
-    yield from _table("Coverage of 95 % intervals, five seeds, sizes from 500 to 50,000", held, count, pool)
-    beyond = [
-        (truth, f"{sizes} sizes", partial(extrapolation, truth=truth, sizes=sizes))
-        for truth in BEYOND
-        for sizes in (4, 5)
-    ]
-    yield from _table("Coverage of what laws say beyond the largest size, five seeds", beyond, few, pool)
-    groups = [("normal", f"{seeds} seeds", partial(false_groups, seeds=seeds)) for seeds in (3, 4, 5, 6, 10)]
-    yield from _table(
-        "Seeds of one distribution said to be of two groups (1,000 in each simulation)", groups, count, pool
+def simulate(rng: np.random.Generator, world: World) -> Measurements:
+    """Results of an experiment."""
+    seeds = world.seeds + world.added
+    shape = (world.models, world.sizes, seeds)
+    effect = rng.standard_normal(shape)
+    if world.shape == "lognormal":
+        effect = (np.exp(effect) - np.exp(0.5)) / np.sqrt((np.e - 1) * np.e)
+    noise = np.full(world.sizes, world.noise / np.sqrt(2))  # of each of the two models
+    noise[-1] *= world.noise_ratio
+    level = ACCURACY + noise[:, None] * effect
+    level[1:] -= world.gap
+    if world.folds:  # training sets of two folds share 3/4 of their images, and so part of their effect
+        level[:] = level - noise[:, None] * effect * (1 - np.sqrt(0.75))
+        level += noise[:, None] * np.sqrt(0.25) * rng.standard_normal((world.models, world.sizes, 1))
+    failed = rng.random(shape) < FAILURE_RATE
+    failed[world.unstable :] = False
+    level = np.where(failed, CHANCE, np.clip(level, 0.02, 0.995))
+    image_sets = seeds if world.folds else 1
+    ease = np.sqrt(0.85) * rng.standard_normal((image_sets, world.images), dtype=np.float32)
+    shared = np.sqrt(0.05) * rng.standard_normal((1, 1, seeds, world.images), dtype=np.float32)
+    own = np.float32(np.sqrt(0.1)) * rng.standard_normal((*shape, world.images), dtype=np.float32)
+    correct = ease + shared + own > stats.norm.ppf(1 - level).astype(np.float32)[..., None]
+    return Measurements(
+        models=tuple("abcdefgh"[: world.models]),
+        sizes=tuple(500 * 4**i for i in range(world.sizes)) if not world.folds else _fold_sizes(world),
+        seeds=tuple(range(seeds)),
+        accuracy=correct.mean(-1),
+        images=np.full(shape, float(world.images)),
+        correct={place: correct[place] for place in np.ndindex(shape)},
+        uses_folds=world.folds,
+        chance=CHANCE,
     )
-    gaps = [
-        (f"{100 * gap:g} points", f"{sizes} size{'s' * (sizes > 1)}, {seeds} seeds", one)
-        for sizes in (1, 5)
-        for gap in (0.0, 0.01, 0.02, 0.04)
-        for seeds in (3, 5, 10)
-        for one in [partial(power, gap=gap, seeds=seeds, sizes=sizes)]
-    ]
-    yield from _table("Power at the primary comparison, seeds' sd 1 point, 10,000 images", gaps, many, pool)
 
 
-def _equal(*, on_the_way: bool) -> list[World]:
-    return [
-        (name, f"{seeds} seeds", partial(false_ahead, effects=effects, seeds=seeds, on_the_way=on_the_way, sizes=5))
-        for name, effects in {**WORLDS, "lottery in one, equal means": one_lottery}.items()
-        for seeds in ((10,) if on_the_way else (3, 5, 10))
-    ]
+def _fold_sizes(world: World) -> tuple[int, ...]:
+    """Training-set sizes where a fifth of all images is held out."""
+    return tuple(4 * world.images // 4**i for i in reversed(range(world.sizes)))
 
 
-def _table(title: str, worlds: Sequence[World], count: int, pool: ProcessPoolExecutor) -> Iterator[str]:
-    yield f"\n{title}; {count} simulations of each:\n"
-    for place, (name, what, simulate) in enumerate(worlds):
-        told = shares(simulate, count, pool)
-        if place == 0:
-            yield from (f"| | | {' | '.join(told)} |", "| --- " * (len(told) + 2) + "|")
-        yield f"| {name} | {what} | {' | '.join(told.values())} |"
+def analyse(measured: Measurements, world: World, *, added: bool = False) -> list[PairComparison]:
+    """The comparisons of an experiment whose primary comparison is that of the first two models at the largest size."""
+    later = tuple(range(world.seeds, world.seeds + world.added)) if added else ()
+    plan = AnalysisPlan(
+        seeds=tuple(range(world.seeds)),
+        contenders=measured.models,
+        train_sizes=measured.sizes,
+        size=measured.sizes[-1],
+        pair=("a", "b"),
+        equivalence_points=1.0,
+        added_seeds=(later,) if later else (),
+    )
+    return compare_all(measured, plan)
+
+
+def claims(seed: int, world: World) -> dict[str, bool]:
+    """What is claimed of an experiment. Without a gap every claim is false."""
+    measured = simulate(np.random.default_rng([seed, 1]), world)
+    analyses = [analyse(measured, world), *([analyse(measured, world, added=True)] if world.added else [])]
+    significant = [one for found in analyses for one in found if one.conclusion is SIGNIFICANT]
+    primary = next(one for one in analyses[0] if one.is_primary)
+    point = measured.scores("a", measured.sizes[-1], measured.seeds[: world.seeds])
+    accuracy = accuracy_interval(point, test_train_ratio=measured.test_train_ratio)
+    return {
+        "primary": any(one.is_primary for one in significant),
+        "any secondary": any(not one.is_primary for one in significant),
+        "interval of the difference": primary.difference.low <= world.gap <= primary.difference.high,
+        "interval of an accuracy": accuracy.low <= ACCURACY <= accuracy.high,
+    }
+
+
+def power(seed: int, world: World, freedom_share: float | None = None) -> dict[str, bool]:
+    """Whether the primary comparison is significant."""
+    if freedom_share is not None:
+        comparisons_module.pool_seed_variance = partial(pool_seed_variance, freedom_share=freedom_share)
+    measured = simulate(np.random.default_rng([seed, 2]), world)
+    primary = next(one for one in analyse(measured, world) if one.is_primary)
+    return {"significant": primary.conclusion is SIGNIFICANT}
+
+
+Row = tuple[str, Callable[[int], Mapping[str, float]]]
+
+
+def tables() -> Iterator[tuple[str, Sequence[Row]]]:
+    """Every table: its title, and a row for each world."""
+    base = World()
+    worlds = {
+        "3 seeds, 4 sizes, 200 images, noise 1.5": base,
+        "50 images": replace(base, images=50),
+        "500 images": replace(base, images=500),
+        "10,000 images": replace(base, images=10_000),
+        "5 seeds": replace(base, seeds=5),
+        "10 seeds": replace(base, seeds=10),
+        "5 seeds, 10,000 images": replace(base, seeds=5, images=10_000),
+        "10 seeds, 10,000 images": replace(base, seeds=10, images=10_000),
+        "1 size": replace(base, sizes=1),
+        "1 size, 10,000 images": replace(base, sizes=1, images=10_000),
+        "2 sizes": replace(base, sizes=2),
+        "5 sizes": replace(base, sizes=5),
+        "4 models": replace(base, models=4),
+        "4 models, 10,000 images": replace(base, models=4, images=10_000),
+        "6 models (analysis of variance)": replace(base, models=6),
+        "noise 0.5": replace(base, noise=0.005),
+        "noise 4.5": replace(base, noise=0.045),
+        "noise 4.5, 10,000 images": replace(base, noise=0.045, images=10_000),
+        "lognormal noise, 10,000 images": replace(base, shape="lognormal", images=10_000),
+        "noise 1.5 times at the largest size": replace(base, noise_ratio=1.5),
+        "noise 1.5 times, 10,000 images": replace(base, noise_ratio=1.5, images=10_000),
+        "noise 2 times at the largest size": replace(base, noise_ratio=2.0),
+        "noise 2 times, 10,000 images": replace(base, noise_ratio=2.0, images=10_000),
+        "one model unstable": replace(base, unstable=1),
+        "one model unstable, 10,000 images": replace(base, unstable=1, images=10_000),
+        "both models unstable, 10 seeds": replace(base, unstable=2, seeds=10),
+        "2 seeds added to 3": replace(base, added=2),
+        "2 seeds added to 3, 10,000 images": replace(base, added=2, images=10_000),
+        "5 seeds added to 5": replace(base, seeds=5, added=5),
+        "rotating folds of 60 images": replace(base, folds=True, images=60),
+        "rotating folds of 200 images, 5 seeds": replace(base, folds=True, seeds=5),
+        "rotating folds of 200 images, noise 4.5": replace(base, folds=True, noise=0.045),
+    }
+    title = "Equal models: share of experiments with a false claim, and coverage of 95 % intervals"
+    yield title, [(name, partial(claims, world=world)) for name, world in worlds.items()]
+    gaps = [(60, 0.1), (60, 0.2), (200, 0.1), (500, 0.04), (10_000, 0.02), (10_000, 0.04)]
+    yield (
+        "Power of the primary comparison, 4 sizes, noise 1.5",
+        [
+            (f"{images:,} images, {100 * gap:.0f} points, {seeds} seeds", partial(power, world=world))
+            for images, gap in gaps
+            for seeds in (3, 5)
+            for world in [World(images=images, gap=gap, seeds=seeds)]
+        ],
+    )
+    title = (
+        "Share of degrees of freedom where one size varies more (3 seeds, 4 sizes, 10,000 images): significant results"
+    )
+    yield (
+        title,
+        [
+            (f"share {share:g}, {text}", partial(power, world=world, freedom_share=share))
+            for share in (0.0, 0.15, 0.5, 1.0)
+            for text, world in {
+                "equal models": World(images=10_000),
+                "equal models, noise 1.5 times": World(images=10_000, noise_ratio=1.5),
+                "equal models, noise 2 times": World(images=10_000, noise_ratio=2.0),
+                "4 points": World(images=10_000, gap=0.04),
+            }.items()
+        ],
+    )
+
+
+def shares(simulation: Callable[[int], Mapping[str, float]], count: int, pool: ProcessPoolExecutor) -> dict[str, str]:
+    """Mean of every value over the simulations, in percent, with its standard error."""
+    found = list(pool.map(simulation, range(count), chunksize=max(1, count // 32)))
+    columns = {name: [float(one[name]) for one in found] for name in found[0]}
+    return {
+        name: f"{100 * np.mean(values):.1f} ± {100 * np.std(values) / np.sqrt(count):.1f} %"
+        for name, values in columns.items()
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="few simulations")
-    parser.add_argument("--simulations", type=int, default=800, help="of each world; fewer where one takes long")
-    given = parser.parse_args()
+    parser.add_argument("--simulations", type=int, default=2000, help="of each row")
+    count = parser.parse_args().simulations
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("numpy", "scipy"))
     machine = f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores"
-    print(f"{machine}, Python {platform.python_version()}, {versions}")
+    print(f"{machine}, Python {platform.python_version()}, {versions}; {count} simulations of each row")
     began = time.perf_counter()
     with ProcessPoolExecutor() as pool:
-        for line in lines(20 if given.quick else given.simulations, pool):
-            print(line, flush=True)
-    print(f"{time.perf_counter() - began:.0f} s")
+        for title, rows in tables():
+            print(f"\n{title}:\n")
+            for place, (name, simulation) in enumerate(rows):
+                found = shares(simulation, count, pool)
+                if place == 0:
+                    print(f"| | {' | '.join(found)} |\n{'| --- ' * (len(found) + 1)}|")
+                print(f"| {name} | {' | '.join(found.values())} |", flush=True)
+    print(f"\n{time.perf_counter() - began:.0f} s")
 
 
 if __name__ == "__main__":

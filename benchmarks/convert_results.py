@@ -13,7 +13,7 @@ import hashlib
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import read_mapping, write_text, written_whole
 from vit_vs_cnn.plain import Plain
 from vit_vs_cnn.runs.cell import Cell, read_cell
-from vit_vs_cnn.runs.design import DEVIATIONS
 from vit_vs_cnn.runs.ledger import FOLDER, TestLedger, recipe_of, recipe_values
 from vit_vs_cnn.runs.record import PREDICTIONS, TABLE, PackedPredictions, read_table, table_text
 from vit_vs_cnn.runs.result import (
@@ -46,6 +45,7 @@ from vit_vs_cnn.runs.result import (
     read_result,
 )
 from vit_vs_cnn.runs.tuning_record import RECORD, Place, Record, recipe_hash, record_of, write_record
+from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 
 Old = Mapping[str, Any]
@@ -310,9 +310,9 @@ def convert_output(output: Path) -> int:
     return sum(len(results) for results, _ in found.values())
 
 
-def _write_experiment(folder: Path, results: Iterable[RunResult], renamed: Renamed) -> None:
+def _write_experiment(folder: Path, results: Sequence[RunResult], renamed: Renamed) -> None:
     _write_results(folder, results)
-    _convert_design(folder)
+    _convert_design(folder, [result.seed for result in results])
     grid = json.loads((folder / "grid.json").read_text())
     grid = {renamed.runs.get(name, name): grid[name] for name in grid} if isinstance(grid, dict) else grid
     write_text(folder / "grid.json", json.dumps(grid, indent=1))
@@ -323,19 +323,40 @@ def _write_experiment(folder: Path, results: Iterable[RunResult], renamed: Renam
     _write_trials(folder, renamed, trials)
 
 
-def _convert_design(folder: Path) -> None:
-    """Give changes of the design, which were sentences, their kinds."""
+#: Descriptions of changed parts of a plan in earlier versions, and the names of these parts.
+FORMER_DEVIATIONS = {
+    "the planned seeds": "seeds",
+    "the size of the primary comparison": "size",
+    "the pair of the primary comparison": "pair",
+    "the margin of equivalence": "equivalence_points",
+    "the longest budget": "budget",
+    "which contenders are compared": "pairs",
+}
+
+
+def _convert_design(folder: Path, seeds: Iterable[int]) -> None:
+    """Give changes of the plan, which were sentences, their kinds, and drop analyses after each seed.
+
+    If the plan allowed an analysis after each seed, the first analysis is of the finished ones, at least of three.
+
+    Arguments:
+        seeds: of the finished runs.
+    """
     path = folder / "design.json"
-    values = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    if "departures" not in values:
+    if not path.exists():
         return
-    deviations = []
-    for sentence in values.pop("departures"):
-        what, _, change = sentence.removesuffix(" after a look was possible").partition(" changed from ")
-        kind = next(kind for kind, text in DEVIATIONS.items() if text == what)
+    values = json.loads(path.read_text(encoding="utf-8"))
+    deviations = values.pop("deviations", [])
+    for sentence in values.pop("departures", []):
+        part, _, change = sentence.removesuffix(" after a look was possible").partition(" changed from ")
         before, _, after = change.partition(" to ")
-        deviations.append({"kind": kind, "before": before, "after": after})
-    write_text(path, json.dumps({**values, "deviations": deviations}, indent=1) + "\n")
+        deviations.append({"kind": FORMER_DEVIATIONS.get(part), "before": before, "after": after})
+    known = [one for one in deviations if one["kind"] in FORMER_DEVIATIONS.values()]
+    if values.pop("on_the_way", False):
+        finished = [seed for seed in values["seeds"] if seed in {*seeds}]
+        enough = len(finished) >= MIN_SEEDS_FOR_CONCLUSION
+        values["seeds"] = finished if enough else values["seeds"][:MIN_SEEDS_FOR_CONCLUSION]
+    write_text(path, json.dumps({**values, "deviations": known}, indent=1) + "\n")
 
 
 def _write_results(folder: Path, results: Iterable[RunResult]) -> None:
@@ -343,9 +364,9 @@ def _write_results(folder: Path, results: Iterable[RunResult]) -> None:
         write_text(folder / "cells" / result.run / "result.json", result.to_json())
 
 
-def _write_record(folder: Path, results: Iterable[RunResult], renamed: Renamed) -> None:
+def _write_record(folder: Path, results: Sequence[RunResult], renamed: Renamed) -> None:
     write_text(folder / TABLE, table_text([result.to_row() for result in results]))
-    _convert_design(folder)
+    _convert_design(folder, [result.seed for result in results])
     if (folder / PREDICTIONS).exists():
         packed = PackedPredictions.load(folder / PREDICTIONS)
         replace(packed, runs=[renamed.runs.get(run, run) for run in packed.runs]).save(folder / PREDICTIONS)

@@ -18,8 +18,9 @@ from statistics import fmean
 from vit_vs_cnn.config.experiment import experiment_from_dict, read_config
 from vit_vs_cnn.data.drawn.objects import draw_objects
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.regimes.findings import judged_results
+from vit_vs_cnn.regimes.budgets import Budgets
 from vit_vs_cnn.runs.evaluation import Said
+from vit_vs_cnn.runs.grid import finished_cells
 from vit_vs_cnn.runs.record import load_run_predictions
 
 
@@ -61,7 +62,8 @@ def answered(folder: Path) -> list[Answered]:
     )
     apart = drawn.shapes != drawn.textures
     shares = defaultdict(list)
-    for result in judged_results(folder):
+    budgets = Budgets(list(finished_cells(folder).values()))
+    for result in budgets.groups[budgets.names[-1]]:
         said = Said.from_arrays(load_run_predictions(folder, result.run))
         if list(said.sample_ids) != list(drawn.images.sample_ids) or not said.labels.equal(drawn.images.labels):
             raise InputError(f"{folder}: {result.run} answered other images than those that are drawn")

@@ -83,11 +83,12 @@ def judge(trained: TrainedNetwork, kinds: dict[str, Tensor], count: int) -> None
     drawn = pool.draw(cell.train_size, cell.seed)
     kept = torch.linspace(0, len(drawn.training) - 1, min(MOST_KEPT, len(drawn.training))).long()
     bank, labels = said(drawn.training.images[kept]).features, drawn.training.labels[kept]
-    held, test = said(drawn.validation.images).features, said(pool.test.images[:count])
+    tested = pool.test(cell.seed)
+    held, test = said(drawn.validation.images).features, said(tested.images[:count])
     assert bank is not None and held is not None and test.features is not None
     familiarity = Familiarity.of(bank, held)
     assert familiarity is not None
-    accuracy = (test.logits.argmax(1) == pool.test.labels[:count]).double().mean()
+    accuracy = (test.logits.argmax(1) == tested.labels[:count]).double().mean()
     print(f"\n{cell.experiment.data.source} {cell.name}: accuracy {accuracy:.1%}, {len(held)} validation images")
     names = [*(f"knn {k}" for k in NEIGHBOURS), "Mahalanobis", "confidence", "flagged"]
     print(f"{'':10}" + "".join(f"{name:>12}" for name in names))

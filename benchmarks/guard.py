@@ -27,7 +27,7 @@ from benchmarks.training_step import FUSED, OURS, Step, vits
 from vit_vs_cnn.attention import scaled_dot_product_attention
 from vit_vs_cnn.inspection import stream_maps
 from vit_vs_cnn.models import create_model
-from vit_vs_cnn.regimes import findings_of
+from vit_vs_cnn.regimes.analysis import read_analysis
 
 Ways = Mapping[str, Callable[[], object]]
 
@@ -118,7 +118,7 @@ def analysis(folder: Path) -> Ways:
     """Five times the contenders make ten times the pairs."""
     cases = {name: Case(count, SIZES[:4], 3, 300, {}) for name, count in (("two", 2), ("ten", 10))}
     folders = {name: draw_experiment(case, folder / name, name) for name, case in cases.items()}
-    return {name: partial(findings_of, place) for name, place in folders.items()}
+    return {name: partial(read_analysis, place) for name, place in folders.items()}
 
 
 RATIOS = (

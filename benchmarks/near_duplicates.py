@@ -38,7 +38,7 @@ from vit_vs_cnn.data.drawn.objects import draw_objects
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.near_duplicates import METHOD, Duplicates, duplicates_within, near_duplicates
 from vit_vs_cnn.runs.auditing.audit import SURELY
-from vit_vs_cnn.statistics.estimate import wilson_interval
+from vit_vs_cnn.statistics.intervals import wilson_interval
 
 SIDE = 32
 COLUMNS = ("source", "test", "train", "verdict")

@@ -22,7 +22,7 @@ include_patterns = [
     "results/ladder/locality_ladder/README.md",
     "CHANGELOG.md",
 ]
-include_patterns += ["results/speed/speed.md"]
+include_patterns += ["results/speed/speed.md", "results/calibration/conclusions.md"]
 exclude_patterns = ["**.ipynb_checkpoints", "docs/templates", "docs/static"]
 extensions = [
     "sphinx.ext.autodoc",
@@ -61,8 +61,7 @@ ONLY_NAMES = (
         "data.augmentation.transforms.OwnTransform",
         "plain.Plain",
     ),
-    *("inspection.saliency.Question", "inspection.scores.Measure", "regimes.findings.Findings", "runs.images.Pool"),
-    *("statistics.verdict.Compared", "data.loading.TrainingBatches"),
+    *("inspection.saliency.Question", "inspection.scores.Measure", "runs.images.Pool", "data.loading.TrainingBatches"),
 )
 nitpick_ignore = [("py:class", f"vit_vs_cnn.{name}") for name in ONLY_NAMES]
 

@@ -77,7 +77,7 @@ accuracies = found.frame().set_index("contender")["accuracy"]
 print(f"test accuracy after {STEPS} steps: ViT {accuracies['vit']:.0%}, ResNet {accuracies['resnet']:.0%}")
 
 # %%
-test = vit.pool().test
+test = vit.pool().test(vit.cell.seed)
 images, pixels = test.images[:CHECKED], vit.normalise(test.images[:CHECKED])
 with torch.no_grad():
     says = {"vit": vit.network(pixels).argmax(1), "resnet": resnet.network(pixels).argmax(1)}

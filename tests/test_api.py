@@ -21,7 +21,7 @@ from vit_vs_cnn.cli import main
 from vit_vs_cnn.errors import CellsFailed, InputError
 from vit_vs_cnn.inspection.saliency import saliency_maps
 from vit_vs_cnn.runs.evaluation import Predictions, predict
-from vit_vs_cnn.statistics.estimate import wilson_interval
+from vit_vs_cnn.statistics.intervals import wilson_interval
 
 README = Path(__file__).parents[1] / "README.md"
 #: As in the README's example, which then has nothing left to train.
@@ -125,7 +125,7 @@ def test_the_readmes_examples_run_as_written(request, figures, config, found, tm
     assert len(names["found"].results) == 2 * 3
     assert names["attends_to"].shape == (2, 64, 64)
     assert names["found"].page.read_text().startswith("<!DOCTYPE html>")
-    assert capsys.readouterr().out.count("each: with 120 images") == 1
+    assert capsys.readouterr().out.count("Recommendation: ") == 1
     assert [image.size for image in drawn] == [(600, 330) if figures == "real_figures" else (1, 1)]
 
 
@@ -179,10 +179,11 @@ def test_configs_are_found_by_name_in_a_checkout_and_laid_over_each_other():
     assert both.contenders == decide.contenders
 
 
-def test_findings_say_what_the_report_says(found):
-    assert "each: with 120 images" in found.answer
+def test_findings_have_the_answer_of_the_report(found):
+    assert "Recommendation: " in found.answer
     assert found.answer == repr(found)
-    assert found.answer in found.page.read_text()
+    page = found.page.read_text()
+    assert found.recommendation in page and found.answer.splitlines()[0] in page
     frame = found.frame()
     assert list(frame.columns[:4]) == ["contender", "train_size", "seed", "accuracy"]
     assert len(frame) == 6
@@ -192,7 +193,7 @@ def test_findings_say_what_the_report_says(found):
 
 def test_findings_draw_themselves(found):
     html = found._repr_html_()
-    assert found.answer in html
+    assert found.recommendation in html
     assert "data:image/svg+xml" in html
     assert "<html" not in html
     assert found.plot()._repr_png_().startswith(b"\x89PNG")
@@ -332,7 +333,7 @@ def test_a_network_that_cannot_be_chosen_or_opened_is_one_line(found, vit):
 @pytest.fixture(scope="module")
 def stored(vit):
     """What the network said of the test images when it was tested, and these images."""
-    return vit.pool().test, Predictions.load(vit.path.parents[1] / "predictions.npz")
+    return vit.pool().test(vit.cell.seed), Predictions.load(vit.path.parents[1] / "predictions.npz")
 
 
 def test_predict_agrees_with_the_evaluation_on_arrays_and_tensors(vit, stored):
@@ -389,7 +390,7 @@ def test_images_that_a_network_cannot_read_are_one_line(vit, tmp_path):
 
 def test_findings_are_told_where_no_report_can_be_written(found, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.warns(UserWarning, match="the report is not written: .*file.*--output DIR names another place"):
+    with pytest.warns(UserWarning, match="the report is not written: .*file.*--output DIR names another folder"):
         again = vc.report(found.folder, tmp_path / "file")
     assert again.page is None
     assert again.frame().equals(found.frame())

@@ -172,8 +172,8 @@ def test_results_are_a_table_and_draw_themselves(audited):
     assert "<table" in audited._repr_html_()
 
 
-def test_of_a_folder_without_a_test_the_split_of_training_is_judged(tmp_path):
-    """Two copies of every image: a test image is seen in training unless its copy is a test image, too."""
+def test_of_a_folder_without_a_test_the_folds_of_training_are_judged(tmp_path):
+    """Two copies of every image: a test image is seen in training unless its copy is in the same fold."""
     for name in ("ant", "bee"):
         for path in _fill(tmp_path / "photos" / name, 20):
             shutil.copy(path, path.with_name(f"copy {path.name}"))
@@ -182,9 +182,8 @@ def test_of_a_folder_without_a_test_the_split_of_training_is_judged(tmp_path):
     assert found.layout == "class folders"
     assert found.counts["test"] == {"ant": 8, "bee": 8}
     assert found.pairs is not None
-    both_in_one = [pair for pair in found.pairs if not pair.straddles]
-    assert len(found.pairs) == 40
-    assert found.straddling == 16 - 2 * sum(pair.splits == ("test", "test") for pair in both_in_one)
+    assert (found.folds, found.tested_images, len(found.pairs)) == (5, 80, 40)
+    assert found.straddling == 2 * sum(pair.straddles for pair in found.pairs) > 40
 
 
 def test_copies_of_copies_make_as_many_pairs_as_there_are_copies():
@@ -247,7 +246,7 @@ def test_what_cannot_be_audited_is_one_line(root, given, tmp_path):
 def test_classes_that_differ_in_case_or_unicode_form_alone_are_reported():
     names = ("Cat", "cat", "Caf\u00e9", "Cafe\u0301", "dog")
     audit = Audit(
-        source="table", root="", layout="table", image_size=(5, 7), resize=None, skips=False,
+        source="table", root="", layout="table", folds=0, image_size=(5, 7), resize=None, skips=False,
         counts={"train": dict.fromkeys(names, 40), "test": dict.fromkeys(names, 40)}, files=(), class_of={},
         faults=(), others=(), blank=(), mean_colours={}, groups={}, pairs=None, pictures={},
     )  # fmt: skip

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import cues, gpu, gpu_pieces, guard, lead, maps, reruns
+from benchmarks import convert_results, cues, gpu, gpu_pieces, guard, maps, reruns
 from benchmarks.__main__ import table
 from benchmarks.analysis import Case, draw_experiment
 from benchmarks.timing import Row
@@ -22,6 +22,7 @@ from tests.results import changed, make_result
 from vit_vs_cnn.data.drawn.objects import draw_objects
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.reporting.tables import results_csv
+from vit_vs_cnn.runs.analysis_plan import AnalysisPlan, Deviation, DeviationKind, read_plan
 from vit_vs_cnn.runs.grid import finished_cells
 from vit_vs_cnn.runs.record import PackedPredictions
 
@@ -198,31 +199,6 @@ def test_reruns_are_paired_by_place_and_seed_and_their_spread_is_that_of_one(tmp
         reruns.pairs_of(one, one)
 
 
-def test_shares_of_a_lead_are_those_of_its_points_and_none_is_told_of_a_lead_that_may_be_none(tmp_path):
-    accuracies = {"vit": (0.4, 0.6), "windows": (0.45, 0.61), "cnn": (0.6, 0.6)}
-    results = [
-        make_result(contender=name, train_size=size, seed=seed, accuracy=reached + wobble, scored_images=10**8)
-        for name, by_size in accuracies.items()
-        for size, reached in zip((100, 700), by_size, strict=True)
-        for seed, wobble in enumerate((-0.01, 0.0, 0.01))
-    ]
-    table = tmp_path / "results.csv"
-    table.write_text(results_csv(results))
-    first, second, *others = lead.parts_of(table, "cnn", "vit")
-    assert [(part.size, part.contender) for part in (first, second)] == [(100, "cnn"), (100, "windows")]
-    assert first.gain.value == pytest.approx(0.2) and first.seeds == 3
-    assert vars(second.gain) == pytest.approx(dict.fromkeys(("value", "low", "high"), 0.05), abs=1e-3)
-    assert vars(second.share) == pytest.approx(dict.fromkeys(("value", "low", "high"), 0.25), abs=5e-3)
-    assert [(part.contender, part.share) for part in others] == [("windows", None), ("cnn", None)]
-    for of, over, says in (("resnet", "vit", "there are: cnn, vit, windows"), ("vit", "vit", "over itself")):
-        with pytest.raises(InputError, match=says):
-            lead.parts_of(table, of, over)
-    several = lead.parts_of(
-        Path(__file__).parents[1] / "results" / "regimes_surface_cpu" / "results.csv", "resnet", "vit"
-    )
-    assert [part.size for part in several] == [500, 2000, 10_000, 50_000], "those of the longest budget alone"
-
-
 def test_answers_are_counted_by_the_cue_that_they_name(tmp_path):
     """Predictions of the record, those of the ViT replaced by the textures."""
     recorded = Path(__file__).parents[1] / "results" / "cues" / "agreement_0.8"
@@ -268,3 +244,24 @@ def test_scores_over_seeds_are_the_mean_with_the_least_and_the_greatest_and_the_
 def _written(path: Path, text: str) -> Path:
     path.write_text(text)
     return path
+
+
+@pytest.mark.parametrize(
+    ("interim", "finished", "kept"),
+    [
+        (True, {0, 1, 2}, (0, 1, 2)),
+        (True, {0, 1, 2, 3, 4}, (0, 1, 2, 3, 4)),
+        (True, {0, 1}, (0, 1, 2)),
+        (False, {0, 1, 2}, (0, 1, 2, 3, 4, 5)),
+    ],
+)
+def test_a_converted_plan_has_one_analysis(tmp_path, interim, finished, kept):
+    plan = AnalysisPlan((0, 1, 2, 3, 4, 5), ("vit", "resnet"), (240,), 240, ("vit", "resnet"), 1.0, "150 steps")
+    former = asdict(plan) | {"on_the_way": interim, "departures": ["the planned seeds changed from 0, 1 to 0, 1, 2"]}
+    del former["deviations"], former["added_seeds"]
+    (tmp_path / "design.json").write_text(json.dumps(former))
+    convert_results._convert_design(tmp_path, finished)
+    found = read_plan(tmp_path)
+    assert found is not None
+    assert found.seeds == kept
+    assert found.deviations == (Deviation(DeviationKind.SEEDS, "0, 1", "0, 1, 2"),)

@@ -44,15 +44,15 @@ def test_a_folder_goes_to_a_report_and_the_same_command_keeps_its_grid(tmp_path,
     named = "--protocol.budget.steps 3 --protocol.seeds [5] --trainer.accelerator cpu"
     assert _decide(tmp_path, "--minutes", "9", *small.split(), *named.split()) == 0
     captured = capsys.readouterr()
-    assert "Few test images (weakens): with 12 test images" in captured.err
+    assert "Few test images (weakens): with 13 test images" in captured.err
     assert "s for a step of 6 images" in captured.err
     assert "1 seed, 3 steps each." in captured.err
     folder = tmp_path / "runs" / "decide"
     chosen = yaml.safe_load((folder / "experiment.yaml").read_text())["protocol"]
-    assert chosen["train_sizes"] == [20, 32, 50]  # ten of each class to all that are not tested on
+    assert chosen["train_sizes"] == [20, 31, 49]  # ten of each class to all that are not tested on
     assert chosen["seeds"] == [5]
     html = (folder / "report" / "index.html").read_text()
-    assert "each: with your 50 images" in html
+    assert " on your images: " in html
     assert '<a href="../audit/index.html">' in html
     assert f"More on the images: {folder / 'audit' / 'index.html'}" in captured.err
     assert str(folder / "report" / "index.html") in captured.out.replace("\n", "")
@@ -80,4 +80,4 @@ def test_300_photographs_go_to_an_answer_with_one_command(tmp_path, capsys):
     assert _decide(tmp_path, "--minutes", "99", *small) == 0
     assert "one after the other" in capsys.readouterr().err
     report = tmp_path / "runs" / "decide" / "report"
-    assert "each: with your 240 images" in (report / "index.html").read_text()
+    assert " on your images: " in (report / "index.html").read_text()

@@ -150,7 +150,10 @@ def smaller(page: Path, command: str) -> str:
 
 
 def normal(said: str) -> str:
-    """Without what differs between runs and machines: numbers, hashes, folders, who is ahead, what fits into a time."""
+    """A text without what differs between runs and machines.
+
+    That is numbers, hashes, folders, the better model, recommendations, warnings, and what fits into a time.
+    """
     for pattern, sign in {
         r"\x1b\[[0-9;]*m": "",
         r"(?<=\s)/\S*/(?=runs/)": "",
@@ -161,7 +164,11 @@ def normal(said: str) -> str:
         r"0M\b": "0",
         r"0(, 0)+": "0",
         r"\bp [<=>] 0": "p 0",
-        r"\w+ is 0 points above \w+": "one is 0 points above the other",
+        r"\w+ is 0 points better than \w+": "one is 0 points better than the other",
+        r"(ResNet0|ViT nano) \(0 parameters\) vs (ResNet0|ViT nano) \(0 parameters\)": "one vs the other",
+        r"(ResNet|ViT) +(ResNet|ViT) +\1 - \2, points": "one, the other, points",
+        r"(?s)Recommendation: .*?(?=\n *More images:|$)": "Recommendation: one",
+        r"(?s)Warning: .*?(?=\n\n|$)": "Warning: one",
         r"\s+": " ",
         r"(More seeds come after [^.]*\. )?0 minutes allow a conclusion and no trend; --minutes 0 allows both": (
             "0 minutes allow both"

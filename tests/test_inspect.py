@@ -150,7 +150,7 @@ def test_scores_come_with_intervals_and_with_what_has_to_be_said(inspected):
 def test_predictions_and_scores_on_the_pictures_are_those_of_the_network(experiment):
     (run,) = open_runs([_cell(experiment, "vit-n120-s3")])
     shown = images_to_show(run, ["5", "17", "2"])
-    test = run.pool().test.subset(torch.tensor([5, 17, 2]))
+    test = run.pool().test(run.cell.seed).subset(torch.tensor([5, 17, 2]))
     assert torch.equal(shown.data.images, test.images)
     pixels = run.normalise(test.images)
     found = look_into(run, shown, ["rollout", "relevance"], grid_size=(4, 4), class_index=1)
@@ -176,7 +176,7 @@ def test_predictions_and_scores_on_the_pictures_are_those_of_the_network(experim
 def test_what_was_compiled_from_a_run_stands_beside_it_under_a_name_of_its_own(experiment, tmp_path):
     trained = open_network(_cell(experiment, "resnet-n60-s3"))
     path = tmp_path / "attention.ckpt"
-    compile_network(trained, {}, path, trained.pool().test.subset(torch.arange(1)))
+    compile_network(trained, {}, path, trained.pool().test(trained.cell.seed).subset(torch.arange(1)))
     runs = open_runs([trained.path, path])
     assert [run.name for run in runs] == ["resnet-n60-s3", "resnet-n60-s3 (attention)"]
     assert methods_for(runs[1]) == ["grad_cam"]

@@ -73,7 +73,7 @@ def test_no_image_that_a_network_is_measured_on_was_trained_on_or_is_a_test_imag
     trained = set(pool.draw(80, 3).training.sample_ids)
     assert set(on.fitted.sample_ids) <= trained
     assert not trained & set(on.held_out.sample_ids)
-    assert not set(pool.test.sample_ids) & set(on.held_out.sample_ids)
+    assert not set(pool.test(0).sample_ids) & set(on.held_out.sample_ids)
     assert (len(on.fitted), len(on.held_out)) == (50, 30)
 
 

@@ -71,7 +71,7 @@ def test_a_finished_cell_keeps_the_temperature_of_its_validation_images(cell, vi
 
 
 def test_probabilities_are_those_of_the_logits_over_the_temperature(cell, vit):
-    test, stored = vit.pool().test, Predictions.load(cell / "predictions.npz")
+    test, stored = vit.pool().test(vit.cell.seed), Predictions.load(cell / "predictions.npz")
     logits = predict(vit.network, test, vit.normalise).logits
     np.testing.assert_allclose(logits.double().softmax(1).amax(1), stored.probability, atol=1e-5)
     expected = (logits.double() / vit.held_out.temperature).softmax(1)

@@ -1,4 +1,4 @@
-"""What stands under results/ still reads, and its figures are those that the recorded cells give."""
+"""The records in results/ can be read, and the documents contain what ``report`` prints of them."""
 
 import functools
 import json
@@ -9,155 +9,81 @@ import pytest
 import yaml
 
 from benchmarks import maps
+from tests.printed import find_difference
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.regimes import Analysis, answer
-from vit_vs_cnn.regimes.convergence import FITTED
-from vit_vs_cnn.regimes.findings import findings_of, recorded_analysis
-from vit_vs_cnn.reporting.regime_tables import differences_table, duplicates_table
-from vit_vs_cnn.reporting.tables import comparison_lines
+from vit_vs_cnn.regimes.analysis import Analysis, read_analysis, read_table_analysis
+from vit_vs_cnn.regimes.answer import write_answer
+from vit_vs_cnn.regimes.budgets import longest_results
+from vit_vs_cnn.reporting.regime_tables import comparisons_table, duplicates_table
+from vit_vs_cnn.reporting.tables import further_comparisons
+from vit_vs_cnn.runs.auditing.contamination import contamination_of
 from vit_vs_cnn.runs.record import read_result_table
 
-RESULTS = Path(__file__).parents[1] / "results"
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
 TABLES = sorted(RESULTS.rglob("results.csv"))
-#: Tables of runs whose predictions are recorded, and one whose predictions are not.
-COMPARED = [path for path in TABLES if path.with_name("predictions.npz").exists()]
-COMPARED += [RESULTS / "transfer_cpu" / "results.csv"]
 CONFIGS = sorted({*RESULTS.rglob("experiment.yaml"), *RESULTS.glob("*/tuning/*.yaml")})
-TEXTS = sorted([*RESULTS.rglob("README.md"), *(RESULTS.parent / n for n in ("README.md", "docs/howto/your_images.md"))])
-#: A README holds what ``report results.csv`` says between these lines.
-BLOCK = re.compile(r"<!-- vit-vs-cnn report (\S+) -->\n(.*?)\n<!-- end -->", re.DOTALL)
+#: What ``report`` prints below the table of runs is in a document between these lines.
+BLOCK = re.compile(r"<!-- vit-vs-cnn report (\S+) -->\n```text\n(.*?)\n```\n<!-- end -->", re.DOTALL)
+#: Documents and the records that they quote.
+QUOTES = [
+    (path, record)
+    for path in (*sorted(RESULTS.rglob("README.md")), ROOT / "README.md", ROOT / "docs/howto/your_images.md")
+    for record in re.findall(r"<!-- vit-vs-cnn report (\S+) -->", path.read_text())
+]
 
 
 def _name(path: Path) -> str:
-    return str(path.relative_to(RESULTS))
+    return str(path.relative_to(ROOT))
 
 
-def analysis_of(table: Path, resamples: int) -> Analysis:
-    """Of the cells, where these are recorded; else of the accuracies."""
-    return _of_cells(table.parent) if _has_cells(table) else _of_accuracies(table, resamples)
-
-
-def _readme_of(recorded: Path) -> Path:
-    """That beside a record, or the one of a few records around it."""
-    own = recorded.with_name("README.md")
-    return own if own.exists() else recorded.parents[1] / "README.md"
-
-
-def _is_shared(recorded: Path) -> bool:
-    """Whether its README is that of several records, each of which has what ``report`` prints there."""
-    return not recorded.with_name("README.md").exists()
-
-
-def _has_cells(recorded: Path) -> bool:
-    return recorded.with_name("predictions.npz").exists()
+def _has_predictions(table: Path) -> bool:
+    return table.with_name("predictions.npz").exists()
 
 
 @functools.lru_cache
-def _of_cells(folder: Path) -> Analysis:
-    return findings_of(folder).analysis
+def analysis_of(record: Path) -> Analysis:
+    """Of a folder with predictions, or of a table of accuracies."""
+    return read_table_analysis(record) if record.is_file() else read_analysis(record)[0]
 
 
-@functools.lru_cache
-def _of_accuracies(table: Path, resamples: int) -> Analysis:
-    return recorded_analysis(table, resamples=resamples)
-
-
-def answer_of(path: Path) -> str:
-    """The printed answer of a record."""
-    own = yaml.safe_load((path.parent / "experiment.yaml").read_text())["data"]["source"] == "folder"
-    return answer(analysis_of(path.parent / "results.csv", 200), own_images=own)
-
-
-def block_of(analysis: Analysis) -> str:
-    """Accuracies and differences as ``report`` prints them, as Markdown."""
-    lines = ["| contender | n | accuracy | 95 % |", "| --- | --- | --- | --- |"]
-    for size in analysis.sizes:
-        found = [(c.contender, p.accuracy) for c in analysis.curves for p in c.points if p.size == size]
-        for contender, a in sorted(found):
-            interval = f"{100 * a.low:.1f} to {100 * a.high:.1f}"
-            lines.append(f"| {contender} | {size:,} | {100 * a.value:.1f} % | {interval} |")
-    told = comparison_lines(analysis)
-    shown = told if len(analysis.contenders) == 2 else []
-    return "\n".join([*lines, *([""] if shown else []), *(f"- {line}" for line in shown)])
+def block_of(record: str) -> str:
+    """What ``report`` prints below the table of runs."""
+    analysis = analysis_of(ROOT / record)
+    return "\n".join([str(write_answer(analysis)), *(["", *more] if (more := further_comparisons(analysis)) else [])])
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=_name)
-def test_every_recorded_config_is_one_of_todays(path):
+def test_recorded_configs_can_be_read(path):
     experiment_from_dict(yaml.safe_load(path.read_text()), recorded=True)
 
 
-@pytest.mark.parametrize("path", TABLES, ids=_name)
-def test_a_readme_says_what_report_says_of_the_recorded_accuracies(path):
-    blocks = dict(BLOCK.findall(_readme_of(path).read_text()))
-    told = path.parent if _has_cells(path) else path
-    assert blocks[f"results/{_name(told)}"].strip() == block_of(analysis_of(path, 50))
+def test_every_record_is_quoted():
+    records = {_name(path.parent if _has_predictions(path) else path) for path in TABLES}
+    assert records <= {record for _, record in QUOTES}
 
 
-@pytest.mark.parametrize("path", COMPARED, ids=_name)
-def test_a_readme_quotes_todays_answer_and_the_differences_of_its_report(path):
-    readme = _readme_of(path).read_text()
-    assert " ".join(re.findall(r"^> (.+)$", readme, re.MULTILINE)) in ("", answer_of(path))
-    if _is_shared(path):
-        assert f"<!-- vit-vs-cnn report results/{path.parent.relative_to(RESULTS)} -->" in readme
-        return
-    pairs = analysis_of(path, 50).pairs
-    for comparison in pairs[0].comparisons if len(pairs) == 1 else ():
-        ends = comparison.difference.value, comparison.difference.low, comparison.difference.high
-        row = next(line for line in readme.splitlines() if line.startswith(f"| {comparison.size:,} |"))
-        (cell,) = re.findall(r"(-?[\d.]+) \((-?[\d.]+) to (-?[\d.]+)\)", row)
-        assert sorted(abs(float(x)) for x in cell) == pytest.approx(sorted(abs(100 * x) for x in ends), abs=0.051), row
+@pytest.mark.parametrize(("path", "record"), QUOTES, ids=lambda one: str(one).removeprefix(f"{ROOT}/"))
+def test_a_document_contains_what_report_prints(path, record):
+    assert find_difference(dict(BLOCK.findall(path.read_text())).get(record, ""), block_of(record)) is None
 
 
-@pytest.mark.parametrize("path", COMPARED, ids=_name)
-def test_a_readme_says_at_which_sizes_a_difference_stays_shown_when_all_are_counted(path):
-    pair, *others = analysis_of(path, 50).pairs or [None]
-    if pair is None or others or _is_shared(path):
-        return  # its README says who is ahead by the verdicts, or has the lines of the report
-    corrected = [c.adjusted_p_value for c in pair.comparisons]
-    shown = [f"{c.size:,}" for c, p in zip(pair.comparisons, corrected, strict=True) if p is not None and p < 0.05]
-    told = ", ".join(shown) or "none"
-    sentence = f"Holm over the {len(corrected)} sizes: p < .05 at n = {told}."
-    assert sentence in " ".join(_readme_of(path).read_text().split())
-
-
-@pytest.mark.parametrize("path", sorted(RESULTS.glob("*/README.md")), ids=_name)
-def test_every_difference_that_a_readme_lists_is_one_that_report_prints(path):
-    listed = re.findall(r"^- (n = [\d,]+: .+)$", path.read_text(), re.MULTILINE)
-    tables = [table for table in TABLES if path.parent in table.parents]
-    printed = [line for t in tables for line in comparison_lines(analysis_of(t, 50), most_pairs=1000)]
-    assert {*listed} <= {*printed}
-
-
-@pytest.mark.parametrize("path", [p for p in COMPARED if p.with_name("duplicates.json").exists()], ids=_name)
+@pytest.mark.parametrize("path", sorted(RESULTS.rglob("duplicates.json")), ids=_name)
 def test_a_readme_has_the_near_duplicates_of_its_report(path):
-    found = findings_of(path.parent)
-    table = duplicates_table(found.duplicates, found.longest, found.correct)
+    readme = path.with_name("README.md")
+    if not readme.exists():
+        return
+    _, results, answers = read_analysis(path.parent)
+    assert answers is not None
+    table = duplicates_table(contamination_of(path.parent, results), longest_results(results), answers.correct or {})
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-    readme = _readme_of(path).read_text()
-    for n, share in re.findall(r"^\| ([\d,]+) \|.*\| (0\.\d\d) % \|$", readme, re.MULTILINE):
+    text = readme.read_text()
+    for n, share in re.findall(r"^\| ([\d,]+) \|.*\| (0\.\d\d) % \|$", text, re.MULTILINE):
         assert {row["share, %"] for row in rows if row["n"] == n} == {share}
-    if most := re.search(r"accuracies fall by at most (\.\d+) points", readme):
+    if most := re.search(r"accuracies fall by at most (0\.\d+) points", text):
         assert min(float(row["difference, points"]) for row in rows) == -float(most[1])
-
-
-@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(RESULTS.parent)))
-def test_no_text_says_how_many_times_the_data_one_needs_where_no_analysis_does(path):
-    """No recorded grid has one, but for linear probes: its budget ended too early, or nothing tells whether it did."""
-    text = " ".join(path.read_text().split())
-    assert not re.search(r"\d times the data|\d times as many \(|multiplier grows from", text)
-    if path.with_name("results.csv") in COMPARED:
-        found = analysis_of(path.with_name("results.csv"), 50)
-        probes = {c.contender for c in found.convergence if c.reason == FITTED}  # which no budget limits
-        pairs = [pair for pair in found.pairs if not {pair.ahead, pair.behind} <= probes]
-        assert {m.value for pair in pairs for m in pair.multipliers} == {None}
-
-
-@pytest.mark.parametrize("page", ["README.md", "docs/howto/your_images.md"])
-def test_a_page_quotes_todays_answer(page):
-    quoted = " ".join(re.findall(r"^> (.+)$", (RESULTS.parent / page).read_text(), re.MULTILINE))
-    assert quoted == answer(analysis_of(RESULTS / "regimes_surface_cpu" / "results.csv", 200))
 
 
 def test_the_recorded_comparison_has_the_figures_of_its_json_and_the_sign_of_its_pair():
@@ -169,7 +95,7 @@ def test_the_recorded_comparison_has_the_figures_of_its_json_and_the_sign_of_its
     (said,) = found["conclusions"]
     assert said in " ".join(readme.split())
     surely = [one["name"] for one in found["accuracy"]["classes"] if one["p_corrected"] < 0.05]
-    assert f"only {' and '.join(surely)} differ at p < .05" in " ".join(readme.split())
+    assert f"only {' and '.join(surely)} differ at p < 0.05" in " ".join(readme.split())
 
 
 def test_the_maps_over_seeds_are_those_of_the_recorded_scores():
@@ -180,16 +106,11 @@ def test_the_maps_over_seeds_are_those_of_the_recorded_scores():
         assert told == maps.table_of(maps.over_seeds(RESULTS.parent / place))
 
 
-def _printed(folder: str) -> list[str]:
-    return comparison_lines(analysis_of(RESULTS / folder / "results.csv", 50))
-
-
-def test_the_command_prints_what_the_block_holds(capsys):
+def test_the_command_prints_the_answer_of_a_table(capsys):
     path = RESULTS / "cifar10_cpu" / "results.csv"
     assert main(["report", str(path)]) == 0
-    printed = " ".join(capsys.readouterr().out.split())
-    for line in comparison_lines(analysis_of(path, 50)):
-        assert line in printed
+    printed = capsys.readouterr().out
+    assert block_of(_name(path)) in printed
     assert "from accuracies alone" in printed
     assert not (path.parent / "report").exists()
 
@@ -226,14 +147,14 @@ def test_a_row_that_is_none_is_named_with_its_line(tmp_path, old, new, says):
 
 def test_differences_of_augmentations_are_those_of_the_report():
     folder = RESULTS / "augmentation_cpu"
-    table = differences_table(findings_of(folder).analysis)
+    table = comparisons_table(analysis_of(folder))
     rows = [dict(zip(table.columns, map(str, row), strict=True)) for row in table.rows]
-    found = {frozenset((r["higher"].lower(), r["lower"].lower(), r["n"].replace(",", ""))): r for r in rows}
+    found = {frozenset((r["better"].lower(), r["worse"].lower(), r["n"].replace(",", ""))): r for r in rows}
 
     def told(n: str, first: str, second: str) -> str:
         row = found[frozenset((first, second, n))]
         ends = [float(row[name]) for name in ("points", "from", "to")]
-        if row["higher"].lower() != first:
+        if row["better"].lower() != first:
             ends = [-ends[0], -ends[2], -ends[1]]
         return "{:.1f} ({:.1f} to {:.1f})".format(*ends)
 

@@ -7,8 +7,8 @@ from beartype.roar import BeartypeCallHintViolation
 from jaxtyping import TypeCheckError
 
 from vit_vs_cnn.attention import scaled_dot_product_attention
+from vit_vs_cnn.regimes.measurements import Measurements
 from vit_vs_cnn.seeds import derive_seed
-from vit_vs_cnn.statistics.measurements import Measurements
 
 WRONG = BeartypeCallHintViolation, TypeCheckError
 

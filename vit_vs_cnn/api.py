@@ -229,33 +229,33 @@ def status(folder: Place | None = None) -> "ExperimentStatus | list[ExperimentSt
 
 @preserve_process_state
 def report(folder: Place, output: Place | None = None, *, quiet: bool = False) -> "Findings":
-    """Say what the finished cells of an experiment say, and write its report: tables, figures and a page.
+    """Analyse the finished runs of an experiment, print the answer, and write the report: a page, tables and figures.
 
-    A warning says where it cannot be written.
+    A report that cannot be written is a warning.
 
     Arguments:
         folder: of the experiment; on the command line also a recorded results.csv, which is printed.
-        output: where the report goes; the experiment's report/ if it is not named, and nowhere for a recorded table.
+        output: folder of the report; report/ of the experiment if none is given. For a recorded table nothing is
+            written without it.
         quiet: show no progress.
 
     Raises:
-        InputError: no experiment there, or none of its cells is finished.
+        InputError: no experiment there, or none of its runs is finished.
     """
-    from vit_vs_cnn import regimes
+    from vit_vs_cnn.reporting.findings import read_findings
     from vit_vs_cnn.reporting.regime_report import write_report
-    from vit_vs_cnn.results import Findings
 
     written: list[Path] = []
     with _progress(quiet, lines=False) as tell:
         tell("reading results")
-        found = regimes.findings_of(_there(folder))
+        findings = read_findings(_there(folder))
         tell("writing the report")
         try:
-            written = write_report(found.folder, findings=found, target=None if output is None else Path(output))
-        except OSError as error:  # what was found can be read, even where nothing can be written
-            place = f"{error.filename or found.folder}: {error.strerror or error}"
-            warnings.warn(f"the report is not written: {place}; --output DIR names another place", stacklevel=3)
-    return Findings(**field_values(found), written=tuple(written))
+            written = write_report(findings.folder, findings=findings, target=None if output is None else Path(output))
+        except OSError as error:  # the answer can be printed all the same
+            place = f"{error.filename or findings.folder}: {error.strerror or error}"
+            warnings.warn(f"the report is not written: {place}; --output DIR names another folder", stacklevel=3)
+    return dataclasses.replace(findings, written=tuple(written))
 
 
 @preserve_process_state
@@ -276,6 +276,8 @@ def compare(
     trust: bool = False,
 ) -> "Compared":
     """Compare networks on the same test images: paired, with intervals, every look at these on the record.
+
+    Networks of images with test folds are each tested on the fold of their seed.
 
     Arguments:
         paths: checkpoints, folders of cells and experiments, exported .safetensors or .onnx, timm/NAME (untrained) or
@@ -319,16 +321,16 @@ def compare(
             device=usable_device(device),
             trust=trust,
         )
-        entries, test, notes = opened.entries, opened.test, opened.notes
+        entries, notes = opened.entries, opened.notes
         first = {one.group: one.network for one in reversed(entries)}
-        sizes = {group: (count_parameters(one), macs_of(one, test.image_shape)) for group, one in first.items()}
+        sizes = {group: (count_parameters(one), macs_of(one, entries[0].image_shape)) for group, one in first.items()}
         if output is not None:
             _made(Path(output))
-        comparison, tested = judge(entries, test, settings, tell=tell)
+        comparison, tested = judge(entries, settings, tell=tell)
         written = []
         if output is not None:
             tell("writing")
-            written = write_comparison(comparison, tested, test, notes, Path(output))
+            written = write_comparison(comparison, tested, notes, Path(output))
     return Compared(comparison, tuple(notes), sizes, tuple(written))
 
 
@@ -400,7 +402,7 @@ def inspect(
         asked = None if class_name is None else class_index(class_name, first.class_names)
         folder = default_folder(Path(paths[0]), first.path) if output is None else Path(output)
         tell("reading images")
-        shown = images_to_show(first, asked_for, count=count, seed=seed, root=lie)
+        shown = images_to_show(first, asked_for, count=count, seed=seed, root=lie, others=runs[1:])
         _made(folder)
         grid_size = grid_for(runs, (shown.data.images.shape[2], shown.data.images.shape[3]))
         attended = max(ATTENDED, most_images(runs, shown, budget)) if explorer else ATTENDED
@@ -595,10 +597,10 @@ def locality(
             written = [*write_document(document, folder, page=page, figures="."), folder / "locality.json"]
             written[-1].write_text(json.dumps(found.to_dict(), indent=1) + "\n", encoding="utf-8")
             return Locality(title, found, None, (), tuple(written))
-        from vit_vs_cnn.regimes import findings_of
+        from vit_vs_cnn.reporting.findings import read_findings
         from vit_vs_cnn.runs.grid import finished_cells
 
-        findings, layers = findings_of(place), []
+        findings, layers = read_findings(place), []
         for number, of_cell in enumerate(study_locality(place, count=count, held_out=held_out, root=lie, trust=trust)):
             tell(f"measured: {number + 1} of {len(findings.results)}")
             layers += of_cell
@@ -657,7 +659,7 @@ def to_attention(
     with _progress(quiet) as tell:
         tell("opening")
         network = load(path, contender, trust)
-        test = network.pool(None if root is None else Path(root)).test
+        test = network.pool(None if root is None else Path(root)).test(network.cell.seed)
         images = test.subset(torch.arange(min(count or len(test), len(test))))
         options = {"form": form, "released": released} | {name: one for name, one in own.items() if one is not None}
         target = network.path.with_name("attention.ckpt") if output is None else Path(output)

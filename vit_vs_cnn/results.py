@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vit_vs_cnn import regimes
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.reporting.findings import Findings, Written
 from vit_vs_cnn.runs.auditing.audit import Audit
 from vit_vs_cnn.runs.auditing.findings import Finding
 from vit_vs_cnn.runs.prediction import Tally
 from vit_vs_cnn.runs.trained import TrainedNetwork
-from vit_vs_cnn.statistics.estimate import wilson_interval
+from vit_vs_cnn.statistics.intervals import wilson_interval
 
 if TYPE_CHECKING:
-    import matplotlib.figure
     import pandas
 
     from vit_vs_cnn.comparison import compare
@@ -32,51 +31,6 @@ if TYPE_CHECKING:
     from vit_vs_cnn.inspection.runs import ShuffledNetwork
     from vit_vs_cnn.inspection.scores import MethodScore
     from vit_vs_cnn.reporting.figures.drawing import Drawing
-
-
-class Written:
-    """What was written of a result.
-
-    ``page`` is what to open in a browser; None where none was to be written, or could be.
-    """
-
-    written: tuple[Path, ...]
-
-    @property
-    def page(self) -> Path | None:
-        return next((path for path in self.written if path.name == "index.html"), None)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Findings(regimes.Findings, Written):
-    """What the finished cells of an experiment say, and the report that was written of it.
-
-    ``answer`` says it in a few sentences, ``frame()`` has one row for each cell, ``plot()`` draws the learning curves.
-    """
-
-    written: tuple[Path, ...]
-
-    def plot(self) -> "matplotlib.figure.Figure":
-        """Accuracy over labelled images: means with 95 % intervals, and single seeds as dots."""
-        from vit_vs_cnn.reporting.figures.regimes import learning_curves
-
-        return learning_curves(self.analysis)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"answer": self.answer, "cells": records(self.frame()), "written": [str(path) for path in self.written]}
-
-    def __fspath__(self) -> str:
-        """The experiment's folder: wherever a path is taken."""
-        return str(self.folder)
-
-    def __repr__(self) -> str:
-        return self.stored_answer
-
-    def _repr_html_(self) -> str:
-        from vit_vs_cnn.reporting.page import fragment_of
-        from vit_vs_cnn.reporting.regime_report import summary
-
-        return fragment_of(summary(self))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -169,7 +123,7 @@ class Compared(Written):
         row: dict[str, Any] = {"network": name, "group": group, "seed": network.seed}
         if said.accuracy is not None:
             accuracy = next(one.by_network[name] for one in said.accuracy.groups if one.name == group)
-            interval = wilson_interval(round(accuracy * said.images), said.images)
+            interval = wilson_interval(round(accuracy * network.images), network.images)
             row |= {"accuracy": accuracy, "low": interval.low, "high": interval.high}
         row["parameters"], row["macs"] = self.sizes[group]
         if said.confidence is not None:
@@ -399,7 +353,7 @@ class Locality:
 
     title: str
     report: "LocalityReport | None"
-    findings: regimes.Findings | None
+    findings: Findings | None
     layers: "tuple[StudiedLayer, ...]"
     written: tuple[Path, ...]
 

@@ -51,6 +51,7 @@ def entry(tmp_path: Path, name: str = "cnn", *, seed: int = 0, mean: float = 0.4
         "network": TinyCnn(seed=seed).eval(),
         "about": About({"name": name}, CLASSES, (3, 16, 24), [mean] * 3, [std] * 3),
         "group": name,
+        "test": drawn_images(),
         "ledger": TestLedger(tmp_path, drawn_images().fingerprint()),
         "seed": seed,
         "subset": f"subset{seed}",

@@ -7,8 +7,9 @@ from sklearn.metrics import confusion_matrix, top_k_accuracy_score
 from tests.comparison.entries import CLASSES, given_answers
 from vit_vs_cnn.comparison.accuracy import judge_accuracy
 from vit_vs_cnn.comparison.by_class import choose_pictures
-from vit_vs_cnn.statistics.means import accuracy_interval
-from vit_vs_cnn.statistics.significance import mcnemar_exact
+from vit_vs_cnn.statistics.mean_distribution import SeedScores, accuracy_interval
+from vit_vs_cnn.statistics.pair_comparison import Conclusion
+from vit_vs_cnn.statistics.significance import holm, mcnemar_exact
 
 
 def _right(share: float, seed: int, count: int = 997) -> np.ndarray:
@@ -30,30 +31,34 @@ def test_one_network_of_each_is_compared_by_mcnemar_and_says_nothing_of_kinds():
         pytest.approx((second & ~first).sum()),
     )
     assert comparison.p_value < 0.05
-    assert comparison.verdict == "descriptive only"
-    assert "one seed describes these networks only" in comparison.sentence
+    assert comparison.conclusion is Conclusion.NO_CONCLUSION
+    assert "1 seed was run" in str(comparison.obstacle)
+
+
+BETTER, NONE = Conclusion.SIGNIFICANTLY_BETTER, Conclusion.NO_CONCLUSION
 
 
 @pytest.mark.parametrize(
-    ("seeds", "trials", "subset", "verdict", "says"),
+    ("seeds", "trials", "subset", "conclusion", "obstacle"),
     [
-        ((0, 1, 2), (1, 1), "same", "ahead", "shown over 3 paired seeds"),
-        ((0, 1), (1, 1), "same", "descriptive only", "2 seeds describe these runs"),
-        ((0, 1, 2), (1, 4), "same", "no verdict", "unequal trials (1, 4)"),
-        ((0, 1, 2), (None, None), "same", "ahead", "shown over 3 paired seeds"),
-        ((0, 1, 2), (None, 12), "same", "no verdict", "no record of the trials of a"),
-        ((0, 1, 2), (1, 1), None, "no verdict", "seeds or subsets are not the same"),
+        ((0, 1, 2), (1, 1), "same", BETTER, "None"),
+        ((0, 1), (1, 1), "same", NONE, "2 seeds were run"),
+        ((0, 1, 2), (1, 4), "same", NONE, "unequal trials (1, 4)"),
+        ((0, 1, 2), (None, None), "same", BETTER, "None"),
+        ((0, 1, 2), (None, 12), "same", NONE, "no record of the trials of a"),
+        ((0, 1, 2), (1, 1), None, NONE, "seeds or training subsets differ"),
     ],
 )
-def test_a_verdict_needs_three_paired_seeds_and_equal_trials(seeds, trials, subset, verdict, says):
+def test_a_conclusion_needs_three_paired_seeds_and_equal_trials(seeds, trials, subset, conclusion, obstacle):
     tested = [
         given_answers(_right(share, 10 * s + n), name, seed=s, trials=t, subset=subset)
         for n, (name, share, t) in enumerate((("a", 0.85, trials[0]), ("b", 0.55, trials[1])))
         for s in seeds
     ]
     (pair,) = judge_accuracy(tested, CLASSES).pairs
-    assert pair.comparison.verdict == verdict
-    assert says in pair.comparison.sentence
+    assert pair.comparison.conclusion is conclusion
+    assert obstacle in str(pair.comparison.obstacle)
+    assert pair.comparison.is_primary
     assert pair.comparison.difference.low > 0 or len(seeds) == 2
 
 
@@ -63,33 +68,19 @@ def test_no_difference_is_claimed_where_there_is_none():
     assert pair.comparison.difference.low < 0 < pair.comparison.difference.high
 
 
-def test_several_pairs_are_corrected_for_and_tested_together_first():
-    tested = [given_answers(_right(0.6 + 0.02 * i, i), f"net{i}") for i in range(4)]
-    accuracy = judge_accuracy(tested, CLASSES)
-    assert len(accuracy.pairs) == 6
-    found = [pair.comparison for pair in accuracy.pairs]
-    assert all(one.adjusted_p_value >= one.p_value for one in found)
-    least = min(found, key=lambda one: one.p_value)
-    assert least.adjusted_p_value == pytest.approx(min(1.0, 6 * least.p_value))
-    assert "Cochran" in accuracy.overall.test
-    assert "Holm over 6 comparisons" in found[0].sentence
-
-
-def test_three_groups_with_seeds_are_ranked_by_friedman():
-    tested = [
-        given_answers(_right(0.5 + 0.1 * i, 10 * s + i), f"net{i}", seed=s) for i in range(3) for s in (0, 1, 2, 3, 4)
-    ]
-    overall = judge_accuracy(tested, CLASSES).overall
-    assert overall.test == "Friedman over 5 seeds"
-    assert overall.ranks.ranks == [3.0, 2.0, 1.0]
-    assert overall.p_value < 0.05
+def test_several_pairs_are_adjusted_for_each_other():
+    tested = [given_answers(_right(0.6 + 0.05 * i, 10 * s + i), f"net{i}", seed=s) for i in range(4) for s in range(3)]
+    found = [pair.comparison for pair in judge_accuracy(tested, CLASSES).pairs]
+    assert len(found) == 6 and not any(one.is_primary for one in found)
+    assert [one.adjusted_p_value for one in found] == pytest.approx(holm([one.p_value for one in found]))
+    assert {one.adjusted_for for one in found} == {6}
 
 
 def test_seeds_are_a_group_with_the_interval_of_the_tables():
     rights = [_right(0.7 + 0.02 * s, s) for s in range(3)]
     (group,) = judge_accuracy([given_answers(r, "a", seed=s) for s, r in enumerate(rights)], CLASSES).groups
     assert group.seeds == [0, 1, 2]
-    assert group.top1 == accuracy_interval(np.stack(rights))
+    assert group.top1 == accuracy_interval(SeedScores.of(np.stack(rights)))
     assert list(group.by_network.values()) == pytest.approx([float(r.mean()) for r in rights])
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.comparison.entries import drawn_images, entry
+from tests.comparison.entries import entry
 from vit_vs_cnn.comparison import compare as module
 from vit_vs_cnn.comparison import entries
 from vit_vs_cnn.comparison.compare import Settings, compare
@@ -18,11 +18,11 @@ def test_every_look_is_in_the_ledger_with_the_networks_own_accuracy_though_the_a
         raise RuntimeError("out of memory")
 
     monkeypatch.setattr(module, "attack", fails)
-    entries, images = [entry(tmp_path, seed=seed) for seed in (0, 1)], drawn_images()
+    entries = [entry(tmp_path, seed=seed) for seed in (0, 1)]
     settings = Settings(parts=("robustness",), **SOME)
-    comparison, _ = compare(entries, images, settings)
+    comparison, _ = compare(entries, settings)
     with pytest.raises(RuntimeError, match="out of memory"):
-        compare(entries, images, Settings(parts=("robustness",), **SOME, attack=True))
+        compare(entries, Settings(parts=("robustness",), **SOME, attack=True))
     said = [one.said for one in entries[0].ledger.read().entries]
     own = comparison.robustness.corruptions.by_network
     assert [one["accuracy"] for one in said] == [own["cnn-s0"], own["cnn-s1"]] * 2
@@ -35,11 +35,11 @@ def test_a_network_without_gradients_is_not_attacked_and_no_image_is_looked_at(t
     monkeypatch.setattr(OnnxNetwork, "__init__", lambda self: super(OnnxNetwork, self).__init__())
     entries = [entry(tmp_path), entry(tmp_path, "out/model", network=OnnxNetwork())]
     with pytest.raises(InputError, match="--attack needs gradients, which ONNX has not: out/model"):
-        compare(entries, drawn_images(), Settings(attack=True))
+        compare(entries, Settings(attack=True))
     assert not entries[0].ledger.read().is_there
 
 
 def test_a_network_whose_validation_images_were_used_can_be_tested(tmp_path):
-    one, test = entry(tmp_path), drawn_images()
+    one = entry(tmp_path)
     assert one.held_out.temperature is None  # a cached property, which vars() has and the constructor does not take
-    assert entries.tested(one, test).name == one.name
+    assert entries.tested(one).name == one.name

@@ -51,7 +51,7 @@ def test_the_unbiased_estimate_is_the_sum_over_four_different_images():
 
 def test_too_few_images_are_told_of_before_any_is_looked_at(tmp_path):
     with pytest.raises(InputError, match="similarity: needs at least 4 test images, and there are 3 "):
-        compare([entry(tmp_path, "one")], drawn_images(3))
+        compare([entry(tmp_path, "one", test=drawn_images(3))])
 
 
 def test_cka_with_itself_is_one():

@@ -35,7 +35,7 @@ def test_exported_weights_are_a_checkpoint_again(cells, contender, tmp_path, cap
         expected = before.network(before.normalise(images))
         torch.testing.assert_close(after.network(after.normalise(images)), expected, rtol=0, atol=0)
     assert (after.class_names, after.cell.identity) == (before.class_names, before.cell.identity)
-    assert isinstance(before.pool().test, LabelledImages)
+    assert isinstance(before.pool().test(before.cell.seed), LabelledImages)
 
 
 def test_a_checkpoint_that_names_no_run_is_exported_with_the_name_of_its_folders(cells, tmp_path):

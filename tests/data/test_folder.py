@@ -315,49 +315,48 @@ def test_a_forbidden_file_has_its_reason(tmp_path, monkeypatch):
         decode_image(tmp_path / "x.png", SIZE)
 
 
-def test_class_folders_are_split_by_class(root, options):
+def test_class_folders_are_divided_into_folds_by_class(root, options):
     classes(root, ("bee", "ant"), 20)
     source = FolderSource(root, options(test_fraction=0.25))
-    train, test = source.train(), source.test()
-    assert train.class_names == ("ant", "bee") and source.validation() is None
-    assert train.labels.bincount().tolist() == [15, 15] and test.labels.bincount().tolist() == [5, 5]
-    assert not set(train.sample_ids) & set(test.sample_ids)
-    assert len({*train.sample_ids, *test.sample_ids}) == 40
+    train = source.train()
+    assert train.class_names == ("ant", "bee") and source.validation() is None and source.test() is None
+    assert train.labels.bincount().tolist() == [20, 20]
+    folds = torch.tensor([source.folds[name] for name in train.sample_ids])
+    assert [train.labels[folds == fold].bincount().tolist() for fold in range(4)] == [[5, 5]] * 4
     assert all(
-        name.startswith(("ant/", "bee/")[label]) for name, label in zip(test.sample_ids, test.labels, strict=True)
+        name.startswith(("ant/", "bee/")[label]) for name, label in zip(train.sample_ids, train.labels, strict=True)
     )
     assert (train.images[train.labels == 0, 2] == 50).all() and (train.images[train.labels == 1, 2] == 0).all()
 
 
-def test_the_split_is_the_same_each_time_and_another_for_another_seed(root, options):
+def test_the_folds_are_the_same_each_time_and_others_for_another_seed(root, options):
     classes(root, count=30)
-    drawn = [FolderSource(root, options(split_seed=seed)).layout.splits["test"] for seed in (0, 0, 1)]
+    drawn = [FolderSource(root, options(split_seed=seed)).folds for seed in (0, 0, 1)]
     assert drawn[0] == drawn[1] != drawn[2]
 
 
-def test_the_split_does_not_look_into_files_and_a_new_class_changes_no_other(root, options):
+def test_the_folds_do_not_look_into_files_and_a_new_class_changes_no_other(root, options):
     classes(root, count=30)
-    before = FolderSource(root, options()).layout.splits["test"]
+    before = FolderSource(root, options()).folds
     fill(root / "ant", 30, color=GREEN)
     classes(root, ("cat",))
-    after = FolderSource(root, options()).layout.splits["test"]
-    assert [file for file in after if file.label < 2] == before
+    after = FolderSource(root, options()).folds
+    assert {name: fold for name, fold in after.items() if not name.startswith("cat")} == before
 
 
-def test_a_file_that_is_added_moves_at_most_one_other(root, options):
+def test_a_file_that_is_added_moves_one_other_of_a_fold_at_most(root, options):
     classes(root, count=30)
-    before = {file.name for file in FolderSource(root, options()).layout.splits["test"]}
+    before = FolderSource(root, options()).folds
     save(root / "ant" / "new.png")
-    after = {file.name for file in FolderSource(root, options()).layout.splits["test"]} - {"ant/new.png"}
-    assert len(before ^ after) <= 1
+    after = FolderSource(root, options()).folds
+    assert sum(after[name] != fold for name, fold in before.items()) <= 4
 
 
-@pytest.mark.parametrize(("fraction", "expected"), [(0.01, 1), (0.5, 2), (0.99, 3)])
-def test_each_class_keeps_images_for_each_purpose(root, options, fraction, expected):
+@pytest.mark.parametrize(("fraction", "expected"), [(0.01, 10), (0.3, 3), (0.5, 2), (0.99, 2)])
+def test_the_fraction_gives_the_number_of_folds_from_two_to_one_for_each_image(root, options, fraction, expected):
     classes(root, count=5)
-    counts = FolderSource(root, options(test_fraction=fraction)).layout.counts()
-    assert counts["test"] == {"ant": expected, "bee": expected}
-    assert counts["train"] == {"ant": 5 - expected, "bee": 5 - expected}
+    source = FolderSource(root, options(test_fraction=fraction))
+    assert {*source.folds.values()} == {*range(expected)} and source.provenance()["folds"] == expected
 
 
 @pytest.mark.parametrize("validation", ["val", "valid", "validation"])
@@ -366,14 +365,15 @@ def test_split_folders_are_taken_as_they_are(root, options, validation):
         classes(root / split, count=count)
     source = FolderSource(root, options())
     assert [len(split) for split in (source.train(), source.validation(), source.test())] == [6, 4, 2]
-    assert source.test().sample_ids == ["test/ant/0.png", "test/bee/0.png"]
+    assert source.test().sample_ids == ["test/ant/0.png", "test/bee/0.png"] and source.folds is None
     assert source.provenance()["layout"] == "split folders"
 
 
-def test_train_alone_gives_a_test_split(root, options):
+def test_train_alone_gives_folds(root, options):
     classes(root / "train", count=10)
     source = FolderSource(root, options())
-    assert (len(source.train()), source.validation(), len(source.test())) == (16, None, 4)
+    assert (len(source.train()), source.validation(), source.test()) == (20, None, None)
+    assert len(source.folds) == 20
 
 
 def test_a_class_called_train_is_a_class(root, options):
@@ -433,7 +433,7 @@ def test_a_link_that_would_mix_classes_is_not_followed_and_is_named(root, option
     links[0].symlink_to(elsewhere if "elsewhere" in target else {"itself": "up"}.get(target, target))
     source = FolderSource(root, options())
     if target == "itself":  # what cannot be followed at all is no folder, and no image by its name
-        assert len(source.train()) == 8
+        assert len(source.train()) == 10
         return
     message = message_of(source.train)
     (row,) = listed(message)
@@ -518,7 +518,7 @@ def test_folders_beside_train_are_ignored_with_a_warning(root, options):
     classes(root / "train")
     fill(root / "test")
     with pytest.warns(UserWarning, match="ignored: test"):
-        assert "test" in FolderSource(root, options()).layout.splits
+        assert FolderSource(root, options()).folds is not None
 
 
 def test_an_empty_validation_folder_gives_one_line(root, options):
@@ -604,7 +604,7 @@ def test_pillows_remarks_are_kept_from_the_user(root, options, monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 60)  # a warning from here on, an error from twice as many
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert len(FolderSource(root, options()).train()) == 8
+        assert len(FolderSource(root, options()).train()) == 10
 
 
 @pytest.fixture
@@ -691,8 +691,8 @@ def test_an_outdated_cache_is_removed(root, options, tmp_path):
         os.utime(root / "ant" / "0.png", ns=(0, number))
         os.utime(root / "bee" / "0.png", ns=(0, number))
         source = FolderSource(root, options())
-        source.train(), source.test()
-    assert sorted(path.suffix for path in (tmp_path / "cache").iterdir()) == [".json", ".json", ".npy", ".npy"]
+        source.train()
+    assert sorted(path.suffix for path in (tmp_path / "cache").iterdir()) == [".json", ".npy"]
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".json"])
@@ -715,7 +715,7 @@ def test_a_damaged_cache_is_made_anew(root, options, tmp_path, decoded, suffix, 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert FolderSource(root, options()).train().fingerprint() == expected
-    assert len(decoded) == 8
+    assert len(decoded) == 10
     assert path.read_bytes() == content
 
 
@@ -723,7 +723,7 @@ def test_a_cache_that_cannot_be_written_only_warns(root, options, tmp_path):
     classes(root)
     (tmp_path / "file").touch()
     with pytest.warns(UserWarning, match="cannot keep decoded images"):
-        assert len(FolderSource(root, options(cache=tmp_path / "file")).train()) == 8
+        assert len(FolderSource(root, options(cache=tmp_path / "file")).train()) == 10
 
 
 def test_a_write_that_fails_leaves_nothing(root, options, tmp_path, monkeypatch):
@@ -740,14 +740,14 @@ def test_a_write_that_fails_leaves_nothing(root, options, tmp_path, monkeypatch)
 def test_readers_and_writers_at_once_all_get_the_same(root, options):
     classes(root)
     with ThreadPoolExecutor(4) as pool:
-        found = [pool.submit(lambda: FolderSource(root, options()).test().fingerprint()) for _ in range(12)]
+        found = [pool.submit(lambda: FolderSource(root, options()).train().fingerprint()) for _ in range(12)]
     assert len({future.result() for future in found}) == 1
 
 
 def test_the_cache_lies_where_the_system_keeps_caches(root, tmp_path, monkeypatch):
     classes(root)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    FolderSource(root).test()
+    FolderSource(root).train()
     (index,) = (tmp_path / "xdg" / "vit_vs_cnn").glob("*.json")
     assert json.loads(index.read_text())["failures"] == []
 
@@ -757,8 +757,7 @@ def test_the_layout_is_found_once(root, options):
     source = FolderSource(root, options())
     train = source.train()
     fill(root / "ant", 30)
-    assert not set(train.sample_ids) & set(source.test().sample_ids)
-    assert len(source.test()) == 4
+    assert {*source.folds} == {*train.sample_ids} and len(source.train()) == 20
 
 
 def test_provenance_tells_layout_and_counts(root, options):
@@ -767,8 +766,9 @@ def test_provenance_tells_layout_and_counts(root, options):
         "source": "folder",
         "root": str(root),
         "layout": "class folders",
-        "counts": {"train": {"ant": 4, "bee": 4}, "test": {"ant": 1, "bee": 1}},
+        "counts": {"train": {"ant": 5, "bee": 5}},
         "skipped": {},
+        "folds": 5,
     }
 
 

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from vit_vs_cnn.data.subsets import hold_out_groups, nested_order, nested_subsets, split_validation, subset_hash
+from vit_vs_cnn.data.subsets import (
+    grouped_folds,
+    hold_out_groups,
+    nested_order,
+    nested_subsets,
+    split_validation,
+    stratified_folds,
+    subset_hash,
+)
 from vit_vs_cnn.errors import InputError
 
 PRIMES = (2, 3, 5, 7, 11, 13, 17)
@@ -162,5 +170,31 @@ def test_a_class_in_one_group_is_never_held_out_and_one_group_at_least_is():
     held = hold_out_groups(labels, groups, 0.05, [2, 0, 1, 3])
     assert held.any() and not held[labels == 2].any()
     assert not hold_out_groups(labels, groups, 0.0, [2, 0, 1, 3]).any()
-    every = hold_out_groups(labels, groups, 0.05, [2, 0, 1, 3], every_class=True)
-    assert {*labels[every].tolist()} == {0, 1}
+
+
+@pytest.mark.parametrize("folds", [2, 5, 11])
+def test_folds_hold_every_class_and_every_fold_equally_often(folds):
+    labels = labels_of(PRIMES)
+    order = torch.from_numpy(np.random.default_rng(1).permutation(len(labels)))
+    found = stratified_folds(labels, order, folds)
+    counts = torch.stack([class_counts(labels, found == fold, len(PRIMES)) for fold in range(folds)])
+    assert (counts.amax(0) - counts.amin(0)).max() <= 1
+    assert counts.sum(1).max() - counts.sum(1).min() <= 1 and counts.sum() == len(labels)
+
+
+@pytest.mark.parametrize("folds", [2, 5, 11])
+def test_folds_of_groups_part_none_and_are_nearly_stratified(folds):
+    generator = torch.Generator().manual_seed(folds)
+    groups = torch.randint(0, 97, (1009,), generator=generator).unique(return_inverse=True)[1]
+    labels = torch.randint(0, 5, (1009,), generator=generator)
+    order = torch.randperm(int(groups.max()) + 1, generator=generator).tolist()
+    found = grouped_folds(labels, groups, order, folds)
+    assert all(found[groups == group].unique().numel() == 1 for group in range(len(order)))
+    shares = torch.stack([class_counts(labels, found == fold, 5) for fold in range(folds)]) / labels.bincount()
+    assert (shares - 1 / folds).abs().max() < 0.3 / folds
+
+
+def test_a_class_of_two_groups_is_in_two_folds_where_that_can_be():
+    labels, groups = torch.tensor([0, 0, 1, 1, 0, 1, 2, 2]), torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])
+    found = grouped_folds(labels, groups, [2, 0, 1, 3], 2)
+    assert found[labels == 0].unique().numel() == found[labels == 1].unique().numel() == 2

@@ -38,12 +38,11 @@ def source(tmp_path):
 def test_a_table_of_a_folder_gives_the_images_of_the_folder(rows, source, tmp_path):
     shuffled = rows.sample(frac=1, random_state=3)
     train = source(shuffled, split_seed=2).train()
-    assert len(train) == 3 * (13 - 3)  # round(0.2 * 13) of each class for the test
+    assert len(train) == 3 * 13
     folder = FolderSource(tmp_path / "photos", FolderOptions(image_size=5, cache=tmp_path / "cache"))
     known = dict(zip(folder.layout.class_names, range(3), strict=True))
-    images = {
-        f"photos/{n}": p for s in (folder.train(), folder.test()) for n, p in zip(s.sample_ids, s.images, strict=True)
-    }
+    given = folder.train()
+    images = {f"photos/{name}": pixels for name, pixels in zip(given.sample_ids, given.images, strict=True)}
     for name, label, pixels in zip(train.sample_ids, train.labels.tolist(), train.images, strict=True):
         assert (pixels == images[name]).all() and label == known[name.split("/")[1]]
 
@@ -60,20 +59,18 @@ def test_the_column_of_splits_is_kept(rows, source):
 
 def test_groups_of_a_table_stay_together(rows, source):
     given = source(rows, group="patient")
-    train, test = (
-        set(rows.set_index("image").loc[list(part.sample_ids), "patient"]) for part in (given.train(), given.test())
-    )
-    assert not train & test and len(train | test) == 15
-    assert {*given.test().labels.tolist()} == {0, 1, 2}
+    patients = rows.set_index("image")["patient"]
+    folds = {(patients[name], fold) for name, fold in given.folds.items()}
+    assert len(folds) == 15 and {fold for _, fold in folds} == {*range(5)}
     assert given.provenance()["groups"] == 15
 
 
 def test_groups_of_a_folder_are_found_in_the_names_of_files(rows, tmp_path):
     options = FolderOptions(image_size=5, cache=tmp_path / "cache", group="^(p[0-9]+)_")
     source = FolderSource(tmp_path / "photos", options)
-    train, test = source.train().groups, source.test().groups
-    assert train is not None and test is not None
-    assert {*train} | {*test} == {f"p{n}" for n in range(5)} and not {*train} & {*test}
+    train = source.train()
+    folds = {(group, source.folds[name]) for group, name in zip(train.groups, train.sample_ids, strict=True)}
+    assert {group for group, _ in folds} == {f"p{n}" for n in range(5)} and len(folds) == 5
     with pytest.raises(InputError, match="finds no group in its name"):
         FolderSource(tmp_path / "photos", FolderOptions(group="^(camera)")).train()
     with pytest.raises(InputError, match="no regular expression"):

@@ -60,9 +60,9 @@ def test_the_primary_comparison_runs_first(values):
     values["protocol"] |= {"train_sizes": [40, 60, 120], "seeds": [3, 4], "budget": {"steps": [2, 4]}}
     experiment = experiment_from_dict(values)
     pool = Pool.of(experiment)
-    design = runner.design_of(experiment, {size: size for size in (40, 60, 120)})
+    plan = runner.make_analysis_plan(experiment, {size: size for size in (40, 60, 120)})
     later = replace(experiment, protocol=replace(experiment.protocol, seeds=[3, 4, 5]))
-    cells = runner._primary_first(grid(later, pool, world_size=1), design)
+    cells = runner._primary_first(grid(later, pool, world_size=1), plan)
     first = [(cell.contender, cell.train_size, cell.budget.short, cell.seed) for cell in cells[:4]]
     assert first == [(name, 120, "4 steps", seed) for seed in (3, 4) for name in ("vit", "resnet")]
     assert [cell.train_size for cell in cells[4:]] == sorted(cell.train_size for cell in cells[4:])

@@ -8,9 +8,10 @@ from rich.console import Console
 
 from tests.experiments.tiny import tiny_config
 from vit_vs_cnn.config.experiment import experiment_from_dict, read_config
-from vit_vs_cnn.experiments.matching import EQUAL, matched
+from vit_vs_cnn.experiments.matching import matched
 from vit_vs_cnn.experiments.planner import planned
 from vit_vs_cnn.models.cost import count_macs
+from vit_vs_cnn.runs.analysis_plan import MAX_EQUAL_MACS_RATIO
 from vit_vs_cnn.runs.networks import build_network
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -36,7 +37,7 @@ def decide(shape, **models):
 def test_the_pair_of_decide_is_matched_at_every_size(side):
     _, found = decide((3, side, side))
     macs = macs_of(found, (3, side, side))
-    assert max(macs.values()) <= EQUAL * min(macs.values()), (found.contenders["vit"].model, macs)
+    assert max(macs.values()) <= MAX_EQUAL_MACS_RATIO * min(macs.values()), (found.contenders["vit"].model, macs)
 
 
 @pytest.mark.parametrize(("name", "side"), [("decide", 64), ("regimes_synthetic", 32), ("quickstart", 32)])
@@ -44,7 +45,7 @@ def test_a_config_is_matched_as_it_stands(name, side):
     """Without minutes nothing is planned."""
     experiment = experiment_from_dict(read_config(CONFIGS / f"{name}.yaml"))
     macs = macs_of(experiment, (3, side, side))
-    assert max(macs.values()) <= EQUAL * min(macs.values())
+    assert max(macs.values()) <= MAX_EQUAL_MACS_RATIO * min(macs.values())
     assert matched(experiment, (3, side, side), 7) is experiment
 
 
@@ -53,7 +54,7 @@ def test_images_that_are_no_squares_and_positions_that_want_their_width_are_matc
     shape = (3, 48, 72)
     _, found = decide(shape, vit={"name": "vit_tiny", "position": "rotary", "patch_size": 12})
     macs = macs_of(found, shape)
-    assert max(macs.values()) <= EQUAL * min(macs.values())
+    assert max(macs.values()) <= MAX_EQUAL_MACS_RATIO * min(macs.values())
     assert found.contenders["vit"].model["position"] == "rotary"
 
 
@@ -86,7 +87,7 @@ def test_the_planner_matches_tells_and_keeps_what_it_chose(tmp_path):
         found = planned(experiment, console=Console(file=file, width=200))
     assert "Matched in multiply-accumulates at 32 x 32 pixels: vit has patches of " in (tmp_path / "told").read_text()
     macs = macs_of(found, (3, 32, 32))
-    assert max(macs.values()) <= EQUAL * min(macs.values())
+    assert max(macs.values()) <= MAX_EQUAL_MACS_RATIO * min(macs.values())
     found.folder.mkdir()
     (found.folder / "experiment.yaml").write_text(yaml.safe_dump(found.to_dict()))
     again = planned(experiment, fixed=["contenders.vit.model.depth"], console=Console(quiet=True))

@@ -27,8 +27,8 @@ from vit_vs_cnn.experiments.grids import (
     spread_sizes,
 )
 from vit_vs_cnn.experiments.planner import _folders_experiment, planned, seconds_per_step, with_begun_images
+from vit_vs_cnn.runs.analysis_plan import make_analysis_plan, register_plan
 from vit_vs_cnn.runs.cell import Cell
-from vit_vs_cnn.runs.design import design_of, settle
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.plan import grid
 
@@ -129,16 +129,16 @@ def test_where_the_test_images_can_show_nothing_that_is_all_that_is_told(monkeyp
     experiment = _experiment(tmp_path, minutes=9.0)
     few = replace(experiment.data, objects=replace(experiment.data.objects, test_images=5))
     _, text = _told(monkeypatch, replace(experiment, data=few), Pool(few))
-    assert "Too few images for an answer: 5 images to score on can show no difference" in " ".join(text.split())
+    assert "Too few images for an answer: 5 test images cannot show any difference" in " ".join(text.split())
     assert "allow both" not in text
 
 
 def test_the_guide_names_the_images_that_the_planner_asks_for():
     """A fifth of the folder is set apart for the test."""
     least = images_per_class(4)
-    guide = (CONFIGS.parent / "docs" / "howto" / "your_images.md").read_text()
-    assert f"has {images_per_class(1)} images of each class" in guide
-    assert f"four sizes takes {least} (so {math.ceil(least / 0.8)} in the folder" in guide
+    guide = " ".join((CONFIGS.parent / "docs" / "howto" / "your_images.md").read_text().split())
+    assert f"has {images_per_class(1)} training images of each class" in guide
+    assert f"{least} images of each class ({math.ceil(least / 0.8)} in the folder" in guide
 
 
 def _short_of_images(_: Experiment, text: str) -> bool:
@@ -354,7 +354,7 @@ def _begun(tmp_path: Path, pool: Pool, *, sizes: list, seeds: list[int], finishe
     _write(experiment)
     cells = grid(experiment, pool, world_size=1)
     if finished:
-        settle(design_of(experiment, {size: pool.resolve(size) for size in sizes}), cells)
+        register_plan(make_analysis_plan(experiment, {size: pool.resolve(size) for size in sizes}), cells)
         _finish(cells)
     return experiment
 

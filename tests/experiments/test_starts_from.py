@@ -103,7 +103,7 @@ def test_a_subject_is_the_network_and_the_images_of_its_run(finished):
     for path in (cell.folder, cell.checkpoint):
         trained = open_network(path)
         assert trained.name == "longer-n120-s3"
-        assert trained.pool().test.fingerprint() in cell.fingerprint
+        assert trained.pool().test(trained.cell.seed).fingerprint() in cell.fingerprint
     with pytest.raises(InputError, match="has no checkpoints"):
         open_network(cell.folder.parent)
 

@@ -21,8 +21,8 @@ from vit_vs_cnn.experiments.pruning import import_optuna, open_study, reached, r
 from vit_vs_cnn.experiments.runner import run_experiment
 from vit_vs_cnn.experiments.trials import Search, space_of, splits_at
 from vit_vs_cnn.experiments.tuning import equal_trials
-from vit_vs_cnn.regimes import findings_of
 from vit_vs_cnn.reporting.document import Bullets
+from vit_vs_cnn.reporting.findings import read_findings
 from vit_vs_cnn.reporting.regime_report import report_document
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.result import ScoredOn, read_result
@@ -247,7 +247,7 @@ def test_a_size_at_which_nothing_was_tuned_takes_the_recipe_of_the_nearest(tmp_p
     values = _values(tmp_path, sizes=[60])
     values["contenders"].pop("other")
     run_quietly(experiment_from_dict(values))
-    found = findings_of(tmp_path / "tiny")
+    found = read_findings(tmp_path / "tiny")
     assert {(r.train_size, r.tuning.trials, r.tuning.trial_rank, r.tuning.tuned_at) for r in found.results} == {
         (60, 2, 1, 60),
         (120, 2, 1, 60),
@@ -261,7 +261,7 @@ def test_every_budget_has_trials_of_its_own_and_the_others_take_those_of_the_nea
     values["contenders"].pop("other")
     run_quietly(experiment_from_dict(values))
     assert [trial["budget"] for trial in _trials(tmp_path)] == ["2 steps"] * 2 + ["4 steps"] * 2
-    found = findings_of(tmp_path / "tiny")
+    found = read_findings(tmp_path / "tiny")
     assert {(r.budget, r.tuning.trials, r.tuning.trial_rank) for r in found.results} == {
         ("2 steps", 2, 1),
         ("3 steps", 2, 1),
@@ -294,11 +294,11 @@ def test_the_second_best_recipe_is_told_and_allows_no_verdict(tuned, tmp_path):
     run_experiment(experiment_from_dict(values), console=Console(file=told))
     assert "linear at 60 images runs number 2 of its 2 trials, not the best: no verdict" in told.getvalue()
     assert "other at 60 images" not in told.getvalue()
-    found = findings_of(tmp_path / "tiny")
-    reasons = {c.size: str(c.reason) for c in found.analysis.pairs[0].comparisons}
-    assert "linear runs number 2 of its 2 trials, not the best" in reasons[60]
-    assert "other runs none of its 2 trials" in reasons[120]
-    assert any("linear runs number 2 of its 2 trials" in warning for warning in found.analysis.warnings)
+    found = read_findings(tmp_path / "tiny")
+    assert {str(one.conclusion) for one in found.analysis.comparisons} == {"no conclusion"}
+    warnings = found.analysis.warnings()
+    for reason in ("linear runs number 2 of its 2 trials, not the best", "other runs none of its 2 trials"):
+        assert any(reason in warning for warning in warnings)
 
 
 def test_a_record_that_is_gone_is_one_line_before_anything_trains(tuned, tmp_path):
@@ -310,15 +310,16 @@ def test_a_record_that_is_gone_is_one_line_before_anything_trains(tuned, tmp_pat
 
 
 def test_the_report_has_the_trials_of_the_record(tuned):
-    document = report_document(findings_of(tuned / "tiny"))
+    document = report_document(read_findings(tuned / "tiny"))
     titles = [heading.title for heading in document.contents]
     assert "Tuning" in titles
     (granted,) = [table for table in document.tables if table.name == "tuning"]
     assert [row[2] for row in granted.rows] == ["2"] * 4
-    assert {row[-1] for row in granted.rows} == {"runs the best of them"}
+    assert {row[-1] for row in granted.rows} == {"the best of them"}
     notes = next(block for block in document.blocks if isinstance(block, Bullets))
     assert not [note for note in notes.items if "record" in str(note) or "trials had" in str(note)]
-    assert "best_of_k" in [picture.name for picture in document.pictures]
+    (trials,) = [table for table in document.tables if table.name == "trials"]
+    assert len(trials.rows) == len(_trials(tuned))
 
 
 def test_two_that_tune_one_experiment_enter_each_trial_once(tmp_path, monkeypatch):

@@ -26,7 +26,7 @@ from vit_vs_cnn.inspection.perturbation import FILLS
 from vit_vs_cnn.inspection.saliency import noise_of, saliency_maps
 from vit_vs_cnn.inspection.scores import SanityStage, corrected, number_of_tests
 from vit_vs_cnn.models import VisionTransformer
-from vit_vs_cnn.statistics.estimate import Estimate
+from vit_vs_cnn.statistics.intervals import Estimate
 from vit_vs_cnn.statistics.significance import holm
 
 COUNT, SIZE, SIDE = 47, (12, 20), 4

@@ -1,31 +1,14 @@
-"""Results for the tests: made of numbers, with nothing trained."""
+"""Results of experiments for the tests: made of numbers, with nothing trained."""
 
 import numpy as np
 
 from tests.results import changed, make_result
-from vit_vs_cnn.regimes.measurements import in_order, measurements_of
+from vit_vs_cnn.runs.analysis_plan import AnalysisPlan
 from vit_vs_cnn.runs.result import RunResult
-from vit_vs_cnn.statistics.resampling import Draws, Resamples
 
-SIZES = (5000, 12500, 25000, 37500, 50000)
-#: github.com/trozki213/cnn-vit-cct-comparison: CIFAR-10, one seed, 150 epochs, percent.
-PUBLISHED_PERCENT = {
-    "CNN 4.9M": (79.80, 88.57, 92.18, 93.94, 94.91),
-    "ViT 5.0M": (54.40, 68.28, 77.53, 82.43, 85.80),
-    "CCT 5.3M": (70.47, 81.13, 86.55, 89.36, 90.84),
-    "CNN .76M": (77.40, 83.41, 87.07, 88.28, 89.27),
-    "ViT .76M": (53.73, 65.52, 74.08, 79.58, 82.60),
-    "CCT .73M": (68.11, 79.19, 84.90, 87.62, 89.65),
-}
-
-
-def published(*contenders: str) -> list[RunResult]:
-    """Results of the published table, of some contenders."""
-    return [
-        make_result(contender=name, train_size=size, accuracy=percent / 100, scored_images=10_000)
-        for name in contenders
-        for size, percent in zip(SIZES, PUBLISHED_PERCENT[name], strict=True)
-    ]
+PLAN = AnalysisPlan(
+    seeds=(0, 1, 2), contenders=("a", "b"), train_sizes=(7, 11), size=11, pair=("b", "a"), equivalence_points=1.0
+)
 
 
 def seeded(accuracies: dict[str, dict[int, float]], *, seeds=3, images=1009, spread=0.002, **values) -> list[RunResult]:
@@ -46,18 +29,34 @@ def seeded(accuracies: dict[str, dict[int, float]], *, seeds=3, images=1009, spr
     ]
 
 
+def with_predictions(results: list[RunResult]) -> tuple[list[RunResult], dict[str, np.ndarray]]:
+    """The results with accuracies of whole images, and correct answers that have these accuracies."""
+    ease = np.random.default_rng(5).random(results[0].scores.scored_images)
+    correct = {
+        r.run: (score := ease + np.random.default_rng([i]).normal(0, 0.1, len(ease))) < np.quantile(score, r.accuracy)
+        for i, r in enumerate(results)
+    }
+    return [changed(r, accuracy=float(correct[r.run].mean())) for r in results], correct
+
+
+def budget_grid(accuracies: dict[tuple[str, int], float], *, macs=None, seeds=5, **values) -> list[RunResult]:
+    """Results of models with numbers of steps as budgets, with one image in a step."""
+    found = []
+    for (model, steps), accuracy in accuracies.items():
+        costs = {"steps": steps, "images_processed": steps, "macs": (macs or {}).get(model, 100)}
+        costs["budget"] = f"{steps} steps"
+        runs = seeded({model: {1009: accuracy}}, seeds=seeds, images=5003, spread=0.001, **costs | values)
+        found += [changed(r, run=f"{model}-{steps}-{r.seed}") for r in runs]
+    return found
+
+
 def law_table(sizes, **laws) -> dict[str, dict[int, float]]:
     """Accuracies of contenders that follow err = e^a n^-b + c, given as (a, b, c)."""
     return {name: {n: float(1 - np.exp(a) * float(n) ** -b - c) for n in sizes} for name, (a, b, c) in laws.items()}
 
 
-def draws_of(results, *contenders, count=1000, correct=None) -> Draws:
-    measured = measurements_of(in_order(results), correct)
-    return Resamples(measured, count=count, seed=0).of(contenders or measured.contenders)
-
-
-#: Validations of a run that is at its end long before that, and of one that is not.
-SETTLED, RISING = (0.3, 0.5, 0.5, 0.5, 0.5), (0.1, 0.2, 0.3, 0.4, 0.5)
+#: Validation accuracies of a run that stopped to improve long before its end.
+SETTLED = (0.3, 0.5, 0.5, 0.5, 0.5)
 
 
 def validated(results, accuracies=SETTLED, *, images=50_000, steps=400) -> list[RunResult]:

@@ -1,104 +1,85 @@
-"""The one door: deterministic, whole, and plain."""
+"""The analysis is a function of results, predictions and plan: the order does not matter, and it is plain data."""
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from tests.regimes.synthetic import PURE, World
-from tests.regimes.tables import law_table, published, seeded
+from tests.regimes.conftest import RECORD
+from tests.regimes.tables import PLAN, law_table, seeded, with_predictions
 from tests.results import changed
-from vit_vs_cnn.regimes import analyse
-from vit_vs_cnn.statistics.means import mean_of_accuracies
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.regimes.analysis import analyse, read_analysis, read_table_analysis
+from vit_vs_cnn.runs.answers import Answers
+from vit_vs_cnn.statistics.pair_comparison import Conclusion
 
-SMALL = World(laws=PURE.laws, sizes=(500, 1000, 4000), images=307)
+LAWS = {"a": (0.5, 0.2, 0.0), "b": (0.6, 0.2, 0.0)}
 
 
-def test_the_same_results_give_the_same_analysis_in_any_order():
-    results, correct = SMALL.draw(0)
-    one = analyse(results, correct, resamples=200)
-    again = analyse(results[::-1], correct, resamples=200)
+def with_answers(results):
+    """Results and predictions of images of two classes."""
+    results, correct = with_predictions(results)
+    return results, Answers(np.array([700, 309], dtype=np.int64), {}, correct)
+
+
+def test_order_of_results_does_not_matter():
+    results, answers = with_answers(seeded(law_table((500, 1000, 2000, 4000), **LAWS)))
+    one, again = analyse(results, answers), analyse(results[::-1], answers)
     assert one == again
-    assert json.dumps(one.to_dict()) == json.dumps(again.to_dict())
-    assert one != analyse(results, correct, resamples=200, seed=1)
+    assert one.chance == 700 / 1009 and one.has_predictions
 
 
 def test_everything_is_plain_and_finite():
-    """JSON has no infinity: what is censored is null."""
-    analysis = analyse(published("CNN 4.9M", "ViT 5.0M"), resamples=100)
-    text = json.dumps(analysis.to_dict(), allow_nan=False)
-    assert json.loads(text)["pairs"][0]["crossings"][0]["size"] is None
+    results, answers = with_answers(seeded(law_table((500, 1000, 2000, 4000), **LAWS), budget="40 steps", macs=5))
+    values = json.loads(json.dumps(analyse(results, answers, plan=PLAN).to_dict(), allow_nan=False))
+    assert values["comparisons"][0]["conclusion"] in [*Conclusion]
+    assert values["forecasts"][0]["train_size"] == 8000
+    assert values["sizes"] == [500, 1000, 2000, 4000]
 
 
-def test_curves_hold_every_seed_and_their_mean():
-    results = seeded({"a": {7: 0.5, 11: 0.6}, "b": {7: 0.4}}, seeds=3, spread=0.01)
-    curve = analyse(results, resamples=50).curves[0]
-    values = [r.accuracy for r in results if (r.contender, r.train_size) == ("a", 7)]
-    point = curve.points[0]
-    assert (curve.contender, point.size, point.by_seed) == ("a", 7, tuple(values))
-    assert point.accuracy == mean_of_accuracies(values, 1009).interval(within=(0.0, 1.0))
+def test_only_planned_seeds_are_analysed_and_added_ones_once():
+    five = seeded({"a": {7: 0.5, 11: 0.6}, "b": {7: 0.48, 11: 0.6}}, seeds=5, spread=0.01)
+    three = [r for r in five if r.seed < 3]
+    assert analyse(five, plan=PLAN) == analyse(three, plan=PLAN)
+    added = analyse(five, plan=replace(PLAN, added_seeds=((3, 4),)))
+    assert (added.seeds, {one.error_rate for one in added.comparisons}) == (5, {0.01})
+    assert analyse(five, plan=replace(PLAN, added_seeds=((3,), (4,)))).seeds == 4
+    other = analyse([changed(r, seed=r.seed + 7) for r in three], plan=PLAN)
+    assert {str(one.obstacle) for one in other.comparisons} == {"none of their seeds was planned"}
 
 
-def test_an_unfinished_grid_is_analysed_as_far_as_it_goes():
-    results = seeded(law_table((500, 1000, 4000), a=(0.5, 0.2, 0.0), b=(0.6, 0.2, 0.0)))
-    last = [r for r in results if (r.contender, r.train_size) == ("b", 4000)]
-    unfinished = [r for r in results if r not in last]
-    analysis = analyse(unfinished, resamples=100)
-    assert [len(curve.points) for curve in analysis.curves] == [3, 2]
-    assert [c.size for c in analysis.pairs[0].comparisons] == [500, 1000]
-    few = "Fewer than 3 seeds at n = 4,000"
-    assert not any(warning.startswith(few) for warning in analysis.warnings)  # the runs of a there have their seeds
-    begun = analyse([*unfinished, last[0]], resamples=100)
-    assert any(warning.startswith(few) for warning in begun.warnings)
+def test_unfinished_experiment_is_analysed_as_far_as_it_goes():
+    results = seeded(law_table((500, 1000, 4000), **LAWS))
+    unfinished = [r for r in results if (r.contender, r.train_size) != ("b", 4000)]
+    analysis = analyse(unfinished)
+    assert [len(analysis.curve(model)) for model in "ab"] == [3, 2]
+    assert [one.train_size for one in analysis.pair("b", "a")] == [500, 1000]
+    assert analysis.at_largest_size() == []
+    few = "There are fewer than 3 seeds with 4,000 images"
+    assert not any(text.startswith(few) for text in analysis.warnings())
+    begun = analyse([*unfinished, next(r for r in results if r not in unfinished)])
+    assert any(text.startswith(few) for text in begun.warnings())
 
 
-def test_all_pairs_are_there_and_their_p_values_are_corrected():
-    table = {name: {50: value, 70: value + 0.1} for name, value in zip("abcd", (0.1, 0.2, 0.3, 0.4), strict=True)}
-    analysis = analyse(seeded(table), resamples=200)
-    assert len(analysis.pairs) == 6
-    pair = analysis.pair("d", "a")
-    assert pair is not None and (pair.ahead, pair.behind) == ("d", "a")
-    assert pair.at_largest.adjusted_p_value >= pair.at_largest.p_value
-    assert analysis.pair("a", "nobody") is None
+def test_primary_comparison_is_that_of_the_plan():
+    analysis = analyse(seeded({"a": {7: 0.5, 11: 0.6}, "b": {7: 0.48, 11: 0.6}}), plan=PLAN)
+    assert analysis.primary is not None and analysis.primary.train_size == 11
+    assert analyse(seeded({"a": {7: 0.5}})).primary is None
 
 
-def test_one_decade_of_sizes_warns_of_the_floor_and_two_do_not():
-    laws = {"a": (0.5, 0.2, 0.0), "b": (0.6, 0.2, 0.0)}
-    narrow = analyse(seeded(law_table((500, 1000, 5000), **laws)), resamples=50)
-    wide = analyse(seeded(law_table((500, 1000, 50000), **laws)), resamples=50)
-    text = "Over one decade of sizes the floor c of a power law is not identifiable (a and b)."
-    assert text in narrow.warnings
-    assert text not in wide.warnings
-
-
-def test_a_curve_that_is_no_power_law_is_warned_of():
-    table = {
-        "a": {500: 0.3, 1000: 0.31, 2000: 0.32, 50000: 0.9},
-        **law_table((500, 1000, 2000, 50000), b=(0.5, 0.2, 0)),
-    }
-    warnings = analyse(seeded(table, images=10_000), resamples=50).warnings
-    assert "The curve of a is no power law, so what is extrapolated from it is a guess." in warnings
-
-
-def test_the_difference_is_narrower_where_predictions_are_known():
-    """Without them contenders count as tested on independent images."""
-    world = World(laws=PURE.laws, sizes=(500, 4000), seeds=1, images=2003)
-    results, correct = world.draw(0)
-    known, unknown = (analyse(results, c, resamples=2000).pairs[0].at_largest.difference for c in (correct, None))
+def test_known_predictions_narrow_the_difference():
+    """Otherwise models count as tested on independent images."""
+    results, answers = with_answers(seeded({"a": {7: 0.6}, "b": {7: 0.5}}, seeds=1))
+    known, unknown = (analyse(results, one).comparisons[0].difference for one in (answers, None))
     assert known.value == pytest.approx(unknown.value)
     assert known.high - known.low < 0.8 * (unknown.high - unknown.low)
 
 
-def test_costs_come_from_the_results():
-    results = seeded({"a": {7: 0.5}}, parameters=10) + seeded({"b": {7: 0.4}}, parameters=20)
-    points = {(p.contender, p.cost): p for p in analyse(results, resamples=50).frontier}
-    assert points["a", "parameters"].value == 10
-    assert [points[name, "parameters"].is_on_frontier for name in "ab"] == [True, False]
-
-
-def test_equal_steps_at_every_size_do_not_tell_data_from_training():
-    results = [changed(r, training_images=r.train_size) for r in seeded({"a": {500: 0.3, 50_000: 0.6}})]
-    assert analyse(results, resamples=20).same_steps == (
-        "Every run has 400 steps: 102 epochs at n = 500 and 1.02 at 50,000. More data and more training are not told "
-        "apart: a curve that flattens may be out of steps, not of data."
-    )
-    assert analyse(seeded({"a": {500: 0.3}}), resamples=20).same_steps is None
+def test_table_of_results_has_the_analysis_of_its_results_and_plan(tmp_path):
+    analysis = read_table_analysis(RECORD / "results.csv")
+    assert analysis.primary is not None
+    assert (analysis.primary.train_size, analysis.primary.leader) == (10_000, "resnet")
+    assert len(analysis.comparisons) == 5 and analysis.seeds == 3
+    with pytest.raises(InputError):
+        read_analysis(tmp_path)

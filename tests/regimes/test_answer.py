@@ -1,193 +1,222 @@
-"""The two sentences, in all their variants."""
+"""The answer in words: heading, table, recommendation, and what more images or training would change."""
 
-import re
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from tests.regimes.tables import RISING, SETTLED, law_table, published, seeded, validated
+from tests.regimes.tables import PLAN, budget_grid, law_table, seeded
 from tests.results import changed
-from vit_vs_cnn.regimes import analyse, answer, failures_line, headline
-from vit_vs_cnn.regimes.networks import model_name
-
-SIZES = (500, 1000, 2000, 4000)
-CNN = (0.5, 0.25, 0.0)
-NEVER = {"resnet": CNN, "vit": (0.5, 0.2, 0.0)}
-CROSSING = {"resnet": (0.5, 0.15, 0.0), "vit": (0.5 + 0.15 * 7.313, 0.3, 0.0)}  # at 1,500
-
-
-def answered(laws, *, sizes=SIZES, seeds=5, images=10_000, own_images=False, **values):
-    """The answer after what was compared."""
-    results = validated(seeded(law_table(sizes, **laws), seeds=seeds, images=images, **values))
-    return answer(analyse(results, resamples=500), own_images=own_images).partition(", 400 steps each: ")[2]
-
-
-def test_ahead_without_a_crossing_tells_the_lead_and_the_multiplier():
-    text = answered(NEVER, own_images=True)
-    first, second = text.split(". ")
-    assert re.fullmatch(r"with your 4,000 images the ResNet is ahead by \d+\.\d points \(\d+\.\d to \d+\.\d\)", first)
-    assert re.fullmatch(
-        r"No crossing up to 4,000; for what the ResNet does with [\d,]+ images the ViT needs about \d\.\d times as "
-        r"many \(\d\.\d to \d\.\d\)\.",
-        second,
-    )
-
-
-def test_a_crossing_is_told_with_its_interval():
-    text = answered(CROSSING)
-    assert text.startswith("with 4,000 images the ViT is ahead by ")
-    found = re.search(r"\. The ViT overtakes the ResNet at about (1,500) images \((.+) to (.+)\)\.$", text)
-    assert found
-    size, low, high = (float(number.replace(",", "")) for number in found.groups())
-    assert 1000 < low < size < high < 2000
-
-
-def test_no_difference_is_said_to_be_not_shown():
-    text = answered({"resnet": CNN, "vit": CNN}, spread=0.005)
-    assert text.startswith("with 4,000 images no difference is shown: the ")
-    assert " is open: it does in " in text
-
-
-def test_one_seed_describes_networks_and_two_describe_runs():
-    assert "which is no verdict: one seed describes these networks only." in answered(NEVER, seeds=1)
-    assert "which is no verdict: 2 seeds describe these runs only." in answered(NEVER, seeds=2)
-    assert "In these runs the ViT overtakes the ResNet" in answered(CROSSING, seeds=1)
-
-
-def test_unequal_trials_are_the_reason_for_no_verdict():
-    results = seeded(law_table(SIZES, **NEVER), images=10_000)
-    results = [changed(r, trials=12 if r.contender == "vit" else 1) for r in results]
-    text = answer(analyse(results, resamples=300))
-    assert "which is no verdict: their recipes had unequal trials (1, 12)." in text
-
-
-def test_a_single_size_says_nothing_of_more_images():
-    assert answered(NEVER, sizes=(4000,)).endswith(
-        "Only one size was run, so nothing is said of what more images would change."
-    )
-
-
-def test_a_multiplier_beyond_the_range_is_more_than():
-    far = {"resnet": (-1.0, 0.2, 0.0), "vit": (0.2, 0.1, 0.0)}
-    assert answered(far).endswith(
-        "for what the ResNet does with 500 images the ViT needs more than 8 times as many, beyond what was measured."
-    )
-
-
-def test_of_several_contenders_the_best_is_set_against_the_next():
-    analysis = analyse(published("CNN 4.9M", "ViT 5.0M", "CCT 5.3M"), resamples=300)
-    pair = headline(analysis)
-    assert pair is not None
-    assert (pair.ahead, pair.behind) == ("CNN 4.9M", "CCT 5.3M")
-    text = answered({"a": (0.5, 0.3, 0.0), "b": (0.5, 0.2, 0.0), "c": (0.5, 0.1, 0.0)})
-    assert "the a is ahead, by " in text and " points over the b, the next of 3 (" in text
-
-
-def test_the_published_pair_is_answered_without_a_verdict():
-    text = answer(analyse(published("CNN 4.9M", "ViT 5.0M"), resamples=500))
-    assert "with 50,000 images the CNN 4.9M came out 9.1 points above the ViT 5.0M (8." in text
-    assert "No crossing up to 50,000; not known whether the budget limits it: no multiplier (no validation" in text
-
-
-def test_an_early_lead_that_is_not_shown_is_not_called_a_crossing():
-    table = {"a": {100: 0.110, 1000: 0.3, 4000: 0.5}, "b": {100: 0.1, 1000: 0.4, 4000: 0.7}}
-    text = answer(analyse(seeded(table, images=500, spread=0.01), resamples=500))
-    assert "The b is ahead from about 1" in text
-    assert "whether the order is another with fewer is not shown" in text
-
-
-@pytest.mark.parametrize(
-    ("results", "why"),
-    [
-        (seeded({"vit": {7: 0.5}}), "there is one contender"),
-        (seeded({"vit": {7: 0.5}, "resnet": {11: 0.5}}), "no two contenders share a size and a seed"),
-    ],
+from vit_vs_cnn.regimes.analysis import analyse
+from vit_vs_cnn.regimes.answer import (
+    describe_comparison,
+    failure_rate_text,
+    format_margin,
+    write_answer,
 )
-def test_where_nothing_can_be_compared_that_is_said(results, why):
-    assert answer(analyse(results, resamples=100)).endswith(f"Nothing is compared: {why}.")
+from vit_vs_cnn.runs.answers import Answers
 
-
-NANO = {
-    "resnet": {"model": {"name": "resnet8"}, "parameters": 75_290, "macs": 12_239_488},
-    "vit": {"model": {"name": "vit_nano", "position": "sincos"}, "parameters": 141_898, "macs": 10_683_008},
+FOUR_TIMES = {("resnet", 100): 0.5, ("resnet", 400): 0.7, ("vit", 100): 0.4, ("vit", 400): 0.6}
+SIZES = (500, 1000, 2000, 4000)
+BETTER = law_table(SIZES, resnet=(0.5, 0.25, 0.0), vit=(0.5, 0.2, 0.0))
+MODELS = {
+    "resnet": {"model": {"name": "resnet8"}, "parameters": 75_290, "source": "cifar10"},
+    "vit": {"model": {"name": "vit_nano"}, "parameters": 137_802, "source": "cifar10"},
 }
 
 
-def described(accuracies=SETTLED, macs=None, **values):
-    results = validated(seeded(law_table(SIZES, **NEVER), seeds=5, images=10_000), accuracies)
-    results = [changed(r, **NANO[r.contender], **values) for r in results]
-    results = [changed(r, macs=(macs or {}).get(r.contender, r.cost.macs)) for r in results]
-    return answer(analyse(results, resamples=300))
+def described(results):
+    return [changed(r, **MODELS[r.contender]) for r in results]
 
 
-def test_the_answer_names_what_was_compared():
-    told = "A 0.08M ResNet-8 against a 0.14M ViT nano, both from scratch, 400 steps each: with 4,000 images the ResNet"
-    assert described().startswith(f"{told} is ahead by ")
-    epochs = described(budget="20.0 epochs")
-    assert ", 20 epochs each: with" in epochs
-    started = described(start_kind="continued", start_name="resnet-n4000-s0")
-    assert "both starting from resnet-n4000-s0, 400 steps" in started
+def answer(results, **options):
+    return write_answer(analyse(described(results), **options))
 
 
-def test_networks_of_one_model_are_told_by_their_contender_as_it_is_spelled():
-    table = law_table(SIZES, rotary=NEVER["resnet"], none=NEVER["vit"])
-    told = answer(analyse(seeded(table, images=10_000, **NANO["vit"]), resamples=100))
-    assert told.startswith("rotary (a 0.14M ViT nano) against none (a 0.14M ViT nano), both from scratch, 400 steps")
-    assert "with 4,000 images the rotary is ahead" in told
+def conclusion(gap, *, names=None, seeds=3, **options):
+    results = seeded({"a": {7: 0.6}, "b": {7: 0.6 - gap}}, seeds=seeds, images=100_000, **options)
+    return describe_comparison(analyse(results).comparisons[0], names)
 
 
-@pytest.mark.parametrize(
-    ("macs", "says"),
-    [
-        (
-            {"resnet": 48_955_648, "vit": 11_300_000},
-            ") at equal steps, with 4.3 times the training FLOPs, which is no verdict: at equal training",
-        ),
-        (
-            {"resnet": 11_300_000, "vit": 48_955_648},
-            ") at equal steps, and the ViT had 4.3 times the training FLOPs.",
-        ),
-        ({"resnet": 12_500_000, "vit": 10_000_000}, ""),
-    ],
-    ids=["the larger ahead", "the smaller ahead", "equal"],
-)
-def test_a_lead_is_said_with_the_compute_that_it_took(macs, says):
-    told = described(macs=macs)
-    assert says in told if says else "FLOPs" not in told
-    assert ("is ahead by" in told) is ("no verdict" not in says)
+def test_answer_has_a_heading_a_table_and_three_sentences():
+    found = answer(seeded(BETTER, seeds=5, images=10_000))
+    heading = "ResNet-8 (0.08M parameters) vs ViT nano (0.14M parameters) on CIFAR-10: from scratch, 400 steps, 5 seeds"
+    assert found.heading == heading
+    assert found.columns == ("training images", "ResNet", "ViT", "ResNet - ViT, points (95 % CI)", "")
+    assert [row[0] for row in found.rows] == ["500", "1,000", "2,000", "4,000"]
+    assert all(row[-1] == "significant" for row in found.rows)
+    assert found.recommendation == "train the ResNet."
+    assert found.more_images.startswith(
+        "no crossover was found between 500 and 4,000 images. Forecast for 8,000 images: "
+    )
+    assert found.more_training == "not tested (--name longer --protocol.budget.steps 800)."
+    lines = str(found).splitlines()
+    assert lines[0] == heading and max(map(len, lines)) <= 118
+    labels = [line.partition(":")[0] for line in lines if line[:1].isalpha()]
+    assert labels == [heading.partition(":")[0], "Recommendation", "More images", "More training"]
 
 
-def test_a_network_that_still_improves_takes_the_multiplier_and_the_budget_that_would_settle_it_is_named():
-    told = described(RISING)
-    assert "; budget-limited: no multiplier, as the " in told
-    assert re.search(r"still gained 12\.5 points \(standard error 0\.\d\) in its last quarter at n = 4,000", told)
-    assert told.endswith(
-        "twice the steps (--protocol.budget.steps 800) would settle it if its last quarter gives less than 2 points."
+def test_rows_have_the_accuracies_and_the_difference_of_the_comparison():
+    results = described(seeded({"vit": {7: 0.5, 11: 0.61}, "resnet": {7: 0.7, 11: 0.6}}, seeds=3, spread=0.01))
+    analysis = analyse([r for r in results if (r.contender, r.train_size) != ("vit", 7)])
+    found = write_answer(analysis)
+    (first, second), (comparison,) = found.rows, analysis.comparisons
+    assert (first[1], first[3:]) == ("-", ("", "not compared")) or (first[2], first[3:]) == ("-", ("", "not compared"))
+    points = [point for point in analysis.accuracies if point.train_size == 11]
+    assert {*second[1:3]} == {f"{100 * point.accuracy.value:.1f} %" for point in points}
+    lead = comparison.lead
+    assert second[3] == f"{100 * lead.value:+.1f} ({100 * lead.low:.1f} to {100 * lead.high:.1f})"
+    assert second[4] == "not enough evidence"
+
+
+def test_single_model_has_its_interval_and_no_recommendation():
+    found = answer(seeded({"vit": {7: 0.5}}))
+    assert found.columns == ("training images", "ViT", "95 % CI", "")
+    assert found.recommendation == "none, as nothing is compared with the ViT."
+    assert found.more_images == "not tested, as one training-set size was run (--protocol.train_sizes '[..., all]')."
+
+
+def test_third_model_is_counted_and_other_data_are_the_users():
+    results = seeded({"vit": {7: 0.5}, "resnet": {7: 0.7}, "mine": {7: 0.3}}, source="folder", start_kind="unknown")
+    found = write_answer(analyse(results))
+    assert found.heading == (
+        "resnet (0.01M parameters) vs vit (0.01M parameters) on your images (2 of 3 models): 400 steps, 3 seeds"
     )
 
 
-def _failures(seeds=3, last=None):
-    results = seeded(law_table(SIZES, **NEVER), seeds=seeds, images=10_000)
-    if last is not None:
-        results[-1] = changed(results[-1], accuracy=last)
-    return failures_line(analyse(results, majority=0.1, resamples=50))
+def test_second_analysis_has_a_99_percent_interval():
+    names = ("vit", "resnet")
+    plan = replace(PLAN, contenders=names, train_sizes=(7,), size=7, pair=names, added_seeds=((3, 4),))
+    found = answer(seeded({"vit": {7: 0.5}, "resnet": {7: 0.7}}, seeds=5), plan=plan)
+    assert found.rows[0][3].endswith(", 99 % CI)")
+    assert any("The second analysis is made at 1 %, with 99 % intervals" in text for text in found.warnings)
 
 
-def test_a_verdict_tells_which_failure_rates_its_seeds_leave_open():
-    told = "None of the runs with 4,000 images failed; 3 seeds of each rule out only failure rates above 63 %."
-    assert _failures() == told
-    assert _failures(seeds=10) == told.replace("3 seeds", "10 seeds").replace("63", "26")
-    assert _failures(seeds=2) is None  # no verdict
-    assert _failures(last=0.1) is None  # a run of the largest size failed
-    assert failures_line(analyse(published("CNN 4.9M", "ViT 5.0M"), resamples=50)) is None
+@pytest.mark.parametrize(
+    ("results", "text"),
+    [
+        (
+            budget_grid({("resnet", 400): 0.7, ("vit", 400): 0.6}, macs={"resnet": 400, "vit": 100}),
+            "train the ResNet if its compute does not matter; at equal compute it is not shown to be better.",
+        ),
+        (
+            budget_grid(FOUR_TIMES, macs={"resnet": 400, "vit": 100}),
+            "train the ResNet if its compute does not matter; at equal compute the ViT is better.",
+        ),
+        (
+            seeded({"resnet": {7: 0.6}, "vit": {7: 0.6}}, seeds=10, images=10**6, spread=0.0005),
+            "either; their accuracies differ by less than 1.0 points.",
+        ),
+        (
+            seeded(BETTER, seeds=2),
+            "no conclusion: 2 seeds were run, and a conclusion needs at least 3 (--protocol.seeds [0,1,2]).",
+        ),
+        (
+            [changed(r, trials=12 if r.contender == "vit" else 1) for r in seeded(BETTER)],
+            "no conclusion: their recipes had unequal trials (1, 12).",
+        ),
+    ],
+)
+def test_recommendation_is_a_sentence(results, text):
+    assert answer(results).recommendation == text
 
 
-def test_a_model_is_called_as_papers_call_it():
-    told = {"cct_7_3x1": "CCT-7/3x1", "vit_nano": "ViT nano", "resnet18_w32": "ResNet-18 w32", "timm/a_b": "timm/a_b"}
-    assert {name: model_name({"name": name}) for name in told} == told
+def test_cheaper_one_of_two_equivalent_models_is_named():
+    results = described(seeded({"resnet": {7: 0.6}, "vit": {7: 0.6}}, seeds=10, images=10**6, spread=0.0005))
+    results = [changed(r, macs=48 if r.contender == "resnet" else 12) for r in results]
+    assert write_answer(analyse(results)).recommendation.endswith(" The ViT needs 4 times less compute for an image.")
 
 
-def test_a_contender_that_is_ahead_with_its_runs_is_compared_where_both_are():
-    results = seeded({"vit": {500: 0.5, 900: 0.6}, "resnet": {500: 0.7}})
-    analysis = analyse(results, resamples=50)
-    assert (headline(analysis).ahead, headline(analysis).at_largest.size) == ("resnet", 500)
-    assert ": with 500 images" in answer(analysis)
+def test_models_that_learned_nothing_have_no_recommendation():
+    classes = Answers(np.array([500, 500], dtype=np.int64), {})
+    found = answer(seeded({"resnet": {7: 0.5}, "vit": {7: 0.5}}, images=1000), answers=classes)
+    assert found.recommendation.startswith("none, as no model is better than always predicting the most frequent")
+
+
+@pytest.mark.parametrize(
+    ("images", "accuracies", "text"),
+    [
+        (10**6, (0.60, 0.62, 0.63, 0.61, 0.60, 0.60), "To detect 1.3 points as reliably, "),
+        (1000, (0.85, 0.85, 0.85, 0.80, 0.82, 0.84), " points is detected in 80 % of such experiments. To detect 3.0 "),
+        (60, (0.99, 0.75, 0.93, 0.3, 0.95, 0.92), "With 3 seeds and 60 test images no possible difference is detected"),
+        (10**6, (0.602, 0.605, 0.608, 0.6, 0.6, 0.6), "such experiments. The measured difference is smaller."),
+    ],
+)
+def test_missing_evidence_is_named(images, accuracies, text):
+    results = seeded({"resnet": {7: 0.5}, "vit": {7: 0.5}}, images=images)
+    results = [changed(r, accuracy=accuracy) for r, accuracy in zip(results, accuracies, strict=True)]
+    found = answer(results).recommendation
+    assert found.startswith("not enough evidence to prefer the ")
+    assert text in found
+
+
+def test_crossover_is_between_measured_sizes():
+    results = seeded({"resnet": {500: 0.5, 1000: 0.55, 4000: 0.6}, "vit": {500: 0.4, 1000: 0.55, 4000: 0.7}})
+    assert answer(results).more_images == "the ViT overtakes the ResNet between 500 and 4,000 images."
+    unclear = seeded({"resnet": {500: 0.5, 4000: 0.6}, "vit": {500: 0.5, 4000: 0.6}}, spread=0.02)
+    assert answer(unclear).more_images == "not enough evidence to say who is better between 500 and 4,000 images."
+
+
+@pytest.mark.parametrize(("late", "is_changed"), [(0.6, False), (0.75, True)])
+def test_more_training_has_gains_and_the_change_of_the_difference(late, is_changed):
+    text = answer(budget_grid(FOUR_TIMES | {("vit", 400): late})).more_training
+    assert text.startswith("with 4 times the steps (100 steps to 400 steps), the ")
+    assert "the ResNet gained 20.0 points (" in text and f"the ViT gained {100 * (late - 0.4):.1f} points (" in text
+    assert ("The difference changed by " in text) == is_changed
+    assert text.endswith(" More: not tested (--name longer --protocol.budget.steps 1600).")
+
+
+def test_lead_at_equal_compute_is_in_the_row():
+    found = answer(budget_grid(FOUR_TIMES | {("resnet", 100): 0.68}, macs={"resnet": 400, "vit": 100}))
+    assert found.rows[0][-1].startswith("significant, also at equal compute: +8.0 (")
+    lost = answer(budget_grid(FOUR_TIMES, macs={"resnet": 400, "vit": 100}))
+    assert lost.rows[0][-1].startswith("significant, not at equal compute: -10.0 (")
+
+
+def test_worst_caveats_are_warnings():
+    results = [changed(r, batch_size=8 if r.contender == "vit" else 9) for r in seeded(BETTER, seeds=2)]
+    found = answer(results)
+    assert found.warnings[0].startswith("There are fewer than 3 seeds: no conclusion.")
+    assert found.warnings[1] == "Batch size differs between models (resnet: 9 vs vit: 8)."
+    assert "Warning:        Batch size differs" in str(found)
+
+
+def test_comparison_is_a_sentence_with_its_interval_test_and_conclusion():
+    assert conclusion(0.1).startswith("a is 10.")
+    assert conclusion(0.1).endswith(", primary comparison): significantly better")
+    assert conclusion(0.1, names={"a": "ViT"}).startswith("ViT is 10.")
+    unclear = conclusion(-0.035, spread=0.05)
+    assert "not enough evidence; the minimum detectable difference is " in unclear
+    assert conclusion(0.0, seeds=10, spread=0.0002).endswith(": equivalent within 1.0 points")
+    assert conclusion(0.1, seeds=1).endswith("no conclusion, as 1 seed was run, and a conclusion needs at least 3")
+    same = [changed(r, accuracy=0.5) for r in seeded({"a": {7: 0.5}, "b": {7: 0.5}})]
+    assert describe_comparison(analyse(same).comparisons[0]).startswith("a and b are equally accurate (95 % CI ")
+
+
+def test_adjustment_is_named_where_it_was_made():
+    table = {name: {7: accuracy} for name, accuracy in zip("abc", (0.6, 0.5, 0.4), strict=True)}
+    results = seeded(table)
+    comparison, *_ = analyse(results).comparisons
+    assert "p < 0.0001, adjusted for 3 comparisons): significantly better" in describe_comparison(comparison)
+    few, *_ = analyse([r for r in results if r.seed < 2]).comparisons
+    assert "adjusted" not in describe_comparison(few)  # without a conclusion the p-value is that of the pair alone
+
+
+def test_failure_rates_that_the_seeds_rule_out():
+    classes = Answers(np.array([100, 900], dtype=np.int64), {})
+
+    def text(seeds=3, last=None):
+        results = described(seeded({"vit": {7: 0.95}, "resnet": {7: 0.98}}, seeds=seeds))
+        if last is not None:
+            results[-1] = changed(results[-1], accuracy=last)
+        return failure_rate_text(analyse(results, answers=classes))
+
+    assert text() == "No run with 7 images failed; 3 seeds rule out failure rates above 63 %."
+    assert text(10) == "No run with 7 images failed; 10 seeds rule out failure rates above 26 %."
+    assert text(2) is text(3, 0.9) is None
+    assert failure_rate_text(analyse(described(seeded(BETTER)))) is None  # the most frequent class is unknown
+
+
+@pytest.mark.parametrize(("margin", "text"), [(0.01, "1.0 points"), (0.0025, "0.25 points"), (0.0004, "0.04 points")])
+def test_margin_is_printed_with_all_digits(margin, text):
+    assert format_margin(margin) == text

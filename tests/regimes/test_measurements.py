@@ -1,73 +1,110 @@
-"""How results are laid out, and what is refused."""
+"""Results are arranged by model, training-set size and seed; what contradicts itself is an error."""
 
 import numpy as np
 import pytest
 import torch
 
-from tests.regimes.tables import seeded
+from tests.regimes.tables import seeded, with_predictions
 from tests.results import changed, make_result
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.regimes import load_answers
-from vit_vs_cnn.regimes.measurements import in_order, measurements_of
+from vit_vs_cnn.regimes.measurements import failed_to_learn, measure
+from vit_vs_cnn.runs.answers import load_predictions
 from vit_vs_cnn.runs.evaluation import Predictions
-
-IMAGES = 53
-
-
-def with_predictions(results, rng):
-    """The results, and predictions that give their accuracies."""
-    correct = {r.run: rng.permutation(IMAGES) < round(r.accuracy * IMAGES) for r in results}
-    return [changed(r, accuracy=float(correct[r.run].mean()), scored_images=IMAGES) for r in results], correct
+from vit_vs_cnn.statistics.mean_distribution import accuracy_interval
 
 
-def test_each_accuracy_and_its_predictions_lie_at_their_contender_size_and_seed():
+def test_accuracies_and_predictions_are_at_their_model_size_and_seed():
     table = {"b": {7: 0.2, 11: 0.3, 13: 0.4}, "a": {7: 0.5, 11: 0.6}}
-    results, correct = with_predictions(seeded(table, seeds=2), np.random.default_rng(0))
-    measured = measurements_of(in_order(results[::-1]), correct)
-    assert (measured.contenders, measured.sizes, measured.seeds) == (("a", "b"), (7, 11, 13), (0, 1))
-    assert measured.correct is not None
+    results, correct = with_predictions(seeded(table, seeds=2, images=53))
+    measured = measure(results[::-1], correct)
+    assert (measured.models, measured.sizes, measured.seeds) == (("a", "b"), (7, 11, 13), (0, 1))
     for result in results:
-        name, size, seed = result.coordinates
-        place = measured.contenders.index(name), measured.sizes.index(size), seed
-        assert measured.accuracy[place] == result.accuracy
-        np.testing.assert_array_equal(measured.correct[place], correct[result.run])
-    assert measured.present.sum() == len(results) == 10
+        scores = measured.scores(*result.coordinates[:2], [result.seed])
+        assert scores.accuracy == result.accuracy
+        assert scores.correct is not None
+        np.testing.assert_array_equal(scores.correct[0], correct[result.run])
+    assert (~np.isnan(measured.accuracy)).sum() == len(results) == 10
+    assert measured.shared_seeds(13, "a", "b") == []
 
 
-def test_the_same_run_twice_and_no_runs_are_refused():
-    with pytest.raises(InputError, match="a 7 0 is there twice"):
-        measurements_of(in_order(seeded({"a": {7: 0.5}}) + seeded({"a": {7: 0.5}})))
-    with pytest.raises(InputError, match="there are none"):
-        in_order([])
+def test_points_have_the_mean_interval_and_failures_of_their_seeds():
+    results = seeded({"a": {7: 0.5, 11: 0.6}, "b": {7: 0.4}}, spread=0.01)
+    results[0] = changed(results[0], accuracy=0.1)
+    measured = measure(results, chance=0.1)
+    points = {(p.model, p.train_size): p for p in measured.points("")}
+    assert points.keys() == {("a", 7), ("a", 11), ("b", 7)}
+    assert points["a", 7].by_seed == tuple(r.accuracy for r in results[:3])
+    assert points["a", 11].accuracy == accuracy_interval(measured.scores("a", 11, [0, 1, 2]))
+    assert [p.failed_runs for p in points.values()] == [1, 0, 0]
+    assert measured.failed_seeds("a", 7) == [0]
 
 
-def test_predictions_of_other_runs_are_refused():
-    results, correct = with_predictions(seeded({"a": {7: 0.5}}, seeds=2), np.random.default_rng(0))
-    with pytest.raises(InputError, match="there are none"):
-        measurements_of(results, {})
-    correct["a-n7-s1"] = ~correct["a-n7-s1"]
-    with pytest.raises(InputError, match="predictions of a-n7-s1 are not those that gave its accuracy"):
-        measurements_of(results, correct)
+def test_paired_differences_leave_failed_runs_out():
+    results = seeded({"a": {7: 0.5}, "b": {7: 0.4}}, seeds=4)
+    results[5] = changed(results[5], accuracy=0.1)
+    found = measure(results, chance=0.1).differences("a", "b", [0, 1, 2])
+    accuracy = [r.accuracy for r in results]
+    assert found[7] == pytest.approx([accuracy[0] - accuracy[4], accuracy[2] - accuracy[6]])
 
 
-def _save(folder, cell, ids):
-    (folder / "cells" / cell).mkdir(parents=True)
+@pytest.mark.parametrize(
+    ("accuracies", "chance", "images", "failed"),
+    [
+        ((0.1, 0.118, 0.7), 0.1, 1000, (True, True, False)),  # the standard error is 0.0095
+        ((0.12, 0.7), 0.1, 1000, (False, False)),
+        ((7 / 8, 1.0), 0.75, 8, (False, False)),  # with eight images no gap is five standard errors
+        ((7 / 8,), 0.75, 8, (True,)),
+        ((1.0,), 0.75, 8, (False,)),
+        ((0.118, 0.125, 0.13), 0.1, 1000, (False, False, False)),  # a hard task, not unstable training
+        ((0.1, 0.11), 0.1, 1000, (True, True)),
+    ],
+)
+def test_runs_close_to_chance_learned_nothing(accuracies, chance, images, failed):
+    assert failed_to_learn(np.array(accuracies), chance, images).tolist() == [*failed]
+
+
+def test_contradictory_results_are_errors():
+    with pytest.raises(InputError, match="results: a 7 0 occurs twice"):
+        measure(seeded({"a": {7: 0.5}}) * 2)
+    with pytest.raises(InputError, match="results: there are none to analyse"):
+        measure([])
+    results, correct = with_predictions(seeded({"a": {7: 0.5}}, seeds=2, images=53))
+    with pytest.raises(InputError, match="predictions of a-n7-s0: missing; give those of every result, or none"):
+        measure(results, {})
+    with pytest.raises(InputError, match="predictions of a-n7-s1 do not give its accuracy"):
+        measure(results, correct | {"a-n7-s1": ~correct["a-n7-s1"]})
+    other = [results[0], changed(results[1], scored_images=52, accuracy=0.5)]
+    with pytest.raises(InputError, match=r"all runs must have the same test images, got \[52, 53\]"):
+        measure(other, correct | {"a-n7-s1": np.arange(52) % 2 == 0})
+
+
+def test_seeds_on_different_folds_may_have_different_test_images():
+    results, _ = with_predictions(seeded({"a": {48: 0.5}}, seeds=2, images=12))
+    folds = [changed(r, fold=r.seed, scored_images=12 + r.seed, accuracy=(6 + r.seed) / (12 + r.seed)) for r in results]
+    correct = {r.run: np.arange(12 + r.seed) < 6 + r.seed for r in folds}
+    measured = measure(folds, correct)
+    assert measured.test_train_ratio == 12 / 48
+    assert measure(results).test_train_ratio is None
+
+
+def save(folder, run, ids):
+    (folder / "cells" / run).mkdir(parents=True)
     logits = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
-    Predictions(logits, torch.tensor([0, 0, 1]), ids).save(folder / "cells" / cell / "predictions.npz")
+    Predictions(logits, torch.tensor([0, 0, 1]), ids).save(folder / "cells" / run / "predictions.npz")
 
 
-def test_predictions_on_disk_become_right_and_wrong(tmp_path):
-    for cell in ("x", "y"):
-        _save(tmp_path, cell, ["i", "j", "k"])
-    loaded = load_answers(tmp_path, [make_result(run="x"), make_result(run="y")]).correct
-    assert loaded is not None
-    assert {cell: hits.tolist() for cell, hits in loaded.items()} == {
-        "x": [True, False, True],
-        "y": [True, False, True],
-    }
+def test_stored_predictions_become_correct_and_wrong_answers(tmp_path):
+    for run in "xy":
+        save(tmp_path, run, ["i", "j", "k"])
+    answers = load_predictions(tmp_path, [make_result(run=run) for run in "xy"])
+    assert answers.correct is not None
+    assert [answers.correct[run].tolist() for run in "xy"] == [[True, False, True]] * 2
+    assert answers.class_counts.tolist() == [2, 1]
 
 
-def test_predictions_on_different_images_are_not_mixed(tmp_path):
-    _save(tmp_path, "x", ["i", "j", "k"])
-    _save(tmp_path, "y", ["i", "j", "l"])
-    assert load_answers(tmp_path, [make_result(run="x"), make_result(run="y")]).correct is None
+@pytest.mark.parametrize(("folds", "is_known"), [((None, None), False), ((0, 1), True)])
+def test_predictions_on_different_images_are_used_for_folds_only(tmp_path, folds, is_known):
+    save(tmp_path, "x", ["i", "j", "k"])
+    save(tmp_path, "y", ["l", "m", "n"])
+    results = [make_result(run=run, fold=fold) for run, fold in zip("xy", folds, strict=True)]
+    assert (load_predictions(tmp_path, results).correct is not None) == is_known

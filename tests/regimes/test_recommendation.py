@@ -1,97 +1,113 @@
-"""What to do, in plain words, in all its variants."""
+"""A model is recommended where the comparison that decides allows it; otherwise the missing evidence is named."""
 
-import re
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from tests.regimes.tables import RISING, law_table, seeded, validated
-from tests.regimes.test_budgets import FOUR_TIMES, grid
+from tests.regimes.tables import PLAN, budget_grid, law_table, seeded
 from tests.results import changed
-from vit_vs_cnn.regimes import analyse
-from vit_vs_cnn.regimes.recommendation import recommendation
+from vit_vs_cnn.regimes.analysis import analyse
+from vit_vs_cnn.regimes.recommendation import RecommendationKind
+from vit_vs_cnn.runs.answers import Answers
 
-TABLE = law_table((500, 4000), resnet=(0.5, 0.25, 0.0), vit=(0.5, 0.2, 0.0))
-ALIKE = law_table((500, 4000), resnet=(0.5, 0.25, 0.0), vit=(0.5, 0.25, 0.0))
-
-
-def told(results):
-    return recommendation(analyse(results, resamples=50))
-
-
-def test_a_network_is_named_where_it_is_ahead_by_a_verdict():
-    assert told(validated(seeded(TABLE, seeds=5, images=10_000))) == "Train the ResNet."
+BETTER = law_table((500, 4000), resnet=(0.5, 0.25, 0.0), vit=(0.5, 0.2, 0.0))
+EQUAL = law_table((500, 4000), resnet=(0.5, 0.25, 0.0), vit=(0.5, 0.25, 0.0))
+RESNET = {("resnet", 100): 0.5, ("resnet", 400): 0.7}
+MACS = {"resnet": 400, "vit": 100}
 
 
-def test_a_budget_that_was_too_short_is_said_with_it():
-    text = told(validated(seeded(TABLE, seeds=5, images=10_000), RISING))
-    assert text.startswith("Train the ResNet. But the ResNet and the ViT were still improving when the budget ended")
+def advice(results, **options):
+    return analyse(results, **options).recommendation
 
 
-def test_a_lead_at_equal_steps_alone_is_no_recommendation():
-    unknown = grid({("resnet", 400): 0.7, ("vit", 400): 0.6})
-    assert told(unknown) == "Train the ResNet if its compute does not matter; at equal compute nothing is decided."
-    assert told(FOUR_TIMES) == "Choose by what you pay for: by steps the ResNet is ahead, by compute the ViT."
+def classes(majority: int, others: int) -> Answers:
+    """A test set with this most frequent class."""
+    return Answers(np.array([majority, others], dtype=np.int64), {})
 
 
-def test_equals_are_told_apart_by_what_they_cost():
-    macs = {"resnet": 48_000_000, "vit": 12_000_000}
-    runs = seeded(ALIKE, seeds=10, images=1_000_000, spread=0.0005)
-    text = told([changed(r, macs=macs[r.contender]) for r in runs])
-    assert text.startswith("Either will do: the ")
-    assert text.endswith("For an image the ViT takes 4 times fewer multiply-accumulates.")
+def test_significantly_better_model_is_recommended():
+    found = advice(seeded(BETTER, seeds=5, images=10_000))
+    assert (found.kind, found.best, found.rival) == (RecommendationKind.TRAIN, "resnet", "vit")
+    assert found.comparison is not None and found.comparison.train_size == 4000
+    assert (found.seeds_needed, found.images_needed) == (None, None)
 
 
-def test_what_is_not_shown_is_not_recommended():
-    text = told(seeded(ALIKE, seeds=3, images=1009, spread=0.02))
-    assert re.match(
-        r"No recommendation: there is not enough evidence that the \w+ or the \w+ is better. "
-        r"To find out, plan more seeds under another --name \(a gap of ",
-        text,
-    )
+@pytest.mark.parametrize(
+    ("resnet", "macs", "kind"),
+    [
+        (RESNET, MACS, RecommendationKind.TRAIN_AT_EQUAL_STEPS),
+        (RESNET | {("resnet", 100): 0.68}, MACS, RecommendationKind.TRAIN),
+        ({("resnet", 400): 0.7}, MACS, RecommendationKind.TRAIN_AT_EQUAL_STEPS),  # unknown at equal FLOPs
+        ({("resnet", 400): 0.7}, {"resnet": 124, "vit": 100}, RecommendationKind.TRAIN),
+        ({("resnet", 400): 0.7}, {"resnet": 100, "vit": 900}, RecommendationKind.TRAIN),  # the better one is cheaper
+    ],
+)
+def test_costlier_model_is_recommended_only_if_it_is_better_at_equal_flops(resnet, macs, kind):
+    vit = {("vit", steps): 0.6 - 0.2 * (steps == 100) for _, steps in resnet}
+    assert advice(budget_grid(resnet | vit, macs=macs)).kind is kind
 
 
-def test_a_large_difference_without_evidence_is_not_called_a_free_choice():
-    one, other = seeded({"resnet": {240: 0.917}}, images=60), seeded({"vit": {240: 0.706}}, images=60)
-    text = told([*one, *(changed(r, accuracy=a) for r, a in zip(other, (0.826, 0.606, 0.686), strict=True))])
-    assert text.startswith("No recommendation: there is not enough evidence that the ResNet or the ViT is better.")
-    assert "suits" not in text and "either" not in text.lower()
+def test_equivalent_models_are_not_ranked():
+    assert advice(seeded(EQUAL, seeds=10, images=1_000_000, spread=0.0005)).kind is RecommendationKind.EITHER
 
 
-def test_where_images_leave_it_open_more_of_these_are_advised():
-    text = told(seeded(ALIKE, seeds=3, images=37, spread=0.001))
-    assert "To find out, score on more images, as it is these and not the seeds" in text
+def test_missing_evidence_is_named_as_seeds_and_test_images():
+    by_seeds = advice(seeded(EQUAL, seeds=3, images=1_000_000, spread=0.02))
+    assert by_seeds.kind is RecommendationKind.NOT_ENOUGH_EVIDENCE
+    assert by_seeds.seeds_needed is not None and by_seeds.seeds_needed > 3
+    by_images = advice(seeded(EQUAL, seeds=3, images=37, spread=0.0001))
+    assert by_images.seeds_needed is None
+    assert by_images.images_needed is not None and by_images.images_needed > 37
 
 
-def test_of_three_it_says_which_two_are_level_and_who_is_behind_both():
-    others = {"vit": {500: 0.8}, "resnet": {500: 0.8}, "windows": {500: 0.4}}
-    text = told(seeded(others, seeds=5, images=10_000, spread=0.02))
-    assert text.startswith("No recommendation: there is not enough evidence that the ")
-    assert text.endswith("). Both are ahead of the windows.")
-    level = {**others, "windows": {500: 0.79}}
-    assert "Both are" not in told(seeded(level, seeds=5, images=10_000, spread=0.02))
+def test_large_difference_without_evidence_is_no_recommendation():
+    vit = seeded({"vit": {240: 0.706}}, images=60)
+    vit = [changed(r, accuracy=accuracy) for r, accuracy in zip(vit, (0.826, 0.606, 0.686), strict=True)]
+    assert advice([*seeded({"resnet": {240: 0.917}}, images=60), *vit]).kind is RecommendationKind.NOT_ENOUGH_EVIDENCE
 
 
-def test_networks_that_learned_nothing_are_not_for_choosing():
-    def of(accuracy):
-        runs = seeded({"vit": {500: 0.5}, "resnet": {500: 0.5}}, seeds=4, images=1000, spread=0.002)
-        runs[-1] = changed(runs[-1], accuracy=accuracy)
-        return recommendation(analyse(runs, majority=0.5, resamples=50))
-
-    told = "No recommendation: with 500 images neither of these networks is shown to be better than always naming"
-    assert of(0.501).startswith(told)
-    below = seeded({"vit": {500: 0.05}, "resnet": {500: 0.95}}, seeds=4, images=1000, spread=0.001)
-    assert recommendation(analyse(below, majority=0.95, resamples=50)).startswith(told)  # who is ahead learned nothing
-    assert of(0.7).startswith("No recommendation: there is not enough evidence")
+@pytest.mark.parametrize(
+    ("accuracies", "chance", "kind"),
+    [
+        ((0.5, 0.501), (500, 500), RecommendationKind.NOTHING_LEARNED),
+        ((0.05, 0.95), (950, 50), RecommendationKind.NOTHING_LEARNED),  # the better one learned nothing
+        ((0.5, 0.7), (500, 500), RecommendationKind.TRAIN),
+    ],
+)
+def test_models_that_learned_nothing_are_not_recommended(accuracies, chance, kind):
+    table = {name: {500: accuracy} for name, accuracy in zip(("vit", "resnet"), accuracies, strict=True)}
+    assert advice(seeded(table, seeds=4, images=1000), answers=classes(*chance)).kind is kind
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
-def test_fewer_than_three_seeds_are_asked_for(seeds):
-    text = told(seeded(TABLE, seeds=seeds))
-    assert text.startswith("No recommendation yet: ")
-    assert text.endswith("3 seeds allow a verdict (--protocol.seeds '[0, 1, 2]').")
+def test_few_seeds_and_unfair_recipes_allow_no_conclusion(seeds):
+    assert advice(seeded(BETTER, seeds=seeds)).kind is RecommendationKind.NO_CONCLUSION
+    unequal = [changed(r, trials=12 if r.contender == "vit" else 1) for r in seeded(BETTER)]
+    assert advice(unequal).kind is RecommendationKind.NO_CONCLUSION
 
 
-def test_unfair_runs_and_single_contenders_have_none():
-    unequal = [changed(r, trials=12 if r.contender == "vit" else 1) for r in seeded(TABLE)]
-    assert told(unequal) == "No recommendation: their recipes had unequal trials (1, 12)."
-    assert told(seeded({"vit": {7: 0.5}})) == "No recommendation: nothing is compared."
+def test_single_model_is_compared_with_nothing():
+    found = advice(seeded({"vit": {7: 0.5}}))
+    assert (found.kind, found.best, found.rival) == (RecommendationKind.ONE_MODEL, "vit", None)
+
+
+def test_best_model_is_compared_with_the_best_one_that_has_another_network():
+    """The second best has the same network and another start."""
+    table = {"vit": {7: 0.6}, "vit_tuned": {7: 0.8}, "resnet": {7: 0.5}}
+    networks = {"vit": "v", "vit_tuned": "v", "resnet": "r"}
+    found = advice([changed(r, architecture=networks[r.contender]) for r in seeded(table)])
+    assert (found.best, found.rival) == ("vit_tuned", "resnet")
+
+
+def test_pair_is_compared_at_the_largest_size_that_both_have():
+    found = advice(seeded({"vit": {500: 0.5, 900: 0.6}, "resnet": {500: 0.7}}))
+    assert (found.best, found.rival) == ("resnet", "vit")
+    assert found.comparison is not None and found.comparison.train_size == 500
+
+
+def test_models_that_the_plan_does_not_compare_are_not_recommended_over_each_other():
+    table = {"a": {7: 0.5, 11: 0.6}, "b": {7: 0.4, 11: 0.5}, "c": {7: 0.1, 11: 0.2}}
+    plan = replace(PLAN, contenders=("a", "b", "c"), pair=("b", "c"), pairs=(("b", "c"),))
+    found = advice(seeded(table), plan=plan)
+    assert (found.best, found.rival) == ("b", "c")

@@ -1,157 +1,141 @@
-"""What the table says, and when it declines to say it."""
-
-from pathlib import Path
+"""The table of runs and the lines after the answer."""
 
 import pytest
-import torch
 
-from tests.regimes.tables import RISING, seeded, validated
-from tests.results import changed, make_result
-from vit_vs_cnn.regimes import Analysis, analyse, load_answers
-from vit_vs_cnn.reporting.tables import comparison_lines, results_csv, results_table, rows_of
-from vit_vs_cnn.runs.evaluation import Predictions
+from tests.regimes.tables import seeded
+from tests.results import changed
+from vit_vs_cnn.regimes.analysis import Analysis, analyse
+from vit_vs_cnn.regimes.answer import write_answer
+from vit_vs_cnn.reporting.regime_tables import (
+    comparisons_table,
+    crossovers_table,
+    equal_cost_table,
+    forecasts_table,
+    interactions_table,
+    more_training_table,
+)
+from vit_vs_cnn.reporting.tables import further_comparisons, results_csv, results_table, rows_of
+from vit_vs_cnn.runs.analysis_plan import AnalysisPlan
 from vit_vs_cnn.runs.record import read_result_table
-from vit_vs_cnn.runs.result import RunResult
 
-COUNT = 1009
-
-
-def _result(folder: Path, contender: str, seed: int, share: float, **values) -> RunResult:
-    """A run whose network is right on the first ``share`` of the images, and its predictions on disk."""
-    run = f"{contender}-n50-s{seed}"
-    labels = torch.arange(COUNT) % 3
-    wrong = torch.arange(COUNT) >= round((share + 0.003 * seed) * COUNT)
-    logits = torch.nn.functional.one_hot((labels + wrong) % 3, 3).float()
-    ids = values.pop("sample_ids", [f"test/{i}" for i in range(COUNT)])
-    predictions = Predictions(logits, labels, ids)
-    (folder / "cells" / run).mkdir(parents=True)
-    predictions.save(folder / "cells" / run / "predictions.npz")
-    scores = {"scored_images": COUNT, "accuracy": predictions.accuracy}
-    cost = {"parameters": 1_234_567, "macs": 12_000_000, "steps": 40}
-    given = {"run": run, "contender": contender, "train_size": 50, "seed": seed, "trials": 1}
-    return make_result(**scores | cost | given | values)
+PAIR = {"a": {50: 0.5}, "b": {50: 0.6}}
+COST = {"parameters": 1_234_567, "macs": 12_000_000, "steps": 40, "planned_steps": 40}
 
 
-def _both(folder: Path, seeds: int, gap: float = 0.1, **values) -> list[RunResult]:
-    a = [_result(folder, "a", seed, 0.5) for seed in range(seeds)]
-    return a + [_result(folder, "b", seed, 0.5 + gap, **values) for seed in range(seeds)]
+def columns_of(table) -> list[dict]:
+    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
 
-def _analysis(folder: Path, results: list[RunResult]) -> Analysis:
-    return analyse(results, load_answers(folder, results).correct, resamples=500)
+def test_seeds_are_one_row_with_the_interval_of_the_analysis():
+    results = seeded(PAIR, **COST)
+    analysis = analyse(results)
+    row, _ = rows_of(results, analysis)
+    accuracy = analysis.curve("a")[0].accuracy
+    assert accuracy.value == pytest.approx(sum(r.accuracy for r in results[:3]) / 3)
+    low, high = 100 * accuracy.low, 100 * accuracy.high
+    assert row[:6] == ("a", "50", f"{100 * accuracy.value:.1f} %", f"{low:.1f}-{high:.1f}", "1.23M", "12M")
 
 
-def _lines(folder: Path, results: list[RunResult]) -> list[str]:
-    return comparison_lines(_analysis(folder, results))
-
-
-def test_seeds_are_one_row_with_the_interval_of_the_report(tmp_path):
-    results = _both(tmp_path, 3)
-    analysis = _analysis(tmp_path, results)
-    (row, _) = rows_of(results, analysis)
-    value, low, high = (100 * getattr(analysis.curves[0].points[0].accuracy, end) for end in ("value", "low", "high"))
-    assert value == pytest.approx(100 * sum(r.accuracy for r in results[:3]) / 3)
-    assert row[:6] == ("a", "50", f"{value:.1f} %", f"{low:.1f}-{high:.1f}", "1.23M", "12M")
-
-
-def test_three_seeds_give_a_verdict_with_the_better_one_first(tmp_path):
-    results = _both(tmp_path, 3)
-    (line,) = _lines(tmp_path, results)
-    lead = _analysis(tmp_path, results).pairs[0].at_largest.lead
-    interval = f"{100 * lead.low:+.1f} to {100 * lead.high:+.1f}"
-    assert line == f"n = 50: b is 9.9 points above a ({interval}; p < 0.0001); shown over 3 paired seeds"
-    assert 0.07 < lead.low < 0.099 < lead.high < 0.13
-
-
-@pytest.mark.parametrize(("seeds", "says"), [(1, "one seed describes"), (2, "2 seeds describe")])
-def test_fewer_seeds_describe_and_do_not_judge(tmp_path, seeds, says):
-    (line,) = _lines(tmp_path, _both(tmp_path, seeds))
-    assert f"no verdict: {says} these" in line
-
-
-def test_unequal_trials_give_no_verdict(tmp_path):
-    (line,) = _lines(tmp_path, _both(tmp_path, 3, trials=12))
-    assert "no verdict: their recipes had unequal trials (1, 12)" in line
-
-
-def test_equal_networks_are_equivalent(tmp_path):
-    (line,) = _lines(tmp_path, _both(tmp_path, 3, gap=0.0))
-    assert line.endswith("equivalent within 1.0 points over 3 paired seeds")
-
-
-def test_other_test_images_give_no_verdict(tmp_path):
-    others = {"sample_ids": [f"other/{i}" for i in range(COUNT)], "fingerprint": "others"}
-    (line,) = _lines(tmp_path, _both(tmp_path, 3, **others))
-    assert "no verdict: they were trained or tested on different images" in line
-
-
-def test_several_pairs_come_with_a_word_on_their_number(tmp_path):
-    results = _both(tmp_path, 3) + [_result(tmp_path, "c", seed, 0.9) for seed in range(3)]
-    lines = _lines(tmp_path, results)
-    assert len(lines) == 4
-    assert "p and verdict are corrected over all lines (Holm)" in lines[-1]
-    assert all("Holm over 3 comparisons" in line for line in lines[:3])
-
-
-def test_there_is_a_line_for_each_run_and_a_row_for_each_contender(tmp_path):
-    results = validated(_both(tmp_path, 2))
+def test_there_is_a_line_for_each_run_and_a_row_for_each_model(tmp_path):
+    results = seeded(PAIR, validation_curve=[(5, 0.1), (10, 0.3)])
     (tmp_path / "results.csv").write_text(results_csv(results))
     assert read_result_table(tmp_path / "results.csv") == results
-    table = results_table(results, _analysis(tmp_path, results), title="t")
-    assert [row[0] for row in table.rows if row[0] in ("a", "b")] == ["a", "b"]
+    assert [row[0] for row in results_table(results, analyse(results), title="t").rows] == ["a", "b"]
 
 
-def test_runs_that_ended_early_are_called_so_and_judged_by_nobody(tmp_path):
-    results = _both(tmp_path, 3)
-    results[4] = changed(results[4], steps=37, planned_steps=40)
-    analysis = _analysis(tmp_path, results)
-    (whole, early) = rows_of(results, analysis)
-    assert early[6] == "37 of 40"
-    assert "of" not in whole[6]
-    warning, line = comparison_lines(analysis)
-    assert warning.startswith("warning: 1 of 6 runs ended before their budget (b at n = 50, seed 1")
-    assert "no verdict: some of their runs ended before their budget" in line
+def test_runs_that_stopped_early_show_both_numbers_of_steps():
+    results = seeded(PAIR, **COST)
+    results[4] = changed(results[4], steps=37)
+    whole, early = rows_of(results, analyse(results))
+    assert (whole[6], early[6]) == ("40", "37 of 40")
 
 
-def _note(folder: Path, results: list[RunResult]) -> str:
-    return results_table(results, _analysis(folder, results), title="t").note
+def test_runs_of_unplanned_seeds_alone_have_no_row():
+    results = [*seeded(PAIR), changed(seeded({"c": {50: 0.7}}, seeds=1)[0], seed=8)]
+    plan = AnalysisPlan((0, 1, 2), ("a", "b", "c"), (50,), 50, ("a", "b"), 1.0)
+    assert [row[0] for row in rows_of(results, analyse(results, plan=plan))] == ["a", "b"]
 
 
-def test_the_interval_of_one_seed_is_said_to_cover_images_only(tmp_path):
-    told = "The interval is about other images; another run moves more."
-    assert told in _note(tmp_path / "one", _both(tmp_path / "one", 1))
-    assert told not in _note(tmp_path / "three", _both(tmp_path / "three", 3))
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_the_note_describes_the_interval_of_one_seed(seeds):
+    results = seeded(PAIR, seeds=seeds)
+    note = results_table(results, analyse(results), title="t").note
+    assert ("The interval of one seed covers other test images only." in note) == (seeds == 1)
+    assert (f"{seeds} seeds were run" in note) == (seeds > 1)
 
 
-def test_the_footer_names_the_runs_that_still_improved_and_says_where_that_is_not_known(tmp_path):
-    results = _both(tmp_path, 3)
-    assert "Not known: no validation curve is recorded." in _note(tmp_path, results)
-    settled = validated(results)
-    assert _note(tmp_path, settled).endswith("No run is shown to improve in its last quarter.")
-    rising = [*settled[:3], *validated(results[3:], RISING)]
-    assert _note(tmp_path, rising).endswith("Still improving in their last quarter: b at n = 50 (+12.5 points).")
+def four_models() -> Analysis:
+    gaps = zip("abcd", (0, 0.001, 0.1, 0.2), strict=True)
+    plan = AnalysisPlan((0, 1, 2), tuple("abcd"), (100, 400), 400, ("a", "c"), 1.0)
+    return analyse(seeded({name: {100: 0.5 + gap, 400: 0.6 + gap} for name, gap in gaps}), plan=plan)
 
 
-def test_contenders_of_unequal_compute_and_a_multiplier_that_is_none_have_a_line(tmp_path):
-    results = _both(tmp_path, 3, macs=48_000_000)
-    warning, line = _lines(tmp_path, results)
-    assert warning.startswith("warning: Compute differs: b has 4 times the multiply-accumulates of a (48.0M against")
-    assert line.endswith("shown over 3 paired seeds")
-    larger = [changed(r, train_size=500, run=f"{r.run}-500") for r in results]
-    *_, multiplier = comparison_lines(analyse([*results, *larger], resamples=50))
-    assert multiplier.startswith(
-        "data multiplier: not known whether the budget limits it: no multiplier (no validation"
-    )
+def test_after_the_answer_come_the_primary_comparison_and_the_number_of_the_others():
+    analysis = four_models()
+    primary, others = further_comparisons(analysis)
+    assert {analysis.recommendation.best, analysis.recommendation.rival} == {"c", "d"}
+    assert primary.startswith("With 400 images: c is 10.")
+    assert "primary comparison): significantly better." in primary
+    assert others == "The report contains 9 more comparisons."
 
 
-def test_of_many_pairs_a_terminal_has_the_foremost_and_what_is_decided():
-    accuracies = {
-        name: {100: 0.5 + gap, 400: 0.6 + gap} for name, gap in zip("abcd", (0, 0.001, 0.1, 0.2), strict=True)
-    }
-    analysis = analyse(seeded(accuracies), resamples=50)
-    told = [line for line in comparison_lines(analysis) if "n = " in line and " above " in line]
-    assert len(analysis.pairs) == 6
-    (smallest,) = [line for line in told if line.startswith("n = 100:")]
-    assert " above c (" in smallest
-    assert all("shown over" in line for line in told)
-    assert f"{12 - len(told)} more comparisons are in the report" in comparison_lines(analysis)
+def test_nothing_follows_an_answer_that_shows_every_comparison():
+    analysis = analyse(seeded({"a": {50: 0.5, 90: 0.6}, "b": {50: 0.6, 90: 0.7}}))
+    assert further_comparisons(analysis) == []
+    assert len(write_answer(analysis).rows) == len(analysis.comparisons)
+
+
+def test_comparisons_name_the_better_model_first_and_state_conclusion_and_reason():
+    analysis = four_models()
+    rows = columns_of(comparisons_table(analysis))
+    assert [row["n"] for row in rows] == ["100"] * 6 + ["400"] * 6
+    for row, one in zip(rows, sorted(analysis.comparisons, key=lambda c: c.train_size or 0), strict=True):
+        assert (row["better"], row["worse"]) == (one.leader, one.follower)
+        assert float(row["points"]) == pytest.approx(100 * one.lead.value, abs=0.051)
+        assert row["conclusion"].startswith(str(one.conclusion))
+    assert sum(row["conclusion"].endswith(", primary") for row in rows) == 1
+    (single,) = columns_of(comparisons_table(analyse(seeded(PAIR, seeds=1))))
+    assert single["conclusion"].startswith("no conclusion: 1 seed was run")
+    assert single["detectable"] == ""
+
+
+def test_a_crossover_is_between_two_sizes():
+    crossing = {"a": {100: 0.5, 400: 0.6, 900: 0.7}, "b": {100: 0.4, 400: 0.6, 900: 0.8}}
+    assert crossovers_table(analyse(seeded(crossing, images=10**6))).rows == [["b", "a", "100", "900"]]
+    assert crossovers_table(analyse(seeded(PAIR))).rows == []
+
+
+def test_forecasts_have_their_law():
+    table = {"a": {n: 1 - 2 * n**-0.3 for n in (100, 400, 900, 2000)}}
+    analysis = analyse(seeded(table, images=10**6, spread=0))
+    (row,) = columns_of(forecasts_table(analysis))
+    assert (row["n"], row["b"]) == ("4,000", "0.300")
+    assert float(row["from"]) <= float(row["accuracy, %"]) <= float(row["to"])
+
+
+def test_longer_budgets_have_gains_and_the_change_of_the_difference():
+    runs = [
+        changed(r, run=f"{r.run}-{steps}", budget=f"{steps} steps", steps=steps, accuracy=r.accuracy + gain)
+        for steps, gain in ((100, 0.0), (400, 0.1))
+        for r in seeded(PAIR)
+    ]
+    analysis = analyse(runs)
+    rows = columns_of(more_training_table(analysis))
+    assert [(row["model"], row["budget"], row["gain"]) for row in rows] == [
+        ("a", "100 steps", ""),
+        ("a", "400 steps", "+10.0"),
+        ("b", "100 steps", ""),
+        ("b", "400 steps", "+10.0"),
+    ]
+    (change,) = columns_of(interactions_table(analysis))
+    assert (change["budgets"], float(change["change"])) == ("100 steps to 400 steps", 0.0)
+    single = analyse(seeded(PAIR))
+    assert more_training_table(single).rows == interactions_table(single).rows == []
+
+
+def test_equal_cost_states_where_the_accuracies_come_from():
+    cheap, dear = seeded({"a": {50: 0.5}}, macs=10_000), seeded({"b": {50: 0.6}}, macs=40_000)
+    steps, flops = columns_of(equal_cost_table(analyse([*cheap, *dear])))
+    assert (steps["equal"], steps["ratio"], steps["source"]) == ("steps", "1.00", "runs")
+    assert (flops["equal"], flops["ratio"]) == ("training FLOPs", "0.25")
+    assert (flops["points"], flops["source"]) == ("unknown", "no run is short enough")

@@ -15,7 +15,7 @@ from vit_vs_cnn.comparison.compare import Settings, compare
 from vit_vs_cnn.comparison.opening import open_entries
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.files import write_text
-from vit_vs_cnn.regimes import findings_of
+from vit_vs_cnn.reporting.findings import read_findings
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.ledger import TestLedger, account_of, output_of, recipe_of
 
@@ -226,27 +226,27 @@ def test_experiments_on_one_test_set_share_its_ledger(shared):
         "By its ledger this test set was opened 6 times for 4 networks; 2 of them more than once. It is shared by 2 "
         "experiments: one, two."
     )
-    assert {r.scores.test_evaluations for r in findings_of(shared / "two").results} == {2}
+    assert {r.scores.test_evaluations for r in read_findings(shared / "two").results} == {2}
 
 
 def test_sizes_and_seeds_are_no_recipes_of_their_own(shared):
-    analysis = findings_of(shared / "before" / "one").analysis
-    assert not any("exploratory" in told for told in analysis.warnings)
-    assert not any("exploratory" in str(c.reason) for pair in analysis.pairs for c in pair.comparisons)
+    analysis = read_findings(shared / "before" / "one").analysis
+    assert not any("exploratory" in text for text in analysis.warnings())
+    assert not any("exploratory" in str(one.obstacle) for one in analysis.comparisons)
 
 
 def test_several_recipes_of_a_contender_allow_no_verdict_in_report_and_compare(shared):
     told = "3 recipes of vit were scored on this test set: exploratory"
-    found = findings_of(shared / "one")
-    assert f"{told}." in found.analysis.warnings
-    assert {str(c.reason) for pair in found.analysis.pairs for c in pair.comparisons} == {told}
+    found = read_findings(shared / "one")
+    assert f"{told}." in found.analysis.warnings()
+    assert {str(one.conclusion) for one in found.analysis.comparisons} == {"no conclusion"}
     opened = open_entries([str(shared / "one")])
-    comparison, _ = compare(opened.entries, opened.test, Settings(parts=("accuracy", "differences")))
+    comparison, _ = compare(opened.entries, Settings(parts=("accuracy", "differences")))
     assert comparison.accuracy is not None and comparison.differences is not None
-    assert [str(pair.comparison.reason) for pair in comparison.accuracy.pairs] == [told]
+    assert [str(pair.comparison.conclusion) for pair in comparison.accuracy.pairs] == ["no conclusion"]
     assert told in comparison.differences.warnings
-    other = findings_of(shared / "two").analysis
-    assert not any("exploratory" in said for said in other.warnings)
+    other = read_findings(shared / "two").analysis
+    assert not any("exploratory" in said for said in other.warnings())
 
 
 def test_a_look_that_comes_back_from_another_ledger_is_not_counted_twice(tmp_path):

@@ -66,10 +66,10 @@ def test_groups_stand_on_one_side_at_every_size_and_subsets_nest():
     held_apart = []
     for seed in (0, 1):
         before: tuple[set[str], set[str]] = set(), set()
-        for size in (20, 47, 101, len(pool.images)):
+        for size in (20, 47, 101, pool.largest):
             drawn = pool.draw(size, seed)
             assert len(drawn.training) + len(drawn.validation) == size
-            sides = [set(part.groups or ()) for part in (drawn.training, drawn.validation, pool.test)]
+            sides = [set(part.groups or ()) for part in (drawn.training, drawn.validation, pool.test(seed))]
             assert not sides[0] & sides[1] and not sides[1] & sides[2] and not sides[0] & sides[2]
             assert abs(len(drawn.validation) / size - 0.2) < 0.05
             counts = torch.bincount(drawn.training.labels, minlength=3)
@@ -105,7 +105,7 @@ def test_commands_find_images_that_were_given_in_python(given, tmp_path, cache):
     said = yaml.safe_load((given / "experiment.yaml").read_text())["data"]
     assert said["source"] == "given" and said["own"]["description"] == "tuple of images and labels (240 images)"
     cache.rename(tmp_path / "elsewhere")
-    assert open_network(cell).pool(tmp_path / "elsewhere").test.num_classes == 3
+    assert open_network(cell).pool(tmp_path / "elsewhere").test(3).num_classes == 3
     with pytest.raises(InputError, match=r"these images are no longer in .*; give them again \(data=\)"):
         vc.train(given / "experiment.yaml", quiet=True)
     assert vc.report(given).answer
@@ -128,11 +128,12 @@ def test_other_images_are_other_cells(given, tmp_path):
 def test_workers_find_the_images_without_the_users_class(tmp_path):
     values = _values(tmp_path, source={"class_path": f"{HERE}.images_and_labels", "init_args": {"count": 150}})
     results = run_quietly(experiment_from_dict(values))
-    assert {result.data.data_details["counts"]["test"]["0"] for result in results} == {10}
+    assert {result.data.data_details["counts"]["train"]["0"] for result in results} == {50}
+    assert {result.data.data_details["folds"] for result in results} == {5}
     (cell,) = tmp_path.glob("tiny/cells/resnet-*")
     untrusted = open_network(cell)
     assert not untrusted.cell.experiment.trusted
-    assert len(untrusted.pool().test) == 30
+    assert len(untrusted.pool().test(untrusted.cell.seed)) == 30
 
 
 @pytest.mark.parametrize(
@@ -164,7 +165,7 @@ def test_a_class_that_a_file_names_is_not_imported(given, tmp_path, monkeypatch)
     contents = read_checkpoint(checkpoint)
     contents["vit_vs_cnn"]["origin"]["experiment"]["data"]["augmentation"]["transform"] = evil
     torch.save(contents, tmp_path / "transform.ckpt")
-    assert len(open_network(tmp_path / "transform.ckpt").pool().test)
+    assert len(open_network(tmp_path / "transform.ckpt").pool().test(3))
     assert not (tmp_path / "executed").exists()
 
     contents = read_checkpoint(checkpoint)
@@ -223,27 +224,27 @@ def test_own_options_refuse_what_is_no_fingerprint():
         OwnOptions(fingerprint="../../etc")
 
 
-def test_test_images_that_were_trained_on_are_the_first_thing_that_is_told(tmp_path, monkeypatch):
+def test_the_answer_begins_with_a_warning_of_test_images_that_were_trained_on(tmp_path, monkeypatch):
     pixels, labels = images_and_labels(90)
     pixels[40:] = np.random.default_rng(7).integers(0, 256, pixels[40:].shape, dtype=np.uint8)
     values = {**_values(tmp_path), "output": tmp_path, "data": {"validation_fraction": 0.2}}
     values["protocol"] |= {"train_sizes": (np.int64(60),), "seeds": range(1)}
     found = vc.train(values, data={"train": (pixels[:60], labels[:60]), "test": (pixels[30:], labels[30:])}, quiet=True)
     assert found is not None
-    told = "Not to be relied on: 30 of 60 test images show a picture that was trained on"
-    assert found.answer.startswith(told)
-    assert "with your 60 images" in found.answer
-    assert found.recommendation.startswith(told)
+    warning = "The accuracies cannot be relied on: 30 of 60 test images are near-duplicates of training images."
+    assert found.answer.startswith(warning)
+    assert " on your images: " in found.answer
+    assert found.recommendation.startswith(warning)
     assert repr(found) == found.answer
     kept = {path: path.read_bytes() for path in found.folder.rglob("*") if path.is_file()}
     anew = replace(found)
     monkeypatch.setattr("vit_vs_cnn.runs.images.Pool.images", property(lambda self: pytest.fail("images are read")))
-    assert repr(anew).startswith(told) and told in anew._repr_html_()
+    assert repr(anew).startswith(warning) and warning in anew._repr_html_()
     assert {path: path.read_bytes() for path in found.folder.rglob("*") if path.is_file()} == kept
     found.folder.rename(tmp_path / "moved")
-    assert "with your 60 images" in repr(replace(found)) and "with your 60 images" in replace(found)._repr_html_()
+    assert " on your images: " in repr(replace(found)) and " on your images: " in replace(found)._repr_html_()
     (tmp_path / "moved").rename(found.folder)
-    assert found.page.read_text().count(told) == 1
+    assert found.page.read_text().count(warning) == 1
     json.dumps([found.to_dict(), vc.audit(values, data=(pixels, labels), output=tmp_path / "a").to_dict()])
 
 

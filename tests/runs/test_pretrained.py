@@ -16,7 +16,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models import ResNet, VisionTransformer, create_model
 from vit_vs_cnn.models.resized import ResizedInput
 from vit_vs_cnn.models.timm.export import vision_transformer_to_timm
-from vit_vs_cnn.regimes.fairness import warnings_of
+from vit_vs_cnn.regimes.analysis import analyse
 from vit_vs_cnn.runs.external import as_timm_reads, read_weights
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.plan import grid, make_plan
@@ -254,7 +254,7 @@ def test_seen_images_that_are_allowed_are_counted_and_told(pretrained, tmp_path)
     values["contenders"]["tuned"]["weights"]["may_have_seen"] = 120
     (result,) = run_quietly(experiment_from_dict(values))
     assert 0 < result.start.scored_images_in_start <= result.scores.scored_images
-    assert any("have seen images that score these" in told for told in warnings_of([result]))
+    assert any("Start weights were trained on test images" in text for text in analyse([result]).warnings())
 
 
 def _folder_of(experiment, folder):

@@ -1,5 +1,6 @@
 """A record gives the analysis of its experiment, can be continued, and has no path of the machine that made it."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from tests.results import changed
 from vit_vs_cnn import cli
 from vit_vs_cnn.config.experiment import experiment_from_dict, read_config
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.regimes import findings_of
+from vit_vs_cnn.reporting.findings import read_findings
 from vit_vs_cnn.runs.grid import finished_cells
 from vit_vs_cnn.runs.ledger import TestLedger
 from vit_vs_cnn.runs.record import PackedPredictions, load_run_predictions, read_table, table_text
@@ -26,12 +27,12 @@ def recorded(trained_once, tmp_path) -> Path:
 
 
 def test_a_record_says_what_the_grid_says(trained_once, recorded):
-    there, kept = findings_of(trained_once), findings_of(recorded)
+    there, kept = read_findings(trained_once), read_findings(recorded)
     assert kept.analysis == there.analysis
     assert kept.notes == there.notes == ()
-    assert {name: answers.tolist() for name, answers in (kept.correct or {}).items()} == {
-        name: answers.tolist() for name, answers in (there.correct or {}).items()
-    }
+    assert kept.answers is not None and there.answers is not None
+    correct = [{name: row.tolist() for name, row in (one.answers.correct or {}).items()} for one in (kept, there)]
+    assert correct[0] == correct[1]
 
 
 def test_it_is_small_and_names_no_place(trained_once, recorded):
@@ -86,18 +87,28 @@ def test_damaged_predictions_of_a_record_are_named_and_the_accuracies_are_used(r
             kept = dict(arrays)
         kept |= {"runs": kept["runs"][:1]} if damage == "a run less" else {"labels": kept["labels"][1:]}
         np.savez(path, **kept)
-    with pytest.warns(UserWarning, match=r"predictions .*predictions\.npz"):
-        found = findings_of(recorded)
-    assert found.correct is None
+    found = read_findings(recorded)
+    (warning,) = [text for text in found.analysis.warnings() if "predictions" in text]
+    assert re.search(r"predictions .*predictions\.npz", warning)
+    assert found.answers is None
     assert len(found.results) == 4
 
 
-def test_runs_on_different_images_do_not_fit_one_record():
-    arrays = {"classes": np.zeros(3, int), "probability": np.ones(3), "labels": np.arange(3)}
-    arrays |= {"sample_ids": np.array(["a", "b", "c"]), "num_classes": np.array(3)}
-    other = arrays | {"sample_ids": np.array(["a", "b", "d"])}
-    with pytest.raises(InputError, match="second: scored on other images"):
-        PackedPredictions.pack({"first": arrays, "second": other})
+def test_runs_on_different_images_fit_one_record(tmp_path):
+    whole = {"classes": np.array([0, 2, 1]), "probability": np.ones(3, np.float32), "labels": np.arange(3)}
+    whole |= {"sample_ids": np.array(["a", "b", "c"]), "num_classes": np.array(3)}
+    other = {name: values[:2] if values.ndim else values for name, values in whole.items()}
+    other |= {"sample_ids": np.array(["d", "long name"]), "classes": np.array([2, 2])}
+    given = {"first": whole, "second": other, "third": whole | {"classes": np.array([1, 1, 0])}}
+    PackedPredictions.pack(given).save(tmp_path / "packed.npz")
+    packed = PackedPredictions.load(tmp_path / "packed.npz")
+    assert packed.classes.shape == (3, 5)
+    for run, arrays in given.items():
+        kept = packed.of_run(run)
+        assert kept.keys() == arrays.keys()
+        assert all(np.array_equal(kept[name], arrays[name]) for name in arrays)
+    with pytest.raises(InputError, match="second: its number of classes is not that of the first run"):
+        PackedPredictions.pack({"first": whole, "second": other | {"num_classes": np.array(4)}})
 
 
 def test_where_the_images_lay_is_left_out(trained_once, tmp_path):
@@ -113,7 +124,7 @@ def test_where_the_images_lay_is_left_out(trained_once, tmp_path):
 
 def test_an_unpacked_record_is_continued_without_running_a_finished_cell_again(recorded, tmp_path):
     assert main([str(recorded), str(tmp_path / "runs" / "tiny"), "--unpack"]) == 0
-    assert findings_of(tmp_path / "runs" / "tiny").analysis == findings_of(recorded).analysis
+    assert read_findings(tmp_path / "runs" / "tiny").analysis == read_findings(recorded).analysis
     values = read_config(tmp_path / "runs" / "tiny" / "experiment.yaml")
     values["protocol"]["seeds"] = [3, 4, 5]
     stamps = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/tiny/cells/*/result.json")}
@@ -158,7 +169,7 @@ def test_looks_of_two_machines_become_one_ledger(trained_once, tmp_path):
         assert [e.said["weights"] for e in after.entries[1:]] == [e.said["weights"] for e in before.entries]
     named = {result.scores.log_entry for result in finished_cells(kept).values()}
     assert named == {e.hash for e in after.entries[1:]}
-    assert findings_of(kept).notes == ()
+    assert read_findings(kept).notes == ()
 
 
 def test_a_joined_ledger_is_gone_on_with(trained_once, tmp_path):

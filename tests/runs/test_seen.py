@@ -10,7 +10,7 @@ from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.data.drawn.objects import ObjectsSource
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.regimes.fairness import warnings_of
+from vit_vs_cnn.regimes.analysis import analyse
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.result import read_result
 from vit_vs_cnn.runs.seen import KEY, NOT_KNOWN, Seen, seen_of
@@ -45,7 +45,7 @@ def test_a_checkpoint_says_which_images_it_was_trained_on(swapped):
     seen = open_network(swapped).seen
     assert seen.is_whole
     pool = Pool(experiment_from_dict(tiny_config(Path("nowhere"), data=IMAGES)).data)
-    assert np.array_equal(seen.hashes, np.unique(pool.test.hashes()))
+    assert np.array_equal(seen.hashes, np.unique(pool.test_hashes(0)))
 
 
 def test_weights_that_have_seen_the_test_images_are_refused_before_anything_is_trained(swapped, tmp_path):
@@ -75,7 +75,7 @@ def test_weights_of_which_nothing_is_known_are_warned_of(swapped, tmp_path):
     assert not open_network(after).seen.is_whole
     result = read_result(after.parents[1] / "result.json")
     assert result.start.start_history_known is False
-    assert any("cnn started from have seen is not known" in told for told in warnings_of([result]))
+    assert any("that cnn started from are not recorded" in text for text in analyse([result]).warnings())
 
 
 @pytest.mark.parametrize("said", [None, 3, {}, {"images": "?", "whole": True}, {"images": "AAA=", "whole": True}])

@@ -51,7 +51,7 @@ def test_only_the_head_is_fitted(probed, given):
 def test_a_probe_opens_as_a_network_that_says_what_was_recorded(probed):
     experiment, _ = probed
     opened = open_network(experiment.folder, contender="vit")
-    test = Pool(experiment.data).test
+    test = Pool(experiment.data).test(0)
     again = predict(opened.network, test, opened.normalise)
     kept = Predictions.load(opened.cell.predictions)
     torch.testing.assert_close(again.probability, kept.probability, rtol=1e-3, atol=1e-3)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from vit_vs_cnn.config.experiment import Experiment
     from vit_vs_cnn.conversion.export import Exported
     from vit_vs_cnn.conversion.to_attention import Compilation
-    from vit_vs_cnn.regimes import Analysis
+    from vit_vs_cnn.regimes.analysis import Analysis
     from vit_vs_cnn.reporting.document import Document
     from vit_vs_cnn.results import Audited, Compared, Findings, Inspected, Locality, PredictionFile
     from vit_vs_cnn.runs.prediction import Predicted
@@ -33,7 +33,7 @@ def _plain(found: Any) -> Any:
 
 
 def train(found: "Findings") -> None:
-    _table(found.results, found.analysis, found.folder, found.recommendation)
+    _findings(found)
     print(f"Everything is in {found.folder}" if found.page is None else f"The report is {found.page}")
 
 
@@ -41,16 +41,16 @@ def report(found: "Findings") -> None:
     from vit_vs_cnn.reporting.regime_report import unfinished
     from vit_vs_cnn.runs.status import read_status
 
-    _table(found.results, found.analysis, found.folder, found.recommendation)
+    _findings(found)
     _say(*(f"note: {one}" for one in unfinished(read_status(found.folder))))
     _wrote(found.written)
 
 
 def recorded(path: Path, *, in_json: bool, output: Path | None) -> None:
-    """The same table and lines from accuracies alone, and a page where a folder for it is named."""
-    from vit_vs_cnn.regimes.findings import recorded_analysis
-    from vit_vs_cnn.regimes.recommendation import recommendation
-    from vit_vs_cnn.reporting.regime_report import ACCURACIES_ALONE, write_recorded
+    """Print the table and the answer of a recorded table of results, and write the report if a folder is given."""
+    from vit_vs_cnn.regimes.analysis import read_table_analysis
+    from vit_vs_cnn.regimes.answer import write_answer
+    from vit_vs_cnn.reporting.regime_report import ACCURACIES_ALONE, write_table_report
     from vit_vs_cnn.runs.record import read_result_table
 
     results = read_result_table(path)
@@ -58,21 +58,26 @@ def recorded(path: Path, *, in_json: bool, output: Path | None) -> None:
         print(as_json([result.to_row() for result in results]), end="")
         if output is None:
             return
-    analysis = recorded_analysis(path)
+    analysis = read_table_analysis(path)
     if not in_json:
-        _table(results, analysis, path.parent, recommendation(analysis))
+        _answer(results, analysis, path.parent, str(write_answer(analysis)))
         _say(f"note: {ACCURACIES_ALONE[0].lower()}{ACCURACIES_ALONE[1:]}")
     if output is not None:
-        written = write_recorded(path, output, analysis)
+        written = write_table_report(path, results, analysis, output)
         if not in_json:
             _wrote(written)
 
 
-def _table(results: "list[RunResult]", analysis: "Analysis", folder: Path, recommended: str) -> None:
-    from vit_vs_cnn.reporting.tables import comparison_lines, equal_time_lines, results_document
+def _findings(found: "Findings") -> None:
+    _answer(found.results, found.analysis, found.folder, found.answer)
+
+
+def _answer(results: "list[RunResult]", analysis: "Analysis", folder: Path, answer: str) -> None:
+    """The table of runs, the answer, and what the answer does not show."""
+    from vit_vs_cnn.reporting.tables import further_comparisons, results_document
 
     _print(results_document(results, analysis, title=folder.resolve().name))
-    _say(*comparison_lines(analysis), *equal_time_lines(results, analysis), recommended)
+    _say("", answer, "", *further_comparisons(analysis))
 
 
 def tune(found: "Experiment") -> None:
@@ -140,8 +145,7 @@ def locality(found: "Locality") -> None:
     if found.report is not None:
         _print(locality_document(found.report, title=found.title.removeprefix("Locality of "), drawn=False))
     elif found.findings is not None:
-        study = found.findings
-        _table(study.results, study.analysis, study.folder, study.recommendation)
+        _findings(found.findings)
         _print(study_summary(found.layers))
     _wrote(found.written)
 

@@ -3,20 +3,26 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vit_vs_cnn.comparison.by_class import ClassAccuracy, by_class, confusion, correct_of, paired_correct
-from vit_vs_cnn.comparison.entries import Tested, grouped, paired_rows
-from vit_vs_cnn.comparison.family import Family, family_of
+from vit_vs_cnn.comparison.by_class import ClassAccuracy, by_class, confusion
+from vit_vs_cnn.comparison.entries import Tested, grouped, names_of_test_sets, on_one_fold, paired_rows
+from vit_vs_cnn.comparison.experiment_comparisons import ExperimentComparisons, find_experiment_comparisons
 from vit_vs_cnn.runs.answers import Answers
 from vit_vs_cnn.runs.tuning_record import tuning_obstacle
-from vit_vs_cnn.statistics.estimate import Estimate
-from vit_vs_cnn.statistics.means import accuracy_interval
-from vit_vs_cnn.statistics.significance import Friedman, cochran_q, friedman_nemenyi
-from vit_vs_cnn.statistics.verdict import Comparison, compare_scores, early_end, reservations
+from vit_vs_cnn.statistics.intervals import Estimate
+from vit_vs_cnn.statistics.mean_distribution import SeedScores, accuracy_interval
+from vit_vs_cnn.statistics.pair_comparison import (
+    Obstacle,
+    ObstacleKind,
+    PairComparison,
+    adjust_comparisons,
+    compare_models,
+)
 
 
 @dataclass(frozen=True)
@@ -40,40 +46,30 @@ class Pair:
     """Two groups on the same images; the first of the comparison has the higher accuracy.
 
     Arguments:
-        comparison: the difference, its p-value and the verdict: what ``report`` says of the same cells.
+        comparison: the difference, its p-value and the conclusion; for runs of one experiment that of its report.
         only_first, only_second: images that only one of them gets right, averaged over seeds.
     """
 
-    comparison: Comparison
+    comparison: PairComparison
     only_first: float
     only_second: float
 
 
 @dataclass(frozen=True)
-class Overall:
-    """One test for more than two groups, before any pair is looked at."""
-
-    test: str
-    statistic: float
-    p_value: float
-    ranks: Friedman | None
-
-
-@dataclass(frozen=True)
 class Accuracy:
-    """All on accuracy.
+    """Accuracy of all networks.
 
     Arguments:
         few_classes: sentences on networks that name one class only, or fewer than half of those that occur.
         confusion: of each group, summed over its seeds: rows are true classes, columns predicted ones.
-        disagreement: share of images that two networks call different names.
+        networks: those of one test set.
+        disagreement: share of images that two of these call different names.
     """
 
     majority: float
     few_classes: list[str]
     groups: list[GroupAccuracy]
     pairs: list[Pair]
-    overall: Overall | None
     classes: list[ClassAccuracy]
     confusion: dict[str, list[list[int]]]
     networks: list[str]
@@ -83,65 +79,87 @@ class Accuracy:
 def judge_accuracy(tested: Sequence[Tested], class_names: Sequence[str]) -> Accuracy:
     groups = grouped(tested)
     ordered = [t for members in groups.values() for t in members]
-    answers = Answers(tested[0].predictions.class_counts, {t.name: t.predictions.classes_named for t in ordered})
+    counts = {t.test_set: t.predictions.class_counts for t in ordered}
+    answers = Answers(
+        sum(counts.values(), np.zeros_like(tested[0].predictions.class_counts)),
+        {t.name: t.predictions.classes_named for t in ordered},
+    )
+    shown = on_one_fold(ordered)
     return Accuracy(
         majority=answers.majority,
         few_classes=answers.few_classes,
         groups=[_group(name, members) for name, members in groups.items()],
-        pairs=_pairs(groups, family_of(tested)),
-        overall=_overall(groups) if len(groups) > 2 else None,
+        pairs=_pairs(groups, find_experiment_comparisons(tested)),
         classes=by_class(groups, class_names),
         confusion={name: confusion(members, len(class_names)) for name, members in groups.items()},
-        networks=[t.name for t in ordered],
-        disagreement=_disagreement(ordered),
+        networks=[t.name for t in shown],
+        disagreement=_disagreement(shown),
     )
 
 
 def _group(name: str, members: Sequence[Tested]) -> GroupAccuracy:
-    top5 = None
-    ranks = [t.predictions.label_rank for t in members]
+    top5, ratio = None, _test_train_ratio(members)
     if members[0].predictions.num_classes > 5:
-        top5 = accuracy_interval(torch.stack([rank < 5 for rank in ranks if rank is not None]).numpy())
+        ranks = [rank for t in members if (rank := t.predictions.label_rank) is not None]
+        top5 = accuracy_interval(_scores([rank < 5 for rank in ranks]), test_train_ratio=ratio)
+    top1 = accuracy_interval(_scores([t.predictions.correct for t in members]), test_train_ratio=ratio)
     by_network = {t.name: t.predictions.accuracy for t in members}
-    return GroupAccuracy(name, [t.seed for t in members], accuracy_interval(correct_of(members)), top5, by_network)
+    return GroupAccuracy(name, [t.seed for t in members], top1, top5, by_network)
 
 
-def _pairs(groups: dict[str, list[Tested]], family: Family) -> list[Pair]:
-    pairs = [_pair(groups[a], groups[b], family) for a, b in itertools.combinations(groups, 2)]
-    judged = family.judged([pair.comparison for pair in pairs])
-    return [replace(pair, comparison=comparison) for pair, comparison in zip(pairs, judged, strict=True)]
+def _scores(correct: Sequence[Tensor]) -> SeedScores:
+    rows = [one.double().numpy() for one in correct]
+    return SeedScores(np.array([row.mean() for row in rows]), np.array([len(row) for row in rows]), rows)
 
 
-def _pair(first: Sequence[Tested], second: Sequence[Tested], family: Family) -> Pair:
-    a, b, paired = paired_correct(first, second)
-    if a.mean() < b.mean():
-        return _pair(second, first, family)
-    seeds = [first[i].seed for i in paired_rows(first, second)[0]]
-    planned = family.planned(seeds) if paired else slice(None)
-    unequal = tuning_obstacle({members[0].group: [t.tuning for t in members] for members in (first, second)})
-    early = early_end(t.result and t.result.cost.ended_early for t in (*first, *second))
-    reserved = reservations(t.reservation for t in (*first, *second))
-    names = (first[0].group, second[0].group)
-    both = float((a & b).mean()) if paired else float((a[:, None] & b[None]).mean())
-    count = a.shape[1]
-    terms = family.terms(seeds, reserved or (unequal and unequal.obstacle) or early)
+def _test_train_ratio(networks: Sequence[Tested]) -> float | None:
+    """Test images for each training image where networks are tested on different folds; None for one test set."""
+    sizes = [len(t.test) / t.origin.train_size for t in networks if t.origin is not None]
+    return None if len(names_of_test_sets(networks)) == 1 or not sizes else max(sizes)
+
+
+def _pairs(groups: dict[str, list[Tested]], experiment: ExperimentComparisons) -> list[Pair]:
+    pairs = [_pair(groups[a], groups[b], experiment) for a, b in itertools.combinations(groups, 2)]
+    own = [pair.comparison for pair in pairs]
+    if len(own) == 1:
+        own = [replace(own[0], is_primary=True)]
+    adjusted = zip(pairs, adjust_comparisons(own), strict=True)
+    return [replace(pair, comparison=experiment.find(one) or one) for pair, one in adjusted]
+
+
+def _pair(first: Sequence[Tested], second: Sequence[Tested], experiment: ExperimentComparisons) -> Pair:
+    *rows, paired = paired_rows(first, second)
+    ours, theirs = [first[i] for i in rows[0]], [second[i] for i in rows[1]]
+    if fmean(t.predictions.accuracy for t in ours) < fmean(t.predictions.accuracy for t in theirs):
+        return _pair(second, first, experiment)
+    analysis = experiment.analysis_of([t.seed for t in ours] if paired else [None], _obstacle(first, second))
+    chosen = [i for i, t in enumerate(ours) if not paired or not analysis.seeds or t.seed in analysis.seeds]
+    sides = ([ours[i] for i in chosen], [theirs[i] for i in chosen]) if paired else (ours, theirs)
+    together = zip(ours, theirs, strict=True) if paired else itertools.product(ours, theirs)
+    answers = [(one.predictions.correct, two.predictions.correct) for one, two in together]
     return Pair(
-        comparison=compare_scores(names, a[planned], b[planned], paired=paired, terms=terms),
-        only_first=count * (float(a.mean()) - both),
-        only_second=count * (float(b.mean()) - both),
+        comparison=compare_models(
+            (first[0].group, second[0].group),
+            *(_scores([t.predictions.correct for t in side]) for side in sides),
+            paired=paired,
+            test_train_ratio=_test_train_ratio(ours),
+            rules=analysis.rules,
+        ),
+        only_first=fmean(int((one & ~two).sum()) for one, two in answers),
+        only_second=fmean(int((two & ~one).sum()) for one, two in answers),
     )
 
 
-def _overall(groups: dict[str, list[Tested]]) -> Overall:
-    """Friedman's test over shared seeds; Cochran's Q, which is Friedman's over images, where there is one seed."""
-    seeds = set.intersection(*({t.seed for t in members} for members in groups.values())) - {None}
-    if len(seeds) >= 2:
-        by_seed = [[t.predictions.accuracy for t in members if t.seed in seeds] for members in groups.values()]
-        if all(len(row) == len(seeds) for row in by_seed):
-            ranks = friedman_nemenyi(by_seed)
-            return Overall(f"Friedman over {len(seeds)} seeds", ranks.statistic, ranks.p_value, ranks)
-    statistic, p = cochran_q(np.concatenate([correct_of(members[:1]) for members in groups.values()]))
-    return Overall("Cochran's Q over images (Friedman's test on right and wrong)", statistic, p, None)
+def _obstacle(first: Sequence[Tested], second: Sequence[Tested]) -> Obstacle | None:
+    """Why two groups of networks allow no conclusion; None if they do."""
+    both = [*first, *second]
+    if texts := sorted({t.reservation.text for t in both if t.reservation is not None}):
+        return Obstacle(ObstacleKind.TEST_SET_LOG, "; ".join(texts))
+    if unequal := tuning_obstacle({members[0].group: [t.tuning for t in members] for members in (first, second)}):
+        return unequal.obstacle
+    if any(t.result is not None and t.result.cost.ended_early for t in both):
+        return Obstacle(ObstacleKind.ENDED_EARLY, "some of their runs stopped before their budget ended")
+    return None
 
 
 def _disagreement(tested: Sequence[Tested]) -> list[list[float]]:

@@ -7,8 +7,9 @@ import numpy as np
 import torch
 
 from vit_vs_cnn.comparison.entries import Answered, paired_rows
+from vit_vs_cnn.statistics.mean_distribution import SeedScores
+from vit_vs_cnn.statistics.pair_comparison import compare_models
 from vit_vs_cnn.statistics.significance import holm
-from vit_vs_cnn.statistics.verdict import compare_scores
 
 
 @dataclass(frozen=True)
@@ -22,21 +23,39 @@ class ClassAccuracy:
 
 
 def by_class(groups: Mapping[str, Sequence[Answered]], class_names: Sequence[str]) -> list[ClassAccuracy]:
-    """Every class that occurs."""
-    labels = next(iter(groups.values()))[0].predictions.labels.numpy()
-    correct = {name: correct_of(members) for name, members in groups.items()}
-    there = {index: labels == index for index in range(len(class_names)) if (labels == index).any()}
+    """Every class that occurs among the test images of all groups.
+
+    There is no significance test where networks are tested on different folds.
+    """
+    ordered = [one for members in groups.values() for one in members]
+    folds = {one.test_set: one.predictions.labels.numpy() for one in ordered}
+    labels = np.concatenate(list(folds.values()))
+    tested = [{*torch.cat([one.predictions.labels for one in members]).tolist()} for members in groups.values()]
+    there = [index for index in range(len(class_names)) if all(index in of_group for of_group in tested)]
     p_values: list[float | None] = [None] * len(there)
-    if len(groups) == 2:
+    if len(groups) == 2 and len(folds) == 1:
         a, b, paired = paired_correct(*groups.values())
-        alone = [compare_scores(("", ""), a[:, of], b[:, of], paired=paired).p_value for of in there.values()]
+        alone = [_p_value(a[:, labels == i], b[:, labels == i], paired) for i in there]
         p_values = [*holm(alone)]
     return [
         ClassAccuracy(
-            class_names[index], int(of.sum()), {name: float(right[:, of].mean()) for name, right in correct.items()}, p
+            class_names[index],
+            int((labels == index).sum()),
+            {name: _accuracy_of_class(members, index) for name, members in groups.items()},
+            p,
         )
-        for (index, of), p in zip(there.items(), p_values, strict=True)
+        for index, p in zip(there, p_values, strict=True)
     ]
+
+
+def _p_value(first: np.ndarray, second: np.ndarray, paired: bool) -> float:
+    return compare_models(("", ""), SeedScores.of(first), SeedScores.of(second), paired=paired).p_value
+
+
+def _accuracy_of_class(members: Sequence[Answered], index: int) -> float:
+    """Share of right answers to images of a class, over all networks."""
+    correct = torch.cat([one.predictions.correct[one.predictions.labels == index] for one in members])
+    return float(correct.double().mean())
 
 
 def confusion(members: Sequence[Answered], classes: int) -> list[list[int]]:

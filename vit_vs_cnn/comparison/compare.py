@@ -12,13 +12,14 @@ from vit_vs_cnn.comparison.by_class import choose_pictures
 from vit_vs_cnn.comparison.confidence import Confidence, judge_confidence
 from vit_vs_cnn.comparison.corruptions import CORRUPTIONS, LEVELS
 from vit_vs_cnn.comparison.differences import Differences, judge_differences
-from vit_vs_cnn.comparison.entries import Entry, Tested, grouped, tested
+from vit_vs_cnn.comparison.entries import Entry, Tested, grouped, on_one_fold, tested
 from vit_vs_cnn.comparison.latency import BATCH_SIZES, Cost, measure_cost
 from vit_vs_cnn.comparison.robustness import Robustness, evenly, judge_robustness
 from vit_vs_cnn.comparison.similarity import FEWEST, Similarity, judge_similarity
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.plain import jsonable
+from vit_vs_cnn.regimes.answer import describe_comparison
 from vit_vs_cnn.runs.evaluation import Predictions, hash_weights, predict
 
 PARTS = ("accuracy", "confidence", "robustness", "similarity", "cost", "differences")
@@ -77,6 +78,7 @@ class Network:
     """One network in the result.
 
     Arguments:
+        images: number of its test images.
         reused: whether its answers are those saved when it was first tested; None if it was not tested.
     """
 
@@ -84,6 +86,7 @@ class Network:
     group: str
     seed: int | None
     weights: str
+    images: int
     reused: bool | None
 
 
@@ -92,6 +95,8 @@ class Comparison:
     """What came out; a part that was not asked for is None.
 
     Arguments:
+        images: number of test images, those of all folds together.
+        fingerprint: of the test images; of several folds one after the other.
         cost: of one network of each group.
     """
 
@@ -111,7 +116,7 @@ class Comparison:
 
     @property
     def conclusions(self) -> list[str]:
-        return [pair.comparison.sentence for pair in self.accuracy.pairs] if self.accuracy else []
+        return [describe_comparison(pair.comparison) for pair in self.accuracy.pairs] if self.accuracy else []
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; what is no number is null."""
@@ -120,18 +125,22 @@ class Comparison:
 
 def compare(
     entries: Sequence[Entry],
-    test: LabelledImages,
     settings: Settings | None = None,
     *,
     tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[Comparison, list[Tested]]:
-    """Compare networks on the same test images; every look at these goes into a ledger.
+    """Compare networks, each on its test images; every look at these goes into a ledger.
+
+    Networks of the same seed have the same test images. Where all networks need the same ones, those of one fold are
+    compared (``on_one_fold``).
 
     Returns:
         the comparison, and the answers of each network if accuracy or confidence was asked for.
     """
     settings = settings or Settings()
-    groups = grouped(entries)
+    tests = {one.test_set: one.test for one in entries}
+    shown = on_one_fold(entries)
+    groups, test = grouped(shown), shown[0].test
     representatives = {name: members[0] for name, members in groups.items()}
     if "similarity" in settings.parts and len(test) < FEWEST:
         raise InputError(
@@ -144,14 +153,14 @@ def compare(
     if {"accuracy", "confidence"} & {*settings.parts}:
         for one in entries:
             tell(f"accuracy: testing {one.name}")
-            answers.append(tested(one, test))
+            answers.append(tested(one))
     if "accuracy" in settings.parts:
         tell("accuracy: intervals and tests")
         results["accuracy"] = judge_accuracy(answers, test.class_names)
-        one_each = [members[0] for members in grouped(answers).values()]
+        one_each = [members[0] for members in grouped(on_one_fold(answers)).values()]
         results["pictures"] = choose_pictures(one_each, each=settings.pictures, seed=settings.seed)
     if "confidence" in settings.parts:
-        results["confidence"] = {one.name: _confidence(one, test, tell) for one in answers}
+        results["confidence"] = {one.name: _confidence(one, tell) for one in answers}
     if "robustness" in settings.parts:
         results |= _robustness(groups, test, settings, tell)
     if "similarity" in settings.parts:
@@ -159,7 +168,7 @@ def compare(
         results["similarity"] = judge_similarity(representatives, some, tell=_prefixed(tell, "similarity"))
     if "cost" in settings.parts:
         results["cost"] = measure_cost(
-            representatives,
+            {name: members[0] for name, members in grouped(entries).items()},
             rounds=settings.latency_rounds,
             batch_sizes=settings.batch_sizes,
             batch_rounds=settings.batch_rounds,
@@ -172,9 +181,9 @@ def compare(
         results["differences"] = judge_differences(entries, times)
     reused = {one.name: one.reused for one in answers}
     comparison = Comparison(
-        networks=[Network(c.name, c.group, c.seed, weights[c.name], reused.get(c.name)) for c in entries],
-        images=len(test),
-        fingerprint=test.fingerprint(),
+        networks=[Network(c.name, c.group, c.seed, weights[c.name], len(c.test), reused.get(c.name)) for c in entries],
+        images=sum(map(len, tests.values())),
+        fingerprint=", ".join(one.fingerprint() for one in tests.values()),
         class_names=list(test.class_names),
         settings=settings,
         **results,
@@ -186,12 +195,12 @@ def _prefixed(tell: Callable[[str], None], part: str) -> Callable[[str], None]:
     return lambda text: tell(f"{part}: {text}")
 
 
-def _confidence(one: Tested, test: LabelledImages, tell: Callable[[str], None]) -> Confidence:
+def _confidence(one: Tested, tell: Callable[[str], None]) -> Confidence:
     """Out of its logits: where those of its test, which is on record, were not kept, they are computed again."""
     tell(f"confidence: {one.name}")
     predictions, held = one.predictions, one.validation
     if not isinstance(predictions, Predictions):
-        predictions = predict(one.network, test, one.normalise, what=one.name)
+        predictions = predict(one.network, one.test, one.normalise, what=one.name)
     if held is None:
         return judge_confidence(predictions.logits, predictions.labels)
     fitted = predict(one.network, held, one.normalise, what=one.name)

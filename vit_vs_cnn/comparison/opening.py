@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vit_vs_cnn.comparison.differences import differing_settings
-from vit_vs_cnn.comparison.entries import Entry
+from vit_vs_cnn.comparison.entries import Entry, grouped, names_of_test_sets, on_one_fold, paired_rows
 from vit_vs_cnn.config.identity import hash_of, identity_of
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
@@ -21,7 +21,8 @@ from vit_vs_cnn.runs.ledger import Account, TestLedger, account_of, output_of
 from vit_vs_cnn.runs.networks import check_logits
 from vit_vs_cnn.runs.result import RunResult, read_result
 from vit_vs_cnn.runs.trained import TrainedNetwork, open_network
-from vit_vs_cnn.statistics.verdict import Obstacle
+from vit_vs_cnn.statistics.pair_comparison import Obstacle
+from vit_vs_cnn.told import listed
 
 #: Characters of the settings in the name of a row.
 LONGEST_SETTINGS = 60
@@ -29,14 +30,13 @@ LONGEST_SETTINGS = 60
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """Who is compared, on which images.
+    """Who is compared.
 
     Arguments:
         notes: what was chosen on the user's behalf.
     """
 
     entries: list[Entry]
-    test: LabelledImages
     notes: list[str] = field(default_factory=list)
 
 
@@ -65,8 +65,9 @@ def open_entries(
     if not ours:
         raise InputError("nothing here says what the test images are: name at least one checkpoint or cell of ours")
     pools = _Pools(root)
-    test, first = _same_test_images(ours, pools, open_test_set)
-    names, books = _name_rows([(ours[place], label) for place, label in labels if place in ours]), _Books(test)
+    first = _check_test_images(ours, pools, open_test_set)
+    test = pools.of(first).test(first.cell.seed)
+    names, books = _name_rows([(ours[place], label) for place, label in labels if place in ours]), _Books(pools)
     groups = {group for _, group in names.values()}
     entries = []
     for place, label in labels:
@@ -82,7 +83,26 @@ def open_entries(
     entries = _told_apart(entries)
     for one in entries:
         one.network.to(device)
-    return Opened(entries, test, notes)
+    return Opened(entries, [*notes, *_note_on_folds(entries)])
+
+
+def _note_on_folds(entries: Sequence[Entry]) -> list[str]:
+    """What is compared on one fold only, where networks are tested on several.
+
+    Raises:
+        InputError: two groups have no test images in common.
+    """
+    folds = len(names_of_test_sets(entries))
+    if folds == 1:
+        return []
+    for first, second in itertools.combinations(grouped(entries).values(), 2):
+        paired_rows(first, second)
+    shown = on_one_fold(entries)
+    names = listed([one.name for one in shown])
+    return [
+        f"The networks are tested on {folds} folds of the images, each on that of its seed. Pictures, disagreement, "
+        f"robustness and similarity are of one fold: {len(shown[0].test):,} images, {names}"
+    ]
 
 
 def _expanded(words: Sequence[str], train_size: int | None) -> tuple[list[tuple[str, str]], list[str]]:
@@ -148,25 +168,26 @@ class _Pools:
 
 
 class _Books:
-    """The ledgers of the test images, one for each folder of experiments; what each experiment's says is read once."""
+    """The logs of the test images, those of each folder of experiments; what each experiment's say is read once."""
 
-    def __init__(self, test: LabelledImages) -> None:
-        self._test_set = test.fingerprint()
-        self._known: dict[Path, Account] = {}
+    def __init__(self, pools: _Pools) -> None:
+        self._pools = pools
+        self._known: dict[tuple[Path, str], Account] = {}
 
     def of(self, trained: TrainedNetwork) -> TestLedger:
         """Beside the experiment around the cell; else beside the file, whatever the file says of its training."""
-        experiment = _experiment_around(trained)
-        return TestLedger(trained.path.parent if experiment is None else output_of(experiment), self._test_set)
+        experiment, test_set = _experiment_around(trained), self._pools.of(trained).test_set(trained.cell.seed)
+        return TestLedger(trained.path.parent if experiment is None else output_of(experiment), test_set)
 
     def reservation(self, trained: TrainedNetwork) -> Obstacle | None:
         """Why the ledger allows no verdict on a network of an experiment."""
         experiment = _experiment_around(trained)
         if experiment is None:
             return None
-        if experiment not in self._known:
-            self._known[experiment] = account_of(experiment, self._test_set)
-        return self._known[experiment].reservation(trained.cell.contender, trained.cell.experiment.name)
+        place = experiment, self._pools.of(trained).test_set(trained.cell.seed)
+        if place not in self._known:
+            self._known[place] = account_of(experiment, place[1])
+        return self._known[place].reservation(trained.cell.contender, trained.cell.experiment.name)
 
 
 def _experiment_around(trained: TrainedNetwork) -> Path | None:
@@ -175,9 +196,8 @@ def _experiment_around(trained: TrainedNetwork) -> Path | None:
     return parents[3] if len(parents) > 3 and parents[2].name == "cells" else None
 
 
-def _same_test_images(
-    ours: dict[str, TrainedNetwork], pools: _Pools, open_test_set: bool
-) -> tuple[LabelledImages, TrainedNetwork]:
+def _check_test_images(ours: dict[str, TrainedNetwork], pools: _Pools, open_test_set: bool) -> TrainedNetwork:
+    """Check that all networks have the same test images, or folds of the same images. Gives the first network."""
     first = next(iter(ours.values()))
     for place, trained in ours.items():
         if trained.cell.experiment.protocol.scored_on != "test" and not open_test_set:
@@ -185,19 +205,20 @@ def _same_test_images(
                 f"{place} is of an experiment that is scored on validation images, so that its test set stays shut; "
                 "--open-test-set opens it, on the record"
             )
-    test = pools.of(first).test
+    pool = pools.of(first)
+    test = pool.test(first.cell.seed)
     for place, trained in ours.items():
         _check(trained, test, where=place, like=first)
         check_logits(trained.network, trained.image_shape, num_classes=test.num_classes, where=place)
-        theirs = pools.of(trained).test
-        if theirs is test:
+        if (other := pools.of(trained)) is pool:
             continue
+        theirs = other.test(trained.cell.seed)
         if theirs.image_shape != test.image_shape:
             sizes = " and ".join(" x ".join(map(str, t.image_shape[1:])) for t in (test, theirs))
             raise InputError(f"{first.path} and {trained.path} are for images of different sizes: {sizes} pixels")
-        if theirs.fingerprint() != test.fingerprint():
+        if other.test_set(first.cell.seed) != pool.test_set(first.cell.seed):
             raise InputError(f"{first.path} and {trained.path} belong to different test images and cannot be compared")
-    return test, first
+    return first
 
 
 def _check(trained: TrainedNetwork, test: LabelledImages, *, where: str, like: TrainedNetwork) -> None:
@@ -303,8 +324,8 @@ def _of_cell(trained: TrainedNetwork, names: tuple[str, str], pools: _Pools, boo
     is_its_own = folder.name == cell.folder.name and (folder / "result.json").exists()
     result = read_result(folder / "result.json") if is_its_own else None
     pool = pools.of(trained)
-    drawn, tested_on = pool.draw(cell.train_size, cell.seed), pool.test_hashes
-    if leaked := trained.seen.among(tested_on, but=pool.hashes):
+    drawn, tested_on = pool.draw(cell.train_size, cell.seed), pool.test_hashes(cell.seed)
+    if leaked := trained.seen.among(tested_on, but=pool.trainable_hashes(cell.seed)):
         raise InputError(f"{place} was trained on {leaked:,} of the {len(tested_on):,} test images: it is not compared")
     reservation = books.reservation(trained)
     told = [] if reservation is None else [reservation.text]
@@ -315,6 +336,7 @@ def _of_cell(trained: TrainedNetwork, names: tuple[str, str], pools: _Pools, boo
     return Entry(
         **field_values(replace(trained, name=names[0], warnings=(*_warnings(result, place), *told))),
         group=names[1],
+        test=pool.test(cell.seed),
         ledger=books.of(trained),
         reservation=reservation,
         seed=cell.seed,
@@ -336,10 +358,12 @@ def _warnings(result: RunResult | None, place: str) -> tuple[str, ...]:
 
 def _of_external(trained: TrainedNetwork, first: TrainedNetwork, pools: _Pools, books: _Books) -> Entry:
     """A network without a run of ours: it is tested on the images of the first that has one, and on its ledger."""
-    held = pools.of(first).draw(first.cell.train_size, first.cell.seed).validation
+    pool, cell = pools.of(first), first.cell
+    held = pool.draw(cell.train_size, cell.seed).validation
     return Entry(
         **field_values(trained),
         group=trained.name,
+        test=pool.test(cell.seed),
         ledger=books.of(first),
         validation=held if len(held) else None,
     )

@@ -19,8 +19,8 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.models.resized import ResizedInput, inner
 from vit_vs_cnn.runs.evaluation import predict
 from vit_vs_cnn.seeds import derive_seed
-from vit_vs_cnn.statistics.estimate import Estimate
-from vit_vs_cnn.statistics.means import difference_over_seeds, mean_over_seeds
+from vit_vs_cnn.statistics.intervals import Estimate
+from vit_vs_cnn.statistics.mean_distribution import SeedScores, difference_over_seeds, mean_over_seeds
 
 TILES = (2, 4, 8)
 #: Side of a patch where no network has one.
@@ -165,7 +165,10 @@ def _corrupted(groups: Groups, test: LabelledImages, clean: dict[str, float], *,
                 by_image[name] += right / (len(CORRUPTIONS) * len(LEVELS))
     return Corrupted(
         accuracy=accuracy,
-        mean={name: mean_over_seeds(values).interval(within=(0.0, 1.0)) for name, values in by_image.items()},
+        mean={
+            name: mean_over_seeds(SeedScores.of(values)).interval(bounds=(0.0, 1.0))
+            for name, values in by_image.items()
+        },
         by_network={
             one.name: float(share)
             for name, members in groups.items()
@@ -184,7 +187,8 @@ def _corrupted(groups: Groups, test: LabelledImages, clean: dict[str, float], *,
 def _difference(first: Sequence[Entry], second: Sequence[Entry], ours: np.ndarray, theirs: np.ndarray) -> Estimate:
     mine, other, paired = paired_rows(first, second)
     single = len(mine) == len(other) == 1
-    return difference_over_seeds(ours[mine], theirs[other], paired_seeds=paired or single).interval()
+    sides = SeedScores.of(ours[mine]), SeedScores.of(theirs[other])
+    return difference_over_seeds(*sides, paired=paired or single).interval()
 
 
 def mean_corruption_error(

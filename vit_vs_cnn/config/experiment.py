@@ -87,6 +87,11 @@ class Experiment:
     def folder(self) -> Path:
         return Path(self.output) / self.name
 
+    @property
+    def searches_recipes(self) -> bool:
+        """Whether recipes are, or were, chosen by trials."""
+        return self.protocol.trials is not None or self.tuning.record is not None
+
     def recipe(self, contender: str, train_size: int, budget: Budget | None = None) -> Contender:
         """A contender as it is trained at a size with a budget: what is different there laid over the rest.
 

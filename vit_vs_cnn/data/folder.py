@@ -32,8 +32,8 @@ class FolderSource:
     """A folder of images as a source; nothing is read before a method is called, and each decodes its own split only.
 
     Arguments:
-        root: ``<class>/...`` (then a test set is split off), or ``train/<class>/...`` with optional ``val/`` and
-            ``test/``. The classes are the names of the folders, sorted; sub-folders in them are allowed.
+        root: ``<class>/...``, or ``train/<class>/...`` with optional ``val/`` and ``test/``. Without ``test/`` there
+            are test folds. The classes are the names of the folders, sorted; sub-folders in them are allowed.
 
     Raises:
         InputError: from the methods, for what ``find_layout`` refuses, and for whatever cannot be used. All of that, in
@@ -56,16 +56,21 @@ class FolderSource:
         return find_layout(self.root, self.options)
 
     def train(self) -> LabelledImages:
-        """The images of ``train/``, or those of the root that are not test images."""
+        """The images of ``train/``, or those of the root."""
         return self._read("train")
 
     def validation(self) -> LabelledImages | None:
         """The images of ``val/``, or None where there is no such folder."""
         return self._read("validation") if "validation" in self.layout.splits else None
 
-    def test(self) -> LabelledImages:
-        """The images of ``test/``, or those that were split off."""
-        return self._read("test")
+    def test(self) -> LabelledImages | None:
+        """The images of ``test/``, or None where there is no such folder."""
+        return self._read("test") if "test" in self.layout.splits else None
+
+    @property
+    def folds(self) -> Mapping[str, int] | None:
+        """Test fold of each image of ``train`` by its name; None where there are test images."""
+        return self.layout.folds
 
     def provenance(self) -> dict[str, Any]:
         """What was read, for the record: layout, files of each class in each split, and, where files were left out, how
@@ -77,6 +82,7 @@ class FolderSource:
             "counts": self.layout.counts(),
             "skipped": dict(self._skipped),
             **({} if self.layout.groups is None else {"groups": len(set(self.layout.groups.values()))}),
+            **({} if self.folds is None else {"folds": len(set(self.folds.values()))}),
         }
 
     def readable(self, split: str) -> tuple[LabelledImages, list[Fault]]:

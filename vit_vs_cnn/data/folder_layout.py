@@ -17,7 +17,7 @@ import torch
 
 from vit_vs_cnn.data.decoding import SUFFIXES
 from vit_vs_cnn.data.options import FolderOptions, OwnOptions, TableOptions
-from vit_vs_cnn.data.subsets import hold_out_groups
+from vit_vs_cnn.data.subsets import grouped_folds, stratified_folds
 from vit_vs_cnn.errors import InputError, MissingImages
 from vit_vs_cnn.files import spelled, written_whole
 from vit_vs_cnn.told import counted
@@ -95,7 +95,8 @@ class Layout(NamedTuple):
     """The classes of a folder, and the files of each split (``validation`` only where the user set it apart).
 
     ``others`` are the files that are passed over: no images by their names, or in the folder of no class. ``groups``
-    has the group of each file by its name, where there are groups.
+    has the group of each file by its name, where there are groups. ``folds`` has the test fold of each file of
+    ``train`` by its name, where there are no test images.
     """
 
     kind: str
@@ -104,6 +105,7 @@ class Layout(NamedTuple):
     faults: list[Fault]
     others: list[str]
     groups: dict[str, str] | None = None
+    folds: dict[str, int] | None = None
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Files of each class in each split."""
@@ -132,9 +134,7 @@ class ClassFolder:
 def find_layout(root: Path, options: FolderOptions) -> Layout:
     """The classes and splits of a folder, found from names alone.
 
-    Each class gives ``test_fraction`` of its images to the test (at least one), if there is no ``test/``: those whose
-    paths come first in the order of SHA-256(seed, path), so that a file added later moves at most few others. Where
-    files have groups, whole groups are given, in the order of SHA-256(seed, group) (``hold_out_groups``).
+    If there is no ``test/``, the files are divided into test folds (``assign_folds``).
 
     Returns:
         The layout. Its ``faults`` are links that would mix classes, folders that cannot be listed, classes with too few
@@ -167,9 +167,9 @@ def find_layout(root: Path, options: FolderOptions) -> Layout:
         for split, classes in found.items()
     }
     groups = None if options.group is None else _groups_by_name(root, splits, options.group)
-    splits, more = with_test(splits, class_names, options, groups)
+    folds, more = assign_folds(splits, class_names, options, groups)
     kind = "class folders" if folders["train"] == root else "split folders"
-    return Layout(kind, class_names, splits, [*faults, *more], sorted(others), groups)
+    return Layout(kind, class_names, splits, [*faults, *more], sorted(others), groups, folds)
 
 
 def _groups_by_name(root: Path, splits: dict[str, list[ImageFile]], pattern: str) -> dict[str, str]:
@@ -193,33 +193,40 @@ def check_groups(where: Path | str, groups: Mapping[str, Set[str]]) -> None:
             )
 
 
-def with_test(
+def assign_folds(
     splits: dict[str, list[ImageFile]],
     class_names: tuple[str, ...],
     options: FolderOptions | TableOptions | OwnOptions,
     groups: Mapping[str, str] | None,
-) -> tuple[dict[str, list[ImageFile]], list[Fault]]:
-    """The splits with a test set split off if they have none, and the classes of which no group could be."""
-    if "test" in splits:
-        return splits, []
-    spare = 1 + ("validation" not in splits)
-    if groups is None:
-        return splits | _stratified_split(splits["train"], len(class_names), options, spare), []
+) -> tuple[dict[str, int] | None, list[Fault]]:
+    """Divide the training files into test folds, if there are no test images.
+
+    There are ``1 / test_fraction`` folds, rounded: at least two, and at most one for each file or group. They are
+    stratified by class. Files are ordered by SHA-256(seed, path), groups by SHA-256(seed, group), so a file that is
+    added later moves few others.
+
+    Returns:
+        The fold of each file by its name, None if there are test images; and the classes whose groups are all in one.
+    """
     files = splits["train"]
-    numbered = {name: number for number, name in enumerate(sorted({groups[file.name] for file in files}))}
-    held = hold_out_groups(
-        torch.tensor([file.label for file in files], dtype=torch.int64),
-        torch.tensor([numbered[groups[file.name]] for file in files], dtype=torch.int64),
-        options.test_fraction,
-        [numbered[name] for name in sorted(numbered, key=lambda name: _rank(options.split_seed, name))],
-        every_class=True,
-    ).tolist()
-    kept = [file for file, is_held in zip(files, held, strict=True) if not is_held]
-    test = [file for file, is_held in zip(files, held, strict=True) if is_held]
-    lost = [name for name, count in count_by_class(test, class_names).items() if not count]
+    if "test" in splits or not files:
+        return None, []
+    labels = torch.tensor([file.label for file in files], dtype=torch.int64)
+    names = [file.name for file in files] if groups is None else sorted({groups[file.name] for file in files})
+    count = max(2, min(round(1 / options.test_fraction), len(names)))
+    order = sorted(range(len(names)), key=lambda place: _rank(options.split_seed, names[place]))
+    if groups is None:
+        found = stratified_folds(labels, torch.tensor(order), count)
+    else:
+        numbers = {name: number for number, name in enumerate(names)}
+        found = grouped_folds(labels, torch.tensor([numbers[groups[file.name]] for file in files]), order, count)
     reason = "has no two groups that can be parted, and needs at least 2, to train on and to test"
-    faults = [Fault("class with too few images", name, f"class {name!r} {reason}") for name in lost]
-    return splits | {"train": kept, "test": test}, faults
+    faults = [
+        Fault("class with too few images", class_names[label], f"class {class_names[label]!r} {reason}")
+        for label in labels.unique().tolist()
+        if groups is not None and len(found[labels == label].unique()) == 1
+    ]
+    return dict(zip((file.name for file in files), found.tolist(), strict=True)), faults
 
 
 def _rank(seed: int, name: str) -> bytes:
@@ -374,17 +381,3 @@ def _faults_of_classes(
     faults = [Fault(kind, f"{folder}/{name}", f"class {name!r} {reason}") for name in unknown]
     kind, reason = "class with too few images", "of train/ has no images here"
     return faults + [Fault(kind, f"{folder}/{name}", f"class {name!r} {reason}") for name in missing]
-
-
-def _stratified_split(
-    files: list[ImageFile], num_classes: int, options: FolderOptions | TableOptions | OwnOptions, spare: int
-) -> dict[str, list[ImageFile]]:
-    """``files`` parted in train and test; each class keeps at least ``spare`` images to train on."""
-    by_class: list[list[ImageFile]] = [[] for _ in range(num_classes)]
-    for file in files:
-        by_class[file.label].append(file)
-    test: set[ImageFile] = set()
-    for own in by_class:
-        own.sort(key=lambda file: _rank(options.split_seed, file.name))
-        test.update(own[: max(0, min(max(1, round(options.test_fraction * len(own))), len(own) - spare))])
-    return {"train": [file for file in files if file not in test], "test": [file for file in files if file in test]}

@@ -200,11 +200,13 @@ def concatenate(first: LabelledImages, second: LabelledImages) -> LabelledImages
     return LabelledImages(torch.cat([first.images, second.images]), *rest, masks, groups)
 
 
-def pool_fingerprint(images: LabelledImages) -> str:
-    """Of images that subsets are drawn from: their fingerprint, and that of their groups where there are any."""
-    if images.groups is None:
-        return images.fingerprint()
-    return hashlib.sha256(f"{images.fingerprint()} {list(images.groups)}".encode()).hexdigest()[:16]
+def pool_fingerprint(images: LabelledImages, folds: Sequence[int] | None = None) -> str:
+    """Hash of images that subsets are drawn from, with their groups and test folds where there are any."""
+    found = images.fingerprint()
+    for values in (images.groups, folds):
+        if values is not None:
+            found = hashlib.sha256(f"{found} {list(values)}".encode()).hexdigest()[:16]
+    return found
 
 
 @runtime_checkable
@@ -222,8 +224,8 @@ class Source(Protocol):
         """Validation images that the user set apart, or None where they are held out of ``train``."""
         ...
 
-    def test(self) -> LabelledImages:
-        """The images that only evaluation may see."""
+    def test(self) -> LabelledImages | None:
+        """The images that only evaluation may see, or None where each seed holds out a fold of ``train``."""
         ...
 
     def provenance(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import os
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from vit_vs_cnn.data.folder_layout import ImageFile, check_groups, with_test
+from vit_vs_cnn.data.folder_layout import ImageFile, assign_folds, check_groups
 from vit_vs_cnn.data.images import LabelledImages, concatenate, pool_fingerprint
 from vit_vs_cnn.data.mapped import MappedImages, cache_folder, checksum, filling, mapped_images, written_images
 from vit_vs_cnn.data.options import OwnOptions
@@ -56,8 +56,13 @@ class KeptSource:
     def validation(self) -> LabelledImages | None:
         return self._of("validation") if self.about["has_validation"] else None
 
-    def test(self) -> LabelledImages:
-        return self._of("test")
+    def test(self) -> LabelledImages | None:
+        return self._of("test") if self.folds is None else None
+
+    @property
+    def folds(self) -> Mapping[str, int] | None:
+        """Test fold of each image of ``train`` by its name; None where test images were given."""
+        return self.about.get("folds")
 
     @cached_property
     def _train(self) -> LabelledImages:
@@ -65,10 +70,11 @@ class KeptSource:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of the images to train on and validate with, and of those to test on, as cells are named by it."""
-        held = self.validation()
+        """Hash of the images to train on and validate with and, after a dash, of test images where these were given."""
+        held, test = self.validation(), self.test()
         pool = self.train() if held is None else concatenate(self.train(), held)
-        return f"{pool_fingerprint(pool)}-{self.test().fingerprint()}"
+        folds = None if self.folds is None else [self.folds[name] for name in self.train().sample_ids]
+        return pool_fingerprint(pool, folds) + ("" if test is None else f"-{test.fingerprint()}")
 
     @property
     def description(self) -> str:
@@ -83,6 +89,7 @@ class KeptSource:
             "description": self.description,
             "counts": {split: self._of(split).counts() for split in SPLITS if (self._splits == split).any()},
             **({} if groups is None else {"groups": len(set(groups))}),
+            **({} if self.folds is None else {"folds": len(set(self.folds.values()))}),
         }
 
     def _of(self, split: str) -> LabelledImages:
@@ -90,9 +97,14 @@ class KeptSource:
 
 
 def find_kept(fingerprint: str, folders: Sequence[Path]) -> KeptSource | None:
-    """The images of a fingerprint, or of its part before the hyphen, if they are kept in one of the folders."""
-    pattern = f"own-{fingerprint}.json" if "-" in fingerprint else f"own-{fingerprint}-*.json"
-    for path in (path for folder in folders for path in sorted(folder.glob(pattern))):
+    """The images of a run's fingerprint, if they are kept in one of the folders.
+
+    Images with test folds are found by the part before the dash. Others are found by the whole or, where validation
+    images are scored, by that part alone.
+    """
+    images, _, test = fingerprint.partition("-")
+    patterns = (f"own-{images}.json", f"own-{images}-{test or '*'}.json")
+    for path in (path for folder in folders for pattern in patterns for path in sorted(folder.glob(pattern))):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             return KeptSource(path.with_suffix(""))
     return None
@@ -101,7 +113,7 @@ def find_kept(fingerprint: str, folders: Sequence[Path]) -> KeptSource | None:
 def keep_images(given: Any, options: OwnOptions) -> KeptSource:
     """Write images of one's own into the cache, one after the other, and open them there.
 
-    Where no test images are given, a share of each class is set apart, as of a folder.
+    Where no test images are given, there are test folds, as of a folder.
 
     Arguments:
         given: ``parts_of`` says what it may be.
@@ -205,21 +217,20 @@ def _about(parts: dict[str, Part], labels: list[int | str], options: OwnOptions)
     if groups is not None:
         by_split = {split: {g for g, s in zip(groups, splits, strict=True) if s == split} for split in parts}
         check_groups("data", by_split)
-    if "test" not in parts:
-        files = [ImageFile(str(place), numbers[place]) for place, split in enumerate(splits) if split == "train"]
-        layout = {"train": files, **({"validation": []} if "validation" in parts else {})}
-        by_name = None if groups is None else {str(place): group for place, group in enumerate(groups)}
-        parted, faults = with_test(layout, names, options, by_name)
-        if faults:
-            raise InputError(f"data: {faults[0].reason}")
-        for file in parted["test"]:
-            splits[int(file.name)] = "test"
-        if not parted["test"]:
-            raise InputError("data: there are too few images to set some apart for the test")
+    files = [ImageFile(str(place), numbers[place]) for place, split in enumerate(splits) if split == "train"]
+    by_name = None if groups is None else {str(place): group for place, group in enumerate(groups)}
+    folds, faults = assign_folds(
+        {"train": files, **{name: [] for name in parts if name != "train"}}, names, options, by_name
+    )
+    if faults:
+        raise InputError(f"data: {faults[0].reason}")
+    if folds is not None and len(set(folds.values())) < 2:
+        raise InputError("data: there are too few images to set some apart for the test")
     return {
         "class_names": names,
         "labels": numbers,
         "splits": splits,
+        "folds": folds,
         "has_validation": "validation" in parts,
         "groups": groups,
     }

@@ -219,8 +219,9 @@ class FolderOptions:
         image_size: rows and columns that every image is brought to, in pixels; [rows, cols] where these differ.
         resize: crop keeps proportions and the middle, squash keeps the whole but not the proportions, pad keeps both
             and adds black bars.
-        test_fraction: part of each class that is set apart for the test where the folder has no test/.
-        split_seed: which images these are.
+        test_fraction: size of a test fold where the folder has no test/. 0.2 makes five folds, stratified by class;
+            the run of seed s is tested on fold s mod 5.
+        split_seed: which images are in which fold.
         skip_unreadable: leave out files that cannot be used, with a warning and a list, instead of stopping.
         cache: folder for decoded images and for lists of what cannot be used (default: vit_vs_cnn in $XDG_CACHE_HOME or
             ~/.cache).
@@ -252,13 +253,13 @@ class TableOptions:
     Args:
         image: column of the images' paths, from the table's folder on.
         label: column of their classes.
-        split: column that says train, validation or test; null to set a test share apart, as of a folder.
+        split: column that says train, validation or test; null for test folds, as of a folder.
         group: column of what each image is of (a patient, a camera): a group never stands on two sides of training,
             validation and test.
         image_size: rows and columns that every image is brought to, in pixels; [rows, cols] where these differ.
         resize: crop, squash or pad, as of a folder.
-        test_fraction: part of each class that is set apart for the test where there is no column of splits.
-        split_seed: which images these are.
+        test_fraction: size of a test fold where there is no column of splits, as of a folder.
+        split_seed: which images are in which fold.
         skip_unreadable: leave out files that cannot be used, with a warning and a list, instead of stopping.
         cache: folder for decoded images and for lists of what cannot be used (default: vit_vs_cnn in $XDG_CACHE_HOME or
             ~/.cache).
@@ -287,8 +288,8 @@ class OwnOptions:
         image_size: rows and columns that every image is brought to, in pixels; [rows, cols] where these differ; null
             for the size that all of them have.
         resize: crop, squash or pad, as of a folder.
-        test_fraction: part of each class that is set apart for the test where no test images are given.
-        split_seed: which images these are.
+        test_fraction: size of a test fold where no test images are given, as of a folder.
+        split_seed: which images are in which fold.
         cache: folder in which they are kept as bytes (default: vit_vs_cnn in $XDG_CACHE_HOME or ~/.cache).
         fingerprint: of images that were given in Python, by which they are found there again.
         description: what was given.
@@ -304,7 +305,7 @@ class OwnOptions:
 
     def __post_init__(self) -> None:
         _check_pictures(self)
-        if self.fingerprint is not None and not re.fullmatch("[0-9a-f]{16}-[0-9a-f]{16}", self.fingerprint):
+        if self.fingerprint is not None and not re.fullmatch("[0-9a-f]{16}(-[0-9a-f]{16})?", self.fingerprint):
             raise InputError(f"fingerprint: {self.fingerprint!r} is none; train writes it")
 
 

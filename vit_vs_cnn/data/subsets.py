@@ -1,4 +1,4 @@
-"""Nested, stratified subsets of a labelled set, the validation part of each, and whole groups set apart."""
+"""Nested, stratified subsets of a labelled set, the validation part of each, whole groups set apart, and test folds."""
 
 import hashlib
 import heapq
@@ -117,8 +117,6 @@ def hold_out_groups(
     groups: Int64[Tensor, "count"],
     fraction: float,
     order: Sequence[int],
-    *,
-    every_class: bool = False,
 ) -> Bool[Tensor, "count"]:
     """Which images are set apart, so that about a fraction f of every class is and no group is parted.
 
@@ -132,9 +130,7 @@ def hold_out_groups(
 
     Arguments:
         groups: the number of each image's group, from 0 without gaps.
-        order: of the groups.
-        every_class: set apart a group of every class that is in two groups or more, whatever the sum says; otherwise
-            one group at least, if f is above 0 and one can be spared.
+        order: of the groups. One group at least is set apart, if f is above 0 and one can be spared.
     """
     counts = np.bincount(labels.numpy())
     by_group = np.argsort(groups.numpy(), kind="stable")
@@ -159,13 +155,64 @@ def hold_out_groups(
     for group in order:
         if fraction > 0 and gain(group) > 0 and can_be_spared(group):
             set_apart(group)
-    for wanted in np.flatnonzero(counts) if every_class else [None] * (fraction > 0 and not chosen.any()):
-        if wanted is not None and held[wanted]:
-            continue
-        able = [g for g in order if (wanted is None or wanted in parts[g][0]) and can_be_spared(g)]
-        if able:
-            set_apart(max(able, key=gain))
+    if fraction > 0 and not chosen.any() and (able := [group for group in order if can_be_spared(group)]):
+        set_apart(max(able, key=gain))
     return torch.from_numpy(chosen[groups.numpy()])
+
+
+def stratified_folds(
+    labels: Int64[Tensor, "count"], order: Int64[Tensor, "count"], folds: int
+) -> Int64[Tensor, "count"]:
+    """Number of the fold of each image, from 0.
+
+    Two folds differ by one image at most, and by one image of each class at most. The images of a class, in ``order``,
+    are cut into consecutive blocks. Blocks that are one image longer begin behind those of the class before.
+
+    Arguments:
+        order: all images, by their indices.
+    """
+    found = torch.empty_like(labels)
+    longer = 0  # fold that gets the next block with one image more
+    for label in labels.unique().tolist():
+        members = order[labels[order] == label]
+        size, more = divmod(len(members), folds)
+        sizes = torch.full((folds,), size)
+        sizes[(longer + torch.arange(more)) % folds] += 1
+        found[members] = torch.arange(folds).repeat_interleave(sizes)
+        longer = (longer + more) % folds
+    return found
+
+
+def grouped_folds(
+    labels: Int64[Tensor, "count"], groups: Int64[Tensor, "count"], order: Sequence[int], folds: int
+) -> Int64[Tensor, "count"]:
+    """``stratified_folds`` that keep the images of a group together.
+
+    Large groups come first, then ``order`` decides. With ``h_fc`` of the ``m_c`` images of class c in fold f, a group
+    joins the fold that raises
+
+        sum over folds and classes of (h_fc / m_c)^2
+
+    the least, of equal ones the fold with the fewest images. It joins no fold that has all other images of one of its
+    classes, if another fold is left. So a class of two groups or more is nearly always in several folds.
+
+    Reference: ``sklearn.model_selection.StratifiedGroupKFold``.
+    Differs: it minimises the standard deviation of class shares over folds, and has no rule against whole classes.
+
+    Arguments:
+        groups: number of the group of each image, from 0 without gaps.
+    """
+    counts = np.bincount(labels.numpy())
+    by_group = np.zeros((int(groups.max()) + 1, len(counts)), np.int64)
+    np.add.at(by_group, (groups.numpy(), labels.numpy()), 1)
+    held, fold_of = np.zeros((folds, len(counts)), np.int64), np.zeros(len(by_group), np.int64)
+    for group in sorted(order, key=lambda group: -by_group[group].sum()):
+        own = by_group[group]
+        takes_all = ((held + own == counts) & (own > 0) & (own < counts)).any(1)
+        rise = (held * own / np.maximum(counts, 1) ** 2).sum(1)
+        fold_of[group] = np.lexsort((held.sum(1), rise, takes_all))[0]
+        held[fold_of[group]] += own
+    return torch.from_numpy(fold_of[groups.numpy()])
 
 
 def subset_hash(indices: Int64[Tensor, "size"]) -> str:

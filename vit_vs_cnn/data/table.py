@@ -14,9 +14,9 @@ from vit_vs_cnn.data.folder_layout import (
     Fault,
     ImageFile,
     Layout,
+    assign_folds,
     check_groups,
     count_by_class,
-    with_test,
 )
 from vit_vs_cnn.data.options import TableOptions
 from vit_vs_cnn.errors import InputError, one_line
@@ -77,8 +77,8 @@ class TableSource(FolderSource):
         splits, faults = self._splits(files, rows, class_names)
         if groups is not None:
             check_groups(self.path, {split: {groups[f.name] for f in own} for split, own in splits.items()})
-        splits, more = with_test(splits, class_names, columns, groups)
-        return Layout("table", class_names, splits, [*faults, *more], [], groups)
+        folds, more = assign_folds(splits, class_names, columns, groups)
+        return Layout("table", class_names, splits, [*faults, *more], [], groups, folds)
 
     def _check_each_once(self, images: list[str]) -> None:
         """See that no file stands in two rows, however it is written. Raises InputError: one does."""

@@ -11,7 +11,7 @@ from vit_vs_cnn.config.experiment import Budget, Experiment
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.trials import splits_at
 from vit_vs_cnn.runs.images import Pool
-from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
+from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION
 from vit_vs_cnn.told import counted
 from vit_vs_cnn.workers.step_time import side_by_side
 
@@ -80,7 +80,7 @@ class Grid:
     @property
     def allows_conclusion(self) -> bool:
         """A conclusion needs at least three seeds."""
-        return len(self.seeds) >= SEEDS_FOR_A_VERDICT
+        return len(self.seeds) >= MIN_SEEDS_FOR_CONCLUSION
 
     @property
     def allows_trend(self) -> bool:
@@ -142,9 +142,9 @@ class Costs:
         """
         step, protocol = self.times[contender], self.experiment.protocol
         if self.experiment.contenders[contender].tune.head:
-            return (train_size + len(self.pool.test)) * step / (3 * protocol.batch_size) + START
+            return (train_size + self.pool.test_count) * step / (3 * protocol.batch_size) + START
         validation = _VALIDATIONS * self.experiment.data.validation_fraction * train_size
-        test = len(self.pool.test) if protocol.scored_on == "test" else 0
+        test = self.pool.test_count if protocol.scored_on == "test" else 0
         return steps * step + (validation + test) * step / (3 * protocol.batch_size) + START
 
 
@@ -208,7 +208,7 @@ def additions(
     """
     free = free_of(fixed)
     most = max_seeds if "seeds" in free else len(grid.seeds)
-    if len(grid.seeds) < (needed := min(SEEDS_FOR_A_VERDICT, most)):
+    if len(grid.seeds) < (needed := min(MIN_SEEDS_FOR_CONCLUSION, most)):
         grid = costs.of(_with_seeds(grid, needed))
         yield grid
     while "train_sizes" in free and (size := one_more_size(costs.pool, grid.train_sizes)) is not None:

@@ -12,7 +12,7 @@ from vit_vs_cnn.models.cost import count_macs
 from vit_vs_cnn.models.presets import PRESETS
 from vit_vs_cnn.models.vit import VisionTransformer
 from vit_vs_cnn.plain import Plain
-from vit_vs_cnn.runs.design import EQUAL
+from vit_vs_cnn.runs.analysis_plan import MAX_EQUAL_MACS_RATIO
 from vit_vs_cnn.runs.networks import build_network
 
 #: Of more patches than these, attention is most of the work.
@@ -24,7 +24,7 @@ Shape = tuple[int, int, int]
 
 
 def matched(experiment: Experiment, shape: Shape, num_classes: int, *, fixed: Collection[str] = ()) -> Experiment:
-    """The experiment with the patch size and the width of its ViTs such that MACs are matched within ``EQUAL``.
+    """The experiment with the patch size and the width of its ViTs such that MACs match (``MAX_EQUAL_MACS_RATIO``).
 
     What is matched is each ViT that is a preset and cuts patches, to the first contender that is no ViT; pretrained
     networks are what they are. The width changes as little as it has to. What differs by size, is searched, or has its
@@ -72,7 +72,7 @@ def _is_free(name: str, contender: Contender, fixed: Collection[str]) -> bool:
 
 
 def _is_equal(one: int | float, other: int) -> bool:
-    return max(one, other) <= EQUAL * min(one, other)
+    return max(one, other) <= MAX_EQUAL_MACS_RATIO * min(one, other)
 
 
 def _matched_model(model: Mapping[str, Any], shape: Shape, num_classes: int, goal: int) -> Mapping[str, Any]:

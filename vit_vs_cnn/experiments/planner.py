@@ -20,14 +20,13 @@ from vit_vs_cnn.experiments.grids import SIZES_FOR_A_TREND, Costs, Grid, free_of
 from vit_vs_cnn.experiments.matching import matched
 from vit_vs_cnn.experiments.precision import begun_in, with_precision
 from vit_vs_cnn.process import quiet_lightning
+from vit_vs_cnn.runs.analysis_plan import find_binding_plan
 from vit_vs_cnn.runs.cell import Cell
-from vit_vs_cnn.runs.design import settled_before
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.plan import grid
 from vit_vs_cnn.runs.result import read_result
 from vit_vs_cnn.runs.status import duration
-from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
-from vit_vs_cnn.statistics.verdict import FEWEST_IMAGES, too_few
+from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION, too_few_images
 from vit_vs_cnn.told import counted
 from vit_vs_cnn.workers.step_time import seconds_per_step
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, world_size
@@ -140,12 +139,12 @@ def _answers(chosen: Grid, others: Sequence[Grid], costs: Costs, fixed: Collecti
     conclusion = next((rung for rung in rungs if rung.allows_conclusion), None)
     trend = next((rung for rung in rungs if rung.allows_trend), None)
     images = _too_few_sizes(costs.pool, rungs, fixed)
-    if costs.pool.scored_on == "test" and len(costs.pool.test) < FEWEST_IMAGES:
-        return [f"Too few images for an answer: {too_few(len(costs.pool.test))}", *images]
+    if costs.pool.scored_on == "test" and (obstacle := too_few_images(costs.pool.test_count)) is not None:
+        return [f"Too few images for an answer: {obstacle}", *images]
     if conclusion is None:
         most = max(len(rung.seeds) for rung in rungs)
-        line = f"No conclusion: a conclusion needs at least {SEEDS_FOR_A_VERDICT} seeds, and protocol.seeds has {most}"
-        return [line, *images]
+        needed = f"a conclusion needs at least {MIN_SEEDS_FOR_CONCLUSION} seeds"
+        return [f"No conclusion: {needed}, and protocol.seeds has {most}", *images]
     more = [rung for rung in rungs if chosen.allows_conclusion and len(rung.seeds) > len(chosen.seeds)]
     line = f"A conclusion takes about {duration(conclusion.seconds)} here ({conclusion.counts})"
     if trend is not None:
@@ -288,24 +287,24 @@ def _with_more(
     ran = there.contenders if protocol.trials is not None else begun.contenders
     ran = {name: ran.get(name, contender) for name, contender in begun.contenders.items()}
     cells = grid(replace(begun, contenders=ran), pool, world_size=world_size(begun))
-    settled = settled_before(cells)
+    plan = find_binding_plan(cells)
     costs = Costs(begun, pool, _timed(begun, pool, console), _seconds_of_finished(cells))
     sizes = {pool.resolve(size): size for size in protocol.train_sizes}
     old = costs.of(Grid(tuple(sorted(sizes)), tuple(protocol.seeds), steps_of(protocol.budget)))
-    are_seeds_added = settled is not None and not {*old.seeds} <= {*settled.seeds}
+    are_seeds_added = plan is not None and not {*old.seeds} <= {*plan.seeds}
     max_seeds = len(old.seeds) if are_seeds_added else grids.MAX_SEEDS
-    longest = grids.longest_steps(written) if settled is None else None
+    longest = grids.longest_steps(written) if plan is None else None
     rungs = [old, *grids.additions(costs, old, max_seeds=max_seeds, longest=longest, fixed=fixed)]
     chosen = [rung for rung in rungs if rung is old or rung.seconds <= 60 * begun.minutes][-1]
     for told in (_growth(begun, chosen, rungs), *_answers(chosen, rungs, costs, fixed)):
         console.print(told, soft_wrap=True)
-    if settled is not None and (added := chosen.seeds[len(old.seeds) :]):
+    if plan is not None and (added := chosen.seeds[len(old.seeds) :]):
         console.print(
             f"Seeds {', '.join(map(str, added))} are added after a first analysis: the second analysis has an error "
             "rate of 1 % and 99 % intervals, and seeds added later are exploratory",
             soft_wrap=True,
         )
-    if settled is not None and "budget" in free_of(fixed):
+    if plan is not None and "budget" in free_of(fixed):
         longer = costs.of(replace(chosen, steps=(*chosen.steps, 2 * chosen.steps[-1])))
         console.print(
             f"No longer budget is added after a first analysis: --protocol.budget.steps '{list(longer.steps)}' takes "

@@ -13,8 +13,8 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.precision import begun_in, with_precision
 from vit_vs_cnn.experiments.tuning import tune
 from vit_vs_cnn.process import quiet_lightning
+from vit_vs_cnn.runs.analysis_plan import AnalysisPlan, make_analysis_plan, register_plan
 from vit_vs_cnn.runs.cell import Cell
-from vit_vs_cnn.runs.design import Design, design_of, settle
 from vit_vs_cnn.runs.failures import raise_failures
 from vit_vs_cnn.runs.grid import finished_beside, finished_cells, write_grid
 from vit_vs_cnn.runs.images import CellImages, Pool
@@ -61,26 +61,26 @@ def run_experiment(experiment: Experiment, *, console: Console, pool: Pool | Non
     if experiment.tuning.record is not None:
         _check_recipes(cells, read_record(Path(experiment.tuning.record)), console)
     sizes = {size: pool.resolve(size) for size in experiment.protocol.train_sizes}
-    design = design_of(experiment, sizes)
+    plan = make_analysis_plan(experiment, sizes)
     if not is_helper_process():
-        for told in settle(design, cells).told:
-            console.print(told, soft_wrap=True)
+        for text in register_plan(plan, cells).deviation_texts:
+            console.print(text, soft_wrap=True)
         if others := finished_beside(experiment.folder, cells):
             console.print(_told_of(others, experiment.folder), soft_wrap=True)
         write_grid(experiment, cells)
-    run_cells(_primary_first(cells, design), pool, console=console)
+    run_cells(_primary_first(cells, plan), pool, console=console)
     if is_helper_process():
         return []
     raise_failures(cells)
     return [read_result(cell.folder / "result.json") for cell in cells]
 
 
-def _primary_first(cells: list[Cell], design: Design) -> list[Cell]:
+def _primary_first(cells: list[Cell], plan: AnalysisPlan) -> list[Cell]:
     """Runs at the size, seeds and longest budget of the primary comparison, then the others."""
     longest = max(cell.budget.amounts[0] for cell in cells)
 
     def is_primary(cell: Cell) -> bool:
-        return cell.train_size == design.size and cell.seed in design.seeds and cell.budget.amounts[0] == longest
+        return cell.train_size == plan.size and cell.seed in plan.seeds and cell.budget.amounts[0] == longest
 
     return sorted(cells, key=lambda cell: not is_primary(cell))
 

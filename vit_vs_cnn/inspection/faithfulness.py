@@ -28,9 +28,8 @@ from vit_vs_cnn.inspection.scores import (
     corrected,
 )
 from vit_vs_cnn.models.recording import as_evaluated
-from vit_vs_cnn.statistics.bootstrap import bootstrap, mean_difference, mean_of
-from vit_vs_cnn.statistics.estimate import wilson_interval
-from vit_vs_cnn.statistics.significance import mean_above_zero
+from vit_vs_cnn.statistics.intervals import Estimate, bootstrap_interval, wilson_interval
+from vit_vs_cnn.statistics.significance import one_sided_p_value
 
 Normalise = Callable[[UInt8[Tensor, "batch channels rows cols"]], Images]
 #: Random maps of each image whose mean is chance; the map "random" is one more, so that its row shows what chance does.
@@ -207,9 +206,9 @@ def _summary(
 def _relative(own: np.ndarray, random: np.ndarray, centre: np.ndarray, sign: int, seed: int) -> Measure:
     """Areas relative to those of random maps; the sign makes larger better."""
     stacked = np.stack([own, random, centre], axis=1)
-    value = bootstrap(stacked, lambda means: sign * (means[:, 0] - means[:, 1]) / means[:, 1], seed=seed)
-    centred = bootstrap(stacked, lambda means: sign * (means[:, 0] - means[:, 2]) / means[:, 1], seed=seed)
-    return Measure(value, value, centred, max(mean_above_zero(sign * (own - other)) for other in (random, centre)))
+    value = bootstrap_interval(stacked, lambda means: sign * (means[:, 0] - means[:, 1]) / means[:, 1], seed=seed)
+    centred = bootstrap_interval(stacked, lambda means: sign * (means[:, 0] - means[:, 2]) / means[:, 1], seed=seed)
+    return Measure(value, value, centred, max(one_sided_p_value(sign * (own - other)) for other in (random, centre)))
 
 
 def _against_area(own: np.ndarray, centre: np.ndarray, area: np.ndarray, seed: int, *, share: bool) -> Measure:
@@ -218,13 +217,13 @@ def _against_area(own: np.ndarray, centre: np.ndarray, area: np.ndarray, seed: i
     by_chance = (
         float(stats.binomtest(hits, count, float(area.mean()), alternative="greater").pvalue)
         if share
-        else mean_above_zero(own - area)
+        else one_sided_p_value(own - area)
     )
     return Measure(
-        value=wilson_interval(hits, count) if share else mean_of(own, seed=seed),
-        over_random=mean_difference(own, area, seed=seed),
-        over_centre=mean_difference(own, centre, seed=seed),
-        p_value=max(by_chance, mean_above_zero(own - centre)),
+        value=wilson_interval(hits, count) if share else _mean(own, seed),
+        over_random=_mean(own - area, seed),
+        over_centre=_mean(own - centre, seed),
+        p_value=max(by_chance, one_sided_p_value(own - centre)),
     )
 
 
@@ -243,3 +242,8 @@ def _notes(score: MethodScore) -> tuple[str, ...]:
         LABELS_STAY: labels is not None and labels.stays,
     }
     return tuple(note for note, holds in said.items() if holds)
+
+
+def _mean(values: np.ndarray, seed: int) -> Estimate:
+    """The mean over images with its bootstrap interval."""
+    return bootstrap_interval(values[:, None], lambda means: means[:, 0], seed=seed)

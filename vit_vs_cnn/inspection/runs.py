@@ -143,7 +143,13 @@ def _learned(trained: TrainedNetwork, root: Path | None) -> float:
 
 
 def images_to_show(
-    trained: TrainedNetwork, words: Sequence[str] = (), *, count: int = 16, seed: int = 0, root: Path | None = None
+    trained: TrainedNetwork,
+    words: Sequence[str] = (),
+    *,
+    count: int = 16,
+    seed: int = 0,
+    root: Path | None = None,
+    others: Sequence[TrainedNetwork] = (),
 ) -> ShownImages:
     """The images that were asked for; of a network's own test images if none was.
 
@@ -155,12 +161,16 @@ def images_to_show(
             belong to it.
         count: how many to draw, or to take of a folder at most.
         root: where the data lies, if no longer where it lay.
+        others: further networks that are looked into on these images.
+
+    Raises:
+        InputError: no such image, or test images of one network that others were trained on.
     """
     numbers = [int(word) for word in words if word.isdecimal()]
     if not words or numbers:
         if len(numbers) < len(words):
             raise InputError("images: name either files or numbers of test images")
-        data, whence = _scored_images(trained, root)
+        data, whence = _scored_images(trained, root, others)
         if not words:
             return ShownImages(data.subset(_drawn(len(data), count, seed)), f"drawn from {whence} by seed {seed}")
         if (highest := max(numbers)) >= len(data):
@@ -218,11 +228,20 @@ def _named(runs: list[InspectedRun]) -> list[InspectedRun]:
     return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
 
 
-def _scored_images(trained: TrainedNetwork, root: Path | None) -> tuple[LabelledImages, str]:
+def _scored_images(
+    trained: TrainedNetwork, root: Path | None, others: Sequence[TrainedNetwork]
+) -> tuple[LabelledImages, str]:
     """The test images, or the validation images of an experiment whose test set stays shut."""
     pool, cell = trained.pool(root), trained.cell
+    for other in others:
+        if other.cell.fingerprint == cell.fingerprint and pool.fold(other.cell.seed) != pool.fold(cell.seed):
+            raise InputError(
+                f"{trained.name} and {other.name} are tested on different folds of the images; take networks of the "
+                "same seed, or name images (--images)"
+            )
     if cell.experiment.protocol.scored_on == "test":
-        return pool.test, f"the {len(pool.test):,} test images"
+        test = pool.test(cell.seed)
+        return test, f"the {len(test):,} test images"
     held = pool.draw(cell.train_size, cell.seed).validation
     return held, f"the {len(held):,} validation images"
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
-from vit_vs_cnn.statistics.estimate import Estimate
+from vit_vs_cnn.statistics.intervals import Estimate
 from vit_vs_cnn.statistics.significance import holm
 
 #: A map whose ranks still agree this well with the trained network's does not move.

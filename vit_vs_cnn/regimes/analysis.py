@@ -1,123 +1,68 @@
-"""All that the results of a grid say about data sizes: one pure function."""
+"""The analysis of an experiment: a pure function of its results and predictions."""
 
 import dataclasses
 import itertools
-import os
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-from threadpoolctl import threadpool_limits
-
-from vit_vs_cnn.regimes.budgets import LASTING, BudgetGap, BudgetPoint, Budgets, EqualCost
-from vit_vs_cnn.regimes.comparison import SizedComparison, comparisons
-from vit_vs_cnn.regimes.convergence import Convergence, convergence_of
-from vit_vs_cnn.regimes.crossing import Crossing, PairLaws, crossings
-from vit_vs_cnn.regimes.curves import LearningCurve, best_of, learning_curve
-from vit_vs_cnn.regimes.fairness import NO_RESERVATIONS, Reservations, warnings_of
-from vit_vs_cnn.regimes.frontier import FrontierPoint, cost_frontier
-from vit_vs_cnn.regimes.interpolation import Curves
-from vit_vs_cnn.regimes.lottery import lottery_warnings
-from vit_vs_cnn.regimes.measurements import in_order, measurements_of
-from vit_vs_cnn.regimes.multiplier import Multiplier, equivalents, leader, multipliers, where_they_stand
-from vit_vs_cnn.regimes.networks import Network, networks_of, same_steps
-from vit_vs_cnn.regimes.power_laws import PowerLaw, fit_draws, models_for, power_laws
-from vit_vs_cnn.regimes.pretraining import Worth, worth_of
-from vit_vs_cnn.runs.design import Design
-from vit_vs_cnn.runs.result import RunResult, StartKind
-from vit_vs_cnn.statistics.estimate import Estimate
-from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
-from vit_vs_cnn.statistics.measurements import Measurements
-from vit_vs_cnn.statistics.resampling import Draws, Resamples
-from vit_vs_cnn.statistics.verdict import confidence_of
-from vit_vs_cnn.told import listed
-
-#: Each analyses a pair at a time, whose resamples take some 50 MB.
-MOST_THREADS = 4
-#: Starts whose pairs are compared apart from each other.
-COMPARED_STARTS = (StartKind.SCRATCH, StartKind.LINEAR_PROBE, StartKind.FINETUNED)
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Two contenders over all sizes that they have in common.
-
-    Arguments:
-        ahead: who has the higher accuracy at the largest of these sizes.
-        crossings: by each method; the interpolated one comes first. None with a single size.
-        multipliers: at each size, interpolated; and by the laws where that ends outside of the sizes that were run.
-            Without numbers where the budget may have made them, or ``behind`` no longer rises.
-        gaps: ``ahead`` minus ``behind`` with every budget, where there are several.
-        at_equal: the same at every size at equal steps and at equal training FLOPs, as far as these are known.
-    """
-
-    ahead: str
-    behind: str
-    comparisons: tuple[SizedComparison, ...]
-    crossings: tuple[Crossing, ...]
-    multipliers: tuple[Multiplier, ...]
-    gaps: tuple[BudgetGap, ...]
-    at_equal: tuple[EqualCost, ...]
-
-    def lead_at_equal(self, one: EqualCost) -> Estimate | None:
-        """The lead at equal cost of who is ahead at the largest size, below 0 where it is none; None if unknown."""
-        if one.difference is None or self.ahead == self.at_largest.leader:
-            return one.difference
-        return -one.difference
-
-    @property
-    def at_largest(self) -> SizedComparison:
-        """The comparison at the largest size that they have in common."""
-        return self.comparisons[-1]
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.regimes.budgets import BudgetGain, BudgetInteraction, Budgets, EqualCostDifference
+from vit_vs_cnn.regimes.caveats import (
+    Caveat,
+    CaveatKind,
+    CaveatSeverity,
+    LogObjections,
+    blocking_obstacle,
+    budget_obstacle,
+    find_caveats,
+)
+from vit_vs_cnn.regimes.comparisons import Crossover, compare_all, find_crossovers
+from vit_vs_cnn.regimes.forecast import FORECAST_FACTOR, Forecast, forecast_accuracy
+from vit_vs_cnn.regimes.measurements import AccuracyPoint, Measurements
+from vit_vs_cnn.regimes.model_summaries import ModelSummary, summarise_models
+from vit_vs_cnn.regimes.recommendation import Recommendation, recommend
+from vit_vs_cnn.runs.analysis_plan import AnalysisPlan, read_plan
+from vit_vs_cnn.runs.answers import Answers, load_predictions
+from vit_vs_cnn.runs.grid import finished_cells
+from vit_vs_cnn.runs.ledger import account_of
+from vit_vs_cnn.runs.record import read_result_table
+from vit_vs_cnn.runs.result import RunResult, by_network
+from vit_vs_cnn.statistics.pair_comparison import Obstacle, PairComparison
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """What the results of a grid say. Where runs were made with several budgets, all is of the longest but what is said
-    of the others.
+    """The analysis of an experiment. Everything is of the longest budget, unless it names a budget.
 
     Arguments:
-        contenders: in alphabetical order.
-        sizes: labelled images, ascending.
-        seeds: how many different ones there are.
-        test_images: on how many images accuracies were measured, the least.
-        majority: accuracy of always naming the most frequent class of these; None if their classes are unknown.
-        few_classes: sentences on networks that name one class only, or fewer than half of those that occur.
-        budgets: all of them, the longest last; none where there is only one.
-        by_budget: the accuracies with each of them.
-        convergence: how each contender's runs ended at each size.
-        same_steps: why more data and more training are not told apart; None where they are.
-        laws: both models for each contender, as far as it has more sizes than they have parameters.
-        pairs: of all contenders that have a size and a seed in common.
-        equivalents: with more than two contenders, how many images the one that is best at the largest size needs for
-            what each other does with n, as a multiple of n. Without numbers as in ``Pair.multipliers``.
-        worth: pretrained networks beside the same ones from scratch.
-        frontier: accuracy against each cost.
-        warnings: what a reader must know first, a sentence each.
-        has_predictions: whether images were resampled; otherwise their part is that of independent test sets.
+        data_source: ``data.source`` of the config; None if not recorded.
+        sizes: training-set sizes, validation images included, ascending.
+        budgets: such as ``400 steps``, the longest last; one empty name where there is a single budget.
+        seeds: number of different seeds.
+        test_images: number of test images of a run, the smallest.
+        chance: accuracy of always predicting the most frequent class; None where the classes are unknown.
+        accuracies: of every model, size and budget.
+        has_predictions: whether it is known which images were classified correctly. Otherwise intervals are wider.
     """
 
-    contenders: tuple[str, ...]
+    data_source: str | None
+    models: tuple[ModelSummary, ...]
     sizes: tuple[int, ...]
+    budgets: tuple[str, ...]
     seeds: int
     test_images: int
-    majority: float | None
-    few_classes: tuple[str, ...]
-    networks: tuple[Network, ...]
-    budgets: tuple[str, ...]
-    by_budget: tuple[BudgetPoint, ...]
-    convergence: tuple[Convergence, ...]
-    same_steps: str | None
-    curves: tuple[LearningCurve, ...]
-    laws: tuple[PowerLaw, ...]
-    pairs: tuple[Pair, ...]
-    equivalents: tuple[Multiplier, ...]
-    worth: tuple[Worth, ...]
-    frontier: tuple[FrontierPoint, ...]
-    warnings: tuple[str, ...]
-    resamples: int
+    chance: float | None
+    accuracies: tuple[AccuracyPoint, ...]
+    comparisons: tuple[PairComparison, ...]
+    crossovers: tuple[Crossover, ...]
+    gains: tuple[BudgetGain, ...]
+    interactions: tuple[BudgetInteraction, ...]
+    equal_cost: tuple[EqualCostDifference, ...]
+    forecasts: tuple[Forecast, ...]
+    caveats: tuple[Caveat, ...]
+    recommendation: Recommendation
     has_predictions: bool
 
     def to_dict(self) -> dict[str, Any]:
@@ -125,147 +70,164 @@ class Analysis:
         return dataclasses.asdict(self)
 
     @property
-    def start_kinds(self) -> tuple[StartKind, ...]:
-        """How the trainings began: from scratch, as linear probes, fine-tuned."""
-        return tuple(dict.fromkeys(one.start_kind for one in self.networks if one.start_kind in COMPARED_STARTS))
+    def primary(self) -> PairComparison | None:
+        """The comparison that was named in advance; None if it is not finished or none was named."""
+        return next((one for one in self.comparisons if one.is_primary), None)
 
-    def pairs_by_start(self) -> list[tuple[StartKind, Pair]]:
-        """The pairs of contenders whose trainings began in the same way, each after that way."""
-        kinds = {network.contender: network.start_kind for network in self.networks}
-        same = ((kinds[pair.ahead], pair) for pair in self.pairs if kinds[pair.ahead] == kinds[pair.behind])
-        return [(kind, pair) for kind, pair in same if kind in COMPARED_STARTS]
+    @property
+    def display_names(self) -> dict[str, str]:
+        """Names of the models for readers, by key."""
+        return {model.key: model.display_name for model in self.models}
 
-    def pair(self, first: str, second: str) -> Pair | None:
-        """The pair of these two in either order; None if they have nothing in common."""
-        return next((pair for pair in self.pairs if {pair.ahead, pair.behind} == {first, second}), None)
+    def curve(self, model: str, budget: str | None = None) -> list[AccuracyPoint]:
+        """Accuracies of a model by ascending size, with the longest budget unless another one is named."""
+        budget = self.budgets[-1] if budget is None else budget
+        return [p for p in self.accuracies if p.model == model and p.budget == budget]
+
+    def pair(self, first: str, second: str) -> list[PairComparison]:
+        """Comparisons of two models, in either order, by ascending size."""
+        return [one for one in self.comparisons if one.names == {first, second}]
+
+    def at_largest_size(self) -> list[PairComparison]:
+        """Comparisons with all training images."""
+        return [one for one in self.comparisons if one.train_size == self.sizes[-1]]
+
+    def with_caveat(self, caveat: Caveat) -> "Analysis":
+        """The analysis with one more caveat, the worst first."""
+        caveats = sorted((caveat, *self.caveats), key=lambda one: -one.severity)
+        return dataclasses.replace(self, caveats=tuple(caveats))
+
+    def warnings(self, least: CaveatSeverity = CaveatSeverity.INFORMS) -> list[str]:
+        """Texts of the caveats of at least this severity, the worst first."""
+        return [caveat.text for caveat in self.caveats if caveat.severity >= least]
 
 
 def analyse(
     results: Sequence[RunResult],
-    correct: Mapping[str, np.ndarray] | None = None,
+    answers: Answers | None = None,
     *,
-    majority: float | None = None,
-    few_classes: Sequence[str] = (),
-    design: Design | None = None,
-    reserved: Reservations = NO_RESERVATIONS,
-    resamples: int = 4000,
-    seed: int = 0,
+    plan: AnalysisPlan | None = None,
+    log_objections: LogObjections | None = None,
 ) -> Analysis:
-    """Learning curves, fits, crossings, data multipliers and verdicts; the same for the same results, in any order.
+    """Analyse the results of an experiment. The order of the results does not matter.
 
     Arguments:
-        correct: by name of the run, whether each test image is classified rightly (``load_answers``).
-        majority: accuracy of always naming the most frequent class (``load_answers``).
-        few_classes: sentences on networks that name few classes.
-        design: what was settled before anybody looked; None to give all comparisons the same share of the error.
-        reserved: objections of the test-set log to conclusions on a contender, by its name.
-        resamples: behind crossings, data multipliers and fits.
+        answers: predictions of the runs (``load_predictions``); None where they are unknown.
+        plan: what was fixed in advance; None if nothing was recorded.
+        log_objections: objections of the test-set log to conclusions on a model, by its key.
 
     Raises:
-        InputError: no results, two of one cell, or predictions that do not belong to them.
+        InputError: no results, two results of one run, or predictions that do not belong to them.
     """
-    budgets = Budgets(in_order(results), correct, planned=() if design is None else design.seeds)
-    ordered = budgets.longest
-    measured = measurements_of(ordered, correct)
-    drawn = Resamples(measured, count=resamples, seed=seed)
-    by_contender = [drawn.of([name]) for name in measured.contenders]
-    laws = [law for draws in by_contender for law in power_laws(draws)]
-    curves = [learning_curve(measured, name) for name in measured.contenders]
-    convergence = convergence_of(ordered)
-    judged = comparisons(measured, ordered, design, reserved)
-    ahead = {(one.leader, one.follower, one.size) for one in judged if one.verdict == "ahead"}
+    objections = log_objections or {}
+    ordered = sorted(_analysed(results, plan), key=lambda result: result.coordinates)
+    chance, correct = (None, None) if answers is None else (answers.majority, answers.correct)
+    budgets = Budgets(ordered, correct, chance)
+    longest, measured = budgets.groups[budgets.names[-1]], budgets.longest
+    models = summarise_models(longest)
+    comparisons = _compare(longest, measured, plan, objections)
+    pairs = {(one.first, one.second): 1 - one.error_rate for one in comparisons}
+    accuracies = [point for budget in budgets.names for point in budgets.measured[budget].points(budget)]
+    points = [point for point in accuracies if point.budget == budgets.names[-1]]
+    equal_cost = [one for pair, level in pairs.items() for one in budgets.equal_cost(*pair, confidence=level)]
+    test_images = int(measured.images[measured.images > 0].min())
     return Analysis(
-        contenders=measured.contenders,
+        data_source=longest[0].data.source,
+        models=models,
         sizes=measured.sizes,
+        budgets=budgets.names,
         seeds=len(measured.seeds),
-        test_images=int(np.nanmin(measured.images)),
-        majority=majority,
-        few_classes=tuple(few_classes),
-        networks=tuple(networks_of(ordered)),
-        budgets=budgets.texts,
-        by_budget=tuple(budgets.points()),
-        convergence=tuple(convergence),
-        same_steps=same_steps(ordered),
-        curves=tuple(curves),
-        laws=tuple(laws),
-        pairs=tuple(_pairs(drawn, judged, budgets, convergence)),
-        equivalents=tuple(_equivalents(drawn, curves, convergence)),
-        worth=tuple(worth_of(ordered, measured, judged)),
-        frontier=tuple(cost_frontier(ordered, curves, ahead)),
-        warnings=(
-            *(f"{told}." for told in few_classes),
-            *(f"{told}." for told in (design.told if design is not None else ())),
-            *warnings_of(ordered, dict.fromkeys((one.first, one.second) for one in judged), reserved),
-            *lottery_warnings(measured, majority),
-            *_limits(measured, laws),
+        test_images=test_images,
+        chance=chance,
+        accuracies=tuple(accuracies),
+        comparisons=tuple(comparisons),
+        crossovers=tuple(find_crossovers(comparisons)),
+        gains=tuple(budgets.gains()),
+        interactions=tuple(one for pair in pairs for one in budgets.interactions(*pair)),
+        equal_cost=tuple(equal_cost),
+        forecasts=tuple(_forecasts(points, measured)),
+        caveats=tuple(
+            find_caveats(
+                longest,
+                measured,
+                models,
+                pairs=[*pairs],
+                plan=plan,
+                log_objections=objections,
+                few_classes=[] if answers is None else answers.few_classes,
+            )
         ),
-        resamples=resamples,
+        recommendation=recommend(models, points, comparisons, equal_cost, chance=chance, test_images=test_images),
         has_predictions=correct is not None,
     )
 
 
-def _pairs(
-    drawn: Resamples, judged: Sequence[SizedComparison], budgets: Budgets, convergence: Sequence[Convergence]
-) -> list[Pair]:
-    """The comparisons by pair, each with what it says of all its sizes together.
-
-    Pairs share the cores, and products of small matrices have one each: shared out further they take twice the time.
-    """
-    by_pair = itertools.groupby(judged, key=lambda one: (one.first, one.second))
-    pairs = [(drawn.of(names), tuple(of_pair)) for names, of_pair in by_pair]
-    with threadpool_limits(1, "blas"), ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as pool:
-        return list(pool.map(lambda pair: _pair(pair[0], pair[1], budgets, convergence), pairs))
+def _analysed(results: Sequence[RunResult], plan: AnalysisPlan | None) -> Sequence[RunResult]:
+    """The results of planned seeds; all of them where none was planned."""
+    planned = [r for r in results if plan is not None and r.seed in plan.analysed_seeds]
+    return planned or results
 
 
-def _pair(
-    draws: Draws, judged: tuple[SizedComparison, ...], budgets: Budgets, convergence: Sequence[Convergence]
-) -> Pair:
-    laws: PairLaws = {model: [fit_draws(draws, place, model) for place in (0, 1)] for model in models_for(draws)}
-    curves = Curves.of(draws) if len(draws.sizes) > 1 else None
-    place = leader(draws)
-    ahead, behind = draws.contenders[place], draws.contenders[1 - place]
-    confidence = {one.size: confidence_of(one.plan, one.seeds) for one in judged}
-    return Pair(
-        ahead=ahead,
-        behind=behind,
-        comparisons=judged,
-        crossings=tuple(crossings(draws, laws, curves)),
-        multipliers=tuple(where_they_stand(multipliers(draws, laws, curves), draws, convergence)),
-        gaps=tuple(budgets.gaps(ahead, behind, confidence)),
-        at_equal=tuple(one for cost in LASTING for one in budgets.at_equal(ahead, behind, cost, confidence)),
-    )
+def _compare(
+    results: Sequence[RunResult], measured: Measurements, plan: AnalysisPlan | None, log_objections: LogObjections
+) -> list[PairComparison]:
+    runs = by_network(results)
+
+    def find_obstacle(first: str, second: str, size: int) -> Obstacle | None:
+        both = runs[first, size], runs[second, size]
+        return budget_obstacle(plan, itertools.chain(*both)) or blocking_obstacle(*both, log_objections)
+
+    return compare_all(measured, plan, find_obstacle)
 
 
-def _equivalents(
-    drawn: Resamples, curves: Sequence[LearningCurve], convergence: Sequence[Convergence]
-) -> list[Multiplier]:
-    """What each contender is worth in images of the one that has the highest accuracy at the largest size."""
-    measured = drawn.measured
-    if len(measured.contenders) < 3:
-        return []
-    best, found = best_of(curves), []
-    for name in measured.contenders:
-        if name != best and (measured.present[[measured.contenders.index(one) for one in (name, best)]].all(0)).any():
-            draws = drawn.of([name, best])
-            found += where_they_stand(equivalents(draws, of=0), draws, convergence)
-    return found
-
-
-def _limits(measured: Measurements, laws: Sequence[PowerLaw]) -> list[str]:
-    """What these results cannot tell."""
+def _forecasts(points: Sequence[AccuracyPoint], measured: Measurements) -> list[Forecast]:
     found = []
-    seeds = measured.present.sum(2)  # contenders x sizes; who was not run at a size has none there
-    fewest = np.where(seeds > 0, seeds, seeds.max()).min(0)
-    if few := [size for size, k in zip(measured.sizes, fewest, strict=True) if k < SEEDS_FOR_A_VERDICT]:
-        named = "every size" if len(few) == len(measured.sizes) else f"n = {', '.join(f'{size:,}' for size in few)}"
-        found.append(
-            f"Fewer than {SEEDS_FOR_A_VERDICT} seeds at {named}: that describes these runs and judges nothing; "
-            "the interval of a single seed covers images only, and rerunning it moves more."
-        )
-    if narrow := dict.fromkeys(law.contender for law in laws if law.sizes[-1] <= 10 * law.sizes[0]):
-        found.append(f"Over one decade of sizes the floor c of a power law is not identifiable ({listed([*narrow])}).")
-    if poor := dict.fromkeys(
-        law.contender for law in laws if law.is_chosen and law.p_value is not None and law.p_value < 0.01
-    ):
-        found.append(f"The curve of {listed([*poor])} is no power law, so what is extrapolated from it is a guess.")
+    for model in measured.models:
+        curve = [point for point in points if point.model == model]
+        if curve and (forecast := forecast_accuracy(curve, FORECAST_FACTOR * curve[-1].train_size)) is not None:
+            found.append(forecast)
     return found
+
+
+def read_analysis(folder: Path) -> tuple[Analysis, list[RunResult], Answers | None]:
+    """Analyse the finished runs of an experiment's folder.
+
+    Predictions that cannot be read are a caveat and widen the intervals.
+
+    Returns:
+        the analysis, the results, and the predictions, None if they cannot be read.
+
+    Raises:
+        InputError: no experiment there, or none of its runs is finished.
+    """
+    results = sorted(finished_cells(folder).values(), key=_order)
+    plan, objections = read_plan(folder), find_log_objections(folder, results)
+    try:
+        answers = load_predictions(folder, results)
+    except InputError as error:
+        analysis = analyse(results, plan=plan, log_objections=objections)
+        text = f"Some predictions cannot be read, so intervals are wider: {error}."
+        caveat = Caveat(CaveatKind.PREDICTIONS_UNREADABLE, CaveatSeverity.WEAKENS, text)
+        return analysis.with_caveat(caveat), results, None
+    return analyse(results, answers, plan=plan, log_objections=objections), results, answers
+
+
+def find_log_objections(folder: Path, results: Sequence[RunResult]) -> dict[str, Obstacle]:
+    """Objections of the test-set log to conclusions on a model, by its key."""
+    account = account_of(folder, results[0].test_set)
+    models = dict.fromkeys(result.contender for result in results)
+    return {model: why for model in models if (why := account.reservation(model)) is not None}
+
+
+def read_table_analysis(path: Path) -> Analysis:
+    """Analyse a table of results (CSV), with the analysis plan beside it if there is one.
+
+    Raises:
+        InputError: as ``read_result_table``, or a plan that cannot be read.
+    """
+    return analyse(read_result_table(path), plan=read_plan(path.parent))
+
+
+def _order(result: RunResult) -> tuple[float, int, int, str]:
+    budget = result.parsed_budget
+    return (float(budget.amounts[0]) if budget else 0.0, result.train_size, result.seed, result.contender)

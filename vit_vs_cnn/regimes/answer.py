@@ -1,300 +1,348 @@
-"""The answer of an experiment, in two sentences."""
+"""The answer of an experiment in words: a table of accuracies, a recommendation, and what would change it."""
 
-from collections.abc import Callable, Mapping
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from vit_vs_cnn.regimes.analysis import Analysis, Pair
-from vit_vs_cnn.regimes.budgets import COST_NAMES, LASTING
-from vit_vs_cnn.regimes.convergence import LITTLE
-from vit_vs_cnn.regimes.crossing import Crossing
-from vit_vs_cnn.regimes.curves import CurvePoint
-from vit_vs_cnn.regimes.lottery import has_failed, not_ruled_out
-from vit_vs_cnn.regimes.multiplier import WHY_NONE, Multiplier
-from vit_vs_cnn.regimes.networks import introduction
-from vit_vs_cnn.runs.result import StartKind
-from vit_vs_cnn.statistics.estimate import p_text, points_range
-from vit_vs_cnn.statistics.looks import SEEDS_FOR_A_VERDICT
-from vit_vs_cnn.statistics.verdict import margin_text
+from vit_vs_cnn.regimes.analysis import Analysis
+from vit_vs_cnn.regimes.budgets import CostKind
+from vit_vs_cnn.regimes.caveats import CaveatSeverity, max_unseen_failure_rate
+from vit_vs_cnn.regimes.model_summaries import ModelSummary, macs_ratio
+from vit_vs_cnn.regimes.recommendation import RecommendationKind
+from vit_vs_cnn.runs.analysis_plan import MAX_EQUAL_MACS_RATIO
+from vit_vs_cnn.statistics.intervals import Estimate, format_interval, format_p_value
+from vit_vs_cnn.statistics.pair_comparison import ComparisonTest, Conclusion, ObstacleKind, PairComparison
+from vit_vs_cnn.told import counted
 
-#: How papers write what contenders are often called.
-NAMES = {"vit": "ViT", "cnn": "CNN", "resnet": "ResNet", "cct": "CCT", "deit": "DeiT", "mlp": "MLP"}
+#: Names of data sets in sentences, by ``data.source``.
+_DATA_NAMES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "objects": "synthetic images", None: "unknown images"}
+#: Warnings below the answer.
+MAX_WARNINGS = 3
+#: A budget that is proposed, relative to the longest one that was run.
+_LONGER_BUDGET_FACTOR = 4
+#: Characters of a line of text, and of the label in front of it.
+_LINE_WIDTH, _LABEL_WIDTH = 118, 16
 
 
-def answer(analysis: Analysis, *, own_images: bool = False) -> str:
-    """What was compared; who is ahead with all the images and by how much; and whether more data would change that.
-
-    With more than two contenders it is the best one against the next. A crossing is named only where its whole
-    interval lies within the sizes that were run, a data multiplier only where the budget does not make it.
+@dataclass(frozen=True)
+class Answer:
+    """The answer of an experiment, as terminal, page and README show it.
 
     Arguments:
-        own_images: whether the images are the reader's.
+        columns: header of the table.
+        rows: one for each training-set size.
+        warnings: the worst caveats.
     """
-    pair = headline(analysis)
-    if pair is None:
-        return _alone(analysis)
-    called = {name: called_by(name) for name in (pair.ahead, pair.behind)}
-    plain = {name: display_name(name) for name in called}
-    networks = {network.contender: network for network in analysis.networks}
-    compared = introduction(networks[pair.ahead], networks[pair.behind], plain)
-    first = _first_sentence(analysis, pair, called, own_images)
-    sentences = [f"{compared}: {first[0].lower()}{first[1:]}"]
-    sentences += [*_budgets_sentence(pair), _second_sentence(analysis, pair, called)]
-    return " ".join([*sentences, *pretraining_sentences(analysis)])
 
+    heading: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    recommendation: str
+    more_images: str
+    more_training: str
+    warnings: tuple[str, ...] = ()
 
-def display_name(contender: str) -> str:
-    """What a reader calls a contender: as papers do, or by its own name."""
-    return NAMES.get(contender.lower(), contender)
-
-
-def headline(analysis: Analysis) -> Pair | None:
-    """The best contender at the largest size, and the one next to it; None if nothing can be compared.
-
-    Where some are pretrained, the one next to it is of another model: which network to take is what is asked.
-    """
-    largest = max((pair.at_largest.size for pair in analysis.pairs), default=0)
-    at_largest = {c.contender: p.accuracy.value for c in analysis.curves for p in c.points if p.size == largest}
-    ranked = sorted(at_largest, key=lambda name: -at_largest[name])
-    candidates = [pair for pair in analysis.pairs if pair.at_largest.size == largest]
-    if len(analysis.start_kinds) > 1:
-        model = {network.contender: network.architecture for network in analysis.networks}
-        candidates = [pair for pair in candidates if model[pair.ahead] != model[pair.behind]] or candidates
-    return min(candidates, key=lambda pair: sorted((ranked.index(pair.ahead), ranked.index(pair.behind))), default=None)
-
-
-def _alone(analysis: Analysis) -> str:
-    curve = analysis.curves[0]
-    point = curve.points[-1]
-    value, low, high = (100 * a for a in (point.accuracy.value, point.accuracy.low, point.accuracy.high))
-    called = called_by(curve.contender)
-    reached = f"With {point.size:,} images {called} reaches {value:.1f} % ({low:.1f} to {high:.1f})."
-    why = "no two contenders share a size and a seed" if len(analysis.contenders) > 1 else "there is one contender"
-    return f"{reached} Nothing is compared: {why}."
-
-
-def _first_sentence(analysis: Analysis, pair: Pair, called: Mapping[str, str], own_images: bool) -> str:
-    comparison = pair.at_largest
-    ahead, behind = called[comparison.leader], called[comparison.follower]
-    place = f"With {'your ' if own_images else ''}{comparison.size:,} images"
-    lead, interval = f"{100 * comparison.lead.value:.1f} points", points_range(comparison.lead)
-    if comparison.verdict == "no difference shown":
-        shown = comparison.what_would_show
-        if comparison.lead.low > 0:
-            interval += (
-                f", by itself; corrected over {comparison.family} comparisons p = {p_text(comparison.adjusted_p_value)}"
+    def __str__(self) -> str:
+        table = [self.columns, *self.rows]
+        widths = [max(len(row[i]) for row in table) for i in range(len(self.columns))]
+        right = len(self.columns) - 2  # the last two columns are text
+        lines = [
+            "  ".join(
+                text.rjust(width) if i < right else text.ljust(width)
+                for i, (text, width) in enumerate(zip(row, widths, strict=True))
             )
-        return f"{place} no difference is shown: {comparison.apart(ahead, behind)} ({interval}); {shown}."
-    if comparison.verdict == "equivalent":
-        within = margin_text(comparison.margin)
-        return f"{place} {ahead} and {behind} are equivalent within {within}: they are {lead} apart ({interval})."
-    if comparison.verdict != "ahead":
-        return (
-            f"{place} {ahead} came out {lead} above {behind} ({interval}), which is no verdict: "
-            f"{comparison.why_no_verdict}."
+            for row in table
+        ]
+        return "\n".join(
+            [
+                self.heading,
+                "",
+                *(f"  {line.rstrip()}" for line in lines),
+                "",
+                _labelled("Recommendation", self.recommendation),
+                _labelled("More images", self.more_images),
+                _labelled("More training", self.more_training),
+                *(_labelled("Warning", text) for text in self.warnings),
+            ]
         )
-    next_of = f", the next of {len(analysis.contenders)}" if len(analysis.contenders) > 2 else ""
-    held, costs = at_equal_costs(pair, comparison.leader, behind)
-    if not held:
-        return f"{place} {ahead} came out {lead} above {behind}{next_of} ({interval}){costs}."
-    if next_of:
-        return f"{place} {ahead} is ahead, by {lead} over {behind}{next_of} ({interval}){costs}."
-    return f"{place} {ahead} is ahead by {lead} ({interval}){costs}."
 
 
-def at_equal_costs(pair: Pair, leader: str, behind: str) -> tuple[bool, str]:
-    """Whether a lead that is shown holds at equal steps and at equal training FLOPs, and the words for that.
+def _labelled(label: str, text: str) -> str:
+    """A text after its label, in lines that are indented like the first one."""
+    return textwrap.fill(
+        text,
+        _LINE_WIDTH,
+        initial_indent=f"{label}:".ljust(_LABEL_WIDTH),
+        subsequent_indent=" " * _LABEL_WIDTH,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
-    Who leads with less of a cost leads with equally much, too: more training would not take it back.
+
+def write_answer(analysis: Analysis) -> Answer:
+    """Put an analysis into words.
+
+    The table compares the best model with the best one of another network, at every training-set size.
     """
-    uneven = [one for one in pair.at_equal if one.size == pair.at_largest.size and one.is_uneven]
-    if not uneven:
-        return True, ""
-    alike = " and ".join(COST_NAMES[cost] for cost in LASTING if cost not in {one.cost for one in uneven})
-    at_equal, found = f" at equal {alike}" if alike else "", []
-    for one in uneven:
-        name, ratio = COST_NAMES[one.cost], one.ratio if pair.ahead == leader else 1 / one.ratio
-        if (lead := pair.lead_at_equal(one)) is not None:
-            told = f"{100 * lead.value:.1f} points ({points_range(lead)})"
-            if lead.low <= 0:
-                return False, f"{at_equal}, but no lead is shown at equal {name}: {told}; that is no verdict"
-            found.append(f" and by {told} at equal {name}")
-        elif ratio > 1:
-            what = f"with {ratio:.2g} times the {name}"
-            return False, f"{at_equal}, {what}, which is no verdict: at equal {name} nothing is known"
+    advice = analysis.recommendation
+    models = {model.key: model for model in analysis.models}
+    shown = [models[key] for key in (advice.best, advice.rival) if key is not None]
+    warnings = analysis.warnings(CaveatSeverity.WEAKENS)[:MAX_WARNINGS]
+    columns, rows = _table(analysis, shown)
+    return Answer(
+        heading=_heading(analysis, shown),
+        columns=columns,
+        rows=rows,
+        recommendation=recommendation_text(analysis),
+        more_images=_more_images(analysis, shown),
+        more_training=_more_training(analysis, shown),
+        warnings=tuple(warnings),
+    )
+
+
+def _heading(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
+    data = _DATA_NAMES.get(analysis.data_source, "your images")
+    starts = list(dict.fromkeys(model.start for model in shown if model.start))
+    budgets = list(dict.fromkeys(model.budget for model in shown))
+    conditions = [" and ".join(starts)] * bool(starts) + [" and ".join(budgets), counted(analysis.seeds, "seed")]
+    others = len(analysis.models) - len(shown)
+    rest = f" ({len(shown)} of {len(analysis.models)} models)" if others > 0 and len(shown) > 1 else ""
+    return f"{' vs '.join(model.title for model in shown)} on {data}{rest}: {', '.join(conditions)}"
+
+
+def _table(analysis: Analysis, shown: Sequence[ModelSummary]) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    curves = [{point.train_size: point for point in analysis.curve(model.key)} for model in shown]
+    names = [model.display_name for model in shown]
+    columns = [
+        "training images",
+        *names,
+        *([f"{' - '.join(names)}, points (95 % CI)", ""] if len(names) > 1 else ["95 % CI", ""]),
+    ]
+    comparisons = {} if len(shown) < 2 else {c.train_size: c for c in analysis.pair(shown[0].key, shown[1].key)}
+    rows = []
+    for size in analysis.sizes:
+        points = [curve.get(size) for curve in curves]
+        if not any(points):
+            continue
+        accuracies = ["-" if point is None else f"{100 * point.accuracy.value:.1f} %" for point in points]
+        comparison = comparisons.get(size)
+        if comparison is not None:
+            details = [_difference(comparison, shown[0].key), _conclusion(analysis, comparison)]
+        elif len(shown) == 1 and points[0] is not None:
+            details = [_percent_range(points[0].accuracy), ""]
         else:
-            found.append(f", and {behind} had {1 / ratio:.2g} times the {name}")
-    return True, at_equal + "".join(found)
+            details = ["", "not compared"]
+        rows.append((f"{size:,}", *accuracies, *details))
+    return tuple(columns), tuple(rows)
 
 
-def pretraining_sentences(analysis: Analysis) -> list[str]:
-    """What pretraining was worth to the contenders of the answer, and whether it changes who is ahead."""
-    pair = headline(analysis)
-    if pair is None or len(analysis.start_kinds) < 2:
-        return []
-    found = []
-    for name in (pair.ahead, pair.behind):
-        told = [one for one in analysis.worth if one.pretrained == name and one.more_than is not None]
-        if told:
-            best = max(told, key=lambda one: ((one.more_than or 0) / one.size, -one.size))
-            verb = "does better than" if pair.at_largest.seeds >= SEEDS_FOR_A_VERDICT else "came out above"
-            found.append(
-                f"With {best.size:,} images {called_by(name)} {verb} "
-                f"{called_by(best.scratch)}, from scratch, with {best.more_than:,}."
-            )
-    return [*found, *_order_by_start(analysis)]
+def _difference(comparison: PairComparison, first: str) -> str:
+    difference = comparison.difference if comparison.first == first else -comparison.difference
+    level = "" if comparison.error_rate == 0.05 else f", {100 * (1 - comparison.error_rate):.0f} % CI"
+    return f"{100 * difference.value:+.1f} ({format_interval(difference)}{level})"
 
 
-def _order_by_start(analysis: Analysis) -> list[str]:
-    """Who is ahead at the largest size among networks whose trainings began in the same way, in one sentence."""
-    told = []
-    for kind, pair in analysis.pairs_by_start():
-        one = pair.at_largest
-        ahead = f"{called_by(one.leader)} is ahead" if one.verdict == "ahead" else one.verdict
-        told.append(f"{'as a ' * (kind is StartKind.LINEAR_PROBE)}{kind}: {ahead}")
-    return [f"At the largest size, {'; '.join(told)}."] if len(told) > 1 else []
+def _conclusion(analysis: Analysis, comparison: PairComparison) -> str:
+    """The conclusion of a row, and where models differ in compute the difference at equal compute."""
+    match comparison.conclusion:
+        case Conclusion.EQUIVALENT:
+            return f"equivalent within {format_margin(comparison.margin)}"
+        case Conclusion.SIGNIFICANTLY_BETTER:
+            return f"significant{_at_equal_compute(analysis, comparison)}"
+    return str(comparison.conclusion)
 
 
-def _budgets_sentence(pair: Pair) -> list[str]:
-    """What more training changed at the largest size."""
-    gaps = [gap for gap in pair.gaps if gap.size == pair.at_largest.size]
-    if len(gaps) < 2:
-        return []
-    first, last = (100 * gap.difference.value for gap in (gaps[0], gaps[-1]))
-    return [f"With {gaps[0].budget} the difference was {first:+.1f} points, with {gaps[-1].budget} it is {last:+.1f}."]
-
-
-def _second_sentence(analysis: Analysis, pair: Pair, called: Mapping[str, str]) -> str:
-    if not pair.crossings:
-        return "Only one size was run, so nothing is said of what more images would change."
-    crossing = pair.crossings[0]
-    largest = crossing.range[1]
-    overtaker, overtaken = called[crossing.overtaker], called[crossing.overtaken]
-    if crossing.is_shown:
-        few = min(comparison.seeds for comparison in pair.comparisons) < SEEDS_FOR_A_VERDICT
-        place = f"at about {_rounded(crossing.size)} images ({_rounded(crossing.low)} to {_rounded(crossing.high)})"
-        return f"{'In these runs ' + overtaker if few else _capital(overtaker)} overtakes {overtaken} {place}."
-    if pair.at_largest.lead.low <= 0:
-        return _open_sentence(crossing, overtaker, overtaken)
-    if crossing.state == "measured":  # ahead at the end, but from where on is not settled
-        at_most = "" if crossing.high is None else f" (at most {_rounded(crossing.high)})"
-        return (
-            f"{_capital(overtaker)} is ahead from about {_rounded(crossing.size)} images on{at_most}; "
-            "whether the order is another with fewer is not shown."
-        )
-    return f"No crossing up to {largest:,}; {multiplier_text(analysis, pair, called)}."
-
-
-def _open_sentence(crossing: Crossing, overtaker: str, overtaken: str) -> str:
-    share = f"{100 * crossing.probability_in_range:.0f} %"
-    return (
-        f"Whether {overtaker} overtakes {overtaken} up to {crossing.range[1]:,} images is open: it does in {share} of "
-        "the resamples."
-    )
-
-
-def failures_line(analysis: Analysis) -> str | None:
-    """Which failure rates the seeds behind the answer leave open; None without a verdict, or where some run failed.
-
-    A failed run is told of among the warnings; it takes the images' classes to know of one.
-    """
-    pair = headline(analysis)
-    if pair is None or analysis.majority is None or pair.at_largest.why_no_verdict is not None:
-        return None
-    if any(failed_runs(analysis, pair)):
-        return None
-    seeds = pair.at_largest.seeds
-    above = f"{100 * not_ruled_out(seeds):.0f} %"
-    failed = f"None of the runs with {pair.at_largest.size:,} images failed"
-    return f"{failed}; {seeds} seeds of each rule out only failure rates above {above}."
-
-
-def failed_runs(analysis: Analysis, pair: Pair) -> list[bool]:
-    """Of each run of a pair at its largest size, whether it ended within chance; none if chance is unknown."""
-    if analysis.majority is None:
-        return []
-    points = _largest_points(analysis, pair)
-    return [has_failed(a, analysis.majority, analysis.test_images) for point in points for a in point.by_seed]
-
-
-def nothing_learned(analysis: Analysis, pair: Pair) -> bool:
-    """Whether the mean accuracy of neither of a pair, at its largest size, is above what chance gives."""
-    if analysis.majority is None:
-        return False
-    means = [point.accuracy.value for point in _largest_points(analysis, pair)]
-    return all(has_failed(mean, analysis.majority, analysis.test_images) for mean in means)
-
-
-def _largest_points(analysis: Analysis, pair: Pair) -> list[CurvePoint]:
-    size, names = pair.at_largest.size, (pair.ahead, pair.behind)
-    return [p for c in analysis.curves if c.contender in names for p in c.points if p.size == size]
-
-
-def multiplier_line(analysis: Analysis, name: Callable[[str], str] = str) -> str | None:
-    """The data multiplier of the pair that the answer speaks of, or why there is none; None where one size was run.
-
-    ``name`` says what contenders are called.
-    """
-    pair = headline(analysis)
-    if pair is None or not pair.multipliers:
-        return None
-    called = {contender: name(contender) for contender in (pair.ahead, pair.behind)}
-    return f"data multiplier: {multiplier_text(analysis, pair, called)}"
-
-
-def multiplier_text(analysis: Analysis, pair: Pair, called: Mapping[str, str]) -> str:
-    """The data multiplier with the n it is said for: the largest at which it was measured. Or why there is none."""
-    found = [m for m in pair.multipliers if m.method == "interpolation"]
-    if measured := [m for m in found if m.value is not None]:
-        return _times(measured[-1], called)
-    if beyond := [m for m in found if m.state == "censored above"]:
-        most = f"more than {beyond[0].more_than:.2g} times as many, beyond what was measured"
-        return f"{_for_what(beyond[0], called)} {most}"
-    states = {m.state for m in found}
-    why = next((state for state in WHY_NONE if state in states), None)
-    if why is None:
-        return "no multiplier within the sizes that were run"
-    return WHY_NONE[why].format(behind=called[pair.behind]) + _what_would_tell(analysis, pair, called, why)
-
-
-def _times(m: Multiplier, called: Mapping[str, str]) -> str:
-    low = f"less than {m.less_than:.2g}" if m.low is None else f"{m.low:.2g}"
-    high = f"more than {m.more_than:.2g}" if m.high is None else f"{m.high:.2g}"
-    return f"{_for_what(m, called)} about {m.value:.2g} times as many ({low} to {high})"
-
-
-def _for_what(m: Multiplier, called: Mapping[str, str]) -> str:
-    return f"for what {called[m.ahead]} does with {m.size:,.0f} images {called[m.behind]} needs"
-
-
-def _what_would_tell(analysis: Analysis, pair: Pair, called: Mapping[str, str], why: str) -> str:
-    """Which runs stand in the way, and what budget would settle it; nothing where the budget does not."""
-    wanted = {"budget-limited": "still improving", "budget not known": "not known"}.get(why)
-    of_pair = [c for c in analysis.convergence if c.contender in called and c.state == wanted]
-    if not of_pair:
+def _at_equal_compute(analysis: Analysis, comparison: PairComparison) -> str:
+    if (lead := _lead_at_equal_compute(analysis, comparison)) is None:
         return ""
-    most = max(of_pair, key=lambda c: (c.gain is None, c.gain.value if c.gain else 0.0, c.size))
-    unit = next(n.budget_unit for n in analysis.networks if n.contender == most.contender)
-    twice = f"twice the steps (--protocol.budget.steps {2 * most.steps})" if unit == "steps" else "twice the budget"
-    if most.gain is None:
-        return f" ({most.reason}); the same runs with validation images, and with {twice}, would tell"
-    if wanted == "not known":
-        return f" ({most.reason}); more seeds or a larger data.validation_fraction would tell"
-    rule = f"would settle it if its last quarter gives less than {100 * LITTLE:g} points"
-    gained = f"{100 * most.gain.value:.1f} points (standard error {100 * most.gain.error:.1f})"
-    return (
-        f", as {called[most.contender]} still gained {gained} in its last quarter at n = {most.size:,}; {twice} {rule}"
-    )
+    verb = "also" if lead.low > 0 else "not"
+    return f", {verb} at equal compute: {100 * lead.value:+.1f} ({format_interval(lead)})"
 
 
-def _rounded(size: float | None) -> str:
-    """Two digits are all that a crossing is known to."""
-    assert size is not None
-    return f"{float(f'{size:.2g}'):,.0f}"
+def _lead_at_equal_compute(analysis: Analysis, comparison: PairComparison) -> Estimate | None:
+    """The lead at equal training FLOPs where they differ and it is known."""
+    for one in analysis.equal_cost:
+        is_same = {one.first, one.second} == comparison.names and one.train_size == comparison.train_size
+        if is_same and one.cost is CostKind.FLOPS and one.is_unequal and one.difference is not None:
+            return one.difference if one.first == comparison.leader else -one.difference
+    return None
 
 
-def called_by(name: str) -> str:
-    """``the ResNet``: a contender in a sentence."""
-    return f"the {display_name(name)}"
+def recommendation_text(analysis: Analysis) -> str:
+    """What to do, in one or two sentences."""
+    advice, names = analysis.recommendation, analysis.display_names
+    best, comparison = names[advice.best], advice.comparison
+    if comparison is None or advice.rival is None:
+        return f"none, as nothing is compared with the {best}."
+    match advice.kind:
+        case RecommendationKind.TRAIN:
+            text = f"train the {best}."
+        case RecommendationKind.TRAIN_AT_EQUAL_STEPS:
+            lead = _lead_at_equal_compute(analysis, comparison)
+            is_worse = lead is not None and lead.high < 0
+            better = f"the {names[advice.rival]} is better" if is_worse else "it is not shown to be better"
+            text = f"train the {best} if its compute does not matter; at equal compute {better}."
+        case RecommendationKind.EITHER:
+            text = (
+                f"either; their accuracies differ by less than {format_margin(comparison.margin)}.{_cheaper(analysis)}"
+            )
+        case RecommendationKind.NOTHING_LEARNED:
+            text = (
+                "none, as no model is better than always predicting the most frequent class. Try more training, other "
+                "learning rates, or more images."
+            )
+        case RecommendationKind.NO_CONCLUSION:
+            few = comparison.obstacle is not None and comparison.obstacle.kind is ObstacleKind.FEW_SEEDS
+            text = f"no conclusion: {comparison.obstacle}{' (--protocol.seeds [0,1,2])' * few}."
+        case _:
+            rival = names[advice.rival]
+            text = f"not enough evidence to prefer the {best} or the {rival}. {_missing_evidence_text(analysis)}"
+    return text
 
 
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]
+def _missing_evidence_text(analysis: Analysis) -> str:
+    advice = analysis.recommendation
+    comparison = advice.comparison
+    assert comparison is not None
+    goal, minimum = max(abs(comparison.difference.value), comparison.margin), _minimum_detectable(comparison)
+    if comparison.minimum_detectable is not None and comparison.minimum_detectable <= goal:
+        return f"{minimum} The measured difference is smaller."
+    numbers = {"seeds": advice.seeds_needed, "test images": advice.images_needed}
+    options = [f"{number:,} {unit}" for unit, number in numbers.items() if number is not None]
+    if not options:
+        return f"{minimum} To detect {100 * goal:.1f} points, both more seeds and more test images are needed."
+    return f"{minimum} To detect {100 * goal:.1f} points as reliably, {' or '.join(options)} are needed."
+
+
+def _minimum_detectable(comparison: PairComparison) -> str:
+    design = f"{counted(comparison.seeds, 'seed')} and {counted(comparison.images, 'test image')}"
+    if comparison.minimum_detectable is None:
+        return f"With {design} no possible difference is detected in 80 % of such experiments."
+    points = f"{100 * comparison.minimum_detectable:.1f} points"
+    return f"With {design} a difference of {points} is detected in 80 % of such experiments."
+
+
+def _cheaper(analysis: Analysis) -> str:
+    advice = analysis.recommendation
+    pair = [model for model in analysis.models if model.key in (advice.best, advice.rival)]
+    ratio = macs_ratio(pair)
+    if ratio is None or ratio[2] <= MAX_EQUAL_MACS_RATIO:
+        return ""
+    return f" The {ratio[1].display_name} needs {ratio[2]:.2g} times less compute for an image."
+
+
+def _more_images(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
+    keys, names = [model.key for model in shown], analysis.display_names
+    if len(analysis.sizes) < 2:
+        return "not tested, as one training-set size was run (--protocol.train_sizes '[..., all]')."
+    sentences = []
+    crossovers = [one for one in analysis.crossovers if {one.below, one.above} == {*keys}]
+    span = f"{analysis.sizes[0]:,} and {analysis.sizes[-1]:,}"
+    for one in crossovers:
+        sizes = f"{one.low:,} and {one.high:,} images"
+        sentences.append(f"the {names[one.above]} overtakes the {names[one.below]} between {sizes}.")
+    if not crossovers and len(keys) > 1:
+        is_shown = any(one.conclusion is Conclusion.SIGNIFICANTLY_BETTER for one in analysis.pair(*keys))
+        found = "no crossover was found" if is_shown else "not enough evidence to say who is better"
+        sentences.append(f"{found} between {span} images.")
+    forecasts = [one for key in keys for one in analysis.forecasts if one.model == key]
+    if forecasts:
+        texts = [f"{names[one.model]} {_percent_with_range(one.accuracy)}" for one in forecasts]
+        sentences.append(f"Forecast for {forecasts[0].train_size:,} images: {', '.join(texts)}.")
+    return " ".join(sentences) or "see the table."
+
+
+def _more_training(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
+    longer = _longer_budget(analysis, shown)
+    if len(analysis.budgets) < 2:
+        return f"not tested{longer}."
+    keys, names, size = [model.key for model in shown], analysis.display_names, analysis.sizes[-1]
+    gains = [one for one in analysis.gains if one.train_size == size and one.longer == analysis.budgets[-1]]
+    texts = [
+        f"the {names[one.model]} gained {100 * one.gain.value:.1f} points ({format_interval(one.gain)})"
+        for key in keys
+        for one in gains
+        if one.model == key
+    ]
+    if not texts:
+        return f"not tested with {size:,} images{longer}."
+    shorter = gains[0].shorter
+    sentences = [
+        f"with {gains[0].factor:.2g} times the steps ({shorter} to {analysis.budgets[-1]}), {' and '.join(texts)}."
+    ]
+    for one in analysis.interactions:
+        if {one.first, one.second} == {*keys} and one.train_size == size and one.adjusted_p_value < 0.05:
+            change = one.change if one.first == keys[0] else -one.change
+            sentences.append(
+                f"The difference changed by {100 * change.value:+.1f} points ({format_interval(change)}) from "
+                f"{one.shorter} to {one.longer}."
+            )
+    return " ".join(sentences) + (f" More: not tested{longer}." if longer else "")
+
+
+def _longer_budget(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
+    """The command that tests a longer budget, where the budget is a number of steps or epochs."""
+    amount, _, unit = shown[0].budget.partition(" ")
+    if unit not in ("steps", "epochs"):
+        return ""
+    factor = _LONGER_BUDGET_FACTOR if len(analysis.budgets) > 1 else 2
+    return f" (--name longer --protocol.budget.{unit} {float(amount.replace(',', '')) * factor:.0f})"
+
+
+def describe_comparison(comparison: PairComparison, names: Mapping[str, str] | None = None) -> str:
+    """One comparison in a sentence: who is better by how much, the test, and the conclusion."""
+    names = names or {}
+    leader, follower = (names.get(key, key) for key in (comparison.leader, comparison.follower))
+    p = format_p_value(comparison.adjusted_p_value)
+    adjusted = "primary comparison" if comparison.is_primary else f"adjusted for {comparison.adjusted_for} comparisons"
+    test = "" if comparison.test is ComparisonTest.STUDENT_AND_NORMAL else f"{comparison.test}, "
+    details = [
+        f"{100 * (1 - comparison.error_rate):.0f} % CI {format_interval(comparison.lead)}",
+        f"{test}p {p if p[0] == '<' else f'= {p}'}",
+    ]
+    if comparison.is_primary or (comparison.adjusted_for > 1 and comparison.obstacle is None):
+        details.append(adjusted)
+    points = f"{100 * comparison.lead.value:.1f} points"
+    difference = f"{leader} is {points} better than {follower}"
+    if points == "0.0 points":
+        difference = f"{leader} and {follower} are equally accurate"
+    return f"{difference} ({', '.join(details)}): {_conclusion_text(comparison)}"
+
+
+def _conclusion_text(comparison: PairComparison) -> str:
+    match comparison.conclusion:
+        case Conclusion.EQUIVALENT:
+            return f"equivalent within {format_margin(comparison.margin)}"
+        case Conclusion.NO_CONCLUSION:
+            return f"no conclusion, as {comparison.obstacle}"
+        case Conclusion.NOT_ENOUGH_EVIDENCE if comparison.minimum_detectable is not None:
+            detectable = f"{100 * comparison.minimum_detectable:.1f} points"
+            return f"not enough evidence; the minimum detectable difference is {detectable}"
+    return str(comparison.conclusion)
+
+
+def failure_rate_text(analysis: Analysis) -> str | None:
+    """The failure rate that the seeds of the recommendation rule out; None where a run failed or that is unknown."""
+    comparison = analysis.recommendation.comparison
+    if comparison is None or analysis.chance is None or comparison.conclusion is Conclusion.NO_CONCLUSION:
+        return None
+    points = [p for key in comparison.names for p in analysis.curve(key) if p.train_size == comparison.train_size]
+    if any(point.failed_runs for point in points):
+        return None
+    limit = f"{100 * max_unseen_failure_rate(comparison.seeds):.0f} %"
+    runs = f"No run with {comparison.train_size:,} images failed"
+    return f"{runs}; {comparison.seeds} seeds rule out failure rates above {limit}."
+
+
+def format_margin(margin: float) -> str:
+    """A margin in points with all of its digits: "1.0 points", "0.25 points"."""
+    points = round(100 * margin, 6)
+    return f"{points:.1f} points" if points == round(points, 1) else f"{points:g} points"
+
+
+def _percent_range(estimate: Estimate) -> str:
+    return f"{100 * estimate.low:.1f} to {100 * estimate.high:.1f}"
+
+
+def _percent_with_range(estimate: Estimate) -> str:
+    return f"{100 * estimate.value:.0f} % ({100 * estimate.low:.0f} to {100 * estimate.high:.0f})"

@@ -1,286 +1,259 @@
-"""What more training changes: the same runs with several budgets, and two contenders that were given equally much."""
+"""Training budgets: what a longer one gained, whether it changed a difference, and models compared at equal cost."""
 
+import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from itertools import pairwise
 from statistics import fmean
-from types import MappingProxyType
-from typing import Literal
 
 import numpy as np
 
-from vit_vs_cnn.runs.design import EQUAL
-from vit_vs_cnn.runs.result import RunResult, by_network
-from vit_vs_cnn.statistics.estimate import Estimate
-from vit_vs_cnn.statistics.means import (
-    accuracy_interval,
-    accuracy_interval_without_images,
-    difference_of_accuracies,
-    difference_over_seeds,
-)
+from vit_vs_cnn.regimes.measurements import measure
+from vit_vs_cnn.runs.analysis_plan import MAX_EQUAL_MACS_RATIO
+from vit_vs_cnn.runs.result import RunResult
+from vit_vs_cnn.statistics.intervals import Estimate
+from vit_vs_cnn.statistics.mean_distribution import MeanDistribution, SeedScores, difference_over_seeds
+from vit_vs_cnn.statistics.significance import holm
+from vit_vs_cnn.statistics.variance import SeedVariance, binomial_variance, pool_seed_variance
 
-Cost = Literal["steps", "flops", "seconds"]
-#: What the costs of a training are called.
-COST_NAMES: dict[Cost, str] = {"steps": "steps", "flops": "training FLOPs", "seconds": "training time"}
-#: Of which a report speaks: times vary with what else runs.
-LASTING: tuple[Cost, ...] = ("steps", "flops")
-#: Costs that differ by no more are the same.
-_SAME = 1.01
-#: That of every interval, whatever the size.
-NINETY_FIVE: Mapping[int, float] = MappingProxyType({})
+#: Costs that differ by a smaller factor are the same.
+_MAX_SAME_COST_RATIO = 1.01
+
+
+class CostKind(StrEnum):
+    """A cost of training; the value is its name in sentences."""
+
+    STEPS = "steps"
+    FLOPS = "training FLOPs"
 
 
 @dataclass(frozen=True)
-class BudgetPoint:
-    """One contender at one size with one budget, where there are several.
+class BudgetGain:
+    """Accuracy that a longer budget gained for one model, paired by seed and image.
 
     Arguments:
-        accuracy: mean over its seeds.
-        gained: over the next shorter budget, paired by seed; None for the shortest.
+        factor: cost of the longer budget relative to the shorter one.
     """
 
-    contender: str
-    size: int
-    budget: str
-    accuracy: Estimate
-    gained: Estimate | None
+    model: str
+    train_size: int
+    shorter: str
+    longer: str
+    factor: float
+    gain: Estimate
 
 
 @dataclass(frozen=True)
-class BudgetGap:
-    """Two contenders at one size with one budget.
+class BudgetInteraction:
+    """Change of the difference of two models between the shortest and the longest budget.
 
     Arguments:
-        difference: accuracy of the first of their pair minus that of the second.
+        change: difference with the longest budget minus difference with the shortest, ``first`` minus ``second``.
+        adjusted_p_value: of no change, adjusted for the training-set sizes of the pair (Holm).
     """
 
-    size: int
-    budget: str
-    difference: Estimate
+    first: str
+    second: str
+    train_size: int
+    shorter: str
+    longer: str
+    change: Estimate
+    adjusted_p_value: float
 
 
 @dataclass(frozen=True)
-class EqualCost:
-    """Two contenders at one size that were given equally much of a cost: what the one of both that got less was given.
+class EqualCostDifference:
+    """Difference of two models at equal cost of training: at the cost of the cheaper one.
 
     Arguments:
-        ratio: what the first was given with its longest budget for each unit of what the second was given.
-        difference: accuracy of the first minus that of the second at equal cost; None where the one that was given more
-            has no run that is short enough.
-        interpolated: whether that lies between two runs.
+        ratio: cost of the longest budget of ``first`` relative to that of ``second``.
+        difference: accuracy of ``first`` minus that of ``second``; None where no run of the costlier model is short
+            enough.
+        is_interpolated: whether accuracies between two budgets were interpolated.
     """
 
-    size: int
-    cost: Cost
+    first: str
+    second: str
+    train_size: int
+    cost: CostKind
     ratio: float
     difference: Estimate | None
-    interpolated: bool
+    is_interpolated: bool
 
     @property
-    def is_uneven(self) -> bool:
-        """Whether what both were given counts as unequal: where a shorter run tells, a hundredth is enough for that."""
-        return more_than_once(self.ratio) > (_SAME if self.interpolated else EQUAL)
-
-
-def _are_several(results: Sequence[RunResult]) -> bool:
-    """Whether a contender has several budgets at one size: with one seed or, where runs are missing, with different
-    seeds.
-    """
-    if len({r.coordinates for r in results}) < len(results):
-        return True
-    by_place: dict[tuple[str, int], set[str]] = {}
-    for r in results:
-        if r.budget is not None:
-            by_place.setdefault((r.contender, r.train_size), set()).add(r.budget)
-    return any(len(budgets) > 1 for budgets in by_place.values())
+    def is_unequal(self) -> bool:
+        """Whether the longest budgets differ in this cost, so that the comparison at equal cost matters."""
+        limit = _MAX_SAME_COST_RATIO if self.is_interpolated else MAX_EQUAL_MACS_RATIO
+        return max(self.ratio, 1 / self.ratio) > limit
 
 
 class Budgets:
-    """The results of a grid by budget, the longest last.
+    """Results of an experiment by training budget, the longest last.
 
     Arguments:
-        results: of finished cells.
-        correct: by name of the run, whether each image is classified rightly; None where that is unknown.
-        planned: seeds by which pairs are compared where both have some of these; otherwise all.
+        results: of finished runs.
+        correct: by name of the run, whether each test image was classified correctly; None where unknown.
+        chance: accuracy of always predicting the most frequent class; None where unknown.
+
+    Raises:
+        InputError: as ``measure``.
     """
 
     def __init__(
-        self,
-        results: Sequence[RunResult],
-        correct: Mapping[str, np.ndarray] | None = None,
-        planned: Collection[int] = (),
+        self, results: Sequence[RunResult], correct: Mapping[str, np.ndarray] | None = None, chance: float | None = None
     ) -> None:
-        self._planned = planned
-        several = _are_several(results)
-        found: dict[tuple[float, str], list[RunResult]] = {}
-        for result in results:
-            budget = result.parsed_budget if several else None
-            key = (0.0, "") if budget is None else (float(budget.amounts[0]), budget.text)
-            found.setdefault(key, []).append(result)
-        self.groups = {text: found[amount, text] for amount, text in sorted(found)}
-        self._correct = correct
-        self._by_place = {text: {r.coordinates: r for r in group} for text, group in self.groups.items()}
-        self._runs = {
-            text: by_network(by_place[key] for key in sorted(by_place)) for text, by_place in self._by_place.items()
+        self.groups = _group_by_budget(results)
+        self.measured = {text: measure(group, correct, chance=chance) for text, group in self.groups.items()}
+        self._runs = {text: {r.coordinates: r for r in group} for text, group in self.groups.items()}
+        self.names = tuple(self.groups)
+        self.longest = self.measured[self.names[-1]]
+
+    def gains(self) -> list[BudgetGain]:
+        """What each budget gained over the next shorter one, for every model and training-set size."""
+        found = []
+        for shorter, longer in pairwise(self.names):
+            factor = _mean_steps(self.groups[longer]) / _mean_steps(self.groups[shorter])
+            for model, size in itertools.product(self.measured[longer].models, self.measured[longer].sizes):
+                if seeds := self._shared_seeds((shorter, longer), size, model):
+                    long, short = (self.measured[text].scores(model, size, seeds) for text in (longer, shorter))
+                    gain = difference_over_seeds(long, short, test_train_ratio=self.longest.test_train_ratio)
+                    found.append(BudgetGain(model, size, shorter, longer, factor, gain.interval()))
+        return found
+
+    def interactions(self, first: str, second: str) -> list[BudgetInteraction]:
+        """Test whether the difference of two models changed from the shortest to the longest budget, by size."""
+        ends = (self.names[0], self.names[-1])
+        gains: dict[int, tuple[SeedScores, SeedScores]] = {}
+        for size in self.longest.sizes if len(self.names) > 1 else ():
+            if seeds := self._shared_seeds(ends, size, first, second):
+                gains[size] = (self._gain(ends, first, size, seeds), self._gain(ends, second, size, seeds))
+        changes = {size: one.accuracies - two.accuracies for size, (one, two) in gains.items()}
+        found = {
+            size: _interaction(*pair, pool_seed_variance(changes, size), self.longest.test_train_ratio)
+            for size, pair in gains.items()
         }
+        adjusted = holm([one.p_value for one in found.values()])
+        return [
+            BudgetInteraction(first, second, size, *ends, one.interval(), p)
+            for (size, one), p in zip(found.items(), adjusted, strict=True)
+        ]
 
-    @property
-    def longest(self) -> list[RunResult]:
-        """The results of the longest budget."""
-        return list(self.groups.values())[-1]
+    def equal_cost(self, first: str, second: str, *, confidence: float = 0.95) -> list[EqualCostDifference]:
+        """Compare two models at equal steps and at equal training FLOPs, at every training-set size.
 
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """Every budget for a reader, the longest last; none where there is only one."""
-        return tuple(self.groups) if len(self.groups) > 1 else ()
-
-    def points(self) -> list[BudgetPoint]:
-        """Every contender and size with every budget, by size and contender."""
-        places = sorted({(n, name) for runs in self._runs.values() for name, n in runs})
-        return [point for n, name in places for point in self._points(name, n)] if self.texts else []
-
-    def gaps(self, first: str, second: str, confidence: Mapping[int, float] = NINETY_FIVE) -> list[BudgetGap]:
-        """A pair at every size and with every budget that both have a seed in common at.
-
-        Arguments:
-            confidence: of the intervals, by size, where it is not 95 %.
+        Between two budgets with costs C_b < C_c the score of each seed on each image is interpolated linearly in the
+        logarithm of the cost. As learning slows down, this underestimates the model whose training is cut short.
         """
         found = []
-        for text, runs in self._runs.items() if self.texts else ():
-            for size in sorted({n for _, n in runs}):
-                ours, theirs = self._pair(runs, first, second, size)
-                if ours:
-                    found.append(BudgetGap(size, text, self._between(ours, theirs, confidence.get(size, 0.95))))
-        return found
-
-    def at_equal(
-        self, first: str, second: str, cost: Cost, confidence: Mapping[int, float] = NINETY_FIVE
-    ) -> list[EqualCost]:
-        """A pair at every size at which both have a seed in common.
-
-        Between two budgets b < c of one contender and seed the answers are taken to change evenly with the logarithm of
-        the cost: (1 - w) x_b + w x_c, w = log(C / C_b) / log(C_c / C_b). Learning slows down, so that this gives the
-        one that is cut short too little rather than too much.
-
-        Arguments:
-            confidence: as of ``gaps``.
-        """
-        longest = list(self._runs.values())[-1]
-        found = []
-        for size in sorted({n for _, n in longest}):
-            ours, theirs = self._pair(longest, first, second, size)
-            costs = [(_cost(one, cost), _cost(two, cost)) for one, two in zip(ours, theirs, strict=True)]
-            if costs and all(one and two for one, two in costs):
-                found.append(self._equal(size, cost, ours, theirs, costs, confidence=confidence.get(size, 0.95)))
-        return found
-
-    def _equal(
-        self,
-        size: int,
-        cost: Cost,
-        ours: list[RunResult],
-        theirs: list[RunResult],
-        costs: list[tuple[float, float]],
-        *,
-        confidence: float,
-    ) -> EqualCost:
-        ratio = fmean(one for one, _ in costs) / fmean(two for _, two in costs)
-        goals = [min(pair) for pair in costs]
-        one, two = ([self._cut(r, cost, goal) for r, goal in zip(side, goals, strict=True)] for side in (ours, theirs))
-        is_known = all(answers is not None for answers in (*one, *two))
-        if not is_known and more_than_once(ratio) > EQUAL:
-            return EqualCost(size, cost, ratio, None, interpolated=False)
-        difference = self._difference(one, two, confidence) if is_known else self._between(ours, theirs, confidence)
-        return EqualCost(size, cost, ratio, difference, is_known and more_than_once(ratio) > _SAME)
-
-    def _pair(
-        self, runs: Mapping[tuple[str, int], list[RunResult]], first: str, second: str, size: int
-    ) -> tuple[list[RunResult], list[RunResult]]:
-        """The runs of two contenders that are compared, seed by seed."""
-        both = _both(runs.get((first, size), []), runs.get((second, size), []))
-        planned = tuple([r for r in side if r.seed in self._planned] for side in both)
-        return (planned[0], planned[1]) if planned[0] else both
-
-    def _points(self, contender: str, size: int) -> list[BudgetPoint]:
-        found: list[BudgetPoint] = []
-        before: list[RunResult] = []
-        for text, by_place in self._runs.items():
-            runs = by_place.get((contender, size), [])
-            if not runs:
+        for cost, size in itertools.product(CostKind, self.longest.sizes):
+            names = (first, second)
+            shared = self.longest.shared_seeds(size, *names)
+            runs = self._runs[self.names[-1]]
+            costs = [[_cost(runs[name, size, seed], cost) for seed in shared] for name in names]
+            if not shared or 0 in (*costs[0], *costs[1]):
                 continue
-            now, shorter = _both(runs, before)
-            gained = self._between(now, shorter) if now else None
-            found.append(BudgetPoint(contender, size, text, self._accuracy(runs), gained))
-            before = runs
+            ratio = fmean(costs[0]) / fmean(costs[1])
+            limits = [min(pair) for pair in zip(*costs, strict=True)]
+            one, two = (self._scores_at_cost(name, size, shared, cost, limits) for name in names)
+            known = one is not None and two is not None
+            difference = None
+            if known or max(ratio, 1 / ratio) <= MAX_EQUAL_MACS_RATIO:
+                if one is None or two is None:
+                    one, two = (self.longest.scores(name, size, shared) for name in names)
+                others = self.longest.differences(*names, shared)
+                variance = pool_seed_variance(others | {size: one.accuracies - two.accuracies}, size)
+                difference = difference_over_seeds(
+                    one, two, seed_variance=variance, test_train_ratio=self.longest.test_train_ratio
+                ).interval(confidence)
+            is_interpolated = known and max(ratio, 1 / ratio) > _MAX_SAME_COST_RATIO
+            found.append(EqualCostDifference(first, second, size, cost, ratio, difference, is_interpolated))
         return found
 
-    def _accuracy(self, runs: list[RunResult]) -> Estimate:
-        if self._correct is not None:
-            return accuracy_interval(np.stack([self._correct[r.run] for r in runs]))
-        images = min(r.scores.scored_images for r in runs)
-        return accuracy_interval_without_images([r.accuracy for r in runs], images)
+    def _shared_seeds(self, budgets: Sequence[str], size: int, *models: str) -> list[int]:
+        """Seeds with which all models were run at a size with all of these budgets."""
+        tables = [self.measured[text] for text in budgets]
+        if any(size not in table.sizes or {*models} - {*table.models} for table in tables):
+            return []
+        return sorted(set.intersection(*({*table.shared_seeds(size, *models)} for table in tables)))
 
-    def _whole(self, result: RunResult) -> "_Answers":
-        row = None if self._correct is None else self._correct[result.run].astype(np.float64)
-        return _Answers(result.accuracy, result.scores.scored_images, row)
+    def _gain(self, budgets: tuple[str, str], model: str, size: int, seeds: Sequence[int]) -> SeedScores:
+        """Scores with the second budget minus scores with the first."""
+        short, long = (self.measured[text].scores(model, size, seeds) for text in budgets)
+        return long - short
 
-    def _cut(self, result: RunResult, cost: Cost, goal: float) -> "_Answers | None":
-        """What a run would have answered at a cost, out of itself and its shorter budgets."""
-        place = result.coordinates
-        runs = [by_place[place] for by_place in self._by_place.values() if place in by_place]
-        costed = sorted(((c, r) for r in runs if (c := _cost(r, cost))), key=lambda pair: pair[0])
-        if costed[-1][0] <= _SAME * goal:
-            return self._whole(costed[-1][1])
-        for (low, shorter), (high, longer) in pairwise(costed):
-            if low <= goal <= high:
-                share = math.log(goal / low) / math.log(high / low) if low < high else 1.0
-                return self._whole(shorter).towards(self._whole(longer), share)
+    def _scores_at_cost(
+        self, model: str, size: int, seeds: Sequence[int], cost: CostKind, limits: Sequence[float]
+    ) -> SeedScores | None:
+        """Scores of a model with this much of a cost for each seed; None where a run is not short enough."""
+        rows = [self._score_at_cost((model, size, s), cost, limit) for s, limit in zip(seeds, limits, strict=True)]
+        known = [row for row in rows if row is not None]
+        if len(known) < len(rows):
+            return None
+        correct = [row.correct[0] for row in known if row.correct is not None]
+        accuracies, images = (
+            np.concatenate([getattr(row, name) for row in known]) for name in ("accuracies", "images")
+        )
+        return SeedScores(accuracies, images, correct if len(correct) == len(known) else None)
+
+    def _score_at_cost(self, run: tuple[str, int, int], cost: CostKind, limit: float) -> SeedScores | None:
+        costs = {text: _cost(runs[run], cost) for text, runs in self._runs.items() if run in runs}
+        ordered = sorted((amount, text) for text, amount in costs.items() if amount)
+        scores = [(amount, self.measured[text].scores(run[0], run[1], [run[2]])) for amount, text in ordered]
+        if scores[-1][0] <= _MAX_SAME_COST_RATIO * limit:
+            return scores[-1][1]
+        for (low, shorter), (high, longer) in pairwise(scores):
+            if low <= limit <= high:
+                return _mixture(shorter, longer, math.log(limit / low) / math.log(high / low) if low < high else 1.0)
         return None
 
-    def _between(self, first: list[RunResult], second: list[RunResult], confidence: float = 0.95) -> Estimate:
-        return self._difference(list(map(self._whole, first)), list(map(self._whole, second)), confidence)
 
-    @staticmethod
-    def _difference(
-        first: Sequence["_Answers | None"], second: Sequence["_Answers | None"], confidence: float
-    ) -> Estimate:
-        one, two = ([answers for answers in side if answers is not None] for side in (first, second))
-        rows = [[answers.row for answers in side if answers.row is not None] for side in (one, two)]
-        if all(rows):
-            return difference_over_seeds(np.stack(rows[0]), np.stack(rows[1]), paired_seeds=True).interval(confidence)
-        images = (min(answers.images for answers in one), min(answers.images for answers in two))
-        ours, theirs = (np.array([answers.accuracy for answers in side]) for side in (one, two))
-        return difference_of_accuracies(ours, theirs, images).interval(confidence)
+def longest_results(results: Sequence[RunResult]) -> list[RunResult]:
+    """The results with the longest budget."""
+    *_, longest = _group_by_budget(results).values()
+    return longest
 
 
-@dataclass(frozen=True, eq=False)
-class _Answers:
-    """What one network does: its accuracy and, where it is known, its score on each image, from 0 to 1."""
-
-    accuracy: float
-    images: int
-    row: np.ndarray | None
-
-    def towards(self, other: "_Answers", share: float) -> "_Answers":
-        """A mixture of both, with so large a share of the other."""
-        row = None if self.row is None or other.row is None else (1 - share) * self.row + share * other.row
-        return _Answers((1 - share) * self.accuracy + share * other.accuracy, self.images, row)
-
-
-def more_than_once(ratio: float) -> float:
-    """How many times as much the one has that has more."""
-    return max(ratio, 1 / ratio)
+def _group_by_budget(results: Sequence[RunResult]) -> dict[str, list[RunResult]]:
+    """One group, named by an empty text, where no model has several budgets at one size."""
+    budgets: dict[tuple[str, int], set[str | None]] = {}
+    for result in results:
+        budgets.setdefault((result.contender, result.train_size), set()).add(result.budget)
+    several = len({r.coordinates for r in results}) < len(results) or any(len(found) > 1 for found in budgets.values())
+    groups: dict[tuple[float, str], list[RunResult]] = {}
+    for result in results:
+        budget = result.parsed_budget if several else None
+        key = (0.0, "") if budget is None else (float(budget.amounts[0]), budget.text)
+        groups.setdefault(key, []).append(result)
+    return {text: groups[amount, text] for amount, text in sorted(groups)}
 
 
-def _both(first: Sequence[RunResult], second: Sequence[RunResult]) -> tuple[list[RunResult], list[RunResult]]:
-    """The runs of the seeds that both sides have."""
-    one, two = ({r.seed: r for r in side} for side in (first, second))
-    shared = sorted(one.keys() & two.keys())
-    return [one[seed] for seed in shared], [two[seed] for seed in shared]
+def _interaction(
+    first: SeedScores, second: SeedScores, variance: SeedVariance | None, test_train_ratio: float | None
+) -> MeanDistribution:
+    """Distribution of the gain of one model minus that of another."""
+    found = difference_over_seeds(first, second, seed_variance=variance, test_train_ratio=test_train_ratio)
+    if test_train_ratio is None and (
+        first.correct is None or second.correct is None
+    ):  # four accuracies, each at most as uncertain as one of 50 %
+        images = min(first.image_count, second.image_count)
+        found = replace(found, image_error=math.sqrt(4 * binomial_variance(0.5, images)))
+    return replace(found, accuracies=None)
 
 
-def _cost(result: RunResult, cost: Cost) -> float:
-    """The cost of a run."""
-    costs = {"steps": result.cost.steps, "flops": result.cost.flops, "seconds": result.cost.train_seconds}
-    return float(costs[cost])
+def _mixture(shorter: SeedScores, longer: SeedScores, share: float) -> SeedScores:
+    """Scores between two runs, with this share of the second."""
+    accuracies = (1 - share) * shorter.accuracies + share * longer.accuracies
+    if shorter.correct is None or longer.correct is None:
+        return SeedScores(accuracies, longer.images)
+    rows = zip(shorter.correct, longer.correct, strict=True)
+    return SeedScores(accuracies, longer.images, [(1 - share) * one + share * two for one, two in rows])
+
+
+def _cost(result: RunResult, cost: CostKind) -> float:
+    return float(result.cost.steps if cost is CostKind.STEPS else result.cost.flops)
+
+
+def _mean_steps(results: Sequence[RunResult]) -> float:
+    return fmean(max(1, result.cost.steps) for result in results)

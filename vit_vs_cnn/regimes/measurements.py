@@ -1,90 +1,179 @@
-"""What an analysis stands on: accuracies by contender, training size and seed, and which images were right."""
+"""Results of an experiment as arrays over model, training-set size and seed."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+from jaxtyping import Bool, Float
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.runs.answers import Answers
-from vit_vs_cnn.runs.record import load_run_predictions
 from vit_vs_cnn.runs.result import RunResult
-from vit_vs_cnn.statistics.measurements import Measurements
+from vit_vs_cnn.statistics.intervals import Estimate
+from vit_vs_cnn.statistics.mean_distribution import SeedScores, accuracy_interval
 
 
-def in_order(results: Sequence[RunResult]) -> list[RunResult]:
-    """Results by contender, size and seed.
+@dataclass(frozen=True)
+class AccuracyPoint:
+    """Accuracy of one model at one training-set size with one budget.
+
+    Arguments:
+        accuracy: mean over seeds; the interval covers new seeds and test images, or with one seed test images alone.
+        failed_runs: runs that learned nothing (``failed_to_learn``).
+    """
+
+    model: str
+    train_size: int
+    budget: str
+    accuracy: Estimate
+    by_seed: tuple[float, ...]
+    failed_runs: int
+
+
+@dataclass(frozen=True, eq=False)
+class Measurements:
+    """Results of one budget in the order (model, size, seed).
+
+    Arguments:
+        sizes: training-set sizes, validation images included, ascending.
+        seeds: ascending; models are paired by them.
+        accuracy: NaN where there is no run.
+        images: number of test images; 0 where there is no run.
+        correct: for each (model, size, seed) whether each test image was classified correctly; None where unknown.
+        uses_folds: whether seeds hold out different folds of the images.
+        chance: accuracy of always predicting the most frequent class; None where the classes are unknown.
+    """
+
+    models: tuple[str, ...]
+    sizes: tuple[int, ...]
+    seeds: tuple[int, ...]
+    accuracy: Float[np.ndarray, "models sizes seeds"]
+    images: Float[np.ndarray, "models sizes seeds"]
+    correct: Mapping[tuple[int, int, int], np.ndarray] | None
+    uses_folds: bool = False
+    chance: float | None = None
+
+    @cached_property
+    def test_train_ratio(self) -> float | None:
+        """Test images for each training image where seeds hold out different folds; None for a fixed test set."""
+        return float(self.images[self.images > 0].min()) / self.sizes[-1] if self.uses_folds else None
+
+    def shared_seeds(self, size: int, *models: str) -> list[int]:
+        """Seeds with which all of these models were run at a size."""
+        at = self.sizes.index(size)
+        runs = [~np.isnan(self.accuracy[self.models.index(model), at]) for model in models]
+        return [seed for seed, there in zip(self.seeds, np.logical_and.reduce(runs), strict=True) if there]
+
+    def scores(self, model: str, size: int, seeds: Sequence[int]) -> SeedScores:
+        """Results of a model with these seeds, all of which must exist."""
+        m, n, s = self.models.index(model), self.sizes.index(size), [self.seeds.index(seed) for seed in seeds]
+        accuracies, images = self.accuracy[m, n, s], self.images[m, n, s]
+        if self.correct is None:
+            return SeedScores(accuracies, images)
+        return SeedScores(accuracies, images, [self.correct[m, n, i].astype(np.float64) for i in s])
+
+    def differences(self, first: str, second: str, seeds: Sequence[int]) -> dict[int, Float[np.ndarray, "seeds"]]:
+        """Paired differences of accuracy by training-set size, over those of the seeds that both models have."""
+        found = {}
+        for size in self.sizes:
+            shared = [seed for seed in self.shared_seeds(size, first, second) if seed in seeds]
+            if shared:
+                places = [self.seeds.index(seed) for seed in shared]
+                one, two = (
+                    self.accuracy[self.models.index(model), self.sizes.index(size), places] for model in (first, second)
+                )
+                images = [self.images[self.models.index(m), self.sizes.index(size), places] for m in (first, second)]
+                failed = [self._failed(*pair) for pair in zip((one, two), images, strict=True)]
+                found[size] = (one - two)[~np.logical_or(*failed)]
+        return found
+
+    def failed_runs(self, scores: SeedScores) -> int:
+        """Number of runs that learned nothing (``failed_to_learn``); 0 where the classes are unknown."""
+        return int(self._failed(scores.accuracies, scores.images).sum())
+
+    def failed_seeds(self, model: str, size: int) -> list[int]:
+        """Seeds whose run learned nothing."""
+        if not (seeds := self.shared_seeds(size, model)):
+            return []
+        scores = self.scores(model, size, seeds)
+        failed = self._failed(scores.accuracies, scores.images)
+        return [seed for seed, there in zip(seeds, failed, strict=True) if there]
+
+    def _failed(
+        self, accuracies: Float[np.ndarray, "seeds"], images: Float[np.ndarray, "seeds"]
+    ) -> Bool[np.ndarray, "seeds"]:
+        if self.chance is None:
+            return np.zeros(len(accuracies), dtype=bool)
+        return failed_to_learn(accuracies, self.chance, int(images.min()))
+
+    def points(self, budget: str) -> list[AccuracyPoint]:
+        """The accuracy of every model at every size it was run with."""
+        found = []
+        for model in self.models:
+            for size in self.sizes:
+                if seeds := self.shared_seeds(size, model):
+                    scores = self.scores(model, size, seeds)
+                    interval = accuracy_interval(scores, test_train_ratio=self.test_train_ratio)
+                    by_seed = tuple(scores.accuracies.tolist())
+                    found.append(AccuracyPoint(model, size, budget, interval, by_seed, self.failed_runs(scores)))
+        return found
+
+
+def failed_to_learn(accuracies: Float[np.ndarray, "seeds"], chance: float, images: int) -> Bool[np.ndarray, "seeds"]:
+    """Mask of runs that learned nothing: within two standard errors of always predicting the most frequent class.
+
+    With few images two standard errors may cover all that is above chance; the limit is then half way to 100 %. Where
+    other runs of the same model learned a little, so that no gap of five standard errors separates them from these, the
+    task is hard rather than training unstable: then no run counts as failed.
+    """
+    error = float(np.sqrt(chance * (1 - chance) / images))
+    failed = ~(accuracies > chance + min(2 * error, (1 - chance) / 2))
+    if failed.all() or not failed.any():
+        return failed
+    gap = accuracies[~failed].min() - accuracies[failed].max()
+    return failed if gap > 5 * error else np.zeros_like(failed)
+
+
+def measure(
+    results: Sequence[RunResult],
+    correct: Mapping[str, Bool[np.ndarray, "images"]] | None = None,
+    *,
+    chance: float | None = None,
+) -> Measurements:
+    """Arrange results by model, size and seed.
+
+    Arguments:
+        correct: by name of the run, whether each test image was classified correctly; None where unknown.
 
     Raises:
-        InputError: there are none.
+        InputError: no results, two results of one run, or ``correct`` that does not fit.
     """
     if not results:
         raise InputError("results: there are none to analyse")
-    return sorted(results, key=lambda result: result.coordinates)
-
-
-def measurements_of(results: Sequence[RunResult], correct: Mapping[str, np.ndarray] | None = None) -> Measurements:
-    """Results laid out by contender, size and seed.
-
-    Arguments:
-        correct: by name of the run, whether each test image is classified rightly.
-
-    Raises:
-        InputError: two results of one cell, or ``correct`` that does not fit.
-    """
-    contenders = tuple(dict.fromkeys(r.contender for r in results))
+    models = tuple(sorted({r.contender for r in results}))
     sizes = tuple(sorted({r.train_size for r in results}))
     seeds = tuple(sorted({r.seed for r in results}))
-    accuracy = np.full((len(contenders), len(sizes), len(seeds)), np.nan)
-    images = np.full_like(accuracy, np.nan)
-    hits = _empty_hits(results, correct, accuracy.shape)
+    accuracy = np.full((len(models), len(sizes), len(seeds)), np.nan)
+    images, rows = np.zeros_like(accuracy), {}
     for result in results:
-        place = (
-            contenders.index(result.contender),
-            sizes.index(result.train_size),
-            seeds.index(result.seed),
-        )
+        place = models.index(result.contender), sizes.index(result.train_size), seeds.index(result.seed)
         if not np.isnan(accuracy[place]):
-            raise InputError(f"results: {' '.join(map(str, result.coordinates))} is there twice")
+            raise InputError(f"results: {' '.join(map(str, result.coordinates))} occurs twice")
         accuracy[place], images[place] = result.accuracy, result.scores.scored_images
-        if hits is not None and correct is not None:
-            hits[place] = correct[result.run]
-    return Measurements(contenders, sizes, seeds, accuracy, images, hits)
+        if correct is not None:
+            rows[place] = _checked_row(result, correct)
+    uses_folds = len({r.data.fold for r in results}) > 1
+    counts = sorted({r.scores.scored_images for r in results})
+    if correct is not None and len(counts) > 1 and not uses_folds:
+        raise InputError(f"predictions: all runs must have the same test images, got {counts}")
+    known = None if correct is None else rows
+    return Measurements(models, sizes, seeds, accuracy, images, known, uses_folds, chance)
 
 
-def _empty_hits(
-    results: Sequence[RunResult], correct: Mapping[str, np.ndarray] | None, shape: tuple[int, ...]
-) -> np.ndarray | None:
-    """Room for all predictions, or None where they are unknown."""
-    if correct is None:
-        return None
-    for result in results:
-        hits = correct.get(result.run)
-        if hits is None:
-            raise InputError(f"predictions of {result.run}: there are none; give those of every result, or none at all")
-        if hits.shape != (result.scores.scored_images,) or abs(float(hits.mean()) - result.accuracy) > 1e-6:
-            raise InputError(f"predictions of {result.run} are not those that gave its accuracy")
-    counts = {r.scores.scored_images for r in results}
-    if len(counts) > 1:
-        raise InputError(f"predictions: all cells must have the same test images, but there are {sorted(counts)}")
-    return np.zeros((*shape, counts.pop()), dtype=bool)
-
-
-def load_answers(folder: Path, results: Sequence[RunResult]) -> Answers:
-    """Read the predictions of finished cells.
-
-    Raises:
-        InputError: a file that can't be read, or cells with other numbers of classes.
-    """
-    first, correct, counts, named, same = None, {}, [], {}, True
-    for result in results:
-        said = load_run_predictions(folder, result.run)
-        first = first or said
-        same = same and all(np.array_equal(said[name], first[name]) for name in ("labels", "sample_ids"))
-        classes = int(said["num_classes"])
-        if classes != first["num_classes"]:
-            raise InputError(f"predictions of {result.run} are of another number of classes than the others")
-        correct[result.run] = said["classes"] == said["labels"]
-        counts.append(np.bincount(said["labels"], minlength=classes))
-        named[result.run.rpartition("-")[0] or result.run] = len(np.unique(said["classes"]))  # without its hash
-    return Answers(counts[0] if same else np.sum(counts, axis=0), named, correct if same else None)
+def _checked_row(result: RunResult, correct: Mapping[str, np.ndarray]) -> np.ndarray:
+    row = correct.get(result.run)
+    if row is None:
+        raise InputError(f"predictions of {result.run}: missing; give those of every result, or none at all")
+    if row.shape != (result.scores.scored_images,) or abs(float(row.mean()) - result.accuracy) > 1e-6:
+        raise InputError(f"predictions of {result.run} do not give its accuracy")
+    return row

@@ -1,90 +1,118 @@
-"""What to do, in plain words: the first thing that a reader is told."""
+"""The recommendation of an experiment, as data: which model to train, or what would be needed to decide."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 
-from vit_vs_cnn.regimes.analysis import Analysis, Pair
-from vit_vs_cnn.regimes.answer import at_equal_costs, called_by, headline, nothing_learned
-from vit_vs_cnn.runs.design import EQUAL
-from vit_vs_cnn.statistics.verdict import SEEDS_FOR_A_VERDICT
-from vit_vs_cnn.told import listed
+import numpy as np
 
-
-def recommendation(analysis: Analysis) -> str:
-    """Which of the two networks of the answer to train, or what it would take to say.
-
-    It names a network only where that is ahead by a verdict, at equal steps and at equal training FLOPs."""
-    pair = headline(analysis)
-    if pair is None:
-        return "No recommendation: nothing is compared."
-    comparison = pair.at_largest
-    leader, follower = (called_by(name) for name in (comparison.leader, comparison.follower))
-    match comparison.verdict:
-        case "ahead" | "equivalent" | "no difference shown" if nothing_learned(analysis, pair):
-            told = [
-                f"No recommendation: with {comparison.size:,} images neither of these networks is shown to be better "
-                "than always naming the most frequent class.",
-                "Try a longer budget, other learning rates, or more images.",
-            ]
-        case "ahead":
-            held, _ = at_equal_costs(pair, comparison.leader, follower)
-            told = [f"Train {leader}." if held else _by_cost(pair, leader, follower), *_unsettled(analysis, pair)]
-        case "equivalent":
-            either = f"Either will do: {leader} and {follower} are equally good here."
-            told = [either, *_behind_both(analysis, pair), *_cheaper(analysis, pair)]
-        case "no difference shown":
-            shown = comparison.what_would_show
-            is_open = comparison.seeds < comparison.plan.seeds
-            more = "run the other planned seeds" if is_open else "plan more seeds under another --name"
-            if comparison.uncertain.is_of_images:
-                more = "score on more images, as it is these and not the seeds that leave it open"
-            unknown = f"No recommendation: there is not enough evidence that {leader} or {follower} is better."
-            told = [unknown, f"To find out, {more} ({shown}).", *_behind_both(analysis, pair)]
-        case "descriptive only":
-            seeds = ", ".join(map(str, range(SEEDS_FOR_A_VERDICT)))
-            more = f"{SEEDS_FOR_A_VERDICT} seeds allow a verdict (--protocol.seeds '[{seeds}]')."
-            told = [f"No recommendation yet: {comparison.why_no_verdict}.", more]
-        case _:
-            told = [f"No recommendation: {comparison.why_no_verdict}."]
-    return " ".join(told)
+from vit_vs_cnn.regimes.budgets import EqualCostDifference
+from vit_vs_cnn.regimes.measurements import AccuracyPoint, failed_to_learn
+from vit_vs_cnn.regimes.model_summaries import ModelSummary
+from vit_vs_cnn.statistics.mean_distribution import images_needed, seeds_needed
+from vit_vs_cnn.statistics.pair_comparison import Conclusion, PairComparison
 
 
-def _behind_both(analysis: Analysis, pair: Pair) -> Iterator[str]:
-    """Who is behind both networks of the answer, at equal steps and at equal training FLOPs."""
-    ahead_of: dict[str, set[str]] = {}
-    for other in analysis.pairs:
-        one = other.at_largest
-        held = one.verdict == "ahead" and at_equal_costs(other, one.leader, one.follower)[0]
-        if held and one.size == pair.at_largest.size:
-            ahead_of.setdefault(one.follower, set()).add(one.leader)
-    behind = [called_by(name) for name in analysis.contenders if ahead_of.get(name, set()) >= {pair.ahead, pair.behind}]
-    if behind:
-        yield f"Both are ahead of {listed(behind)}."
+class RecommendationKind(StrEnum):
+    """Kind of recommendation."""
+
+    TRAIN = "train the better model"
+    TRAIN_AT_EQUAL_STEPS = "better at equal steps, not shown at equal compute"
+    EITHER = "either model"
+    NOT_ENOUGH_EVIDENCE = "not enough evidence"
+    NOTHING_LEARNED = "no model is better than always predicting the most frequent class"
+    NO_CONCLUSION = "no conclusion"
+    ONE_MODEL = "nothing is compared"
 
 
-def _by_cost(pair: Pair, leader: str, follower: str) -> str:
-    """Where a lead at equal steps does not hold at equal compute."""
-    for one in pair.at_equal:
-        if one.size == pair.at_largest.size and (lead := pair.lead_at_equal(one)) is not None and lead.high < 0:
-            return f"Choose by what you pay for: by steps {leader} is ahead, by compute {follower}."
-    return f"Train {leader} if its compute does not matter; at equal compute nothing is decided."
+@dataclass(frozen=True)
+class Recommendation:
+    """Which model to train with all images and the longest budget.
+
+    Arguments:
+        best: model of the highest accuracy.
+        rival: best model with another network; None where nothing is compared.
+        comparison: of these two at the largest training-set size.
+        seeds_needed: seeds with which the measured difference, or the margin of equivalence if that is larger, would be
+            significant in 80 % of experiments; None if no number is enough, or if the seeds that were run are.
+        images_needed: the same for test images.
+    """
+
+    kind: RecommendationKind
+    best: str
+    rival: str | None = None
+    comparison: PairComparison | None = None
+    seeds_needed: int | None = None
+    images_needed: int | None = None
 
 
-def _unsettled(analysis: Analysis, pair: Pair) -> Iterator[str]:
-    """Which of both was still improving at that size."""
-    improving = [
-        called_by(c.contender)
-        for c in analysis.convergence
-        if c.contender in (pair.ahead, pair.behind) and c.size == pair.at_largest.size and c.state == "still improving"
-    ]
-    if improving:
-        told = f"{' and '.join(improving)} {'was' if len(improving) == 1 else 'were'} still improving"
-        yield f"But {told} when the budget ended: a longer one may change this."
+def recommend(
+    models: Sequence[ModelSummary],
+    points: Sequence[AccuracyPoint],
+    comparisons: Sequence[PairComparison],
+    equal_cost: Sequence[EqualCostDifference],
+    *,
+    chance: float | None,
+    test_images: int,
+) -> Recommendation:
+    """Recommend the best model if it is significantly better than the best model with another network.
+
+    A model that computes more is recommended only if it is also better at equal compute.
+
+    Arguments:
+        points: accuracies with the longest budget.
+        chance: accuracy of always predicting the most frequent class; None where unknown.
+    """
+    largest = max((one.train_size or 0 for one in comparisons), default=max(point.train_size for point in points))
+    ranked = sorted((p for p in points if p.train_size == largest), key=lambda p: -p.accuracy.value)
+    best = ranked[0].model
+    comparison = _deciding_comparison(models, ranked, [one for one in comparisons if one.train_size == largest])
+    if comparison is None:
+        return Recommendation(RecommendationKind.ONE_MODEL, best)
+    leader, follower = comparison.leader, comparison.follower
+    means = np.array([point.accuracy.value for point in ranked if point.model in (leader, follower)])
+    if chance is not None and failed_to_learn(means, chance, test_images).all():
+        return Recommendation(RecommendationKind.NOTHING_LEARNED, leader, follower, comparison)
+    match comparison.conclusion:
+        case Conclusion.SIGNIFICANTLY_BETTER:
+            held = holds_at_equal_cost(comparison, equal_cost)
+            kind = RecommendationKind.TRAIN if held else RecommendationKind.TRAIN_AT_EQUAL_STEPS
+            return Recommendation(kind, leader, follower, comparison)
+        case Conclusion.EQUIVALENT:
+            return Recommendation(RecommendationKind.EITHER, leader, follower, comparison)
+        case Conclusion.NO_CONCLUSION:
+            return Recommendation(RecommendationKind.NO_CONCLUSION, leader, follower, comparison)
+    goal = max(abs(comparison.difference.value), comparison.margin)
+    seeds = images = None
+    if comparison.minimum_detectable is None or comparison.minimum_detectable > goal:
+        seeds = seeds_needed(comparison.distribution, comparison.seeds, goal, level=comparison.level)
+        images = images_needed(comparison.distribution, comparison.images, goal, level=comparison.level)
+    return Recommendation(RecommendationKind.NOT_ENOUGH_EVIDENCE, leader, follower, comparison, seeds, images)
 
 
-def _cheaper(analysis: Analysis, pair: Pair) -> Iterator[str]:
-    """Which of two equals computes less."""
-    macs = {n.contender: n.macs for n in analysis.networks if n.contender in (pair.ahead, pair.behind) and n.macs}
-    if len(macs) == 2 and max(macs.values()) > EQUAL * min(macs.values()):
-        cheap = min(macs, key=lambda name: macs[name])
-        ratio = max(macs.values()) / min(macs.values())
-        yield f"For an image {called_by(cheap)} takes {ratio:.2g} times fewer multiply-accumulates."
+def _deciding_comparison(
+    models: Sequence[ModelSummary], ranked: Sequence[AccuracyPoint], comparisons: Sequence[PairComparison]
+) -> PairComparison | None:
+    """The comparison of the best model with the best one that has another network; the best compared pair otherwise."""
+    rank = {point.model: place for place, point in enumerate(ranked)}
+    networks = {model.key: model.network or model.key for model in models}
+    known = [one for one in comparisons if one.first in rank and one.second in rank]
+    different = [one for one in known if networks[one.first] != networks[one.second]] or known
+    return min(different, key=lambda one: sorted((rank[one.first], rank[one.second])), default=None)
+
+
+def holds_at_equal_cost(comparison: PairComparison, equal_cost: Sequence[EqualCostDifference]) -> bool:
+    """Whether a lead holds at equal steps and at equal training FLOPs.
+
+    A leader that is cheaper than its rival holds its lead without a further comparison.
+    """
+    for one in equal_cost:
+        if {one.first, one.second} != comparison.names or one.train_size != comparison.train_size or not one.is_unequal:
+            continue
+        is_first = one.first == comparison.leader
+        if one.difference is None:
+            if (one.ratio if is_first else 1 / one.ratio) > 1:
+                return False
+        elif (one.difference if is_first else -one.difference).low <= 0:
+            return False
+    return True

@@ -1,106 +1,111 @@
-"""What the networks of an experiment do with its test images: pictures, class by class, and what they confuse."""
+"""Example test images, accuracy by class and confusion matrices of the models of the answer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vit_vs_cnn.comparison.by_class import ClassAccuracy, by_class, choose_pictures, confusion
-from vit_vs_cnn.comparison.entries import grouped
+from vit_vs_cnn.comparison.entries import grouped, on_one_fold
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.regimes import Findings, display_name, headline
+from vit_vs_cnn.regimes.budgets import longest_results
+from vit_vs_cnn.regimes.model_summaries import display_name
 from vit_vs_cnn.reporting.document import Block, Picture, Table, Text
 from vit_vs_cnn.reporting.figures.comparison import classes_figure, confusion_figure, pictures_figure
+from vit_vs_cnn.reporting.findings import Findings
 from vit_vs_cnn.reporting.style import looks, percent
 from vit_vs_cnn.runs.evaluation import Said
 from vit_vs_cnn.runs.images import pool_of
 from vit_vs_cnn.runs.record import load_run_predictions
 from vit_vs_cnn.runs.result import RunResult, ScoredOn
-from vit_vs_cnn.statistics.estimate import p_text
+from vit_vs_cnn.statistics.intervals import format_p_value
 
-#: Classes of which the confusion can be read.
-MOST_CLASSES = 40
+#: Largest number of classes for which a confusion matrix is drawn.
+MAX_CLASSES = 40
 NOT_AVAILABLE = (
-    "Single images and classes are not shown: the test images or the predictions were not available when this page was "
-    "written. Run report again on a machine that has them."
+    "Single images and classes are not shown, because the test images or the predictions were not available when this "
+    "page was written. Run report again on a machine that has them."
 )
 
 
 @dataclass(frozen=True, eq=False)
 class _CellAnswers:
-    """A cell's answers, as one seed of its contender."""
+    """Predictions of one run, as one seed of its model."""
 
     group: str
-    seed: int | None
+    seed: int
     subset: str | None
+    test_set: str | None
     predictions: Said
 
 
-def blocks_of_images(found: Findings) -> list[Block]:
-    """The pair of which the answer speaks, at its largest size: all of it needs the predictions and the test images.
+def blocks_of_images(findings: Findings) -> list[Block]:
+    """Example images, classes and confusion of the models of the answer, at their largest training-set size.
 
-    Where these are not at hand, a line says so; nothing is said where cells are scored on validation images.
+    A sentence instead if predictions or test images are not available; nothing if validation images were scored.
     """
-    results = _compared(found)
+    results = _compared(findings)
     if any(result.scores.scored_on is not ScoredOn.TEST for result in results):
         return []
     try:
-        cells = [_answers(found, result) for result in results]
-        test = _test_images(found, cells)
+        cells = [_answers(findings, result) for result in results]
+        tests = _test_images(findings, cells)
     except (InputError, OSError):
         return [Text(NOT_AVAILABLE)]
-    groups = grouped(cells)
+    groups, shown = grouped(cells), on_one_fold(cells)
+    test = tests[shown[0].test_set]
     classes = by_class(groups, test.class_names)
-    size = f"n = {results[0].train_size:,}"
-    one_each = [members[0] for members in groups.values()]
-    known = looks(found.analysis.contenders)
+    size = f"{results[0].train_size:,} training images"
+    one_each = [members[0] for members in grouped(shown).values()]
+    known = looks(findings.analysis.display_names)
     known |= {display_name(name): look for name, look in known.items()}
     blocks: list[Block] = []
     if chosen := choose_pictures(one_each):
-        told = (
-            f"Test images drawn from a fixed seed: one alone is right, or none is. Networks of {size}, the first seed."
-        )
-        alt = "test images with their class and what each network says"
+        caption = f"Randomly chosen test images that only one model, or none, classifies correctly; {size}, first seed."
+        alt = "test images with their class and the prediction of each model"
         drawn = pictures_figure(chosen, one_each, test)
-        blocks.append(Picture(drawn, told, alt, "pictures", ("png", "svg")))
-    told = f"Accuracy by class at {size}, mean over the seeds; the class where they differ most on top."
-    blocks.append(Picture(classes_figure(classes, known), told, "accuracy of each contender by class", "classes"))
-    if len(test.class_names) <= MOST_CLASSES:
+        blocks.append(Picture(drawn, caption, alt, "pictures", ("png", "svg")))
+    caption = f"Accuracy by class with {size}, mean over seeds. The class with the largest difference is on top."
+    blocks.append(Picture(classes_figure(classes, known), caption, "accuracy of each model by class", "classes"))
+    if len(test.class_names) <= MAX_CLASSES:
         counts = {name: confusion(members, len(test.class_names)) for name, members in groups.items()}
-        told = f"What is taken for what at {size}, in per cent of the true class, over all seeds."
+        caption = f"Confusion matrices with {size}, in percent of the true class, over all seeds."
         drawn = confusion_figure(counts, test.class_names)
-        blocks.append(Picture(drawn, told, "confusion of each contender", "confusion"))
+        blocks.append(Picture(drawn, caption, "confusion matrix of each model", "confusion"))
     return [*blocks, _table(classes, size)]
 
 
-def _compared(found: Findings) -> list[RunResult]:
-    """The results of the pair in question, or of a contender that is alone."""
-    pair, alone = headline(found.analysis), found.analysis.curves[0]
-    names = (alone.contender,) if pair is None else (pair.ahead, pair.behind)
-    size = alone.points[-1].size if pair is None else pair.at_largest.size
-    return [r for r in found.longest if r.contender in names and r.train_size == size]
+def _compared(findings: Findings) -> list[RunResult]:
+    """The results of the models of the answer, at the largest training-set size that they share."""
+    advice = findings.analysis.recommendation
+    size = findings.analysis.sizes[-1]
+    return [
+        r
+        for r in longest_results(findings.results)
+        if r.contender in (advice.best, advice.rival) and r.train_size == size
+    ]
 
 
-def _answers(found: Findings, result: RunResult) -> _CellAnswers:
-    predictions = Said.from_arrays(load_run_predictions(found.folder, result.run))
-    return _CellAnswers(display_name(result.contender), result.seed, result.data.subset, predictions)
+def _answers(findings: Findings, result: RunResult) -> _CellAnswers:
+    predictions = Said.from_arrays(load_run_predictions(findings.folder, result.run))
+    return _CellAnswers(display_name(result.contender), result.seed, result.data.subset, result.test_set, predictions)
 
 
-def _test_images(found: Findings, cells: Sequence[_CellAnswers]) -> LabelledImages:
-    """The images that the cells were tested on. Raises InputError: they are not at hand, or others lie there now."""
-    test = pool_of(found.folder, _compared(found)[0].data.fingerprint).test
-    names = [str(name) for name in test.sample_ids]
-    for predictions in (cell.predictions for cell in cells):
+def _test_images(findings: Findings, cells: Sequence[_CellAnswers]) -> dict[str | None, LabelledImages]:
+    """The test images of the runs, by test set. Raises InputError: they are not available, or have changed."""
+    pool, tests = pool_of(findings.folder, _compared(findings)[0].data), {}
+    for cell in cells:
+        test, predictions = tests.setdefault(cell.test_set, pool.test(cell.seed)), cell.predictions
         same = predictions.labels.tolist() == test.labels.tolist()
-        if not same or list(map(str, predictions.sample_ids)) != names:
-            raise InputError("the test images are no longer those that the cells were tested on")
-    return test
+        if not same or [*map(str, predictions.sample_ids)] != [*map(str, test.sample_ids)]:
+            raise InputError("the test images are no longer those of the runs")
+    return tests
 
 
 def _table(classes: Sequence[ClassAccuracy], size: str) -> Table:
     names = list(classes[0].accuracy)
     rows = [
-        [one.name, f"{one.images:,}", *(percent(one.accuracy[name]) for name in names), p_text(one.p_corrected)]
+        [one.name, f"{one.images:,}", *(percent(one.accuracy[name]) for name in names), format_p_value(one.p_corrected)]
         for one in classes
     ]
-    title = f"Accuracy by class at {size}, mean over the seeds; p is corrected for the number of classes (Holm)"
+    title = f"Accuracy by class with {size}, mean over seeds. p is adjusted for the number of classes (Holm)"
     return Table(title, ["class", "images", *(f"{name}, %" for name in names), "p"], rows, "classes")

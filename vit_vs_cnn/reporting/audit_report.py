@@ -79,7 +79,9 @@ def _lead(audit: Audit) -> str:
     told = {split: sum(by_class.values()) for split, by_class in audit.counts.items()}
     ways = {"train": "to train on", "validation": "to validate with", "test": "to test on"}
     parts = ", ".join(f"{count:,} {ways[split]}" for split, count in told.items())
-    set_apart = " (set apart by training: there is no test/)" if audit.layout == "class folders" else ""
+    set_apart = f" (seed 0; there is no test set, so each seed is tested on one of {audit.folds} folds)" * (
+        audit.folds > 0
+    )
     first = "Nothing can be trained yet. " if any(fault.is_fatal for fault in audit.faults) else ""
     many = f"{audit.images:,} images of {len(audit.by_class)} classes"
     return f"{first}{many} can be used: {parts}{set_apart}.{_groups(audit)}"

@@ -8,7 +8,6 @@ from matplotlib.figure import Figure
 
 from vit_vs_cnn.comparison.compare import Comparison
 from vit_vs_cnn.comparison.entries import Tested
-from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.reporting.comparison_tables import tables_of
 from vit_vs_cnn.reporting.document import Bullets, Cell, Document, Facts, Picture
@@ -65,12 +64,12 @@ def comparison_document(
 
 
 def write_comparison(
-    comparison: Comparison, tested: Sequence[Tested], test: LabelledImages, notes: Sequence[str], folder: Path
+    comparison: Comparison, tested: Sequence[Tested], notes: Sequence[str], folder: Path
 ) -> list[Path]:
     """Everything into a folder, which is made: comparison.json, tables, figures and index.html."""
     told = {**comparison.to_dict(), "notes": list(notes)}
     write_text(folder / "comparison.json", json.dumps(told, indent=1, allow_nan=False) + "\n")
-    document = comparison_document(comparison, notes, figures_of(comparison, tested, test))
+    document = comparison_document(comparison, notes, figures_of(comparison, tested))
     return [folder / "comparison.json", *write_document(document, folder)]
 
 

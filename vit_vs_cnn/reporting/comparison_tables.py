@@ -14,7 +14,7 @@ from vit_vs_cnn.reporting.document import Table
 from vit_vs_cnn.reporting.style import bytes_text, in_millions, interval, percent, points, value_text
 from vit_vs_cnn.runs.answers import MAJORITY
 from vit_vs_cnn.runs.calibration import LEAST
-from vit_vs_cnn.statistics.estimate import p_text
+from vit_vs_cnn.statistics.intervals import format_p_value
 
 
 def tables_of(comparison: Comparison) -> dict[str, list[Table]]:
@@ -54,16 +54,15 @@ def _pairs(accuracy: Accuracy) -> list[Table]:
     rows = []
     for pair in accuracy.pairs:
         c, alone = pair.comparison, f"{pair.only_first:,.0f} / {pair.only_second:,.0f}"
-        found = [points(c.difference.value), interval(c.difference, sign=True), alone, p_text(c.adjusted_p_value)]
-        verdict = c.verdict if c.reason is None else f"{c.verdict}: {c.reason}"
-        rows.append([f"{c.first} - {c.second}", *found, verdict, c.test])
-    columns = ["pair", "points", "95 %", "one alone right", "p", "verdict", "test"]
-    notes = ["p is corrected for the number of pairs (Holm)."] if len(accuracy.pairs) > 1 else []
-    if accuracy.overall is not None:
-        notes.append(f"All at once, {accuracy.overall.test}: p = {p_text(accuracy.overall.p_value)}.")
-    aside = frozenset({"verdict", "test"})
+        p = format_p_value(c.adjusted_p_value)
+        found = [points(c.difference.value), interval(c.difference, sign=True), alone, p]
+        conclusion = str(c.conclusion) if c.obstacle is None else f"{c.conclusion}: {c.obstacle}"
+        rows.append([f"{c.first} - {c.second}", *found, conclusion, str(c.test)])
+    columns = ["pair", "points", "95 %", "one alone right", "p", "conclusion", "test"]
+    note = "p is adjusted for the number of comparisons (Holm), except for the primary one." * (len(accuracy.pairs) > 1)
+    aside = frozenset({"conclusion", "test"})
     title = "Differences on the same images, paired"
-    return [Table(title, columns, rows, "pairs", " ".join(notes), aside)]
+    return [Table(title, columns, rows, "pairs", note, aside)]
 
 
 def _classes(accuracy: Accuracy) -> Table:
@@ -73,9 +72,9 @@ def _classes(accuracy: Accuracy) -> Table:
     if len(names) == 2:
         pair = accuracy.pairs[0].comparison
         columns += [f"{pair.first} - {pair.second}", "p"]
-        title += "; p is corrected for their number (Holm)"
+        title += "; p is adjusted for the number of classes (Holm)"
         for row, one in zip(rows, accuracy.classes, strict=True):
-            row += [points(one.accuracy[pair.first] - one.accuracy[pair.second]), p_text(one.p_corrected)]
+            row += [points(one.accuracy[pair.first] - one.accuracy[pair.second]), format_p_value(one.p_corrected)]
     return Table(title, columns, rows, "classes", terminal=False)
 
 

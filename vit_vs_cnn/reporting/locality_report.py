@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from vit_vs_cnn.inspection.locality.report import LocalityReport, Number
 from vit_vs_cnn.inspection.locality.study import SUMMARY, StudiedLayer
-from vit_vs_cnn.regimes import Analysis
+from vit_vs_cnn.regimes.analysis import Analysis
 from vit_vs_cnn.reporting.document import Bullets, Document, Picture, Table, Text
 from vit_vs_cnn.reporting.figures.drawing import PercentLocator, in_percent, panels, plain_axes
 from vit_vs_cnn.reporting.figures.locality import figures_of
@@ -83,7 +83,7 @@ def accuracy_by_contender(analysis: Analysis, order: Sequence[str]) -> Figure:
     axis.yaxis.set_major_locator(PercentLocator())
     for index, size in enumerate(analysis.sizes):
         shift = (index - (len(analysis.sizes) - 1) / 2) * 0.18
-        of_size = {c.contender: point.accuracy for c in analysis.curves for point in c.points if point.size == size}
+        of_size = {p.model: p.accuracy for name in order for p in analysis.curve(name) if p.train_size == size}
         places = [place + shift for place, name in enumerate(order) if name in of_size]
         values, errors = in_percent([of_size[name] for name in order if name in of_size])
         form, colour = "osD^v"[index % 5], SERIES[index % len(SERIES)]

@@ -1,4 +1,4 @@
-"""The report of an experiment: one page that opens with the answer, with every table and figure beside it as a file."""
+"""The report of an experiment: a page that opens with the answer, and its tables and figures as files."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,197 +11,147 @@ from vit_vs_cnn.config.experiment import Budget, read_config
 from vit_vs_cnn.config.parsing import build
 from vit_vs_cnn.data.folder_layout import in_words
 from vit_vs_cnn.files import write_text
-from vit_vs_cnn.regimes import (
-    Analysis,
-    Findings,
-    answer,
-    display_name,
-    failures_line,
-    findings_of,
-    multiplier_line,
-    pretraining_sentences,
-)
-from vit_vs_cnn.regimes.findings import are_own_images, recorded_analysis
-from vit_vs_cnn.regimes.recommendation import recommendation
+from vit_vs_cnn.regimes.analysis import Analysis
+from vit_vs_cnn.regimes.answer import failure_rate_text
+from vit_vs_cnn.regimes.budgets import longest_results
 from vit_vs_cnn.reporting import regime_tables as tables
 from vit_vs_cnn.reporting.answered_images import blocks_of_images
 from vit_vs_cnn.reporting.document import Block, Bullets, Cell, Code, Document, Facts, Link, Picture, Table, Text
-from vit_vs_cnn.reporting.figures.regimes import is_crowded, learning_curves, regime_figures
+from vit_vs_cnn.reporting.figures.regimes import regime_figures
+from vit_vs_cnn.reporting.findings import Findings, answer_document, learning_curves_picture, read_findings
 from vit_vs_cnn.reporting.page import write_document
-from vit_vs_cnn.reporting.style import looks
-from vit_vs_cnn.reporting.tables import equal_time_lines, results_csv
-from vit_vs_cnn.reporting.tuning_report import best_of_k, space_warnings, tuning_blocks
+from vit_vs_cnn.reporting.tables import results_csv
+from vit_vs_cnn.reporting.tuning_report import space_warnings, tuning_blocks
 from vit_vs_cnn.runs.auditing.audit import PLACE
 from vit_vs_cnn.runs.auditing.contamination import PICTURE
 from vit_vs_cnn.runs.ledger import account_of
-from vit_vs_cnn.runs.record import read_result_table
 from vit_vs_cnn.runs.result import RunResult, RunState
 from vit_vs_cnn.runs.status import ExperimentStatus, read_status
 from vit_vs_cnn.runs.tuning_record import doubts
 
-#: Figure: what stands below it, and what it shows in words.
+#: Caption and description in words of each figure.
 CAPTIONS = {
-    "learning_curves": (
-        "Mean accuracy with 95 % intervals; dots are single seeds, failed ones too.",
-        "accuracy of each contender over the number of labelled images",
-    ),
     "difference": (
-        "Paired difference with 95 % intervals; below, where the curves cross by each method.",
-        "difference in accuracy of the pair that the answer speaks of over the number of labelled images",
+        "Paired difference of accuracy in points, with its interval.",
+        "difference in accuracy of the two models of the answer against the number of training images",
     ),
     "behind_the_best": (
-        "Paired differences from the contender that is best with the most images, with 95 % intervals: a row for each "
-        "of the others, a panel for each number of images.",
-        "for each contender its difference in accuracy from the best one, by the number of labelled images",
+        "Paired differences from the model that is best with the most images, with their intervals.",
+        "difference in accuracy of each model from the best one, by number of training images",
     ),
     "pairs": (
-        "Paired differences of the pairs that the experiment names, with 95 % intervals: a row for each pair, a panel "
-        "for each number of images.",
-        "for each pair of contenders that is compared its difference in accuracy, by the number of labelled images",
+        "Paired differences of the pairs that the config names, with their intervals.",
+        "difference in accuracy of each compared pair, by number of training images",
     ),
     "more_training": (
-        "The same runs with every budget: more training is from line to line, more data along them.",
-        "accuracy over the number of labelled images, a line for each contender and budget",
+        "Accuracy of the same models with every budget.",
+        "accuracy against the number of training images, one line for each model and budget",
     ),
     "training_curves": (
-        "Validation accuracy over the steps of a run, the mean over the seeds; shaded: the last quarter.",
-        "validation accuracy of each contender and size over the steps of training",
-    ),
-    "data_multiplier": (
-        "How many times the data the one behind needs, for each n by itself; arrows where that was not reached.",
-        "data multiplier over the number of labelled images",
-    ),
-    "equivalents": (
-        "How many images the best contender needs to equal each of the others, which have n (dashed); arrows where "
-        "that lies outside of the sizes that were run.",
-        "for each contender the images that the best one needs for its accuracy",
-    ),
-    "residuals": ("What the fits leave over: a pattern means that the law is wrong.", "residuals of the fits"),
-    "best_of_k": (
-        "The best that so many trials are to be expected to reach, by the record of those that were run.",
-        "expected best validation accuracy of each contender over the number of trials",
-    ),
-    "cost_frontier": (
-        "Each contender from its smallest to its largest size; ringed: not beaten with the same data.",
-        "accuracy over training FLOPs, parameters and MACs",
+        "Validation accuracy during training, mean over seeds.",
+        "validation accuracy of each model and training-set size against the steps of training",
     ),
 }
-#: More contenders are counted in the title of a page, and not named.
-MOST_IN_A_TITLE = 5
-#: What of the config decides results; where the work was done is no part of a report.
-TOLD = ("name", "data", "protocol", "contenders", "trainer")
+#: Largest number of models that the title of a page names.
+MAX_MODELS_IN_TITLE = 5
+#: Blocks of the config that the page shows: those that decide results.
+SHOWN_SETTINGS = ("name", "data", "protocol", "contenders", "trainer")
 METHOD = (
-    "Intervals cover 95 %. Those of accuracies and differences are of a sum: Student's distribution over seeds and "
-    "their subsets, and a normal one over what the test images have in common for all seeds; a single network has "
-    "Wilson's interval, two single networks have McNemar's exact p-value. Crossings, data multipliers and fits come "
-    "from resamples of the same two levels; where they are interpolated, what leaving out each size in turn changes "
-    "is added to their intervals; where laws extrapolate, what fits without the last sizes miss there. Differences "
-    "are paired by seed and image. What is compared is the mean accuracy over seeds, failures included; seeds without "
-    "a failure leave failure rates of up to 1 - .05^(1/k) open, 63 % for three and 26 % for ten. A verdict needs "
-    "three paired seeds, the same test images, and recipes that are each the best of equal trials on record, or are "
-    "all by hand. All pairs at all sizes are judged together by weighted Holm: the primary comparison, which the "
-    "config names, has half of the 5 % to itself. With protocol.max_seeds verdicts come on the way, at every number "
-    "of seeds from three on, and share the 5 % as Lan and DeMets spend it (Pocock's type, for Student's test); "
-    "intervals of differences are then repeated ones, which hold at all looks together. Equivalent: the interval lies "
-    "within the margin (two one-sided tests), corrected in the same way. What was settled is in design.json; what was "
-    "changed after a look is told of. The command compare says the same of the same cells. A data multiplier is given "
-    "where the runs that it stands on are settled: where their validation curves rule out that the last quarter of a "
-    "run gained two points. Its standard error takes the two ends to err independently, as validation images are not "
-    "followed one by one; as both are of the same images, which are hard or easy at both ends, it is too large rather "
-    "than too small."
+    "All models are trained on the same subsets of the images, with the same seeds, and tested on the same images. "
+    "Differences are paired by seed and image.",
+    "Intervals are 95 % confidence intervals. They cover other seeds and other test images. The interval of a single "
+    "seed is Wilson's and covers other test images only.",
+    "The error of a mean has a seed part (Student's distribution) and a test-image part (normal distribution).",
+    "The seed variance of a difference is pooled over the training-set sizes. A size that varies more keeps its own "
+    "variance, with its own degrees of freedom and a small share of the others. With more than four models the "
+    "variance is pooled over models, unless Bartlett's test finds that they vary unequally.",
+    "Two networks of one seed are compared with McNemar's exact test.",
+    "The primary comparison is named before the first result and is tested by itself at 5 %. All other comparisons are "
+    "adjusted for their number (Holm). With equal models, each of the two contains a false claim in at most 5 % of "
+    "experiments.",
+    "A model is significantly better if the adjusted p-value is below the level. Two models are equivalent if two "
+    "one-sided tests show that they differ by less than the margin.",
+    "A conclusion needs three shared seeds, six test images, the same images and subsets, and recipes that are set by "
+    "hand or are the best of equally many trials.",
+    "If seeds are added after the first analysis, the second analysis is made at 1 %, with 99 % intervals. Seeds that "
+    "are added later are not analysed.",
+    "If some runs of a model learned nothing, the failure rates are compared with Fisher's exact test, and the mean "
+    "accuracies allow no conclusion.",
+    "If every seed has other test images (folds), the seed variance includes the correction of Nadeau and Bengio for "
+    "overlapping training sets.",
+    "The minimum detectable difference would be significant in 80 % of experiments like this one.",
+    "At equal cost, the costlier model is compared at the cost of the other one. Between two budgets its accuracy is "
+    "interpolated in the logarithm of the cost.",
+    "A forecast needs four training-set sizes. It extends the power law error(n) = a n^-b + c to twice the largest "
+    "size. Its interval includes the error that the law makes at the largest size when it is fitted without it.",
 )
 ACCURACIES_ALONE = (
-    "From accuracies alone: which images were right is not in this table, so the test images' part of an interval is "
-    "that of two test sets, and too wide"
+    "Computed from accuracies alone: the table does not contain which images were classified correctly, so intervals "
+    "are wider"
 )
-AUDITED = "The audit of the images, made before anything was trained"
+AUDITED = "Audit of the images, made before training"
 NEAR_DUPLICATES = (
-    "A test image counts as a near-duplicate where one of the images used shows the same picture: re-encoded, "
-    "shifted by up to two pixels of 32, slightly cropped, mirrored, brighter or darker."
+    "A test image counts as a near-duplicate if an image of the run shows the same picture: encoded again, shifted by "
+    "up to two pixels of 32, slightly cropped, mirrored, brighter or darker."
 )
 
 
 def write_report(folder: Path, *, findings: Findings | None = None, target: Path | None = None) -> list[Path]:
-    """Everything into the experiment's ``report/``: index.html, analysis.json, results.csv, tables and figures.
+    """Write index.html, analysis.json, results.csv, tables and figures into ``report/`` of the experiment.
 
-    A pure function of the finished cells and of what is known of the others: run twice, it writes the same bytes.
-    Measured times are in results.csv and in one sentence of the page, on accuracy in equal time; the rest is the same
-    for a run that was interrupted.
+    The same runs give the same bytes, except for measured times in results.csv.
 
     Arguments:
-        findings: ``findings_of(folder)``, where they are at hand already.
-        target: where all of it goes instead.
+        findings: ``read_findings(folder)``, if they were read already.
+        target: another folder to write into.
 
     Raises:
-        InputError: no experiment there, or none of its cells is finished.
+        InputError: no experiment there, or none of its runs is finished.
     """
-    found, target = findings or findings_of(folder), target or folder / "report"
-    document = report_document(found)
-    return _write(document, results_csv(found.results), found.analysis, target)
+    findings, target = findings or read_findings(folder), target or folder / "report"
+    document = report_document(findings)
+    return _write(document, results_csv(findings.results), findings.analysis, target)
 
 
-def summary(found: Findings) -> Document:
-    """What a notebook shows of findings: the answer, the accuracies and their curves."""
-    document = Document(found.folder.resolve().name, found.stored_answer, looks=_looks(found.analysis))
-    document.add(
-        tables.curves_table(found.analysis),
-        _picture("learning_curves", learning_curves(found.analysis), found.analysis),
-    )
-    return document
-
-
-def report_document(found: Findings) -> Document:
-    """All that there is to say of an experiment.
+def report_document(findings: Findings) -> Document:
+    """The page of an experiment.
 
     Raises:
         InputError: the experiment's config can no longer be read.
     """
-    config, status = read_config(found.folder / "experiment.yaml"), read_status(found.folder)
-    record, results = found.record, found.results
-    said = answer(found.analysis, own_images=are_own_images(config["data"]["source"]))
-    document = _begun(found.analysis, config["name"], _lead(found.analysis, found.recommendation, said))
-    weak = [] if record is None else [*space_warnings(record), *doubts(record, found.results)]
-    _tell(document, found.analysis, [*unfinished(status), *weak, *found.notes], results, blocks_of_images(found))
+    config, status = read_config(findings.folder / "experiment.yaml"), read_status(findings.folder)
+    record, results, analysis = findings.record, findings.results, findings.analysis
+    document = answer_document(_title(config["name"], analysis), analysis, findings.leak)
+    weak = [] if record is None else [*space_warnings(record), *doubts(record, results)]
+    notes = [*unfinished(status), *weak, *findings.notes]
+    _add_analysis(document, analysis, notes, results, blocks_of_images(findings))
     if record is not None:
-        _part(
-            document,
-            "Tuning",
-            _picture("best_of_k", best_of_k(record), found.analysis),
-            *tuning_blocks(record, found.results),
-        )
-    _part(document, "Near-duplicates", *_duplicates(found))
-    _part(document, "Protocol and budgets", Facts(_protocol(config, found)), tables.budgets_table(results))
-    _tell_config(document, config)
-    tested = Text(account_of(found.folder, results[0].test_set).told)
-    _part(document, "Cells", tested, tables.cells_table(status.cells, results))
-    _part(document, "How it was measured", Text(METHOD), Facts(_environment(results)))
-    audited = [Link(AUDITED, f"../{PLACE}/index.html")] if (found.folder / PLACE / "index.html").exists() else []
-    document.section("Files", Bullets(_links(document, audited)))
+        _part(document, "Tuning", *tuning_blocks(record, results))
+    _part(document, "Near-duplicates", *_duplicates(findings))
+    _part(document, "Protocol and budgets", Facts(_protocol(config, findings)), tables.budgets_table(results))
+    _add_config(document, config)
+    tested = Text(account_of(findings.folder, results[0].test_set).told)
+    _part(document, "Runs", tested, tables.runs_table(status.cells, results))
+    _part(document, "How it was measured", Bullets(METHOD), Facts(_environment(results)))
+    has_audit = (findings.folder / PLACE / "index.html").exists()
+    document.section("Files", Bullets(_links(document, [Link(AUDITED, f"../{PLACE}/index.html")] * has_audit)))
     return document
 
 
-def write_recorded(path: Path, target: Path, analysis: Analysis | None = None) -> list[Path]:
-    """What a recorded table of accuracies says, as a page with its figures and tables, and as analysis.json.
-
-    Which images were right is not in such a table, nor are the images.
+def write_table_report(path: Path, results: Sequence[RunResult], analysis: Analysis, target: Path) -> list[Path]:
+    """Write the report of a recorded table of results, which contains neither images nor predictions.
 
     Arguments:
-        path: a results.csv as ``write_report`` writes it, with the experiment.yaml of its folder beside it, or without.
-        analysis: of these results, where it is at hand already.
-
-    Raises:
-        InputError: no such table.
+        path: a results.csv as ``write_report`` writes it. The experiment.yaml in its folder is shown, if there is one.
+        analysis: of the results.
     """
-    results = read_result_table(path)
-    analysis, config = analysis or recorded_analysis(path), path.with_name("experiment.yaml")
+    config = path.with_name("experiment.yaml")
     values = read_config(config) if config.exists() else {}
-    own = are_own_images((values.get("data") or {}).get("source"))
-    lead = _lead(analysis, recommendation(analysis), answer(analysis, own_images=own))
-    document = _begun(analysis, str(values.get("name", path.parent.name)), lead)
-    _tell(document, analysis, [f"{ACCURACIES_ALONE}."], results, [])
+    document = answer_document(_title(str(values.get("name", path.parent.name)), analysis), analysis, None)
+    _add_analysis(document, analysis, [f"{ACCURACIES_ALONE}."], results, [])
     _part(document, "Protocol and budgets", tables.budgets_table(results))
-    _tell_config(document, values)
-    _part(document, "How it was measured", Text(METHOD))
+    _add_config(document, values)
+    _part(document, "How it was measured", Bullets(METHOD))
     document.section("Files", Bullets(_links(document)))
     return _write(document, path.read_text(encoding="utf-8"), analysis, target)
 
@@ -213,60 +163,41 @@ def _write(document: Document, results: str, analysis: Analysis, target: Path) -
     return [*(target / name for name in texts), *write_document(document, target)]
 
 
-def _lead(analysis: Analysis, *sentences: str) -> list[str]:
-    failures = failures_line(analysis)
-    return [*sentences, *([] if failures is None else [failures])]
+def _title(name: str, analysis: Analysis) -> str:
+    models = [model.display_name for model in analysis.models]
+    return f"{name}: {' vs '.join(models) if len(models) <= MAX_MODELS_IN_TITLE else f'{len(models)} models'}"
 
 
-def _begun(analysis: Analysis, name: str, lead: Sequence[str]) -> Document:
-    versus = " against ".join(display_name(contender) for contender in analysis.contenders)
-    if len(analysis.contenders) > MOST_IN_A_TITLE:
-        versus = f"{len(analysis.contenders)} contenders"
-    return Document(f"{name}: {versus}", lead, looks=_looks(analysis))
-
-
-def _tell(
+def _add_analysis(
     document: Document,
     analysis: Analysis,
     notes: Sequence[str],
     results: Sequence[RunResult],
     images: Sequence[Block],
 ) -> None:
-    """What follows from accuracies, and what the networks do with single images."""
-    drawn = {name: _picture(name, figure, analysis) for name, figure in regime_figures(analysis).items()}
+    """The sections on accuracies and on single images."""
+    figures = regime_figures(analysis, longest_results(results))
+    drawn = {name: Picture(figures[name], *texts, name) for name, texts in CAPTIONS.items() if name in figures}
+    drawn["learning_curves"] = learning_curves_picture(analysis)
 
-    def part(heading: str, figures: str, *blocks: Block) -> None:
-        _part(document, heading, *(drawn[name] for name in figures.split() if name in drawn), *blocks)
+    def part(heading: str, names: str, *blocks: Block) -> None:
+        _part(document, heading, *(drawn[name] for name in names.split() if name in drawn), *blocks)
 
-    if told := [*notes, *analysis.warnings]:
-        document.section("Before you read on", Bullets(told))
-    part("Who is ahead", "behind_the_best pairs", tables.differences_table(analysis))
-    limits = [] if analysis.same_steps is None else [Text(analysis.same_steps)]
-    if len(analysis.start_kinds) > 1:
-        sentences = pretraining_sentences(analysis)
-        told = [Text(" ".join(sentences))] if sentences else []
-        part("What pretraining is worth", "", *told, tables.worth_table(analysis), tables.starts_table(analysis))
-    part("Learning curves", "learning_curves difference", *limits, tables.curves_table(analysis))
+    if warnings := [*notes, *analysis.warnings()]:
+        document.section("Before you read on", Bullets(warnings))
+    failures = failure_rate_text(analysis)
+    conclusions = [] if failures is None else [Text(failures)]
+    part("Comparisons", "behind_the_best pairs", *conclusions, tables.comparisons_table(analysis))
+    more_images = (tables.crossovers_table(analysis), tables.forecasts_table(analysis))
+    part("Learning curves", "learning_curves difference", tables.curves_table(analysis), *more_images)
     part("Image by image", "", *images)
-    costs = (tables.equal_cost_table(analysis), tables.frontier_table(analysis))
-    times = [
-        Text(f"{line[0].upper()}{line[1:]}.")
-        for line in equal_time_lines(results, analysis, most_pairs=len(analysis.pairs))
-    ]
-    part("Accuracy and cost", "cost_frontier", *times, *costs)
-    part("Training curves", "training_curves", tables.convergence_table(analysis))
-    trained = [tables.more_training_table(analysis)] if analysis.budgets else []
-    part("What more training changed", "more_training", *trained)
-    multiplier = multiplier_line(analysis, display_name)
-    sentence = [] if multiplier is None else [Text(f"{multiplier[0].upper()}{multiplier[1:]}.")]
-    more = (*sentence, tables.multipliers_table(analysis), tables.crossings_table(analysis))
-    part("What more data would change", "data_multiplier", *more)
-    part("What each is worth in images of the best", "equivalents", tables.equivalents_table(analysis))
-    part("Fits", "residuals", tables.laws_table(analysis))
+    more_training = (tables.more_training_table(analysis), tables.interactions_table(analysis))
+    part("More training", "more_training training_curves", *more_training)
+    part("Equal compute", "", tables.equal_cost_table(analysis))
 
 
 def _part(document: Document, heading: str, *blocks: Block) -> None:
-    """Tables are folded away below figures and sentences, or stand where there is nothing else."""
+    """A section. Below figures and sentences tables are folded; those without rows are left out."""
     shown = [block for block in blocks if not isinstance(block, Table)]
     numbers = [block for block in blocks if isinstance(block, Table) and block.rows]
     if not shown:
@@ -279,64 +210,50 @@ def _part(document: Document, heading: str, *blocks: Block) -> None:
             document.add(*numbers)
 
 
-def _tell_config(document: Document, config: Mapping[str, Any]) -> None:
-    if told := {key: config[key] for key in TOLD if key in config}:
-        with document.folded("The config, with every default"):
-            document.add(Code(yaml.safe_dump(told, sort_keys=False)))
+def _add_config(document: Document, config: Mapping[str, Any]) -> None:
+    if settings := {key: config[key] for key in SHOWN_SETTINGS if key in config}:
+        with document.folded("Config, with all defaults"):
+            document.add(Code(yaml.safe_dump(settings, sort_keys=False)))
 
 
-def _looks(analysis: Analysis) -> dict[str, Any]:
-    by_name = looks(analysis.contenders)
-    return by_name | {display_name(name): look for name, look in by_name.items()}
-
-
-def _picture(name: str, figure: Any, analysis: Analysis) -> Picture:
-    caption, alt = CAPTIONS[name]
-    if name == "learning_curves" and is_crowded(analysis):
-        caption = "Mean accuracy over the seeds; the intervals are with the differences."
-    elif name == "learning_curves" and analysis.laws:
-        caption += " Beyond the largest size, fits are a guess."
-    return Picture(figure, caption, alt, name)
-
-
-def _duplicates(found: Findings) -> list[Block]:
-    duplicates = found.duplicates
+def _duplicates(findings: Findings) -> list[Block]:
+    duplicates = findings.duplicates
     if isinstance(duplicates, str):
         return [Text(duplicates)]
     blocks: list[Block] = []
-    if found.correct is not None:
-        blocks.append(tables.duplicates_table(duplicates, found.longest, found.correct))
+    if findings.answers is not None and findings.answers.correct is not None:
+        blocks.append(tables.duplicates_table(duplicates, longest_results(findings.results), findings.answers.correct))
     blocks += [tables.duplicate_pairs_table(duplicates), Text(NEAR_DUPLICATES)]
-    if (picture := found.folder / PICTURE).exists():
-        told = "Some pairs, from the least alike to the most; on the left the test image."
-        blocks.append(Picture(picture, told, "image pairs"))
+    if (picture := findings.folder / PICTURE).exists():
+        caption = "Some pairs, from the least to the most similar, with the test image on the left."
+        blocks.append(Picture(picture, caption, "image pairs"))
     return blocks
 
 
 def unfinished(status: ExperimentStatus) -> list[str]:
-    """That some cells are missing, where they are."""
+    """A sentence on runs without a result, if there are any."""
     failed, missing = status.count(RunState.FAILED), status.count(RunState.RUNNING) + status.count(RunState.WAITING)
-    told = [f"{failed} failed"] * bool(failed) + [f"{missing} not finished"] * bool(missing)
-    return [f"Of {len(status.cells)} cells {' and '.join(told)}: the figures are of the others."] if told else []
+    counts = [f"{failed} failed"] * bool(failed) + [f"{missing} not finished"] * bool(missing)
+    return [f"Of {len(status.cells)} runs {' and '.join(counts)}. The report is of the others."] if counts else []
 
 
-def _protocol(config: Mapping[str, Any], found: Findings) -> dict[str, Cell]:
-    data, protocol, first = config["data"], config["protocol"], found.results[0]
+def _protocol(config: Mapping[str, Any], findings: Findings) -> dict[str, Cell]:
+    data, protocol, first = config["data"], config["protocol"], findings.results[0]
     source = f"{data['source']}, {first.data.fingerprint}"
     return {
         "images": source if data["source"] == "objects" else f"{source}, in {data['root']}",
-        **_left_out(found.results),
-        "training sizes": ", ".join(f"{size:,}" for size in found.analysis.sizes),
-        "seeds": ", ".join(map(str, sorted({result.seed for result in found.results}))),
+        **_left_out(findings.results),
+        "training-set sizes": ", ".join(f"{size:,}" for size in findings.analysis.sizes),
+        "seeds": ", ".join(map(str, sorted({result.seed for result in findings.results}))),
         "budget of a run": build(Budget, protocol["budget"], where="protocol.budget").text,
         "batch size": protocol["batch_size"],
         "scored on": f"{first.scores.scored_images:,} {first.scores.scored_on} images",
-        "for validation": f"{data['validation_fraction']:g} of the training size, counted into it",
+        "for validation": f"{data['validation_fraction']:g} of the training images",
     }
 
 
 def _left_out(results: Sequence[RunResult]) -> dict[str, Cell]:
-    """The files that could not be used, where there are such: how many of each kind, and where they are listed."""
+    """Numbers of files that could not be used, by kind, and the file that lists them."""
     for result in results:
         skipped = result.data.data_details.get("skipped") or {}
         if "counts" in skipped:
@@ -346,9 +263,9 @@ def _left_out(results: Sequence[RunResult]) -> dict[str, Cell]:
 
 
 def _environment(results: Sequence[RunResult]) -> dict[str, Cell]:
-    """What the runs were made with; several values where runs differ."""
+    """Hardware and software of the runs; several values where runs differ."""
 
-    def told(values: Sequence[Any]) -> str:
+    def joined(values: Sequence[Any]) -> str:
         return "; ".join(sorted({str(value) for value in values})) or "not recorded"
 
     hardware = [r.provenance.hardware for r in results if r.provenance.hardware]
@@ -359,12 +276,12 @@ def _environment(results: Sequence[RunResult]) -> dict[str, Cell]:
         if r.provenance.versions
     ]
     return {
-        "processor": told([f"{h['cpu']}, {h['threads']} threads, {h['system']}" for h in hardware]),
-        "accelerators": told(gpus),
-        "precision": told([r.cost.precision for r in results]),
-        "devices of a run": told([r.cost.devices for r in results]),
-        "versions": told(versions),
-        "commit": told([r.provenance.commit or "unknown" for r in results]),
+        "processor": joined([f"{h['cpu']}, {h['threads']} threads, {h['system']}" for h in hardware]),
+        "accelerators": joined(gpus),
+        "precision": joined([r.cost.precision for r in results]),
+        "devices of a run": joined([r.cost.devices for r in results]),
+        "versions": joined(versions),
+        "commit": joined([r.provenance.commit or "unknown" for r in results]),
     }
 
 
@@ -372,8 +289,8 @@ def _links(document: Document, audited: Sequence[Link] = ()) -> list[str | Link]
     files = [f"tables/{table.name}.csv" for table in document.tables]
     files += [f"figures/{one.name}.{suffix}" for one in document.pictures for suffix in one.formats]
     return [
-        Link("results.csv: one line for each cell, with its measured times", "results.csv"),
-        Link("analysis.json: every number of this page, unrounded", "analysis.json"),
+        Link("results.csv: one line for each run, with its measured times", "results.csv"),
+        Link("analysis.json: all numbers of this page, not rounded", "analysis.json"),
         *audited,
         *(Link(name, name) for name in files),
     ]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vit_vs_cnn.statistics.estimate import Estimate, points_range
+from vit_vs_cnn.statistics.intervals import Estimate, format_interval
 
 #: Okabe and Ito's colours, told apart by the colour-blind; markers tell them apart in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
@@ -79,7 +79,7 @@ def points(value: float, digits: int = 1) -> str:
 def interval(estimate: Estimate, *, sign: bool = False) -> str:
     """``low to high`` in per cent, or in points with their signs."""
     if sign:
-        return points_range(estimate, sign=True)
+        return format_interval(estimate, sign=True)
     return f"{percent(estimate.low)} to {percent(estimate.high)}"
 
 

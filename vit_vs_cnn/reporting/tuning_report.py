@@ -1,57 +1,23 @@
-"""How recipes were found, for a report: what every contender was granted, and what fewer trials would have reached."""
+"""The search for recipes on the page of an experiment: trials, and differences between search spaces."""
 
-import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
-
-from vit_vs_cnn.regimes import display_name
-from vit_vs_cnn.reporting.document import Block, Bullets, Table, Text
-from vit_vs_cnn.reporting.figures.drawing import PercentLocator, plain_axes
-from vit_vs_cnn.reporting.style import looks, percent, points
+from vit_vs_cnn.regimes.model_summaries import display_name
+from vit_vs_cnn.reporting.document import Block, Table, Text
+from vit_vs_cnn.reporting.style import percent, value_text
 from vit_vs_cnn.runs.result import RunResult
-from vit_vs_cnn.runs.tuning_record import Place, Record, Trial, shortfall
-from vit_vs_cnn.statistics.best_of import expected_best
-from vit_vs_cnn.told import counted
-
-#: Numbers of trials that a table names, as far as there are so many; and all of them.
-COUNTS = (1, 2, 3, 5, 8, 12, 20, 32, 50, 80, 120)
-BEST_OF_K = (
-    "Expected best validation accuracy of k of the trials, drawn without replacement; a trial that was ended early "
-    "counts with what it had then, one that failed with 0 %."
-)
+from vit_vs_cnn.runs.tuning_record import Place, Record, shortfall
 
 
 def tuning_blocks(record: Record, results: Sequence[RunResult]) -> list[Block]:
-    """What there is to say of the trials, the picture apart."""
-    told = f"The record is {record.path.name}, whose SHA-256 begins with {record.hash}."
-    return [Bullets(gap_lines(record)), granted_table(record, results), best_of_k_table(record), Text(told, note=True)]
-
-
-def gap_lines(record: Record) -> list[str]:
-    """For each size and pair: the gap with all trials, and with a quarter of them."""
-    lines = []
-    for place, there in _places(record).items():
-        for pair in itertools.combinations(there, 2):
-            most = min(len(there[name]) for name in pair)
-            fewer = max(1, most // 4)
-            told = f"{_title(record, *place)}: with {counted(most, 'trial')} each {_gap(there, pair, most)}"
-            if fewer < most:
-                told += f", with {fewer} {_gap(there, pair, fewer)}"
-            lines.append(f"{told} (expected best, on validation images)")
-    return lines
-
-
-def _gap(trials: Mapping[str, Sequence[Trial]], pair: tuple[str, str], count: int) -> str:
-    first, second = sorted(pair, key=lambda name: -expected_best(_reached(trials[name]), count))
-    gap = expected_best(_reached(trials[first]), count) - expected_best(_reached(trials[second]), count)
-    return f"{display_name(first)} is {points(gap).lstrip('+')} points above {display_name(second)}"
+    """The tables of the search, and the file that they come from."""
+    source = f"The record is {record.path.name}, whose SHA-256 begins with {record.hash}."
+    return [granted_table(record, results), trials_table(record), Text(source, note=True)]
 
 
 def granted_table(record: Record, results: Sequence[RunResult]) -> Table:
-    """Trials and FLOPs of every contender at every size and budget, and which of its recipes it runs."""
+    """Trials and FLOPs of every model at every size and budget, and the rank of the recipe that it was trained with."""
     rows, runs = [], {Place(r.contender, r.train_size, r.budget): r for r in reversed(results) if r.budget}
     several = len({run.budget for run in runs}) > 1
     for run in sorted(runs, key=lambda run: (run.train_size, run.amount, run.contender)):
@@ -64,61 +30,45 @@ def granted_table(record: Record, results: Sequence[RunResult]) -> Table:
         ended, flops = sum(one.is_complete for one in trials), sum(one.flops for one in trials)
         granted = [str(len(trials)), f"{flops:.3g}", f"{trials[0].steps:,}", str(len(trials[0].seeds))]
         best = "" if not ended else percent(trials[0].validation_accuracy or 0.0)
-        runs_which = shortfall(tuning) or "runs the best of them"
-        rows.append([*names, *granted, str(ended), best, f"{place.train_size:,}", runs_which])
+        rank = shortfall(tuning) or "the best of them"
+        rows.append([*names, *granted, str(ended), best, f"{place.train_size:,}", rank])
     columns = [
         "n",
         *(["budget"] if several else []),
-        "contender",
+        "model",
         "trials",
         "FLOPs",
         "steps",
         "splits",
-        "came to an end",
+        "complete",
         "best, %",
         "tuned at n",
     ]
-    title = "What each contender's recipe was chosen from; FLOPs are of all its trials, run to their end"
+    title = "Trials that recipes were chosen from. FLOPs are of all trials, each run to its end"
     return Table(title, [*columns, "recipe"], rows, "tuning", part_by="n")
 
 
-def best_of_k_table(record: Record) -> Table:
-    """Expected best validation accuracy for some numbers of trials."""
-    names, rows = _contenders(record), []
-    several = len(_budgets(record)) > 1
-    for (size, budget), there in _places(record).items():
-        reached = {name: _reached(there.get(name, ())) for name in names}
-        counts = {len(values) for values in reached.values()} - {0}
-        for count in sorted(counts | {one for one in COUNTS if one < max(counts)}):
-            told = [percent(expected_best(v, count)) if count <= len(v) else "" for v in reached.values()]
-            rows.append([f"{size:,}", *([budget] if several else []), str(count), *told])
-    columns = ["n", *(["budget"] if several else []), "trials", *(f"{display_name(name)}, %" for name in names)]
-    return Table(BEST_OF_K, columns, rows, "best_of_k", part_by="n")
-
-
-def best_of_k(record: Record) -> Figure:
-    """Expected best validation accuracy over the number of trials, a panel for each size and budget."""
-    places = _places(record)
-    figure, axes = plain_axes(6.0, 1.0 + 2.2 * len(places), rows=len(places))
-    by_name = looks(_contenders(record))
-    for axis, (place, there) in zip(axes, places.items(), strict=True):
-        axis.yaxis.set_major_locator(PercentLocator())
-        for name, look in by_name.items():
-            if values := _reached(there.get(name, ())):
-                counts = range(1, len(values) + 1)
-                heights = [100 * expected_best(values, count) for count in counts]
-                axis.plot(counts, heights, ms=5, lw=1, label=display_name(name), **look.line)
-        axis.set_title(_title(record, *place), fontsize=11)
-        axis.set_ylabel("validation accuracy, %", fontsize=11)
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes[-1].set_xlabel("trials", fontsize=11)
-    axes[0].legend(fontsize=9, frameon=False)
-    figure.suptitle("Expected best of so many trials", fontsize=12)
-    return figure
+def trials_table(record: Record) -> Table:
+    """All trials, the best of each model, size and budget first."""
+    rows = [
+        [
+            f"{place.train_size:,}",
+            place.budget,
+            display_name(place.contender),
+            str(rank),
+            percent(trial.validation_accuracy),
+            trial.state,
+            ", ".join(f"{name} {value_text(value)}" for name, value in trial.values.items()),
+        ]
+        for place in sorted(record.by_place, key=lambda one: (one.train_size, one.amount, one.contender))
+        for rank, trial in enumerate(record.by_place[place], start=1)
+    ]
+    columns = ["n", "budget", "model", "rank", "validation accuracy, %", "state", "recipe"]
+    return Table("All trials, by validation accuracy", columns, rows, "trials", part_by="n")
 
 
 def space_warnings(record: Record) -> list[str]:
-    """In what the search spaces of contenders differ, a sentence for each kind of difference."""
+    """Differences between the search spaces of models, one sentence for each kind."""
     first = {place.contender: trials[0] for place, trials in record.by_place.items()}
     spaces = {name: trial.space for name, trial in first.items()}
     keys = list(dict.fromkeys(key for space in spaces.values() for key in space))
@@ -143,27 +93,3 @@ def _range(given: Any) -> str:
         return f"{given['low']:g} to {given['high']:g}"
     scalars = all(not isinstance(one, Mapping | list) for one in given)
     return ", ".join(map(str, given)) if scalars else f"{len(given)} choices of its own"
-
-
-def _places(record: Record) -> dict[tuple[int, str], dict[str, list[Trial]]]:
-    """By size and budget, ascending: the trials of each contender."""
-    places: dict[tuple[int, str], dict[str, list[Trial]]] = {}
-    for place in sorted(record.by_place, key=lambda one: (one.train_size, one.amount, one.contender)):
-        places.setdefault((place.train_size, place.budget), {})[place.contender] = record.by_place[place]
-    return places
-
-
-def _contenders(record: Record) -> list[str]:
-    return sorted({place.contender for place in record.by_place})
-
-
-def _budgets(record: Record) -> set[str]:
-    return {place.budget for place in record.by_place}
-
-
-def _title(record: Record, size: int, budget: str) -> str:
-    return f"n = {size:,}" + f", {budget}" * (len(_budgets(record)) > 1)
-
-
-def _reached(trials: Iterable[Trial]) -> list[float]:
-    return [trial.validation_accuracy or 0.0 for trial in trials]

@@ -1,10 +1,15 @@
-"""The accuracy of always naming the most frequent class, and networks that do little more than that."""
+"""Predictions of runs: the accuracy of the majority class, and networks that predict few classes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int64
+
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.runs.record import load_run_predictions
+from vit_vs_cnn.runs.result import RunResult
 
 #: The first row of every table of accuracies.
 MAJORITY = "always the most frequent class"
@@ -14,7 +19,7 @@ _NAMED = 3
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """What networks said of the images that score them.
+    """Predictions of networks on the scored images.
 
     Arguments:
         class_counts: how many of the images are of each class.
@@ -51,3 +56,26 @@ def _told(found: Mapping[str, int], there: int) -> str:
     if most == 1:
         return f"{who} {say} the same class of every image: {each} names 1 of the {there} classes that occur"
     return f"{who} {name} {named} the {there} classes that occur"
+
+
+def load_predictions(folder: Path, results: Sequence[RunResult]) -> Answers:
+    """Read the predictions of finished runs.
+
+    Raises:
+        InputError: a file that cannot be read, or runs with different numbers of classes.
+    """
+    reference: dict[int | None, tuple[np.ndarray, np.ndarray]] = {}
+    correct, counts, named, num_classes, same = {}, [], {}, None, True
+    for result in results:
+        predictions = load_run_predictions(folder, result.run)
+        labels, classes = predictions["labels"], int(predictions["num_classes"])
+        num_classes = num_classes or classes
+        if classes != num_classes:
+            raise InputError(f"predictions of {result.run}: {classes} classes, and {num_classes} in other runs")
+        first = reference.setdefault(result.data.fold, (labels, predictions["sample_ids"]))
+        same &= np.array_equal(labels, first[0]) and np.array_equal(predictions["sample_ids"], first[1])
+        correct[result.run] = predictions["classes"] == labels
+        counts.append(np.bincount(labels, minlength=classes))
+        named[result.run.rpartition("-")[0] or result.run] = len(np.unique(predictions["classes"]))
+    total = np.sum(counts, axis=0) if len(reference) > 1 or not same else counts[0]
+    return Answers(total, named, correct if same else None)

@@ -267,7 +267,6 @@ def evaluate(
         TrainingDiverged: an answer that is no finite number; nothing is kept or noted then.
     """
     weights, test_set = hash_weights(network), test.fingerprint()
-    assert ledger.test_set == test_set, "a ledger is of one test set"
     predictions: Said | None = None if keep is None else Predictions.load_of(keep, f"{weights} {test_set}")
     if predictions is not None and (entry := ledger.find(weights=weights, what=what, cell=cell)) is not None:
         return predictions, entry

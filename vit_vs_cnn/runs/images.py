@@ -18,13 +18,14 @@ from vit_vs_cnn.data.counter_random import counter_key, permutation
 from vit_vs_cnn.data.drawn.objects import ObjectsSource
 from vit_vs_cnn.data.folder import FolderSource
 from vit_vs_cnn.data.images import LabelledImages, Source, concatenate, pool_fingerprint
-from vit_vs_cnn.data.kept import find_kept, keep_images
+from vit_vs_cnn.data.kept import KeptSource, find_kept, keep_images
 from vit_vs_cnn.data.mapped import cache_folder
 from vit_vs_cnn.data.subsets import hold_out_groups, nested_order, nested_subsets, split_validation, subset_hash
 from vit_vs_cnn.data.table import SUFFIXES as TABLES
 from vit_vs_cnn.data.table import TableSource
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.own import make_own
+from vit_vs_cnn.runs.result import RunData, fold_name
 from vit_vs_cnn.seeds import derive_seed
 
 
@@ -128,27 +129,33 @@ def found_root(root: str, folder: Path, output: str) -> str:
     return root
 
 
-def pool_of(folder: Path, fingerprint: str | None) -> "Pool":
+def pool_of(folder: Path, recorded: RunData) -> "Pool":
     """The images that an experiment's config names, if they lie where they lay; nothing is downloaded for it.
 
     Arguments:
-        fingerprint: hash of the images of its runs; None if not recorded.
+        recorded: images of one of its runs.
 
     Raises:
         InputError: the config can no longer be read, the images are not there, or it is not known which they were.
     """
-    if fingerprint is None:
+    if recorded.fingerprint is None:
         raise InputError(f"{folder}: the results do not record the images that its runs had")
     values = read_config(folder / "experiment.yaml")
     data = typed.build(Data, values.get("data") or {}, where="data")
     data = replace(data, root=found_root(data.root, folder, str(values.get("output", "runs"))))
-    return Pool(replace(data, cifar=replace(data.cifar, download=False)), fingerprint=fingerprint)
+    data = replace(data, cifar=replace(data.cifar, download=False))
+    return Pool(data, rotates=recorded.fold is not None, fingerprint=recorded.fingerprint)
 
 
 class Pool:
-    """All images of a source that may be trained on, and the way to the test set.
+    """All images of a source that may be trained on, and the way to the test images.
+
+    Where the source has no test images of its own, its images are divided into folds, and a seed is tested on one of
+    these: seed s on fold s modulo their number. The other folds are what it trains on.
 
     Arguments:
+        rotates: whether seeds are tested on different folds. Otherwise, and where validation images are scored, the
+            first fold is the test set of all seeds, and no run uses it for anything else.
         trust, fingerprint: as ``open_source`` takes them.
     """
 
@@ -157,17 +164,27 @@ class Pool:
         data: Data,
         scored_on: Literal["test", "validation"] = "test",
         *,
+        rotates: bool = True,
         trust: bool = False,
         fingerprint: str | None = None,
     ) -> None:
         self.data, self.scored_on = data, scored_on
+        self.rotates = rotates and scored_on == "test"
         self.source = open_source(data, trust=trust, fingerprint=fingerprint)
+        self._tests: dict[int, LabelledImages] = {}
+        self._held: dict[int, Tensor] = {}
 
     @classmethod
     def of(cls, experiment: Experiment, *, fingerprint: str | None = None) -> "Pool":
-        """The images of an experiment."""
-        scored_on = experiment.protocol.scored_on
-        return cls(experiment.data, scored_on, trust=experiment.trusted, fingerprint=fingerprint)
+        """The images of an experiment. Recipes that were searched for have used all folds but the first one."""
+        protocol = experiment.protocol
+        return cls(
+            experiment.data,
+            protocol.scored_on,
+            rotates=not experiment.searches_recipes,
+            trust=experiment.trusted,
+            fingerprint=fingerprint,
+        )
 
     @cached_property
     def _training(self) -> LabelledImages:
@@ -179,43 +196,116 @@ class Pool:
 
     @cached_property
     def images(self) -> LabelledImages:
-        """Every image that may be trained on or validated with."""
+        """Every image that some seed may be trained on or validated with, those of all folds included."""
         return self._training if self._validation is None else concatenate(self._training, self._validation)
 
     @cached_property
-    def test(self) -> LabelledImages:
-        """The test images. Only ``evaluate`` is given these."""
-        return self.source.test()
+    def _folds(self) -> Int64[Tensor, "training"] | None:
+        """Fold of each image of ``_training``; None where the source has test images.
+
+        Raises:
+            InputError: a fold has no image that can be read.
+        """
+        folds = self.source.folds if isinstance(self.source, FolderSource | KeptSource) else None
+        if folds is None:
+            return None
+        found = torch.tensor([folds[str(name)] for name in self._training.sample_ids])
+        counts = torch.bincount(found, minlength=1 + max(folds.values()))
+        if not counts.all():
+            raise InputError(f"{self.data.whence}: no image of test fold {int(counts.argmin())} can be read")
+        return found
+
+    def fold(self, seed: int) -> int | None:
+        """Number of the fold that a seed is tested on; None where all seeds have the same test images."""
+        return self._held_fold(seed) if self.rotates and self._folds is not None else None
+
+    def _held_fold(self, seed: int) -> int:
+        assert self._folds is not None
+        return seed % (1 + int(self._folds.max())) if self.rotates else 0
+
+    def test(self, seed: int) -> LabelledImages:
+        """The test images of a seed. Only ``evaluate`` is given these."""
+        held = 0 if self._folds is None else self._held_fold(seed)
+        if held not in self._tests:
+            test = self.source.test() if self._folds is None else self._training.subset(self._tested(seed))
+            assert test is not None, "a source has test images or folds"
+            self._tests[held] = test
+        return self._tests[held]
+
+    def _tested(self, seed: int) -> Int64[Tensor, "test"]:
+        assert self._folds is not None
+        return torch.nonzero(self._folds == self._held_fold(seed))[:, 0]
+
+    def trainable(self, seed: int) -> Int64[Tensor, "trainable"]:
+        """Places among ``images`` of those that a seed may be trained on or validated with."""
+        apart = torch.arange(len(self._training), len(self.images))
+        return torch.cat([self._candidates(seed), apart])
+
+    def _candidates(self, seed: int) -> Int64[Tensor, "candidates"]:
+        """Places of the images that a seed may be trained on, without validation images that the user set apart."""
+        if self._folds is None:
+            return torch.arange(len(self._training))
+        return torch.nonzero(self._folds != self._held_fold(seed))[:, 0]
+
+    @property
+    def test_count(self) -> int:
+        """Number of test images of a seed, the fewest of all seeds."""
+        return len(self.test(0)) if self._folds is None else int(self._fold_sizes.min())
 
     @cached_property
-    def hashes(self) -> UInt64[np.ndarray, "images"]:
-        """Of every image that may be trained on or validated with."""
+    def _fold_sizes(self) -> Int64[Tensor, "folds"]:
+        """Of the folds that seeds are tested on."""
+        assert self._folds is not None
+        return torch.bincount(self._folds)[: None if self.rotates else 1]
+
+    @cached_property
+    def _hashes(self) -> UInt64[np.ndarray, "images"]:
         return self.images.hashes()
 
+    def trainable_hashes(self, seed: int) -> UInt64[np.ndarray, "trainable"]:
+        """Hashes of every image that a seed may be trained on or validated with."""
+        return self._hashes if self._folds is None else self._hashes[self.trainable(seed).numpy()]
+
+    def test_hashes(self, seed: int) -> UInt64[np.ndarray, "test"]:
+        """Hashes of the test images of a seed."""
+        return self._fixed_test_hashes if self._folds is None else self._hashes[self._tested(seed).numpy()]
+
     @cached_property
-    def test_hashes(self) -> UInt64[np.ndarray, "test_images"]:
-        """Of the test images."""
-        return self.test.hashes()
+    def _fixed_test_hashes(self) -> UInt64[np.ndarray, "test"]:
+        return self.test(0).hashes()
+
+    def test_set(self, seed: int) -> str:
+        """Name of the log of the test images of a seed, as ``RunResult.test_set`` gives it."""
+        fold = self.fold(seed)
+        return self.test(seed).fingerprint() if fold is None else fold_name(self.fingerprint, fold)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of all images that may be trained on and, where these score, of those that are tested on: other images in any
-        of these places make another experiment. No network sees the test images for it."""
-        return pool_fingerprint(self.images) + (f"-{self.test.fingerprint()}" if self.scored_on == "test" else "")
+        """Hash of all images that may be trained on and, where these are scored and the same for all seeds, of the test
+        images. Images with other folds have another one. No network sees the test images for it."""
+        found = pool_fingerprint(self.images, None if self._folds is None else self._folds.tolist())
+        is_fixed = self.scored_on == "test" and (self._folds is None or not self.rotates)
+        return f"{found}-{self.test(0).fingerprint()}" if is_fixed else found
 
     @cached_property
     def largest(self) -> int:
-        """The largest training size: with a validation folder, one whose validation share that folder can fill."""
+        """The largest training size of all seeds: with a validation folder, one whose validation share that folder can
+        fill."""
         if self._validation is None:
-            return len(self.images)
+            return self._most_training
         sizes = range(len(self.images), 0, -1)
         return next((size for size in sizes if self._parts(size) is not None), 0)
+
+    @property
+    def _most_training(self) -> int:
+        """Images that every seed may be trained on, without validation images that the user set apart."""
+        return len(self._training) - (0 if self._folds is None else int(self._fold_sizes.max()))
 
     def _parts(self, train_size: int) -> tuple[int, int] | None:
         """Images to train on and to validate with, where these are apart; None if there are not as many."""
         assert self._validation is not None
         held = round(self.data.validation_fraction * train_size)
-        fits = held <= len(self._validation) and train_size - held <= len(self._training)
+        fits = held <= len(self._validation) and train_size - held <= self._most_training
         return (train_size - held, held) if fits else None
 
     def resolve(self, train_size: int | str) -> int:
@@ -245,7 +335,7 @@ class Pool:
         if self._validation is None and self.images.groups is not None:
             training, validation = self._draw_by_groups(train_size, seed)
         elif self._validation is None:
-            subset = nested_subsets(self.images.labels, [train_size], seed)[train_size]
+            subset = self._nested(train_size, seed)
             training, validation = split_validation(subset, self.images.labels, fraction)
         else:
             training, validation = self._draw_apart(train_size, seed)
@@ -257,12 +347,16 @@ class Pool:
             )
         return training, validation
 
+    def _nested(self, size: int, seed: int) -> Int64[Tensor, "size"]:
+        candidates = self._candidates(seed)
+        return candidates[nested_subsets(self._training.labels[candidates], [size], seed)[size]]
+
     def _draw_apart(self, train_size: int, seed: int) -> tuple[Int64[Tensor, "n"], Int64[Tensor, "v"]]:
         assert self._validation is not None
         parts = self._parts(train_size)
         assert parts is not None, "sizes come from resolve"
         kept, held = parts
-        training = nested_subsets(self._training.labels, [kept], seed)[kept]
+        training = self._nested(kept, seed)
         if not held:
             return training, training[:0]
         chosen = nested_subsets(self._validation.labels, [held], seed)[held]
@@ -274,25 +368,24 @@ class Pool:
         Sizes are exact: where the groups of one side are used up, the other gives more. Both parts nest, as each comes
         in a nested order of its own and neither shrinks as the size grows; a group may be drawn in part.
         """
-        held = self._held_groups(seed)
-        apart, kept = torch.nonzero(held)[:, 0], torch.nonzero(~held)[:, 0]
+        candidates, held = self._candidates(seed), self._held_groups(seed)
+        apart, kept = candidates[held], candidates[~held]
         share = min(round(self.data.validation_fraction * train_size), train_size - 1)
         share = min(max(share, train_size - len(kept)), len(apart))
         training = kept[nested_order(self.images.labels[kept], seed)[: train_size - share]]
         return training, apart[nested_order(self.images.labels[apart], seed)[:share]] if share else training[:0]
 
-    def _held_groups(self, seed: int) -> Bool[Tensor, "images"]:
-        """Which images validate, by whole groups in an order that the seed draws."""
+    def _held_groups(self, seed: int) -> Bool[Tensor, "candidates"]:
+        """Which of a seed's images validate, by whole groups in an order that the seed draws."""
         if seed not in self._held:
-            names, groups = np.unique(np.array(self.images.groups, dtype=object).astype(str), return_inverse=True)
+            assert self.images.groups is not None
+            candidates = self._candidates(seed)
+            own = np.array(self.images.groups, dtype=object)[candidates.numpy()].astype(str)
+            names, groups = np.unique(own, return_inverse=True)
             order = permutation(counter_key(seed, 2), len(names)).tolist()
             fraction, numbered = self.data.validation_fraction, torch.from_numpy(groups.astype(np.int64))
-            self._held[seed] = hold_out_groups(self.images.labels, numbered, fraction, order)
+            self._held[seed] = hold_out_groups(self.images.labels[candidates], numbered, fraction, order)
         return self._held[seed]
-
-    @cached_property
-    def _held(self) -> dict[int, Bool[Tensor, "images"]]:
-        return {}
 
     def _require_every_class(self, training: Int64[Tensor, "n"], train_size: int) -> None:
         counts = torch.bincount(self.images.labels[training], minlength=self.images.num_classes)

@@ -20,7 +20,7 @@ from vit_vs_cnn.files import naming
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.record import is_record, read_recorded_runs
 from vit_vs_cnn.runs.result import RunResult, read_result
-from vit_vs_cnn.statistics.verdict import Obstacle, ObstacleKind
+from vit_vs_cnn.statistics.pair_comparison import Obstacle, ObstacleKind
 
 #: Where ledgers lie, beside the experiments: those that share a test set share its ledger.
 FOLDER = "test-sets"
@@ -100,7 +100,7 @@ class TestLedger:
 
     Arguments:
         output: the folder in which the experiments lie.
-        test_set: fingerprint of the images and their labels.
+        test_set: name of the images and their labels (``Pool.test_set``).
     """
 
     __test__ = False  # not a test, whatever pytest thinks of the name
@@ -233,16 +233,25 @@ class Account:
 
 
 def account_of(folder: Path, test_set: str | None) -> Account:
-    """Read the ledger of a test set, and hold it against all results in an experiment's folder.
+    """Read the log of a test set, and compare it with all results in an experiment's folder.
+
+    A fold stands for all folds of its images on which runs of the experiment were tested: their logs are read together.
 
     Arguments:
-        test_set: fingerprint; None where cells are scored on validation images.
+        test_set: name; None where cells are scored on validation images.
     """
     output, results = output_of(folder), _all_results(folder)
     if test_set is None:
         return Account(_shut(output, {r.weights for r in results}))
-    results = [r for r in results if r.test_set == test_set]
-    history = TestLedger(output, test_set).read()
+    images = {r.data.fingerprint for r in results if r.test_set == test_set}
+    results = [r for r in results if r.data.fingerprint in images and r.test_set is not None]
+    names = sorted({test_set, *(str(r.test_set) for r in results)})
+    histories = [TestLedger(output, name).read() for name in names]
+    history = History(
+        tuple(entry for one in histories for entry in one.entries),
+        is_there=all(one.is_there for one in histories),
+        is_chained=all(one.is_chained for one in histories),
+    )
     named = {r.scores.log_entry for r in results}
     experiments = {str(e.said["experiment"]) for e in history.entries if e.hash in named and e.said.get("experiment")}
     account, told = Account("", history, history.state(results), frozenset(experiments)), []
@@ -252,7 +261,7 @@ def account_of(folder: Path, test_set: str | None) -> Account:
     if account.fault is not None:
         told.append(f"{account.fault[0].upper()}{account.fault[1:]}.")
     elif history.entries:
-        told.append(_counted(history))
+        told.append(_counted(history, len(names)))
     return replace(account, told=" ".join(told))
 
 
@@ -314,15 +323,16 @@ def _all_results(folder: Path) -> list[RunResult]:
     return found
 
 
-def _counted(history: History) -> str:
+def _counted(history: History, test_sets: int) -> str:
     networks = Counter(str(entry.said.get("weights")) for entry in history.entries)
     names = sorted({str(name) for entry in history.entries if (name := entry.said.get("experiment"))})
     again = sum(count > 1 for count in networks.values())
     more = f"; {again} of them more than once" if again else ", each once"
     shared = f" It is shared by {len(names)} experiments: {', '.join(names)}." if len(names) > 1 else ""
-    return (
-        f"By its ledger this test set was opened {networks.total()} times for {len(networks)} networks{more}.{shared}"
-    )
+    times = f"opened {networks.total()} times for {len(networks)} networks{more}.{shared}"
+    if test_sets > 1:
+        return f"By their logs the {test_sets} test folds were {times.replace('It is', 'They are')}"
+    return f"By its ledger this test set was {times}"
 
 
 def _shut(output: Path, weights: Set[str]) -> str:

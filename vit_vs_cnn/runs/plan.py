@@ -205,7 +205,7 @@ def seen_before(cell: Cell, images: CellImages, pool: Pool) -> Seen:
     allowed = 0 if cell.recipe.weights is None else cell.recipe.weights.may_have_seen
     held = {"validated with": (images.validation.hashes(), images.training.hashes())}
     if cell.experiment.protocol.scored_on == "test":
-        held["tested on"] = (pool.test_hashes, pool.hashes)
+        held["tested on"] = (pool.test_hashes(cell.seed), pool.trainable_hashes(cell.seed))
     for use, (scoring, own) in held.items():
         if (count := seen.among(scoring, but=own)) > allowed:
             may = (

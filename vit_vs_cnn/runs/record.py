@@ -102,11 +102,11 @@ def read_recorded_runs(folder: Path) -> dict[Path, RunResult]:
 
 @dataclass(frozen=True, eq=False)
 class PackedPredictions:
-    """Predictions of several runs on the same images.
+    """Predictions of several runs, which may be scored on different images.
 
     Arguments:
         runs: names of the runs.
-        classes: predicted class of each image.
+        classes: predicted class of each image; ``num_classes`` for an image that the run is not scored on.
         probability: of the predicted class, in 255ths.
         labels: true class of each image.
     """
@@ -123,25 +123,27 @@ class PackedPredictions:
         """Pack the arrays of each run, as ``read_predictions`` gives them.
 
         Raises:
-            InputError: two runs were not scored on the same images.
+            InputError: two runs have different numbers of classes.
         """
         first = next(iter(predictions.values()))
+        blocks: list[Mapping[str, np.ndarray]] = []  # one run of each set of images
+        place = {}
         for run, arrays in predictions.items():
-            if any(not np.array_equal(arrays[name], first[name]) for name in ("labels", "sample_ids", "num_classes")):
-                raise InputError(f"{run}: scored on other images than the first run; a record has one test set")
-        classes = np.stack([arrays["classes"] for arrays in predictions.values()])
-        probability = np.stack(
-            [np.round(arrays["probability"] * MAX_PROBABILITY_LEVEL) for arrays in predictions.values()]
-        )
+            if arrays["num_classes"] != first["num_classes"]:
+                raise InputError(f"{run}: its number of classes is not that of the first run")
+            same = [all(np.array_equal(arrays[n], one[n]) for n in ("labels", "sample_ids")) for one in blocks]
+            place[run] = same.index(True) if any(same) else len(blocks)
+            blocks += [arrays] * (not any(same))
+        ends = np.cumsum([0, *(len(one["labels"]) for one in blocks)])
         count = int(first["num_classes"])
-        return cls(
-            list(predictions),
-            classes.astype(np.min_scalar_type(count)),
-            probability.astype(np.uint8),
-            first["labels"],
-            first["sample_ids"],
-            count,
-        )
+        classes = np.full((len(predictions), ends[-1]), count, np.min_scalar_type(count))
+        probability = np.zeros(classes.shape, np.uint8)
+        for row, (run, arrays) in enumerate(predictions.items()):
+            columns = slice(ends[place[run]], ends[place[run] + 1])
+            classes[row, columns] = arrays["classes"]
+            probability[row, columns] = np.round(arrays["probability"] * MAX_PROBABILITY_LEVEL)
+        labels, sample_ids = (np.concatenate([one[name] for one in blocks]) for name in ("labels", "sample_ids"))
+        return cls(list(predictions), classes, probability, labels, sample_ids, count)
 
     def of_run(self, run: str) -> dict[str, np.ndarray]:
         """Arrays of one run, named as in its file of predictions.
@@ -152,11 +154,12 @@ class PackedPredictions:
         if run not in self.runs:
             raise InputError(f"predictions of {run}: there are none in this record")
         row = self.runs.index(run)
+        scored = self.classes[row] < self.num_classes
         return {
-            "classes": self.classes[row].astype(np.int64),
-            "probability": self.probability[row] / np.float32(MAX_PROBABILITY_LEVEL),
-            "labels": self.labels,
-            "sample_ids": self.sample_ids,
+            "classes": self.classes[row, scored].astype(np.int64),
+            "probability": self.probability[row, scored] / np.float32(MAX_PROBABILITY_LEVEL),
+            "labels": self.labels[scored],
+            "sample_ids": self.sample_ids[scored],
             "num_classes": np.array(self.num_classes),
         }
 

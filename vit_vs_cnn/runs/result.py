@@ -20,7 +20,7 @@ from vit_vs_cnn.errors import DamagedFile
 from vit_vs_cnn.plain import Plain
 
 if TYPE_CHECKING:
-    from vit_vs_cnn.statistics.estimate import Estimate
+    from vit_vs_cnn.statistics.intervals import Estimate
 
 
 class ScoredOn(StrEnum):
@@ -92,8 +92,8 @@ class RunData:
         subset: hash of the indices of its images, validation images included.
         training_images: number of training images, without the validation images.
         source: name of the data set; None if not recorded.
-        fingerprint: hash of all images that may be trained on and, after a dash, of the test images; None if not
-            recorded.
+        fingerprint: hash of all images that may be trained on and, after a dash, of the test images; without the
+            latter where runs of several seeds are tested on different folds; None if not recorded.
         fold: number of the fold that was held out for testing; None for a fixed test split.
         data_details: further facts about the data set.
 
@@ -205,7 +205,7 @@ class Scores:
     @property
     def accuracy_interval(self) -> "Estimate":
         """Accuracy with Wilson's 95 % interval for other images of the same kind."""
-        from vit_vs_cnn.statistics.estimate import wilson_interval  # SciPy takes half a second to load
+        from vit_vs_cnn.statistics.intervals import wilson_interval  # SciPy takes half a second to load
 
         return wilson_interval(round(self.accuracy * self.scored_images), self.scored_images)
 
@@ -307,13 +307,15 @@ class RunResult:
 
     @property
     def test_set(self) -> str | None:
-        """Fingerprint of the test images, ``unknown`` if not recorded; None if validation images were scored.
+        """Name of the test images, ``unknown`` if not recorded; None if validation images were scored.
 
-        It is the part of the fingerprint after the last dash, and names a file: only letters and digits are accepted.
+        It is the part of the fingerprint after the last dash, with the number of the fold where there is one. It names
+        a file: only letters and digits are accepted.
         """
         if self.scores.scored_on is ScoredOn.VALIDATION:
             return None
-        found = (self.data.fingerprint or "").rpartition("-")[2]
+        found, fold = (self.data.fingerprint or "").rpartition("-")[2], self.data.fold
+        found = found if fold is None else fold_name(found, fold)
         return found if found.isascii() and found.isalnum() else "unknown"
 
     def to_json(self) -> str:
@@ -399,6 +401,11 @@ def read_result(path: Path) -> RunResult:
     except ValueError as error:  # a DamagedFile, or bytes that are not UTF-8
         message = error if isinstance(error, DamagedFile) else f"result {path}: {error}"
         raise DamagedFile(f"{message}; delete it, and the same command makes this run again") from error
+
+
+def fold_name(fingerprint: str, fold: int) -> str:
+    """Name of a fold as a test set of its own."""
+    return f"{fingerprint}fold{fold}"
 
 
 def by_network(results: Iterable[RunResult]) -> dict[tuple[str, int], list[RunResult]]:

@@ -20,7 +20,7 @@ from vit_vs_cnn.config.schema import nearest
 from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.runs.result import RunResult, TuningProvenance, read_result
-from vit_vs_cnn.statistics.verdict import Obstacle, ObstacleKind
+from vit_vs_cnn.statistics.pair_comparison import Obstacle, ObstacleKind
 
 #: The file in an experiment's folder.
 RECORD = "tuning.csv"

@@ -1,4 +1,4 @@
-"""What measurements say and how surely: intervals, tests, resamples, and what may be called a verdict.
+"""Statistics of accuracies: intervals, significance tests, variances, and conclusions of comparisons.
 
-Mathematics alone: it reads no file, knows no network, and imports no other room.
+The functions take numbers alone. They read no file and know no network.
 """

@@ -167,10 +167,10 @@ def _result(cell: Cell, fitted: Fitted, pool: Pool, *, began: datetime, tuning: 
     weights, keep_logits = hash_weights(fitted.network), cell.experiment.execution.keep_logits
     log_entry, test_evaluations = None, 0
     if cell.scored_on is ScoredOn.TEST:
-        ledger = TestLedger(output_of(cell.experiment.folder), pool.test.fingerprint())
+        ledger = TestLedger(output_of(cell.experiment.folder), pool.test_set(cell.seed))
         predictions, log_entry = evaluate(
             fitted.network,
-            pool.test,
+            pool.test(cell.seed),
             fitted.normalise,
             ledger=ledger,
             what=cell.name,
@@ -199,7 +199,7 @@ def _result(cell: Cell, fitted: Fitted, pool: Pool, *, began: datetime, tuning: 
         validation_curve=tuple(validation_curve(cell.folder / "metrics.csv").items()) if has_curve else None,
         temperature=held_out.temperature,
         penalty=fitted.penalty,
-        metrics=Plain(_metrics(fitted, predictions, pool)),
+        metrics=Plain(_metrics(cell, fitted, predictions, pool)),
     )
     identity, source = cell.identity, pool.source.provenance()
     apart = ("contender", "budget", "batch_size", "train_size", "seed", "scored_on")
@@ -216,6 +216,7 @@ def _result(cell: Cell, fitted: Fitted, pool: Pool, *, began: datetime, tuning: 
             validation_images=len(fitted.images.validation),
             source=source.get("source"),
             fingerprint=cell.fingerprint,
+            fold=pool.fold(cell.seed),
             data_details=Plain({name: value for name, value in source.items() if name != "source"}),
         ),
         cost=fitted.cost,
@@ -231,11 +232,11 @@ def _result(cell: Cell, fitted: Fitted, pool: Pool, *, began: datetime, tuning: 
     )
 
 
-def _metrics(fitted: Fitted, predictions: Said, pool: Pool) -> dict[str, Any]:
+def _metrics(cell: Cell, fitted: Fitted, predictions: Said, pool: Pool) -> dict[str, Any]:
     """User-defined metrics. They need the logits, which a file that a killed run left does not have."""
     if not fitted.plan.metrics:
         return {}
-    answered = predictions if isinstance(predictions, Predictions) else fitted.answers(pool.test)
+    answered = predictions if isinstance(predictions, Predictions) else fitted.answers(pool.test(cell.seed))
     return scores_by(fitted.plan.metrics, answered)
 
 
@@ -268,7 +269,7 @@ def _scored_images_in_start(cell: Cell, fitted: Fitted, pool: Pool) -> int:
     if not len(fitted.before.hashes):
         return 0
     if cell.scored_on is ScoredOn.TEST:
-        return fitted.before.among(pool.test_hashes, but=pool.hashes)
+        return fitted.before.among(pool.test_hashes(cell.seed), but=pool.trainable_hashes(cell.seed))
     return fitted.before.among(fitted.images.validation.hashes(), but=fitted.images.training.hashes())
 
 

@@ -61,8 +61,8 @@ def test_only_leaked_images_of_the_subset_are_found(experiment):
     pool = Pool(experiment.data)
     results = _results(pool)
     found = contamination_of(experiment.folder, results)
-    leaked = {i for i, name in enumerate(pool.test.sample_ids) if "leak" in name}
-    whole = {i for i, kept in enumerate(found.clean(results[-1].data.subset)) if not kept}
+    leaked = {i for i, name in enumerate(pool.test(0).sample_ids) if "leak" in name}
+    whole = {i for i, kept in enumerate(found.clean(results[-1])) if not kept}
     assert whole == leaked
     for result in results:
         drawn = pool.draw(result.train_size, result.seed)
@@ -70,9 +70,9 @@ def test_only_leaked_images_of_the_subset_are_found(experiment):
         here = {
             i
             for i in leaked
-            if f"train/{pool.test.sample_ids[i].split('/')[1]}/{_number_of(pool.test.sample_ids[i])}.png" in used
+            if f"train/{pool.test(0).sample_ids[i].split('/')[1]}/{_number_of(pool.test(0).sample_ids[i])}.png" in used
         }
-        assert {i for i, kept in enumerate(found.clean(result.data.subset)) if not kept} == here
+        assert {i for i, kept in enumerate(found.clean(result)) if not kept} == here
 
 
 def test_pairs_are_told_by_name_with_their_labels(experiment):

@@ -48,7 +48,8 @@ def images_for(cell: Cell, pool: Pool, *, count: int, held_out: int) -> Measured
     """Training images of a cell, and images of its pool that it was not trained on, validation images among them."""
     drawn = pool.draw(cell.train_size, cell.seed)
     trained = set(drawn.training.sample_ids)
-    free = torch.tensor([i for i, name in enumerate(pool.images.sample_ids) if name not in trained], dtype=torch.long)
+    names = pool.images.sample_ids
+    free = torch.tensor([i for i in pool.trainable(cell.seed).tolist() if names[i] not in trained], dtype=torch.long)
     if not len(free):
         raise InputError(f"{cell.name} was trained on every image there is; none is left to measure it on")
     order = torch.randperm(len(free), generator=torch.Generator().manual_seed(cell.seed))

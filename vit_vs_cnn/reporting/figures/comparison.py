@@ -10,7 +10,7 @@ from vit_vs_cnn.comparison.accuracy import Accuracy
 from vit_vs_cnn.comparison.by_class import ClassAccuracy
 from vit_vs_cnn.comparison.compare import Comparison
 from vit_vs_cnn.comparison.confidence import Confidence
-from vit_vs_cnn.comparison.entries import Answered, Tested, grouped
+from vit_vs_cnn.comparison.entries import Answered, Tested, grouped, on_one_fold
 from vit_vs_cnn.comparison.latency import Cost
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.reporting.figures.behaviour import (
@@ -27,7 +27,7 @@ from vit_vs_cnn.reporting.style import COLOUR_MAP, GREY, MOST, Looks, looks, per
 LETTERS = 22
 
 
-def figures_of(comparison: Comparison, tested: Sequence[Tested], test: LabelledImages) -> dict[str, Figure]:
+def figures_of(comparison: Comparison, tested: Sequence[Tested]) -> dict[str, Figure]:
     drawn: dict[str, Figure] = {}
     known = looks([network.group for network in comparison.networks])
     if (accuracy := comparison.accuracy) is not None:
@@ -37,7 +37,8 @@ def figures_of(comparison: Comparison, tested: Sequence[Tested], test: LabelledI
         if len(accuracy.networks) > 1:
             drawn["disagreement"] = disagreement_figure(accuracy)
         if comparison.pictures:
-            drawn["pictures"] = pictures_figure(comparison.pictures, tested, test)
+            shown = on_one_fold(tested)
+            drawn["pictures"] = pictures_figure(comparison.pictures, shown, shown[0].test)
     if comparison.confidence:
         first = {network.group: network.name for network in reversed(comparison.networks)}
         ordered = {group: first[group] for group in known}

@@ -18,7 +18,7 @@ from matplotlib.ticker import AutoLocator, MaxNLocator
 from vit_vs_cnn.files import written_whole
 from vit_vs_cnn.reporting.figures.fonts import make_readable
 from vit_vs_cnn.reporting.style import DPI, Look, Looks
-from vit_vs_cnn.statistics.estimate import Estimate
+from vit_vs_cnn.statistics.intervals import Estimate
 
 #: Of each contender, from 0 to 1.
 Shares = Mapping[str, Sequence[float]]

@@ -15,6 +15,7 @@ from vit_vs_cnn.data.file_facts import FileFacts, facts_of_files
 from vit_vs_cnn.data.folder import FolderSource
 from vit_vs_cnn.data.folder_layout import Fault
 from vit_vs_cnn.data.images import LabelledImages, concatenate
+from vit_vs_cnn.data.kept import KeptSource
 from vit_vs_cnn.data.options import Resize
 from vit_vs_cnn.data.same_pictures import BLANK, colours, same_pictures
 from vit_vs_cnn.runs.images import open_source
@@ -59,6 +60,12 @@ class Pair:
         return self.splits[0] != self.splits[1]
 
     @property
+    def leaked(self) -> tuple[str, ...]:
+        """Names of those that are test images and show what an image of another split shows; both, in two folds."""
+        sides = zip((self.first, self.second), self.splits, strict=True)
+        return tuple(name for name, split in sides if self.straddles and split not in ("train", "validation"))
+
+    @property
     def is_sure(self) -> bool:
         """Whether they are so much alike that they are hardly two pictures."""
         return self.same_pixels or self.similarity >= SURELY
@@ -76,12 +83,12 @@ class Audit:
     Arguments:
         source: objects, cifar10, cifar100, folder, table, the class of one's own, or what was given in Python.
         root: where they lie; empty for those that lie nowhere.
-        layout: "class folders" (the test images are those that training would split off), "split folders", "table" or
-            "splits of the source".
+        layout: "class folders", "split folders", "table" or "splits of the source".
         image_size: rows and columns of training.
         resize: how files are brought to it; None where there are no files.
         skips: whether training leaves out what cannot be used.
-        counts: images that can be used, by split and class.
+        counts: images that can be used, by split and class; of test folds, as a run with seed 0 splits them.
+        folds: number of test folds; 0 where all seeds have the same test images.
         files: what the headers of the files say; empty where there are none.
         class_of: the class of each of these files, by its name.
         faults: what cannot be used, by name and reason.
@@ -89,7 +96,8 @@ class Audit:
         blank: images of one colour.
         mean_colours: of the images of each class, 0 to 255 for each channel.
         groups: how many groups that must not be split each split has images of; empty where there are none.
-        pairs: images that show the same picture, the worst first; None where they were not looked for.
+        pairs: images that show the same picture, the worst first; None where they were not looked for. Test folds are
+            splits here ("fold 0", ...).
         pictures: of the first pairs of each kind, both images side by side, ``(rows, cols, channels)``, by the place of
             the pair.
     """
@@ -97,6 +105,7 @@ class Audit:
     source: str
     root: str
     layout: str
+    folds: int
     image_size: tuple[int, int]
     resize: Resize | None
     skips: bool
@@ -126,7 +135,13 @@ class Audit:
 
     @property
     def test_images(self) -> int:
+        """Test images of one run."""
         return sum(self.counts["test"].values())
+
+    @property
+    def tested_images(self) -> int:
+        """Test images of all seeds."""
+        return self.test_images + (sum(self.counts["train"].values()) if self.folds else 0)
 
     @property
     def majority(self) -> tuple[str, float]:
@@ -139,7 +154,7 @@ class Audit:
     def straddling(self) -> int:
         """Test images that show what an image of another split shows, too; their copies counted."""
         pairs = self.pairs or ()
-        found = {pair.second for pair in pairs if pair.straddles and pair.splits[1] == "test"}
+        found = {name for pair in pairs for name in pair.leaked}
         copies = {pair.second for pair in pairs if pair.same_pixels and pair.kind == "repeated" and pair.first in found}
         return len(found | copies)
 
@@ -148,8 +163,8 @@ class Audit:
         """How many of them are so little alike to what they are paired with that it may be another picture."""
         best: dict[str, float] = {}
         for pair in self.pairs or ():
-            if pair.straddles and pair.splits[1] == "test":
-                best[pair.second] = max(pair.similarity, best.get(pair.second, 0.0))
+            for name in pair.leaked:
+                best[name] = max(pair.similarity, best.get(name, 0.0))
         return sum(similarity < SURELY for similarity in best.values())
 
     def of_kind(self, kind: Kind) -> list[Pair]:
@@ -184,6 +199,17 @@ def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None, *,
         splits = {split: images for split, images in given.items() if images is not None}
     images = functools.reduce(concatenate, splits.values())
     of = [split for split, one in splits.items() for _ in range(len(one))]
+    folds = source.folds if isinstance(source, FolderSource | KeptSource) else None
+    if folds is not None:
+        held = [folds.get(str(name)) for name in images.sample_ids]  # None: set apart for validation
+        of = [split if fold is None else f"fold {fold}" for split, fold in zip(of, held, strict=True)]
+        numbers = torch.tensor([-1 if fold is None else fold for fold in held])
+        sides = {"train": numbers > 0, "validation": numbers < 0, "test": numbers == 0}
+        splits = {
+            split: images.subset(torch.nonzero(there)[:, 0])
+            for split, there in sides.items()
+            if split != "validation" or there.any()
+        }
     means, deviations = colours(images)
     blank = deviations <= BLANK
     files: tuple[FileFacts, ...] = ()
@@ -206,6 +232,7 @@ def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None, *,
         source=data.whence if data.kind in ("own", "given") else data.kind,
         root="" if data.kind in ("objects", "own", "given") else data.root,
         layout=layout,
+        folds=0 if folds is None else len(set(folds.values())),
         image_size=images.image_shape[1:],
         resize=source.options.resize if isinstance(source, FolderSource) else None,
         skips=isinstance(source, FolderSource) and source.options.skip_unreadable,

@@ -1,6 +1,8 @@
 """Which test images of an experiment have a near-duplicate among the images that a cell used."""
 
 import contextlib
+import functools
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -11,12 +13,12 @@ import torch
 from jaxtyping import Bool
 from PIL import Image
 
-from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.data.images import LabelledImages, concatenate
 from vit_vs_cnn.data.near_duplicates import METHOD, Duplicates, near_duplicates, shrunk
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text, written_whole
 from vit_vs_cnn.runs.images import Pool, pool_of
-from vit_vs_cnn.runs.result import RunResult, ScoredOn
+from vit_vs_cnn.runs.result import RunResult, ScoredOn, fold_name
 
 RECORD, PICTURE = "duplicates.json", "duplicates.png"
 _SHOWN, _COLUMNS, _GAP = 24, 6, 4
@@ -27,7 +29,9 @@ class Contamination:
     """Near-duplicates between the test images and what cells used, training and validation images alike.
 
     Arguments:
-        by_subset: for each subset (its hash), the places of the test images that have a near-duplicate in it.
+        test_images: number of test images of a run; of several folds, of the largest.
+        by_subset: for each subset (its hash, and its fold where there are folds), the places of the test images that
+            have a near-duplicate in it.
         pairs: every pair found: names of test image and training image (for CIFAR with the index), the correlation of
             their detail, and their classes.
     """
@@ -44,14 +48,20 @@ class Contamination:
         return (
             self.method == METHOD
             and fingerprints == {self.fingerprint}
-            and {r.data.subset for r in results} <= self.by_subset.keys()
+            and {_subset_name(r) for r in results} <= self.by_subset.keys()
         )
 
-    def clean(self, subset: str) -> Bool[np.ndarray, "test_images"]:
-        """Which test images have no near-duplicate in a subset."""
-        kept = np.ones(self.test_images, dtype=bool)
-        kept[self.by_subset[subset]] = False
+    def clean(self, result: RunResult) -> Bool[np.ndarray, "test_images"]:
+        """Which test images of a run have no near-duplicate in its subset."""
+        kept = np.ones(result.scores.scored_images, dtype=bool)
+        kept[self.by_subset[_subset_name(result)]] = False
         return kept
+
+
+def _subset_name(result: RunResult) -> str:
+    """Hash of the subset of a run, with its fold: few images may be the same in two folds."""
+    subset, fold = result.data.subset, result.data.fold
+    return subset if fold is None else fold_name(subset, fold)
 
 
 def contamination_of(folder: Path, results: Sequence[RunResult], pool: Pool | None = None) -> Contamination:
@@ -69,16 +79,18 @@ def contamination_of(folder: Path, results: Sequence[RunResult], pool: Pool | No
     if (known := stored_contamination(folder, results)) is not None:
         return known
     pool = _open(folder, results) if pool is None else pool
-    found, subsets, used = _search(pool, results)
-    test = pool.test
-    by_subset = {
-        name: torch.nonzero(found.of_subset(indices, len(test)))[:, 0].tolist() for name, indices in subsets.items()
-    }
+    searches = [_search(pool, of_fold) for of_fold in _by_test_set(results)]
+    by_subset = {name: places for search in searches for name, places in search.by_subset.items()}
+    test, found = functools.reduce(concatenate, (search.test for search in searches)), _joined(searches)
     contamination = Contamination(
-        pool.fingerprint, len(test), dict(sorted(by_subset.items())), METHOD, _named(found, test, used)
+        pool.fingerprint,
+        max(len(search.test) for search in searches),
+        dict(sorted(by_subset.items())),
+        METHOD,
+        _named(found, test, pool.images),
     )
     with contextlib.suppress(OSError):  # kept where that can be; on a disk that is only read it is found anew
-        _draw(found, test, used, folder / PICTURE)
+        _draw(found, test, pool.images, folder / PICTURE)
         write_text(folder / RECORD, json.dumps(asdict(contamination)) + "\n")
     return contamination
 
@@ -108,25 +120,56 @@ def _read(path: Path) -> Contamination | None:
 
 def _open(folder: Path, results: Sequence[RunResult]) -> Pool:
     """The images of the experiment, if they lie where they lay; nothing is downloaded for it."""
-    pool = pool_of(folder, results[0].data.fingerprint)
+    pool = pool_of(folder, results[0].data)
     if {pool.fingerprint} != {result.data.fingerprint for result in results}:
         raise InputError(f"{pool.data.whence} is not what the cells were trained and tested on")
     return pool
 
 
-def _search(pool: Pool, results: Sequence[RunResult]) -> tuple[Duplicates, dict[str, torch.Tensor], LabelledImages]:
-    """The pairs, each subset as places among the used images, and these images."""
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """Near-duplicates of the runs with one test set.
+
+    Arguments:
+        found: the pairs; training images by their places among all images.
+    """
+
+    test: LabelledImages
+    found: Duplicates
+    by_subset: dict[str, list[int]]
+
+
+def _by_test_set(results: Sequence[RunResult]) -> list[list[RunResult]]:
+    groups: dict[str | None, list[RunResult]] = {}
+    for result in results:
+        groups.setdefault(result.test_set, []).append(result)
+    return list(groups.values())
+
+
+def _search(pool: Pool, results: Sequence[RunResult]) -> _Search:
+    """Search the test images of some runs and all images that these used."""
     subsets: dict[str, torch.Tensor] = {}
-    for size, seed, name in sorted({(r.train_size, r.seed, r.data.subset) for r in results}):
+    for (size, seed, name), result in sorted({(r.train_size, r.seed, r.data.subset): r for r in results}.items()):
         drawn = pool.draw(size, seed)
         if drawn.subset_hash != name:
             raise InputError(f"the subset of {size} images and seed {seed} is not what the cells were trained on")
-        subsets[name] = drawn.places
-    used = torch.cat(list(subsets.values())).unique()
-    images = pool.images.subset(used)
-    where = {name: torch.searchsorted(used, indices) for name, indices in subsets.items()}
-    small = [shrunk(one.batches()) if one.is_large else one.images for one in (pool.test, images)]
-    return near_duplicates(small[0], small[1]), where, images
+        subsets[_subset_name(result)] = drawn.places
+    used, test = torch.cat(list(subsets.values())).unique(), pool.test(results[0].seed)
+    small = [shrunk(one.batches()) if one.is_large else one.images for one in (test, pool.images.subset(used))]
+    near = near_duplicates(small[0], small[1])
+    found = Duplicates(near.test, used[near.train], near.similarity)
+    places = {name: torch.nonzero(found.of_subset(one, len(test)))[:, 0].tolist() for name, one in subsets.items()}
+    return _Search(test, found, places)
+
+
+def _joined(searches: Sequence[_Search]) -> Duplicates:
+    """All pairs, with the places of the test images in all test sets one after the other."""
+    starts = itertools.accumulate((len(search.test) for search in searches), initial=0)
+    tests = [search.found.test + start for search, start in zip(searches, starts, strict=False)]
+    train, similarity = (
+        torch.cat([getattr(search.found, name) for search in searches]) for name in ("train", "similarity")
+    )
+    return Duplicates(torch.cat(tests), train, similarity)
 
 
 def _named(found: Duplicates, test: LabelledImages, used: LabelledImages) -> list[tuple[str, str, float, str, str]]:

@@ -10,8 +10,8 @@ from typing import Literal
 
 from vit_vs_cnn.data.folder_layout import count_by_kind, in_words
 from vit_vs_cnn.runs.auditing.audit import SURELY, Audit
-from vit_vs_cnn.statistics.estimate import wilson_interval
-from vit_vs_cnn.statistics.verdict import FEWEST_IMAGES
+from vit_vs_cnn.statistics.intervals import wilson_interval
+from vit_vs_cnn.statistics.pair_comparison import MIN_TEST_IMAGES_FOR_CONCLUSION
 from vit_vs_cnn.told import counted
 
 #: How bad it is: nothing is trained; accuracies are not what they seem; less can be learned or shown; worth knowing.
@@ -79,9 +79,8 @@ def _unusable(audit: Audit) -> Iterator[Finding]:
 
 def _leaks(audit: Audit) -> Iterator[Finding]:
     if count := audit.straddling:
-        split_off = " that would be split off" * (audit.layout == "class folders")
         told = (
-            f"{count:,} of the {audit.test_images:,} test images{split_off} look like an image to train or validate "
+            f"{count:,} of the {audit.tested_images:,} test images look like an image to train or validate "
             "on: right answers on these say nothing of new images"
         )
         told += _perhaps(audit.doubtful)
@@ -160,19 +159,18 @@ def _few_tests(audit: Audit) -> Iterator[Finding]:
     half = (interval.high - interval.low) / 2
     if half > WIDE:
         told = f"with {count:,} test images an accuracy is known to ±{100 * half:.0f} points at 50 %"
-        if count < FEWEST_IMAGES:
+        if count < MIN_TEST_IMAGES_FOR_CONCLUSION:
             told += (
                 ", and no difference between networks can be shown, however large it is: that takes "
-                f"{FEWEST_IMAGES} or more"
+                f"{MIN_TEST_IMAGES_FOR_CONCLUSION} or more"
             )
         yield Finding("weakens", "Few test images", told, f"Add images{_or_more_of_them(audit)}")
 
 
 def _or_more_of_them(audit: Audit) -> str:
     """Advice for who has test images set apart; of splits of one's own training takes no share."""
-    if audit.source == "table":
-        return ", or raise --data.table.test_fraction where no column names splits"
-    return ", or raise --data.folder.test_fraction" * (audit.layout == "class folders")
+    block = audit.source if audit.source in ("folder", "table") else "own"
+    return f", or raise --data.{block}.test_fraction" * (audit.folds > 0)
 
 
 def _lopsided(audit: Audit) -> Iterator[Finding]:

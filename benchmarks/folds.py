@@ -1,0 +1,132 @@
+"""Rotating test folds on real images, compared with one fixed test split: coverage of intervals, and power.
+
+    python -m benchmarks.folds --root data
+
+300 of the 60,000 images of CIFAR-100 are drawn 200 times, with the 20 superclasses as labels. Two cheap models are
+trained on them with three seeds. Both are ridge regressions on 400 random features: of 6 x 6 patches pooled to 2 x 2
+(Coates, Lee & Ng, AISTATS 2011), and of the mean colour of the four quarters. Rotating: seed s is tested on fold s of
+five and trained on the others. Fixed: every seed is tested on the first fold. Models are also trained on a quarter and
+on half of the images, and the seed variance is pooled over the three sizes, as in an experiment. The true difference is
+the mean over all draws and seeds of the difference on 10,000 images that were not drawn.
+"""
+
+import argparse
+import os
+import platform
+import time
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from vit_vs_cnn.data.cifar import CifarSource
+from vit_vs_cnn.data.options import CifarOptions
+from vit_vs_cnn.statistics.mean_distribution import SeedScores
+from vit_vs_cnn.statistics.pair_comparison import Conclusion, PairComparison, compare_models
+from vit_vs_cnn.statistics.variance import pool_seed_variance
+
+IMAGES, SEEDS, FOLDS, HELD_OUT = 300, 3, 5, 10_000
+FEATURES, PATCH, PENALTY = 400, 6, 0.1
+#: Training subsets: all images that are not held out, divided by these numbers.
+SHARES = (4, 2, 1)
+#: Superclass of each class of CIFAR-100, in alphabetical order of the classes.
+SUPERCLASSES = (
+    *(4, 1, 14, 8, 0, 6, 7, 7, 18, 3, 3, 14, 9, 18, 7, 11, 3, 9, 7, 11, 6, 11, 5, 10, 7),
+    *(6, 13, 15, 3, 15, 0, 11, 1, 10, 12, 14, 16, 9, 11, 5, 5, 19, 8, 8, 15, 13, 14, 17, 18, 10),
+    *(16, 4, 17, 4, 2, 0, 17, 4, 18, 17, 10, 3, 2, 12, 12, 16, 12, 1, 9, 19, 2, 10, 0, 1, 16),
+    *(12, 9, 13, 15, 13, 16, 19, 2, 4, 6, 19, 5, 5, 8, 19, 18, 1, 2, 15, 6, 0, 17, 8, 14, 13),
+)
+
+
+def read_images(root: Path) -> tuple[Tensor, Tensor]:
+    """All 60,000 images ``(count, 3, 32, 32)``, from -0.5 to 0.5, and their superclasses."""
+    source = CifarSource("cifar100", root, CifarOptions(download=False, verify_checksum=False))
+    splits = [source.train(), source.test()]
+    images = torch.cat([split.images for split in splits]).float() / 255 - 0.5
+    return images, torch.tensor(SUPERCLASSES)[torch.cat([split.labels for split in splits])]
+
+
+def patch_features(images: Tensor, seed: int) -> Tensor:
+    """Rectified responses to random patches of the images, averaged over the four quarters ``(count, FEATURES)``."""
+    rng = np.random.default_rng([seed, 0])
+    filters = []
+    for _ in range(FEATURES // 4):
+        row, column = rng.integers(0, 32 - PATCH, 2)
+        patch = images[rng.integers(len(images)), :, row : row + PATCH, column : column + PATCH]
+        filters.append((patch - patch.mean()) / (patch - patch.mean()).norm().clamp_min(1e-6))
+    kernels = torch.stack(filters)
+    responses = [functional.conv2d(batch, kernels, stride=2).relu() for batch in images.split(2000)]
+    return torch.cat([functional.adaptive_avg_pool2d(one, 2).flatten(1) for one in responses])
+
+
+def colour_features(images: Tensor, seed: int) -> Tensor:
+    """Rectified random projections of the images at 2 x 2 pixels ``(count, FEATURES)``."""
+    pixels = functional.adaptive_avg_pool2d(images, 2).flatten(1)
+    generator = torch.Generator().manual_seed(seed)
+    return (pixels @ torch.randn(pixels.shape[1], FEATURES, generator=generator) / pixels.shape[1] ** 0.5).relu()
+
+
+def predict(features: Tensor, labels: Tensor, train: Tensor, test: Tensor) -> np.ndarray:
+    """Whether ridge regression on the training images classifies each test image correctly."""
+    mean = features[train].mean(0)
+    x, targets = features[train] - mean, functional.one_hot(labels[train], 20).float()
+    gram = x @ x.T
+    dual = torch.linalg.solve(gram + PENALTY * gram.diagonal().mean() * torch.eye(len(x)), targets - targets.mean(0))
+    scores = (features[test] - mean) @ (x.T @ dual) + targets.mean(0)
+    return (scores.argmax(1) == labels[test]).numpy()
+
+
+def compare(rows: list[list[list[np.ndarray]]], *, rotating: bool) -> PairComparison:
+    """The comparison at the last size, from the correctness on test images by size, model and seed."""
+    accuracies = np.array([[[row.mean() for row in side] for side in sides] for sides in rows])
+    variance = pool_seed_variance(dict(enumerate(accuracies[:, 0] - accuracies[:, 1])), len(rows) - 1)
+    scores = [SeedScores.of(np.stack(side)) for side in rows[-1]]
+    ratio = 1 / (FOLDS - 1) if rotating else None
+    return compare_models(("patches", "colours"), *scores, seed_variance=variance, test_train_ratio=ratio)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=Path, default=Path("data"), help="folder of CIFAR-100")
+    parser.add_argument("--draws", type=int, default=200)
+    given = parser.parse_args()
+    began = time.perf_counter()
+    images, labels = read_images(given.root)
+    features = [[make(images, seed) for seed in range(SEEDS)] for make in (patch_features, colour_features)]
+    found: dict[bool, list[PairComparison]] = {True: [], False: []}
+    differences = []
+    for draw in range(given.draws):
+        order = torch.from_numpy(np.random.default_rng([draw, 1]).permutation(len(images)))
+        folds, rest = order[:IMAGES].chunk(FOLDS), order[IMAGES : IMAGES + HELD_OUT]
+        for rotating, comparisons in found.items():
+            rows: list[list[list[np.ndarray]]] = [[[] for _ in features] for _ in SHARES]
+            for seed in range(SEEDS):
+                fold = seed if rotating else 0
+                train = torch.cat([part for i, part in enumerate(folds) if i != fold])
+                for sides, share in zip(rows, SHARES, strict=True):
+                    subset = train[: len(train) // share]
+                    for side, own in zip(sides, features, strict=True):
+                        side.append(predict(own[seed], labels, subset, folds[fold]))
+                if rotating:
+                    patches, colours = (predict(own[seed], labels, train, rest).mean() for own in features)
+                    differences.append(patches - colours)
+            comparisons.append(compare(rows, rotating=rotating))
+    true = float(np.mean(differences))
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("numpy", "scipy", "torch"))
+    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, {versions}")
+    print(f"true difference {100 * true:.2f} points; {given.draws} draws of {IMAGES} images, {SEEDS} seeds\n")
+    print("| test images | coverage of 95 % intervals | significant | mean width, points |\n| --- | --- | --- | --- |")
+    for rotating, comparisons in found.items():
+        covered = np.mean([one.difference.low <= true <= one.difference.high for one in comparisons])
+        significant = np.mean([one.conclusion is Conclusion.SIGNIFICANTLY_BETTER for one in comparisons])
+        width = np.mean([one.difference.high - one.difference.low for one in comparisons])
+        name = "rotating folds, 3 x 60" if rotating else "fixed split, 60"
+        print(f"| {name} | {100 * covered:.1f} % | {100 * significant:.1f} % | {100 * width:.1f} |")
+    print(f"\n{time.perf_counter() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""How often forecast intervals contain the accuracy that was measured at the largest training-set size.
+
+    python -m benchmarks.forecast results
+
+The largest size of every recorded experiment is left out and forecast from the smaller ones, for every model and
+budget. Experiments with fewer than three smaller sizes are skipped. A forecast that users see needs four sizes
+(``regimes.forecast.MIN_SIZES_FOR_FORECAST``) and goes to twice the largest; here some go further from fewer sizes.
+"""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+from vit_vs_cnn.regimes.budgets import Budgets
+from vit_vs_cnn.regimes.forecast import MIN_SIZES_FOR_FORECAST, Forecast, extrapolate
+from vit_vs_cnn.regimes.measurements import AccuracyPoint
+from vit_vs_cnn.runs.record import read_result_table
+
+MIN_SMALLER_SIZES = 3
+
+
+def forecasts(folder: Path) -> Iterator[tuple[str, list[AccuracyPoint], Forecast]]:
+    """Every forecast of the largest size: the experiment, the measured points, and the forecast."""
+    for path in sorted(folder.rglob("results.csv")):
+        budgets = Budgets(read_result_table(path))
+        for budget, measured in budgets.measured.items():
+            points = measured.points(budget)
+            for model in measured.models:
+                curve = [point for point in points if point.model == model]
+                if len(curve) > MIN_SMALLER_SIZES:
+                    name = str(path.parent.relative_to(folder))
+                    yield name, curve, extrapolate(curve[:-1], curve[-1].train_size)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="folder of records")
+    inside: dict[bool, list[bool]] = {True: [], False: []}
+    print("| experiment | model | budget | from sizes | to | forecast, % | interval | measured, % | inside |")
+    print("| --- " * 9 + "|")
+    for name, curve, forecast in forecasts(parser.parse_args().folder):
+        point, estimate = curve[-1], forecast.accuracy
+        holds = estimate.low <= point.accuracy.value <= estimate.high
+        inside[len(curve) > MIN_SIZES_FOR_FORECAST].append(holds)
+        sizes = f"{curve[0].train_size:,} to {curve[-2].train_size:,} ({len(curve) - 1})"
+        values = [f"{100 * value:.1f}" for value in (estimate.value, estimate.low, estimate.high, point.accuracy.value)]
+        cells = [name, point.model, point.budget, sizes, f"{point.train_size:,}", values[0]]
+        cells += [f"{values[1]} to {values[2]}", values[3], "yes" if holds else "no"]
+        print(f"| {' | '.join(cells)} |")
+    for enough, found in inside.items():
+        if found:
+            count = f"{sum(found)} of {len(found)} ({100 * sum(found) / len(found):.0f} %)"
+            sizes = "four or more" if enough else "three"
+            print(f"\nFrom {sizes} sizes: {count} intervals contain the measured accuracy")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""Unfair or weak comparisons have caveats, and some allow no conclusion."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.regimes.tables import PLAN, seeded
+from tests.results import changed
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.regimes.analysis import analyse
+from vit_vs_cnn.regimes.caveats import (
+    Caveat,
+    CaveatKind,
+    CaveatSeverity,
+    blocking_obstacle,
+    find_caveats,
+    max_unseen_failure_rate,
+)
+from vit_vs_cnn.regimes.measurements import measure
+from vit_vs_cnn.regimes.model_summaries import summarise_models
+from vit_vs_cnn.runs.analysis_plan import Deviation, DeviationKind
+from vit_vs_cnn.runs.result import by_network
+from vit_vs_cnn.statistics.pair_comparison import Obstacle, ObstacleKind
+
+OBJECTION = {"b": Obstacle(ObstacleKind.TEST_SET_LOG, "the log of the test images is damaged")}
+
+
+def both(seeds=3, **changes_of_b):
+    """Results of a and b, which differ in some values."""
+    common = {"trials": 1, "fingerprint": "f", "budget": "40 steps", "batch_size": 8, "training_images": 40}
+    table = {"a": {7: 0.5, 11: 0.5}, "b": {7: 0.4, 11: 0.6}}
+    results = seeded(table, seeds=seeds, **common, recipe={"augmentation": {"flip": True}})
+    results = [changed(r, steps=4 * r.train_size) for r in results]
+    return [changed(r, **changes_of_b) if r.contender == "b" else r for r in results]
+
+
+def caveats(results, *, pairs=(("a", "b"),), plan=None, log_objections=None, few_classes=(), chance=None):
+    models = summarise_models(results)
+    options = {"pairs": pairs, "plan": plan, "log_objections": log_objections or {}, "few_classes": few_classes}
+    return find_caveats(results, measure(results, chance=chance), models, **options)
+
+
+def obstacle(results, log_objections=None):
+    found = by_network(results)
+    return blocking_obstacle(found["a", 7], found["b", 7], log_objections or {})
+
+
+def test_fair_comparison_has_no_caveat_and_no_obstacle():
+    assert caveats(both()) == []
+    assert obstacle(both()) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "text", "forbids"),
+    [
+        (
+            {"trials": 12},
+            "UNEQUAL_TRIALS",
+            "Recipes with 7, 11 images: their recipes had unequal trials (1, 12)",
+            "TUNING",
+        ),
+        ({"subset": "t"}, "DIFFERENT_SUBSETS", "in 6 cases (7 images seed 0, 7 images seed 1, ", "OTHER_SUBSETS"),
+        ({"fingerprint": "g"}, "DIFFERENT_DATA", "Data differs between models (a: f vs b: g).", "OTHER_IMAGES"),
+        ({"planned_steps": 50}, "STOPPED_EARLY", "6 of 12 runs stopped before their budget ended (b ", "ENDED_EARLY"),
+        ({"batch_size": 9}, "DIFFERENT_BATCH_SIZES", "Batch size differs between models (a: 8 vs b: 9).", None),
+        ({"budget": "50 steps"}, "DIFFERENT_BUDGETS", "Budget differs between models (a: 40 steps vs b: 50 ", None),
+        ({"recipe": {"augmentation": {"flip": False}}}, "DIFFERENT_AUGMENTATION", "Augmentation differs", None),
+        ({"macs": 400_012}, "UNEQUAL_COMPUTE", "b uses 4 times the compute of a (0.40M vs 0.10M mult", None),
+        ({"scored_images_in_start": 5}, "START_SAW_TEST_IMAGES", "trained on test images (b: 5), which the ", None),
+        ({"start_history_known": False}, "START_IMAGES_UNKNOWN", "of the weights that b started from are not ", None),
+    ],
+)
+def test_difference_between_models_has_a_caveat(change, kind, text, forbids):
+    results = both(**change)
+    (caveat,) = caveats(results)
+    assert caveat.kind is CaveatKind[kind] and text in caveat.text
+    found = obstacle(results)
+    assert (found and found.kind) == (forbids and ObstacleKind[forbids])
+
+
+def test_whole_experiment_has_caveats():
+    found = {one.kind: one for one in caveats(both(2), few_classes=["b names 1 of 7"], log_objections=OBJECTION)}
+    assert found[CaveatKind.TEST_SET_LOG].text == "The log of the test images is damaged."
+    assert found[CaveatKind.FEW_CLASSES_PREDICTED].text == "b names 1 of 7."
+    assert found[CaveatKind.TOO_FEW_SEEDS].text.startswith("There are fewer than 3 seeds: no conclusion.")
+    assert obstacle(both(), OBJECTION) == OBJECTION["b"]
+    validation = [changed(r, scored_on="validation") for r in both()]
+    assert [one.kind for one in caveats(validation)] == [CaveatKind.VALIDATION_SCORES]
+    assert obstacle(validation).kind is ObstacleKind.VALIDATION_IMAGES
+    by_hand = [changed(r, trials=None) for r in both()]
+    assert [one.text for one in caveats(by_hand)] == ["Recipes by hand, no record of trials."]
+    assert obstacle(by_hand) is None
+    deviation = Deviation(DeviationKind.PAIR, "a, b", "b, c")
+    (changed_plan,) = caveats(both(), plan=replace(PLAN, deviations=(deviation,)))
+    assert changed_plan.kind is CaveatKind.PLAN_CHANGED
+
+
+def test_sizes_with_few_seeds_are_named():
+    (found,) = caveats([r for r in both() if (r.train_size, r.seed) != (7, 2)])
+    assert found.text.startswith("There are fewer than 3 seeds with 7 images: no conclusion.")
+
+
+def test_failed_runs_are_counted():
+    results = both()
+    results[1] = changed(results[1], accuracy=0.1)
+    (found,) = caveats(results, chance=0.1)
+    assert found == Caveat(
+        CaveatKind.UNSTABLE_TRAINING, CaveatSeverity.WEAKENS, "1 of 6 runs of a learned nothing (7 images seed 1)."
+    )
+
+
+def test_equal_steps_at_all_sizes_do_not_separate_images_from_epochs():
+    results = [changed(r, steps=400, images_processed=4000, training_images=r.train_size) for r in both()]
+    (found,) = caveats(results)
+    assert found.text == (
+        "All sizes have the same steps (571 epochs with 7 images, 364 with 11): a curve that flattens may need more "
+        "steps, not more images."
+    )
+
+
+def test_unequal_compute_concerns_compared_models_with_the_same_start_and_budgets_other_than_flops():
+    results = both(macs=400_012)
+    assert caveats(results, pairs=()) == []
+    assert caveats([changed(r, budget="1e+12 flops") for r in results]) == []
+    assert caveats(both(macs=400_012, start_kind="fine-tuned", start_name="in1k")) == []
+    assert caveats(both(macs=124_000)) == []
+
+
+def test_values_that_differ_between_sizes_alone_have_no_caveat():
+    assert caveats([changed(r, budget=f"{r.train_size} steps") for r in both()]) == []
+
+
+def test_worst_caveat_is_first_also_where_one_is_added():
+    results = [changed(r, trials=None) for r in both(2, batch_size=9)]
+    severities = [one.severity for one in caveats(results)]
+    assert severities == sorted(severities, reverse=True) and len({*severities}) == 3
+    analysis = analyse(results)
+    added = analysis.with_caveat(Caveat(CaveatKind.PREDICTIONS_UNREADABLE, CaveatSeverity.INVALIDATES, "X."))
+    assert added.warnings()[0] == "X."
+    assert len(added.warnings(CaveatSeverity.BLOCKS)) == 2
+
+
+def test_test_and_validation_scores_are_not_mixed():
+    with pytest.raises(InputError, match="some are scored on test images, others on validation images"):
+        caveats(both(scored_on="validation"))
+
+
+def test_seeds_without_a_failure_leave_a_failure_rate_possible():
+    assert max_unseen_failure_rate(3) == pytest.approx(0.632, abs=1e-3)
+    assert (1 - max_unseen_failure_rate(10)) ** 10 == pytest.approx(0.05)

@@ -1,0 +1,76 @@
+"""Forecasts follow a power law where accuracies do, and their intervals contain what is measured later."""
+
+import numpy as np
+import pytest
+
+from tests.regimes.tables import law_table
+from vit_vs_cnn.regimes.forecast import MIN_SIZES_FOR_FORECAST, extrapolate, fit_power_law, forecast_accuracy
+from vit_vs_cnn.regimes.measurements import AccuracyPoint, measure
+from vit_vs_cnn.statistics.intervals import Estimate
+
+SIZES = (500, 1000, 2000, 4000, 8000)
+
+
+def points(accuracies: dict[int, float], error: float = 0.001, rng=None) -> list[AccuracyPoint]:
+    found = []
+    for size, accuracy in accuracies.items():
+        value = accuracy + (rng.normal(0, error) if rng else 0.0)
+        interval = Estimate(value, value - 1.96 * error, value + 1.96 * error)
+        found.append(AccuracyPoint("a", size, "", interval, (value,), 0))
+    return found
+
+
+@pytest.mark.parametrize("law", [(0.5, 0.25, 0.0), (0.5, 0.4, 0.1), (-1.0, 0.1, 0.2)])
+def test_exact_law_is_recovered(law):
+    table = law_table((*SIZES, 16_000), a=law)["a"]
+    true = {n: table.pop(n) for n in (16_000,)}
+    fitted = fit_power_law(np.array(SIZES, float), np.array([1 - v for v in table.values()]), np.full(5, 0.001))
+    assert fitted.exponent == pytest.approx(law[1], abs=0.02)
+    assert fitted.floor == pytest.approx(law[2], abs=0.03)
+    found = forecast_accuracy(points(table), 16_000)
+    assert found is not None
+    assert found.accuracy.value == pytest.approx(true[16_000], abs=0.001)
+
+
+def test_fewer_than_four_sizes_have_no_forecast():
+    few = points(law_table(SIZES[: MIN_SIZES_FOR_FORECAST - 1], a=(0.5, 0.25, 0.0))["a"])
+    assert forecast_accuracy(few, 8000) is None
+
+
+def test_interval_contains_the_truth_in_most_of_100_simulations():
+    table = law_table((*SIZES, 16_000), a=(0.5, 0.3, 0.08))["a"]
+    true = table.pop(16_000)
+    rng = np.random.default_rng(0)
+    found = [extrapolate(points(table, 0.006, rng), 16_000).accuracy for _ in range(100)]
+    assert np.mean([one.low <= true <= one.high for one in found]) >= 0.9
+    assert np.median([one.high - one.low for one in found]) < 0.1
+
+
+def test_curve_that_left_its_law_has_a_wider_interval():
+    """Without the largest size the law would have continued to rise."""
+    exact = law_table(SIZES, a=(0.5, 0.3, 0.0))["a"]
+    flat = exact | {8000: exact[4000]}
+    widths = [
+        one.high - one.value for one in (extrapolate(points(table, 1e-4), 16_000).accuracy for table in (exact, flat))
+    ]
+    assert widths[1] > 0.9 * (exact[8000] - exact[4000]) > 10 * widths[0]
+
+
+def test_interval_includes_the_accuracy_at_the_largest_size_and_stays_within_0_and_1():
+    found = extrapolate(points({500: 0.5, 1000: 0.9, 2000: 0.98, 4000: 0.99}), 8000).accuracy
+    assert 0 <= found.low <= 0.99 <= found.high <= 1
+
+
+def test_forecast_does_not_depend_on_the_order_of_the_computation():
+    table = points(law_table(SIZES, a=(0.5, 0.3, 0.08))["a"])
+    assert forecast_accuracy(table, 16_000) == forecast_accuracy(table, 16_000) != forecast_accuracy(table, 12_000)
+
+
+def test_forecasts_without_the_largest_recorded_size_contain_it(regimes_cpu):
+    results, correct = regimes_cpu
+    measured = measure(results, correct).points("")
+    for model in ("vit", "resnet"):
+        *known, largest = [point for point in measured if point.model == model]
+        found = forecast_accuracy(known, largest.train_size)
+        assert found is not None
+        assert found.accuracy.low <= largest.accuracy.value <= found.accuracy.high

@@ -1,0 +1,161 @@
+"""The analysis plan: what is fixed in advance, which seeds are analysed, and what a change of the plan does."""
+
+import dataclasses
+import json
+
+import pytest
+
+from tests.experiments.tiny import tiny_experiment
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.runs.analysis_plan import (
+    FILE_NAME,
+    AnalysisPlan,
+    Deviation,
+    DeviationKind,
+    _with_changes,
+    make_analysis_plan,
+    read_plan,
+)
+from vit_vs_cnn.statistics.pair_comparison import Obstacle, ObstacleKind
+
+SIZES = {60: 60, "all": 120}
+PLAN = AnalysisPlan((0, 1, 2), ("a", "b", "c"), (7, 11), 11, ("a", "b"), 1.0, "5 steps")
+
+
+def _plan(tmp_path, **protocol):
+    values = {"train_sizes": [60, "all"], "seeds": [3, 8], "budget": {"steps": 2}} | protocol
+    return make_analysis_plan(tiny_experiment(tmp_path, protocol=values), SIZES)
+
+
+def _rules(plan, *seeds, obstacle=None):
+    analysis = plan.analysis_of(seeds, is_primary=True, obstacle=obstacle)
+    kind = analysis.rules.obstacle and analysis.rules.obstacle.kind
+    return analysis.seeds, analysis.rules.error_rate, kind
+
+
+def test_the_first_two_models_with_all_images_are_the_primary_comparison_by_default(tmp_path):
+    plan = _plan(tmp_path)
+    assert (plan.size, plan.pair, plan.seeds, plan.equivalence_points) == (120, ("vit", "resnet"), (3, 8), 1.0)
+
+
+def test_the_config_chooses_another_primary_comparison(tmp_path):
+    primary = {"train_size": 60, "contenders": ["resnet", "vit"]}
+    plan = _plan(tmp_path, primary=primary, equivalence_points=2)
+    assert (plan.size, plan.pair, plan.equivalence_points) == (60, ("resnet", "vit"), 2.0)
+    assert _plan(tmp_path, primary={"train_size": "all"}).size == 120
+
+
+@pytest.mark.parametrize(
+    ("protocol", "message"),
+    [
+        ({"primary": {"train_size": 70}}, r"protocol\.primary\.train_size: 70 is none of protocol\.train_sizes"),
+        ({"primary": {"contenders": ["vit", "mlp"]}}, r"protocol\.primary\.contenders: 'mlp' is none of vit, resnet"),
+        ({"primary": {"contenders": ["vit", "vit"]}}, "must name two contenders"),
+        ({"equivalence_points": 0}, "equivalence_points 0.0 must be above 0"),
+    ],
+)
+def test_an_impossible_plan_is_refused_in_one_line(tmp_path, protocol, message):
+    with pytest.raises(InputError, match=message):
+        _plan(tmp_path, **protocol)
+
+
+def test_the_plan_does_not_change_what_is_run(tmp_path):
+    changes = {"equivalence_points": 3.0, "primary": {"train_size": 60}}
+    plain, other = (
+        tiny_experiment(tmp_path, protocol={"train_sizes": [60], "seeds": [3], "budget": {"steps": 2}} | more)
+        for more in ({}, changes)
+    )
+    assert plain.run_settings("vit", 60, 3, fingerprint="f") == other.run_settings("vit", 60, 3, fingerprint="f")
+
+
+def test_the_first_analysis_is_of_the_planned_seeds_at_5_percent():
+    assert _rules(PLAN, 0, 1, 2) == ((0, 1, 2), 0.05, None)
+    assert _rules(PLAN, 0, 1, 2, 9) == ((0, 1, 2), 0.05, None), "seed 9 was not planned"
+    assert _rules(PLAN, 0, 1) == ((0, 1), 0.05, None), "too few seeds are an obstacle of their own"
+
+
+def test_there_is_no_conclusion_while_planned_seeds_are_missing():
+    plan = dataclasses.replace(PLAN, seeds=(0, 1, 2, 3, 4))
+    assert _rules(plan, 0, 1, 2, 3) == ((0, 1, 2, 3), 0.05, ObstacleKind.UNFINISHED)
+
+
+def test_seeds_that_are_added_make_a_second_analysis_at_1_percent_once_all_are_finished():
+    plan = _with_changes(PLAN, dataclasses.replace(PLAN, seeds=(0, 1, 2, 3, 4)))
+    assert plan.seeds == (0, 1, 2) and plan.added_seeds == ((3, 4),) and not plan.deviations
+    assert _rules(plan, 0, 1, 2, 3) == ((0, 1, 2), 0.05, None)
+    assert _rules(plan, 0, 1, 2, 3, 4) == ((0, 1, 2, 3, 4), 0.01, None)
+    assert "2 seeds were added after the first analysis" in plan.deviation_texts[0]
+
+
+def test_seeds_that_are_added_a_second_time_are_not_analysed():
+    plan = _with_changes(PLAN, dataclasses.replace(PLAN, seeds=(0, 1, 2, 3)))
+    plan = _with_changes(plan, dataclasses.replace(PLAN, seeds=(0, 1, 2, 3, 4)))
+    assert plan.added_seeds == ((3,), (4,)) and plan.analysed_seeds == (0, 1, 2, 3)
+    assert _rules(plan, 0, 1, 2, 3, 4) == ((0, 1, 2, 3), 0.01, None)
+    first, second = plan.deviation_texts
+    assert first.startswith("1 seed was added after the first analysis.")
+    assert second == "Exploratory: 1 seed was added after the second analysis and not analysed (4)."
+
+
+def test_the_same_seeds_again_change_nothing():
+    plan = _with_changes(PLAN, dataclasses.replace(PLAN, seeds=(0, 1, 2, 3)))
+    assert _with_changes(plan, dataclasses.replace(PLAN, seeds=(0, 1, 2, 3))) == plan
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        ({"seeds": (0, 1)}, DeviationKind.SEEDS),
+        ({"size": 7}, DeviationKind.SIZE),
+        ({"pair": ("a", "c")}, DeviationKind.PAIR),
+        ({"equivalence_points": 2.0}, DeviationKind.MARGIN),
+        ({"budget": "9 steps"}, DeviationKind.BUDGET),
+        ({"pairs": (("a", "b"),)}, DeviationKind.PAIRS),
+    ],
+)
+def test_a_changed_plan_is_reported_and_the_first_one_stays(change, kind):
+    plan = _with_changes(PLAN, dataclasses.replace(PLAN, **change))
+    assert [one.kind for one in plan.deviations] == [kind]
+    assert (plan.seeds, plan.size, plan.pair, plan.equivalence_points) == ((0, 1, 2), 11, ("a", "b"), 1.0)
+    (text,) = plan.deviation_texts
+    assert text.endswith("no conclusions." if kind is DeviationKind.BUDGET else "follow the first plan.")
+
+
+def test_a_changed_budget_allows_no_conclusion():
+    plan = dataclasses.replace(PLAN, deviations=(Deviation(DeviationKind.BUDGET, "5 steps", "9 steps"),))
+    assert _rules(plan, 0, 1, 2)[2] is ObstacleKind.OTHER_BUDGET
+
+
+def test_seeds_of_which_none_was_planned_allow_no_conclusion():
+    assert _rules(PLAN, 7, 5, 9) == ((5, 7, 9), 0.05, ObstacleKind.UNPLANNED_SEEDS)
+
+
+def test_another_obstacle_comes_before_missing_seeds():
+    plan = dataclasses.replace(PLAN, seeds=(0, 1, 2, 3))
+    tuning = Obstacle(ObstacleKind.TUNING, "unequal")
+    assert _rules(plan, 0, 1, 2, obstacle=tuning)[2] is ObstacleKind.TUNING
+
+
+def test_secondary_comparisons_are_counted_whether_or_not_they_are_finished():
+    assert PLAN.secondary_count == 5
+    assert dataclasses.replace(PLAN, pairs=(("b", "a"),)).secondary_count == 1
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"seeds": []}', '{"seeds": "abc"}', "null"])
+def test_a_damaged_file_is_reported_in_one_line(tmp_path, text):
+    (tmp_path / FILE_NAME).write_text(text)
+    with pytest.raises(InputError, match=r"design\.json is not the analysis plan of an experiment"):
+        read_plan(tmp_path)
+
+
+def test_a_value_of_another_type_is_refused(tmp_path):
+    values = dataclasses.asdict(PLAN) | {"seeds": [0, "a"]}
+    (tmp_path / FILE_NAME).write_text(json.dumps(values))
+    with pytest.raises(InputError, match=r"seeds: expected a whole number, got \"a\""):
+        read_plan(tmp_path)
+
+
+def test_a_plan_is_read_as_it_was_written(tmp_path):
+    plan = dataclasses.replace(PLAN, added_seeds=((3, 4),), pairs=(("a", "b"),))
+    (tmp_path / FILE_NAME).write_text(json.dumps(dataclasses.asdict(plan)))
+    assert read_plan(tmp_path) == plan

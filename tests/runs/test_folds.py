@@ -1,0 +1,281 @@
+"""Each seed is tested on another fold of images that have no test set of their own."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import vit_vs_cnn as vc
+from benchmarks.record import record
+from tests.experiments.tiny import tiny_config, tiny_experiment
+from vit_vs_cnn.config.experiment import Data, Experiment, experiment_from_dict
+from vit_vs_cnn.config.schema import Tuning
+from vit_vs_cnn.data.options import FolderOptions
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.reporting.findings import read_findings
+from vit_vs_cnn.runs.auditing.contamination import contamination_of
+from vit_vs_cnn.runs.grid import finished_cells
+from vit_vs_cnn.runs.images import Pool, with_given
+from vit_vs_cnn.runs.ledger import LogState, TestLedger, account_of
+from vit_vs_cnn.runs.record import load_run_predictions
+from vit_vs_cnn.runs.result import RunResult
+from vit_vs_cnn.runs.trained import open_network
+
+CLASSES = {"ant": 31, "bee": 23, "cat": 17}
+SEEDS = (0, 1, 7)
+
+
+def _photos(root: Path) -> Path:
+    """Images of noise; one of every class is there twice."""
+    draw = np.random.default_rng(3)
+    for name, count in CLASSES.items():
+        (root / name).mkdir(parents=True)
+        for number in range(count):
+            image = Image.fromarray(draw.integers(0, 256, (16, 16, 3), dtype=np.uint8))
+            image.save(root / name / f"{name}{number % 9}_{number}.png")
+        image.save(root / name / f"{name}8_copy.png")
+    return root
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    return _photos(tmp_path_factory.mktemp("folds") / "photos")
+
+
+def _data(photos: Path, **options) -> Data:
+    folder = FolderOptions(image_size=16, cache=photos.parent / "cache", **options)
+    return Data(source="folder", root=str(photos), folder=folder, validation_fraction=0.2)
+
+
+def _names(*parts) -> set[str]:
+    return {str(name) for part in parts for name in part.sample_ids}
+
+
+@pytest.mark.parametrize("group", [None, "^([a-z]+[0-9]+)_"])
+def test_every_image_is_in_one_fold_and_a_seed_uses_its_fold_for_nothing_else(photos, group):
+    pool = Pool(_data(photos, group=group))
+    assert [pool.fold(seed) for seed in (*range(7), -1)] == [0, 1, 2, 3, 4, 0, 1, 4]
+    tests = [_names(pool.test(fold)) for fold in range(5)]
+    assert sum(map(len, tests)) == len(set.union(*tests)) == len(pool.images) == 74
+    for seed in SEEDS:
+        smaller: tuple[set[str], set[str]] = set(), set()
+        for size in (25, 40, pool.largest):
+            drawn = pool.draw(size, seed)
+            used = _names(drawn.training), _names(drawn.validation)
+            assert len(used[0]) + len(used[1]) == size and not used[0] & used[1]
+            assert not (used[0] | used[1]) & tests[seed % 5]
+            assert smaller[0] <= used[0] and smaller[1] <= used[1]
+            smaller = used
+            if group is not None:
+                sides = [{*(part.groups or ())} for part in (drawn.training, drawn.validation, pool.test(seed))]
+                assert not sides[0] & sides[1] and not sides[0] & sides[2] and not sides[1] & sides[2]
+
+
+def test_folds_are_stratified_and_every_seed_can_have_the_largest_size(photos):
+    pool = Pool(_data(photos))
+    counts = torch.stack([pool.test(fold).labels.bincount() for fold in range(5)])
+    assert (counts.amax(0) - counts.amin(0)).max() <= 1 and pool.test_count == 14
+    assert pool.resolve("all") == 74 - 15
+    for seed in range(5):
+        assert len(pool.draw(pool.largest, seed).places) == pool.largest
+    assert pool.trainable_hashes(0).size + pool.test_hashes(0).size == 74
+
+
+def test_one_folder_has_one_fingerprint_and_each_fold_a_name(photos):
+    pool = Pool(_data(photos))
+    assert len({pool.test_set(seed) for seed in range(10)}) == 5
+    assert all(pool.test_set(seed).startswith(pool.fingerprint) for seed in range(5))
+    others = [
+        Pool(_data(photos, split_seed=1)),
+        Pool(_data(photos, test_fraction=0.25)),
+        Pool(_data(photos, group="^([a-z]+[0-9]+)_")),
+    ]
+    assert len({pool.fingerprint, *(other.fingerprint for other in others)}) == 4
+
+
+def test_where_validation_images_score_or_recipes_were_searched_the_first_fold_tests_all_seeds(photos):
+    data = _data(photos)
+    experiment = replace(tiny_experiment(Path("runs")), data=data)
+    searched = Pool.of(replace(experiment, tuning=Tuning(record="tuning.csv")))
+    validated = Pool(data, "validation")
+    assert Pool.of(experiment).rotates
+    for pool in (searched, validated):
+        assert [pool.fold(seed) for seed in SEEDS] == [None] * 3
+        for seed in SEEDS:
+            drawn = pool.draw(pool.largest, seed)
+            assert _names(pool.test(seed)) == _names(Pool(data).test(0))
+            assert not _names(drawn.training, drawn.validation) & _names(pool.test(seed))
+    assert searched.fingerprint == f"{validated.fingerprint}-{searched.test(0).fingerprint()}"
+
+
+def test_a_fold_without_readable_images_is_named(tmp_path):
+    photos = _photos(tmp_path / "photos")
+    pool = Pool(_data(photos, skip_unreadable=True))
+    pool.source.layout.folds.update(dict.fromkeys(pool.source.layout.folds, 4))
+    with pytest.raises(InputError, match=r"the folder .*photos: no image of test fold 0 can be read"):
+        pool.test(0)
+
+
+def test_images_given_in_python_and_tables_have_folds_and_given_test_images_have_none(photos, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    images = Pool(_data(photos)).images
+    parts = (images.images.numpy(), images.labels.numpy())
+    pool = Pool(with_given(Data(), parts))
+    assert [pool.fold(seed) for seed in (0, 6)] == [0, 1] and pool.data.own.fingerprint == pool.fingerprint
+    fixed = Pool(with_given(Data(), {"train": parts, "test": parts}))
+    assert fixed.fold(1) is None and fixed.data.own.fingerprint == fixed.fingerprint
+    names = [f"{name},{name.split('/')[0]}" for name in map(str, images.sample_ids)]
+    (photos / "table.csv").write_text("\n".join(["image,label", *names]))
+    table = Data(source="table", root=str(photos / "table.csv"))
+    assert len({Pool(table).test_set(seed) for seed in range(6)}) == 5
+
+
+# An experiment with three seeds
+
+
+def _experiment(photos: Path, output: Path) -> Experiment:
+    values = tiny_config(output)
+    values["data"] = {
+        "source": "folder",
+        "root": str(photos),
+        "folder": {"image_size": 16, "cache": str(photos.parent / "cache")},
+        "validation_fraction": 0.2,
+    }
+    values["protocol"] = {"train_sizes": ["all"], "seeds": list(SEEDS), "budget": {"steps": 2}, "batch_size": 14}
+    return experiment_from_dict(values)
+
+
+@pytest.fixture(scope="module")
+def trained(photos):
+    """The folder of an experiment of two contenders with seeds on folds 0, 1 and 2."""
+    found = vc.train(_experiment(photos, photos.parent / "runs"), quiet=True)
+    assert found is not None and found.page is not None
+    return found.folder
+
+
+def _results(folder: Path) -> list[RunResult]:
+    return list(finished_cells(folder).values())
+
+
+def test_runs_of_one_seed_share_a_fold_and_all_share_a_fingerprint(trained, photos):
+    results, pool = _results(trained), Pool(_data(photos))
+    assert {(result.seed, result.data.fold) for result in results} == {(0, 0), (1, 1), (7, 2)}
+    assert {result.data.fingerprint for result in results} == {pool.fingerprint}
+    assert {(result.seed, result.test_set) for result in results} == {(seed, pool.test_set(seed)) for seed in SEEDS}
+    for result in results:
+        assert load_run_predictions(trained, result.run)["sample_ids"].tolist() == pool.test(result.seed).sample_ids
+        assert RunResult.from_row(result.to_row(), "row") == result
+
+
+def test_no_network_is_scored_on_an_image_that_it_was_trained_or_validated_on(trained, photos):
+    for cell, result in finished_cells(trained).items():
+        network = open_network(cell)
+        drawn = network.pool().draw(result.train_size, result.seed)
+        scored = {*load_run_predictions(trained, result.run)["sample_ids"].tolist()}
+        assert not scored & _names(drawn.training, drawn.validation)
+
+
+def test_each_fold_has_a_log_and_the_report_counts_all(trained):
+    for result in _results(trained):
+        log = TestLedger(trained.parent, str(result.test_set)).read()
+        assert len(log.entries) == 2 and result.scores.log_entry in {entry.hash for entry in log.entries}
+    account = account_of(trained, _results(trained)[0].test_set)
+    assert account.state is LogState.INTACT
+    assert account.told == "By their logs the 3 test folds were opened 6 times for 6 networks, each once."
+    page = (trained / "report" / "index.html").read_text()
+    assert account.told in page and "Accuracy by class" in page
+
+
+def test_a_run_is_not_repeated(trained, photos):
+    before = {path: path.stat().st_mtime_ns for path in trained.glob("cells/*/result.json")}
+    vc.train(_experiment(photos, photos.parent / "runs"), quiet=True)
+    assert {path: path.stat().st_mtime_ns for path in trained.glob("cells/*/result.json")} == before
+
+
+def test_networks_are_compared_on_the_folds_of_their_seeds(trained, tmp_path):
+    parts = ["accuracy", "similarity", "differences"]
+    found = vc.compare(trained, parts=parts, output=tmp_path / "compared", quiet=True)
+    by_run = {(result.contender, result.seed): result for result in _results(trained)}
+    rows = found.frame().to_dict("records")
+    assert {row["network"]: row["accuracy"] for row in rows} == {
+        f"{name}-s{seed}": result.accuracy for (name, seed), result in by_run.items()
+    }
+    assert found.comparison.images == 45 and {network.reused for network in found.comparison.networks} == {True}
+    (pair,) = found.comparison.accuracy.pairs
+    report = read_findings(trained).analysis.comparisons[0]
+    assert pair.comparison.obstacle is None and pair.comparison.seeds == 3
+    assert pair.comparison.p_value == pytest.approx(report.p_value)
+    assert set(found.comparison.accuracy.networks) == {"vit-s0", "resnet-s0"}
+    assert found.comparison.similarity.images == 15
+    (note,) = (note for note in found.notes if "tested on" in note)
+    assert "tested on 3 folds" in note and "of one fold: 15 images, vit-s0 and resnet-s0" in note
+    assert note in (tmp_path / "compared" / "index.html").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*have now been tested")
+def test_robustness_and_confidence_are_measured_on_folds(trained, tmp_path):
+    shutil.copytree(trained.parent, tmp_path / "runs")  # with the logs, to which robustness adds
+    given = tmp_path / "runs" / trained.name
+    found = vc.compare(given, parts=["robustness", "confidence", "cost"], quick=True, count=5, quiet=True).comparison
+    assert set(found.robustness.corruptions.by_network) == {"vit-s0", "resnet-s0"}
+    assert set(found.confidence) == {f"{name}-s{seed}" for name in ("vit", "resnet") for seed in SEEDS}
+
+
+def test_networks_of_different_folds_alone_are_not_compared(trained):
+    cells = {(result.contender, result.seed): cell for cell, result in finished_cells(trained).items()}
+    with pytest.raises(InputError, match="are tested on different folds of the images and cannot be compared; take ne"):
+        vc.compare(cells["vit", 0], cells["resnet", 1], parts=["accuracy"], quiet=True)
+    with pytest.raises(InputError, match="are tested on different folds of the images; take networks of the same seed"):
+        vc.inspect(cells["vit", 0], cells["resnet", 1], quiet=True)
+    found = vc.compare(cells["vit", 0], cells["resnet", 0], parts=["accuracy"], quiet=True)
+    assert found.comparison.images == 15 and not any("tested on" in note for note in found.notes)
+
+
+def test_commands_take_one_network_on_its_own_fold(trained, photos, tmp_path):
+    (cell,) = trained.glob("cells/resnet-*-s7-*")
+    assert vc.inspect(cell, count=1, methods=["grad_cam"], output=tmp_path, quiet=True).images == 1
+    network = vc.load(cell)
+    assert len(network.pool().test(network.cell.seed)) == 15
+    assert len(vc.predict(cell, photos / "ant", quiet=True)) == CLASSES["ant"] + 1
+
+
+def test_near_duplicates_are_those_of_a_runs_own_fold(trained, photos):
+    results, pool = _results(trained), Pool(_data(photos))
+    found = contamination_of(trained, results)
+    assert set(found.by_subset) == {f"{result.data.subset}fold{result.data.fold}" for result in results}
+    for result in results:
+        drawn = pool.draw(result.train_size, result.seed)
+        used = {*drawn.training.hashes().tolist(), *drawn.validation.hashes().tolist()}
+        seen = [value in used for value in pool.test(result.seed).hashes().tolist()]
+        assert (~found.clean(result)).tolist() == seen
+    assert json.loads((trained / "duplicates.json").read_text())["test_images"] == 15
+
+
+def test_a_record_keeps_the_predictions_of_each_fold(trained, tmp_path):
+    kept = tmp_path / "results" / "tiny"
+    assert record(trained, kept) == 6
+    assert len([*(kept.parent / "test-sets").glob("*.jsonl")]) == 3
+    for result in _results(trained):
+        there, here = (load_run_predictions(folder, result.run) for folder in (trained, kept))
+        for name in ("classes", "labels", "sample_ids"):
+            assert there[name].tolist() == here[name].tolist()
+    assert {result.data.fold for result in read_findings(kept).results} == {0, 1, 2}
+
+
+def test_the_audit_finds_copies_in_two_folds(photos, tmp_path):
+    found = vc.audit(data=str(photos), overrides={"data.folder.image_size": 16}, output=tmp_path / "audit", quiet=True)
+    folds = Pool(_data(photos)).source.folds
+    copies = [
+        (f"{name}/{name}8_copy.png", f"{name}/{name}{(count - 1) % 9}_{count - 1}.png")
+        for name, count in CLASSES.items()
+    ]
+    leaked = {image for pair in copies for image in pair if folds[pair[0]] != folds[pair[1]]}
+    assert found.folds == 5 and found.tested_images == 74
+    assert {name for pair in found.pairs for name in pair.leaked} == leaked and found.straddling == len(leaked)
+    assert "each seed is tested on one of 5 folds" in found.page.read_text()

@@ -1,0 +1,242 @@
+"""Distributions of means over seeds and test images agree with closed forms, scipy and statsmodels."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+from statsmodels.stats.power import TTestPower
+
+from vit_vs_cnn.statistics.intervals import wilson_interval
+from vit_vs_cnn.statistics.mean_distribution import (
+    MAX_SEEDS,
+    MeanDistribution,
+    SeedScores,
+    accuracy_interval,
+    difference_over_seeds,
+    images_needed,
+    mean_over_seeds,
+    seeds_needed,
+)
+from vit_vs_cnn.statistics.variance import SeedVariance
+
+WIDE = (-1e9, 1e9)
+MANY_IMAGES = 10**15
+
+
+def simulated(accuracy: float, seeds: int = 3, images: int = 1009, *, seed: int = 0) -> np.ndarray:
+    """Correct answers of seeds that find the same images difficult."""
+    ease = np.random.default_rng(99).normal(0, 1.0, images)
+    rng = np.random.default_rng(seed)
+    level = stats.norm.ppf(accuracy) * np.sqrt(2) + 0.05 * rng.normal(size=(seeds, 1))
+    return ease + level + rng.normal(0, 1.0, (seeds, images)) > 0
+
+
+def scores(accuracy: float, seeds: int = 3, images: int = 1009, *, seed: int = 0) -> SeedScores:
+    return SeedScores.of(simulated(accuracy, seeds, images, seed=seed))
+
+
+def without_predictions(accuracies, images: int) -> SeedScores:
+    return SeedScores(np.array(accuracies), np.full(len(accuracies), images))
+
+
+def ends(estimate) -> tuple[float, float]:
+    return estimate.low, estimate.high
+
+
+@pytest.mark.parametrize("df", [1, 2, 4, 29])
+def test_seeds_alone_have_students_distribution(df):
+    student = MeanDistribution(0.3, ((0.02, float(df)),), 0.0)
+    assert ends(student.interval(bounds=WIDE)) == pytest.approx(stats.t.interval(0.95, df, 0.3, 0.02), abs=1e-7)
+    assert student.p_value == pytest.approx(2 * stats.t.sf(15, df), abs=1e-9)
+
+
+@pytest.mark.parametrize("confidence", [0.95, 0.99])
+def test_images_alone_have_a_normal_distribution(confidence):
+    normal = MeanDistribution(0.03, (), 0.02)
+    assert ends(normal.interval(confidence)) == pytest.approx(stats.norm.interval(confidence, 0.03, 0.02))
+    assert normal.p_value == pytest.approx(2 * stats.norm.sf(1.5))
+
+
+def test_sum_of_both_is_their_convolution():
+    scale, df, sigma = 0.02, 2.0, 0.015
+    found = MeanDistribution(0.03, ((scale, df),), sigma)
+    expected, _ = integrate.quad(lambda z: stats.norm.pdf(z) * 2 * stats.t.sf((0.03 + sigma * z) / scale, df), -9, 9)
+    assert found.p_value == pytest.approx(expected, abs=1e-6)
+
+
+def test_two_sources_of_seeds_have_the_distribution_of_a_million_samples():
+    parts, rng = ((0.02, 2.0), (0.01, 4.0)), np.random.default_rng(1)
+    found = MeanDistribution(0.03, parts, 0.015)
+    noise = 0.015 * rng.normal(size=1_000_000) + sum(a * rng.standard_t(df, 1_000_000) for a, df in parts)
+    assert ends(found.interval()) == pytest.approx(tuple(np.quantile(0.03 + noise, [0.025, 0.975])), abs=1e-3)
+    assert found.p_value == pytest.approx((np.abs(noise) > 0.03).mean(), abs=2e-3)
+
+
+@pytest.mark.parametrize("parts", [(), ((0.02, 2.0),), ((0.01, 2.0), (0.02, 11.5))])
+def test_interval_excludes_zero_exactly_where_the_p_value_is_below_the_error_rate(parts):
+    found = MeanDistribution(0.05, parts, 0.01)
+    p = found.p_value
+    assert 1e-7 < p < 0.5
+    assert not found.interval(1 - 0.99 * p).excludes_zero
+    assert found.interval(1 - 1.01 * p).excludes_zero
+
+
+@pytest.mark.parametrize(("seeds", "level"), [(3, 0.05), (5, 0.01), (10, 0.05)])
+def test_minimum_detectable_difference_is_that_of_statsmodels(seeds, level):
+    """``TTestPower`` expects it in standard deviations of a single seed."""
+    effect = TTestPower().solve_power(nobs=seeds, alpha=level, power=0.8)
+    found = MeanDistribution(0.0, ((0.02 / math.sqrt(seeds), seeds - 1.0),), 0.0)
+    assert found.minimum_detectable(level) == pytest.approx(0.02 * effect, rel=1e-4)
+
+
+@pytest.mark.parametrize(("parts", "sigma"), [(((0.02, 4.0), (0.02, 4.0)), 0.0), (((0.02, 2.0),), 0.03), ((), 0.01)])
+def test_minimum_detectable_difference_has_satterthwaites_degrees_of_freedom(parts, sigma):
+    found = MeanDistribution(0.0, parts, sigma)
+    variance = sigma**2 + sum(a**2 for a, _ in parts)
+    df = variance**2 / max(1e-20, sum(a**4 / df for a, df in parts))
+    threshold = found.interval(bounds=WIDE).high / math.sqrt(variance)
+    shift = found.minimum_detectable() / math.sqrt(variance)
+    power = (
+        stats.nct.sf(threshold, df, shift) + stats.nct.cdf(-threshold, df, shift)
+        if parts
+        else stats.norm.sf(threshold, shift) + stats.norm.cdf(-threshold, shift)
+    )
+    assert power == pytest.approx(0.8, abs=1e-4)
+
+
+def test_more_seeds_are_needed_for_smaller_differences_and_their_number_is_the_smallest_that_is_enough():
+    found = MeanDistribution(0.01, ((0.01, 2.0),), 0.002)
+    counts = [seeds_needed(found, 3, difference, level=0.05) for difference in (0.05, 0.02, 0.012)]
+    assert None not in counts and counts == sorted(counts) and counts[0] < counts[-1]
+
+    def detectable(seeds):
+        return MeanDistribution(0.0, ((0.01 * math.sqrt(3 / seeds), seeds - 1.0),), 0.002).minimum_detectable()
+
+    assert detectable(counts[-1]) <= 0.012 < detectable(counts[-1] - 1)
+    assert seeds_needed(found, 3, 0.001, level=0.05) is None
+    assert seeds_needed(MeanDistribution(0.0, (), 0.01), 3, 0.01, level=0.05) is None  # images alone decide
+    assert detectable(MAX_SEEDS) > 0.001
+
+
+def test_more_images_are_needed_for_smaller_differences_and_none_reduce_the_seed_part():
+    found = MeanDistribution(0.01, ((0.002, 2.0),), 0.01)
+    counts = [images_needed(found, 200, difference, level=0.05) for difference in (0.03, 0.02)]
+    assert None not in counts and 200 < counts[0] < counts[1]
+    assert images_needed(found, 200, 0.004, level=0.05) is None
+
+
+def test_with_endless_test_images_the_interval_is_that_of_the_t_test():
+    values = np.array([0.61, 0.63, 0.66, 0.60, 0.64])
+    found = mean_over_seeds(without_predictions(values, MANY_IMAGES)).interval()
+    assert ends(found) == pytest.approx(tuple(stats.ttest_1samp(values, 0.0).confidence_interval(0.95)), abs=1e-7)
+
+
+def test_paired_difference_has_the_seed_part_of_the_t_test_and_the_covariance_of_images():
+    first, second = simulated(0.62, 4), simulated(0.55, 4, seed=1)
+    found = difference_over_seeds(SeedScores.of(first), SeedScores.of(second))
+    changes = first.astype(float) - second
+    ((scale, df),) = found.seed_parts
+    assert (scale, df) == (pytest.approx(stats.sem(changes.mean(1))), 3)
+    covariances = np.cov(changes, ddof=0)[~np.eye(4, dtype=bool)]
+    assert found.image_error**2 == pytest.approx(covariances.mean() / 1009 + 1 / 1009**2)
+    assert found.accuracies == (pytest.approx(first.mean()), pytest.approx(second.mean()))
+
+
+def test_unpaired_difference_has_a_seed_part_of_each_model():
+    first, second = scores(0.6, 2), scores(0.55, 5, seed=1)
+    found = difference_over_seeds(first, second, paired=False)
+    assert [df for _, df in found.seed_parts] == [1, 4]
+    assert [scale for scale, _ in found.seed_parts] == pytest.approx(
+        [stats.sem(side.accuracies) for side in (first, second)]
+    )
+    rows = simulated(0.6, 2), simulated(0.55, 5, seed=1)[:, ::-1]  # other images are difficult for each
+    found = difference_over_seeds(*map(SeedScores.of, rows), paired=False)
+    covariances = np.cov(np.vstack(rows), ddof=0)
+    blocks = covariances[0, 1], covariances[2:, 2:][~np.eye(5, dtype=bool)].mean(), covariances[:2, 2:].mean()
+    expected = (blocks[0] + blocks[1] - 2 * blocks[2]) / 1009 + 1 / 1009**2
+    assert blocks[2] != pytest.approx(0, abs=1e-4)
+    assert found.image_error**2 == pytest.approx(expected)
+    one = difference_over_seeds(scores(0.6, 1), second, paired=False)
+    assert [df for _, df in one.seed_parts] == [4]
+
+
+def test_unpaired_seeds_with_endless_images_have_the_distribution_of_behrens_and_fisher():
+    """Welch's t-test approximates it; both agree where the degrees of freedom are not few."""
+    rng = np.random.default_rng(0)
+    first, second = rng.normal(0.6, 0.02, 40), rng.normal(0.59, 0.01, 50)
+    found = difference_over_seeds(
+        without_predictions(first, MANY_IMAGES), without_predictions(second, MANY_IMAGES), paired=False
+    )
+    assert found.p_value == pytest.approx(stats.ttest_ind(first, second, equal_var=False).pvalue, rel=0.05)
+
+
+def test_pooled_seed_variance_replaces_that_of_the_seeds():
+    found = difference_over_seeds(scores(0.6), scores(0.5, seed=1), seed_variance=SeedVariance(0.0003, 8.0))
+    assert found.seed_parts == ((pytest.approx(0.01), 8),)
+
+
+def test_order_of_models_seeds_and_images_does_not_matter():
+    first, second = simulated(0.6), simulated(0.55, seed=1)
+    images = np.random.default_rng(0).permutation(first.shape[1])
+    found, swapped, shuffled = (
+        difference_over_seeds(*map(SeedScores.of, pair))
+        for pair in ((first, second), (second, first), (first[::-1][:, images], second[::-1][:, images]))
+    )
+    assert vars(-swapped.interval()) == pytest.approx(vars(found.interval()))
+    assert vars(shuffled.interval()) == pytest.approx(vars(found.interval()), abs=1e-12)
+
+
+def test_unknown_predictions_widen_the_interval_and_keep_its_centre():
+    first, second = scores(0.7), scores(0.65, seed=1)
+    known = difference_over_seeds(first, second)
+    unknown = difference_over_seeds(*(without_predictions(side.accuracies, 1009) for side in (first, second)))
+    assert unknown.mean == known.mean
+    assert unknown.image_error > known.image_error
+
+
+def test_single_network_has_wilsons_interval_whether_or_not_predictions_are_known():
+    one = scores(0.4, seeds=1, images=101)
+    expected = wilson_interval(round(one.accuracy * 101), 101)
+    assert accuracy_interval(one) == accuracy_interval(without_predictions(one.accuracies, 101)) == expected
+
+
+def test_perfect_scores_are_not_certain():
+    perfect = SeedScores.of(np.ones((3, 59)))
+    estimate = accuracy_interval(perfect)
+    assert estimate.low == pytest.approx(wilson_interval(59, 59).low, abs=0.005)
+    assert estimate.high == 1.0
+    assert difference_over_seeds(perfect, perfect).p_value == 1.0
+
+
+def test_folds_have_nadeau_and_bengios_variance():
+    values, images = [0.71, 0.66, 0.74, 0.69], 10**9
+    found = mean_over_seeds(without_predictions(values, images), test_train_ratio=0.25)
+    variance = np.var(values, ddof=1)
+    assert found.seed_parts == ((pytest.approx(math.sqrt(variance * (1 / 4 + 0.25))), 3),)
+    assert found.image_error == 1 / (4 * images)  # each seed has other images, and their noise is in the seed part
+    rows = [np.arange(1000) < 1000 * value for value in values]
+    found = mean_over_seeds(SeedScores(np.array(values), np.full(4, 1000), rows), test_train_ratio=0.25)
+    noise = np.mean([value * (1 - value) / 1000 for value in values])
+    expected = variance / 4 + 0.25 * (variance - noise)  # image noise of different folds is independent
+    assert found.seed_parts[0][0] == pytest.approx(math.sqrt(expected))
+
+
+def test_folds_with_equal_results_in_all_seeds_have_an_interval():
+    same = without_predictions([0.6, 0.6, 0.6], 20)
+    found = difference_over_seeds(same, same, test_train_ratio=0.25)
+    assert found.interval().high == pytest.approx(stats.norm.ppf(0.975) / 60)
+    assert found.minimum_detectable() > found.interval().high
+
+
+def test_impossible_ends_of_a_difference_are_not_determined():
+    """From accuracies of 0.9 and 0.3 the difference can be 0.9 at most while one of them stays as measured."""
+    found = MeanDistribution(0.6, ((0.1, 2.0),), 0.05, accuracies=(0.9, 0.3))
+    assert found.interval().high == 1.0
+    assert found.interval().low == pytest.approx(found.interval(bounds=WIDE).low)
+    assert MeanDistribution(0.6, ((0.04, 2.0),), 0.0, accuracies=(0.9, 0.3)).interval().high < 0.9
+
+
+def test_paired_seeds_must_be_equal_in_number():
+    with pytest.raises(ValueError, match="paired seeds: expected equal numbers, got 2 and 3"):
+        difference_over_seeds(scores(0.6, 2), scores(0.6, 3))

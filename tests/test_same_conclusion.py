@@ -1,0 +1,192 @@
+"""``compare`` and ``report`` on the same runs: the same interval, p-value and conclusion."""
+
+import json
+import shutil
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
+from tests.results import changed
+from vit_vs_cnn.cli import main
+from vit_vs_cnn.runs.answers import MAJORITY
+from vit_vs_cnn.runs.evaluation import Predictions
+from vit_vs_cnn.runs.result import read_result
+
+SEEDS = (3, 4, 5)
+#: Which share of the test images each contender gets right, about.
+SHARES = {"vit": 0.35, "resnet": 0.8, "small": 0.37}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """Three contenders and three seeds whose answers are made up: networks of three steps answer all alike."""
+    root = tmp_path_factory.mktemp("trained")
+    protocol = {"train_sizes": [120], "seeds": list(SEEDS), "budget": {"steps": 2}, "batch_size": 14}
+    contenders = tiny_config(root)["contenders"]
+    contenders["small"] = {"model": {"name": "resnet8", "width": 4}}
+    run_quietly(tiny_experiment(root, protocol=protocol, contenders=contenders, execution={}))
+    for cell in (root / "tiny" / "cells").iterdir():
+        _make_up(cell)
+    return root / "tiny"
+
+
+def _make_up(cell: Path) -> None:
+    """Answers that find the same images hard whoever gives them, some by each seed and network alone."""
+    contender, _, seed = cell.name.split("-")[:3]
+    labels = Predictions.load(cell / "predictions.npz").labels
+    rng = np.random.default_rng([int(seed[1:]), *contender.encode()])
+    count = len(labels)
+    score = np.random.default_rng(0).random(count) + rng.normal(0, 0.08, count)
+    right = torch.from_numpy(score < SHARES[contender] + rng.normal(0, 0.01))
+    _replace_answers(cell, torch.where(right, labels, (labels + 1) % 10))
+
+
+def _replace_answers(cell: Path, answers: torch.Tensor) -> None:
+    """Give a run other answers, and the accuracy that they have."""
+    before, result = Predictions.load(cell / "predictions.npz"), read_result(cell / "result.json")
+    made_up = Predictions(torch.nn.functional.one_hot(answers, 10).float(), before.labels, before.sample_ids)
+    made_up.save(cell / "predictions.npz", of=f"{result.weights} {result.test_set}")
+    accuracy = float((answers == before.labels).double().mean())
+    (cell / "result.json").write_text(changed(result, accuracy=accuracy).to_json())
+
+
+def _kept(experiment: Path, folder: Path, keep) -> Path:
+    """A copy of an experiment with some of its cells, in another order."""
+    shutil.copytree(experiment, folder)
+    shutil.copytree(experiment.parent / "test-sets", folder.parent / "test-sets", dirs_exist_ok=True)
+    names = [n for n in json.loads((folder / "grid.json").read_text()) if keep(*n.split("-")[:3:2])]
+    (folder / "grid.json").write_text(json.dumps(names[::-1]))
+    for cell in (folder / "cells").iterdir():
+        if cell.name not in names:
+            shutil.rmtree(cell)
+    return folder
+
+
+def _compared(folder: Path, capsys) -> dict:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*have now been tested")
+        assert main(["compare", str(folder), "--parts", "accuracy", "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def _both(folder: Path, capsys) -> tuple[dict, dict]:
+    """Comparisons by pair in ``compare`` and in ``report``."""
+    compared = _compared(folder, capsys)
+    assert main(["report", str(folder)]) == 0
+    capsys.readouterr()
+    reported = json.loads((folder / "report" / "analysis.json").read_text())
+    groups = {group["name"]: group["top1"] for group in compared["accuracy"]["groups"]}
+    points = {point["model"]: point["accuracy"] for point in reported["accuracies"]}
+    assert groups.keys() == points.keys()
+    for name, estimate in groups.items():
+        assert estimate == pytest.approx(points[name], abs=1e-12)
+    return _by_pair(_pairs(compared)), _by_pair(reported["comparisons"])
+
+
+def _pairs(compared: dict) -> list[dict]:
+    return [pair["comparison"] for pair in compared["accuracy"]["pairs"]]
+
+
+def _by_pair(comparisons: list[dict]) -> dict:
+    """By the two names: numbers, the difference from the first in the alphabet, and all else."""
+    found = {}
+    for one in comparisons:
+        sign = 1 if one["first"] < one["second"] else -1
+        ends = [sign * one["difference"][end] for end in ("value", "low", "high")]
+        texts = {key: one[key] for key in ("seeds", "test", "adjusted_for", "is_primary", "conclusion", "obstacle")}
+        numbers = [*sorted(ends), one["p_value"], one["adjusted_p_value"]]
+        found[tuple(sorted((one["first"], one["second"])))] = (numbers, texts)
+    return found
+
+
+def _assert_same(compared: dict, reported: dict) -> None:
+    assert compared.keys() == reported.keys()
+    for pair, (numbers, texts) in compared.items():
+        assert numbers == pytest.approx(reported[pair][0], abs=1e-12), pair
+        assert texts == reported[pair][1], pair
+
+
+def test_three_contenders_over_three_seeds(trained, tmp_path, capsys):
+    compared, reported = _both(_kept(trained, tmp_path / "all", lambda *_: True), capsys)
+    _assert_same(compared, reported)
+    conclusions = {pair: texts["conclusion"] for pair, (_, texts) in compared.items()}
+    assert conclusions["resnet", "vit"] == "significantly better"
+    assert conclusions["small", "vit"] == "not enough evidence"
+    assert sorted(texts["adjusted_for"] for _, texts in compared.values()) == [1, 2, 2]  # one is the primary comparison
+
+
+def test_two_contenders_and_a_cell_that_is_missing(trained, tmp_path, capsys):
+    folder = _kept(trained, tmp_path / "some", lambda c, s: c != "small" and (c, s) != ("vit", "s5"))
+    compared, reported = _both(folder, capsys)
+    _assert_same(compared, reported)
+    ((_, texts),) = compared.values()
+    assert (texts["seeds"], texts["conclusion"]) == (2, "no conclusion")
+
+
+@pytest.mark.slow
+def test_two_single_networks(trained, tmp_path, capsys):
+    folder = _kept(trained, tmp_path / "one", lambda c, s: c != "small" and s == "s4")
+    compared, reported = _both(folder, capsys)
+    _assert_same(compared, reported)
+    ((numbers, texts),) = compared.values()
+    assert texts["test"] == "exact McNemar"
+    assert numbers[3] < 0.05
+    assert texts["conclusion"] == "no conclusion"
+
+
+@pytest.mark.slow
+def test_a_pair_alone_has_the_interval_that_it_has_among_three(trained, tmp_path, capsys):
+    pair = _kept(trained, tmp_path / "pair", lambda c, _: c != "small")
+    among, alone = (_by_pair(_pairs(_compared(folder, capsys))) for folder in (trained, pair))
+    assert alone["resnet", "vit"][0][:4] == pytest.approx(among["resnet", "vit"][0][:4], abs=1e-12)
+
+
+def test_every_table_opens_with_the_most_frequent_class_and_a_constant_network_is_named(trained, tmp_path, capsys):
+    """A network that says one class of every image has the accuracy of that class, and nothing else to show."""
+    folder = _kept(trained, tmp_path / "constant", lambda c, s: c != "small" and s != "s5")
+    (cell,) = folder.glob("cells/vit-n120-s3-*")
+    labels = Predictions.load(cell / "predictions.npz").labels
+    _replace_answers(cell, torch.full_like(labels, int(labels.mode().values)))
+    share = float(labels.bincount().max() / len(labels))
+    told = f"it names 1 of the {len(labels.unique())} classes that occur"
+    first = f"{100 * share:.1f}"
+
+    assert main(["report", str(folder)]) == 0
+    printed = capsys.readouterr().out
+    assert "always the most" in printed and f"{first} %" in printed
+    assert f"Warning: vit-n120-s3 says the same class of every image: {told}" in " ".join(printed.split())
+    report = folder / "report"
+    assert (report / "tables" / "learning_curves.csv").read_text().splitlines()[1].startswith(MAJORITY)
+    assert f",{first}," in (report / "tables" / "learning_curves.csv").read_text().splitlines()[1]
+    assert json.loads((report / "analysis.json").read_text())["chance"] == pytest.approx(share)
+    assert all(word in (report / "index.html").read_text() for word in (MAJORITY, told))
+
+    out = tmp_path / "out"
+    assert main(["compare", str(folder), "--parts", "accuracy", "--output", str(out)]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "always the" in printed and f" {first} " in printed
+    assert f"vit-s3 says the same class of every image: {told}" in printed
+    assert (out / "tables" / "accuracy.csv").read_text().splitlines()[1] == f"{MAJORITY},,{first},,,"
+    assert json.loads((out / "comparison.json").read_text())["accuracy"]["majority"] == pytest.approx(share)
+    assert all(word in (out / "index.html").read_text() for word in (MAJORITY, told))
+
+
+@pytest.mark.parametrize("command", ["compare", "inspect"])
+def test_weights_that_are_no_numbers_are_refused_in_one_line(trained, tmp_path, capsys, command):
+    folder = _kept(trained, tmp_path / "nan", lambda c, s: c == "vit" and s == "s3")
+    (checkpoint,) = folder.glob("cells/vit-n120-s3-*/checkpoints/last.ckpt")
+    contents = torch.load(checkpoint, weights_only=True)
+    for value in contents["state_dict"].values():
+        if value.is_floating_point():
+            value.fill_(float("nan"))
+    if "ema" in contents:
+        contents.pop("ema")
+    torch.save(contents, checkpoint)
+    words = ["--parts", "accuracy"] if command == "compare" else ["--output", str(tmp_path / "out"), "--count", "2"]
+    assert main([command, str(checkpoint.parents[1]), *words]) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert "weights hold NaN" in line

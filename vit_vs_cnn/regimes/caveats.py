@@ -1,0 +1,309 @@
+"""Caveats: what weakens a comparison, and what forbids a conclusion."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Any
+
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.regimes.measurements import Measurements
+from vit_vs_cnn.regimes.model_summaries import ModelSummary, macs_ratio, millions
+from vit_vs_cnn.runs.analysis_plan import MAX_EQUAL_MACS_RATIO, AnalysisPlan
+from vit_vs_cnn.runs.result import RunResult, ScoredOn, TuningProvenance, by_network
+from vit_vs_cnn.runs.tuning_record import BY_HAND, tuning_obstacle
+from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION, Obstacle, ObstacleKind
+from vit_vs_cnn.told import listed
+
+#: Objections of the test-set log to conclusions on a model, by its key.
+LogObjections = Mapping[str, Obstacle]
+#: Runs that a sentence names.
+_NAMED = 3
+
+
+class CaveatSeverity(IntEnum):
+    """Effect of a caveat on conclusions; larger is worse."""
+
+    INFORMS = 0
+    WEAKENS = 1
+    BLOCKS = 2
+    INVALIDATES = 3
+
+
+class CaveatKind(StrEnum):
+    """Subject of a caveat."""
+
+    TRAINED_ON_TEST_IMAGES = "test images were trained on"
+    START_SAW_TEST_IMAGES = "start weights were trained on test images"
+    START_IMAGES_UNKNOWN = "training images of start weights unknown"
+    TEST_SET_LOG = "test-set log"
+    PLAN_CHANGED = "analysis plan changed"
+    VALIDATION_SCORES = "scored on validation images"
+    UNEQUAL_TRIALS = "recipes from unequal searches"
+    HAND_SET_RECIPES = "recipes set by hand"
+    TOO_FEW_SEEDS = "too few seeds"
+    UNSTABLE_TRAINING = "runs that learned nothing"
+    FEW_CLASSES_PREDICTED = "few classes predicted"
+    UNEQUAL_COMPUTE = "unequal compute"
+    STOPPED_EARLY = "stopped before the budget"
+    DIFFERENT_AUGMENTATION = "different augmentation"
+    DIFFERENT_BUDGETS = "different budgets"
+    DIFFERENT_BATCH_SIZES = "different batch sizes"
+    DIFFERENT_DATA = "different data"
+    DIFFERENT_SUBSETS = "different training subsets"
+    SAME_STEPS_AT_ALL_SIZES = "same steps at all sizes"
+    PREDICTIONS_UNREADABLE = "predictions unreadable"
+
+
+@dataclass(frozen=True)
+class Caveat:
+    """One reason to doubt a comparison.
+
+    Arguments:
+        text: a sentence for the reader.
+    """
+
+    kind: CaveatKind
+    severity: CaveatSeverity
+    text: str
+
+
+def blocking_obstacle(
+    first: Sequence[RunResult], second: Sequence[RunResult], log_objections: LogObjections
+) -> Obstacle | None:
+    """Why the runs of two models at one training-set size allow no conclusion; None if they do."""
+    both = [*first, *second]
+    if texts := sorted({log_objections[r.contender].text for r in both if r.contender in log_objections}):
+        return Obstacle(ObstacleKind.TEST_SET_LOG, "; ".join(texts))
+    if (unequal := tuning_obstacle(_tunings(both))) is not None:
+        return unequal.obstacle
+    subsets = {r.seed: r.data.subset for r in second}
+    checks = {
+        ObstacleKind.ENDED_EARLY: any(r.cost.ended_early for r in both),
+        ObstacleKind.VALIDATION_IMAGES: any(r.scores.scored_on is not ScoredOn.TEST for r in both),
+        ObstacleKind.OTHER_IMAGES: len({r.data.fingerprint for r in both}) > 1,
+        ObstacleKind.OTHER_SUBSETS: any(subsets.get(r.seed, r.data.subset) != r.data.subset for r in first),
+    }
+    kind = next((kind for kind, is_true in checks.items() if is_true), None)
+    return None if kind is None else Obstacle(kind, _OBSTACLE_TEXTS[kind])
+
+
+_OBSTACLE_TEXTS = {
+    ObstacleKind.ENDED_EARLY: "some of their runs stopped before their budget ended",
+    ObstacleKind.VALIDATION_IMAGES: "they were scored on validation images",
+    ObstacleKind.OTHER_IMAGES: "they were trained or tested on different images",
+    ObstacleKind.OTHER_SUBSETS: "they were trained on different subsets",
+}
+
+
+def budget_obstacle(plan: AnalysisPlan | None, results: Iterable[RunResult]) -> Obstacle | None:
+    """Why runs with another budget than the planned one allow no conclusion; None where there are none."""
+    if plan is None or not plan.budget:
+        return None
+    others = sorted({b.text for r in results if (b := r.parsed_budget) is not None} - {plan.budget})
+    if not others:
+        return None
+    text = f"some of their runs had {' or '.join(others)}, and {plan.budget} were planned"
+    return Obstacle(ObstacleKind.OTHER_BUDGET, text)
+
+
+def find_caveats(
+    results: Sequence[RunResult],
+    measured: Measurements,
+    models: Collection[ModelSummary],
+    *,
+    pairs: Collection[tuple[str, str]],
+    plan: AnalysisPlan | None,
+    log_objections: LogObjections,
+    few_classes: Sequence[str] = (),
+) -> list[Caveat]:
+    """All caveats of an experiment, the worst first.
+
+    Arguments:
+        results: of the longest budget.
+        pairs: models that are compared.
+        few_classes: sentences on networks that predict few classes.
+
+    Raises:
+        InputError: some results are scored on test images and others on validation images.
+    """
+    if len({r.scores.scored_on for r in results}) > 1:
+        raise InputError("results: some are scored on test images, others on validation images")
+    found = [
+        *_log_caveats(results, log_objections),
+        *(Caveat(CaveatKind.PLAN_CHANGED, _WEAKENS, text) for text in (plan.deviation_texts if plan else ())),
+        *_score_caveats(results),
+        *(Caveat(CaveatKind.FEW_CLASSES_PREDICTED, _WEAKENS, f"{text}.") for text in few_classes),
+        *_stability_caveats(measured),
+        *_recipe_caveats(results),
+        *_difference_caveats(results),
+        *_start_caveats(results),
+        *_compute_caveats(results, models, pairs),
+        *_seed_caveats(measured),
+        *_schedule_caveats(results),
+    ]
+    return sorted(found, key=lambda caveat: -caveat.severity)
+
+
+_INFORMS, _WEAKENS, _BLOCKS = CaveatSeverity.INFORMS, CaveatSeverity.WEAKENS, CaveatSeverity.BLOCKS
+
+
+def _log_caveats(results: Sequence[RunResult], log_objections: LogObjections) -> list[Caveat]:
+    texts = dict.fromkeys(log_objections[r.contender].text for r in results if r.contender in log_objections)
+    return [Caveat(CaveatKind.TEST_SET_LOG, _BLOCKS, f"{text[0].upper()}{text[1:]}.") for text in texts]
+
+
+def _score_caveats(results: Sequence[RunResult]) -> list[Caveat]:
+    found = []
+    if any(r.scores.scored_on is not ScoredOn.TEST for r in results):
+        text = "Accuracies are measured on validation images, which were used to choose recipes: no conclusion."
+        found.append(Caveat(CaveatKind.VALIDATION_SCORES, _BLOCKS, text))
+    if early := [r for r in results if r.cost.ended_early]:
+        runs = [f"{r.contender} with {r.train_size:,} images, seed {r.seed}" for r in early[:_NAMED]]
+        steps = f"the first after {early[0].cost.steps} of {early[0].cost.planned_steps} steps"
+        text = f"{len(early)} of {len(results)} runs stopped before their budget ended ({'; '.join(runs)}; {steps})."
+        found.append(Caveat(CaveatKind.STOPPED_EARLY, _BLOCKS, text))
+    return found
+
+
+def _stability_caveats(measured: Measurements) -> list[Caveat]:
+    found = []
+    for model in measured.models:
+        failed = [(size, seed) for size in measured.sizes for seed in measured.failed_seeds(model, size)]
+        runs = sum(len(measured.shared_seeds(size, model)) for size in measured.sizes)
+        if failed:
+            named = ", ".join(f"{size:,} images seed {seed}" for size, seed in failed[:_NAMED])
+            more = ", ..." * (len(failed) > _NAMED)
+            text = f"{len(failed)} of {runs} runs of {model} learned nothing ({named}{more})."
+            found.append(Caveat(CaveatKind.UNSTABLE_TRAINING, _WEAKENS, text))
+    return found
+
+
+def max_unseen_failure_rate(seeds: int) -> float:
+    """The largest failure rate at which this many seeds without a failure still have a probability of 5 %."""
+    return 1 - 0.05 ** (1 / seeds)
+
+
+def _recipe_caveats(results: Sequence[RunResult]) -> list[Caveat]:
+    if all(r.tuning is None for r in results):
+        return [Caveat(CaveatKind.HAND_SET_RECIPES, _INFORMS, f"{BY_HAND}.")]
+    by_reason: dict[str, list[str]] = {}
+    for size in sorted({r.train_size for r in results}):
+        if (unequal := tuning_obstacle(_tunings([r for r in results if r.train_size == size]))) is not None:
+            by_reason.setdefault(unequal.text, []).append(f"{size:,}")
+    return [
+        Caveat(CaveatKind.UNEQUAL_TRIALS, _BLOCKS, f"Recipes with {', '.join(sizes)} images: {reason}: no conclusion.")
+        for reason, sizes in by_reason.items()
+    ]
+
+
+def _tunings(results: Iterable[RunResult]) -> dict[str, list[TuningProvenance | None]]:
+    tunings: dict[str, list[TuningProvenance | None]] = {}
+    for r in results:
+        tunings.setdefault(r.contender, []).append(r.tuning)
+    return tunings
+
+
+def _difference_caveats(results: Sequence[RunResult]) -> list[Caveat]:
+    found = [
+        *_differing(results, CaveatKind.DIFFERENT_AUGMENTATION, "Augmentation", lambda r: r.augmentation or "defaults"),
+        *_differing(results, CaveatKind.DIFFERENT_BUDGETS, "Budget", lambda r: r.budget),
+        *_differing(results, CaveatKind.DIFFERENT_BATCH_SIZES, "Batch size", lambda r: r.batch_size),
+        *_differing(results, CaveatKind.DIFFERENT_DATA, "Data", lambda r: r.data.fingerprint),
+    ]
+    subsets: dict[tuple[int, int], set[str]] = {}
+    for r in results:
+        subsets.setdefault((r.train_size, r.seed), set()).add(r.data.subset)
+    if places := sorted(place for place, there in subsets.items() if len(there) > 1):
+        named = ", ".join(f"{size:,} images seed {seed}" for size, seed in places[:_NAMED])
+        text = f"Models were trained on different subsets in {len(places)} cases ({named})."
+        found.append(Caveat(CaveatKind.DIFFERENT_SUBSETS, _BLOCKS, text))
+    return found
+
+
+def _differing(
+    results: Sequence[RunResult], kind: CaveatKind, what: str, value: Callable[[RunResult], Any]
+) -> list[Caveat]:
+    """A caveat where models have different values at the same training-set size."""
+    for size in sorted({r.train_size for r in results}):
+        values: dict[str, set[str]] = {}
+        for r in results:
+            if r.train_size == size:
+                values.setdefault(r.contender, set()).add(str(value(r)))
+        sides: dict[str, list[str]] = {}
+        for model, own in values.items():
+            sides.setdefault(", ".join(sorted(own)), []).append(model)
+        if len(sides) > 1:  # long values, such as those of an augmentation, are left out
+            named = [" and ".join(names) + (f": {own}" if len(own) < 20 else "") for own, names in sides.items()]
+            return [Caveat(kind, _WEAKENS, f"{what} differs between models ({' vs '.join(named)}).")]
+    return []
+
+
+def _start_caveats(results: Sequence[RunResult]) -> list[Caveat]:
+    found = []
+    if unknown := dict.fromkeys(r.contender for r in results if r.start.start_history_known is False):
+        text = (
+            f"The training images of the weights that {listed([*unknown])} started from are not recorded: test images "
+            "may be among them."
+        )
+        found.append(Caveat(CaveatKind.START_IMAGES_UNKNOWN, _INFORMS, text))
+    if overlap := {r.contender: count for r in results if (count := r.start.scored_images_in_start)}:
+        named = ", ".join(f"{model}: {count:,}" for model, count in overlap.items())
+        text = f"Start weights were trained on test images ({named}), which the config allows."
+        found.append(Caveat(CaveatKind.START_SAW_TEST_IMAGES, _WEAKENS, text))
+    return found
+
+
+def _compute_caveats(
+    results: Sequence[RunResult], models: Collection[ModelSummary], pairs: Collection[tuple[str, str]]
+) -> list[Caveat]:
+    """Unequal compute of compared models with the same kind of start, unless the budget is one of FLOPs."""
+    if results and all(r.parsed_budget is not None and r.parsed_budget.unit == "flops" for r in results):
+        return []
+    known = {model.key: model for model in models}
+    ratios = [
+        ratio
+        for pair in pairs
+        if len({known[key].start_kind for key in pair}) == 1
+        and (ratio := macs_ratio([known[key] for key in pair])) is not None
+    ]
+    if not ratios:
+        return []
+    larger, smaller, ratio = max(ratios, key=lambda found: found[2])
+    if ratio <= MAX_EQUAL_MACS_RATIO:
+        return []
+    text = (
+        f"{larger.display_name} uses {ratio:.2g} times the compute of {smaller.display_name} "
+        f"({millions(larger.macs)} vs {millions(smaller.macs)} multiply-accumulates an image), so equal steps are not "
+        "equal compute."
+    )
+    return [Caveat(CaveatKind.UNEQUAL_COMPUTE, _WEAKENS, text)]
+
+
+def _seed_caveats(measured: Measurements) -> list[Caveat]:
+    counts = {
+        size: min(len(seeds) for m in measured.models if (seeds := measured.shared_seeds(size, m)))
+        for size in measured.sizes
+    }
+    few = [f"{size:,}" for size, count in counts.items() if count < MIN_SEEDS_FOR_CONCLUSION]
+    if not few:
+        return []
+    where = "" if len(few) == len(measured.sizes) else f" with {', '.join(few)} images"
+    text = (
+        f"There are fewer than {MIN_SEEDS_FOR_CONCLUSION} seeds{where}: no conclusion. The interval of a single seed "
+        "covers other test images only, and another seed may change the accuracy by more."
+    )
+    return [Caveat(CaveatKind.TOO_FEW_SEEDS, _BLOCKS, text)]
+
+
+def _schedule_caveats(results: Sequence[RunResult]) -> list[Caveat]:
+    """That sizes trained for equal steps do not separate more images from more passes over each image."""
+    sizes = sorted({r.train_size for r in results})
+    steps = {key: {r.cost.planned_steps or r.cost.steps for r in runs} for key, runs in by_network(results).items()}
+    models = {model for model, _ in steps}
+    same = all(len(set.union(*(steps[k] for k in steps if k[0] == model))) == 1 for model in models)
+    if len(sizes) < 2 or not same:
+        return []
+    epochs = [max(r.epochs for r in results if r.train_size == size) for size in (sizes[0], sizes[-1])]
+    passes = f"{epochs[0]:.3g} epochs with {sizes[0]:,} images, {epochs[1]:.3g} with {sizes[-1]:,}"
+    text = f"All sizes have the same steps ({passes}): a curve that flattens may need more steps, not more images."
+    return [Caveat(CaveatKind.SAME_STEPS_AT_ALL_SIZES, _INFORMS, text)]

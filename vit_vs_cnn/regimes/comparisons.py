@@ -1,0 +1,116 @@
+"""Comparison of all pairs of models at all training-set sizes, and crossovers between sizes."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from vit_vs_cnn.regimes.measurements import Measurements
+from vit_vs_cnn.runs.analysis_plan import AnalysisPlan, PlannedAnalysis
+from vit_vs_cnn.statistics.pair_comparison import (
+    ComparisonRules,
+    Conclusion,
+    Obstacle,
+    PairComparison,
+    adjust_comparisons,
+    compare_models,
+)
+from vit_vs_cnn.statistics.variance import SeedVariance, pool_seed_variance, two_way_anova
+
+#: Seed variance is pooled over models, by analysis of variance, where more models than this share all seeds of a size.
+MIN_MODELS_FOR_ANOVA = 4
+#: P-value of equal variances below which it is not.
+ANOVA_CHECK_LEVEL = 0.05
+
+#: Reason why a pair allows no conclusion at a training-set size; None if it allows one.
+FindObstacle = Callable[[str, str, int], Obstacle | None]
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """A model that is worse with few training images and better with many.
+
+    Arguments:
+        below: significantly better at size ``low``.
+        above: significantly better at size ``high``, the next such size.
+    """
+
+    below: str
+    above: str
+    low: int
+    high: int
+
+
+def compare_all(
+    measured: Measurements, plan: AnalysisPlan | None = None, find_obstacle: FindObstacle = lambda *_: None
+) -> list[PairComparison]:
+    """Compare the pairs of the plan at every training-set size at which they share a seed.
+
+    Seed variance is pooled over models where many share all seeds (``two_way_anova``), otherwise over the training-set
+    sizes of the pair (``pool_seed_variance``). The primary comparison is tested by itself, all others are adjusted for
+    each other (Holm). Comparisons that the plan contains and that are not finished count too.
+
+    Arguments:
+        plan: None where none was recorded: then all shared seeds are compared, and of a single pair the largest size is
+            the primary comparison.
+    """
+    found = []
+    single_pair = len(measured.models) == 2
+    for names in itertools.combinations(measured.models, 2):
+        if plan is not None and not plan.compares(*names):
+            continue
+        for size in measured.sizes:
+            shared = measured.shared_seeds(size, *names)
+            if not shared:
+                continue
+            obstacle = find_obstacle(*names, size)
+            if plan is not None:
+                is_primary = plan.is_primary(*names, size)
+                analysis = plan.analysis_of(shared, is_primary=is_primary, obstacle=obstacle)
+            else:
+                is_primary = single_pair and size == measured.sizes[-1]
+                analysis = PlannedAnalysis(tuple(shared), ComparisonRules(obstacle=obstacle, is_primary=is_primary))
+            found.append(_compare(measured, names, size, analysis))
+    return adjust_comparisons(found, planned=None if plan is None else plan.secondary_count)
+
+
+def _compare(measured: Measurements, names: tuple[str, str], size: int, analysis: PlannedAnalysis) -> PairComparison:
+    first, second = (measured.scores(name, size, analysis.seeds) for name in names)
+    failed = measured.failed_runs(first), measured.failed_runs(second)
+    return compare_models(
+        names,
+        first,
+        second,
+        seed_variance=None if any(failed) else _seed_variance(measured, names, size, analysis.seeds),
+        test_train_ratio=measured.test_train_ratio,
+        failed_runs=failed,
+        train_size=size,
+        rules=analysis.rules,
+    )
+
+
+def _seed_variance(
+    measured: Measurements, names: tuple[str, str], size: int, seeds: Sequence[int]
+) -> SeedVariance | None:
+    if len(measured.models) > MIN_MODELS_FOR_ANOVA and len(seeds) > 1:
+        places = [measured.seeds.index(seed) for seed in seeds]
+        accuracies = measured.accuracy[:, measured.sizes.index(size)][:, places]
+        if not np.isnan(accuracies).any():
+            variance, p_equal = two_way_anova(accuracies)
+            if p_equal >= ANOVA_CHECK_LEVEL:
+                return variance
+    return pool_seed_variance(measured.differences(*names, seeds), size)
+
+
+def find_crossovers(comparisons: Sequence[PairComparison]) -> list[Crossover]:
+    """Where significant conclusions of a pair at two training-set sizes have opposite signs."""
+    found = []
+    ordered = sorted(comparisons, key=lambda one: (one.first, one.second, one.train_size or 0))
+    for _, group in itertools.groupby(ordered, key=lambda one: one.names):
+        clear = [one for one in group if one.conclusion is Conclusion.SIGNIFICANTLY_BETTER]
+        for one, following in itertools.pairwise(clear):
+            if one.leader != following.leader:
+                assert one.train_size is not None and following.train_size is not None
+                found.append(Crossover(one.leader, following.leader, one.train_size, following.train_size))
+    return found

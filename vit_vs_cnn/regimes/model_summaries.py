@@ -1,0 +1,116 @@
+"""Names and sizes of the models of an experiment, as tables and sentences show them."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vit_vs_cnn.models.presets import ATTENTION_PREFIX, PRESETS, TIMM_PREFIX
+from vit_vs_cnn.runs.result import RunResult, StartKind
+
+#: Common names of models, by their config key or the beginning of a preset's name.
+_DISPLAY_NAMES = {"vit": "ViT", "cnn": "CNN", "resnet": "ResNet", "cct": "CCT", "deit": "DeiT", "mlp": "MLP"}
+
+
+@dataclass(frozen=True)
+class ModelSummary:
+    """One model of an experiment, at its largest training-set size and longest budget.
+
+    Arguments:
+        key: name in the config.
+        display_name: name for readers.
+        model_name: name of the network, such as ``ResNet-8``; the key where it is not recorded.
+        network: hash of the settings that build the network; equal for models that differ in their start alone; None if
+            not recorded.
+        parameters: number of trained parameters.
+        macs: multiply-accumulates of the forward pass of one image.
+        start: clause on the start of training; None where it is not known.
+        budget: such as ``400 steps``.
+    """
+
+    key: str
+    display_name: str
+    model_name: str
+    network: str | None
+    parameters: int
+    macs: int
+    start_kind: StartKind
+    start: str | None
+    budget: str
+
+    @property
+    def title(self) -> str:
+        """``ResNet-8 (0.08M parameters)``."""
+        named = self.model_name if self.display_name.lower() in self.model_name.lower() else self.display_name
+        return f"{named} ({millions(self.parameters)} parameters)"
+
+
+def summarise_models(results: Sequence[RunResult]) -> tuple[ModelSummary, ...]:
+    """One summary for each model, in alphabetical order of its key."""
+    largest = {r.contender: r for r in sorted(results, key=lambda r: r.train_size)}
+    return tuple(_summary(key, largest[key]) for key in sorted(largest))
+
+
+def display_name(key: str) -> str:
+    """The name of a model for readers."""
+    return _DISPLAY_NAMES.get(key.lower(), key)
+
+
+def _summary(key: str, result: RunResult) -> ModelSummary:
+    return ModelSummary(
+        key=key,
+        display_name=display_name(key),
+        model_name=format_model_name(result.model) if result.model else key,
+        network=result.start.architecture,
+        parameters=result.cost.parameters,
+        macs=result.cost.macs,
+        start_kind=result.start.start_kind,
+        start=_start(result),
+        budget=_budget(result),
+    )
+
+
+def format_model_name(model: Mapping[str, Any]) -> str:
+    """The name of a ``model`` block: ``ResNet-8``, ``ViT nano``, ``timm/convnext_atto``."""
+    name = str(model.get("name") or str(model.get("class_path", "?")).rpartition(".")[-1])
+    preset = name.removeprefix(ATTENTION_PREFIX)
+    if preset not in PRESETS:
+        return name
+    family = next((f for f in ("vit", "resnet", "cct") if preset.startswith(f)), "")
+    rest = preset.removeprefix(family).strip("_").replace("_", "/" if family == "cct" else " ")
+    text = f"{_DISPLAY_NAMES.get(family, '')}{'-' if rest[0].isdigit() else ' '}{rest}"
+    return f"{text} as attention" if preset != name else text
+
+
+def _start(result: RunResult) -> str | None:
+    match result.start.start_kind:
+        case StartKind.LINEAR_PROBE:
+            return f"linear probe of {result.start.start_name}"
+        case StartKind.FINETUNED:
+            return f"fine-tuned from {result.start.start_name}"
+        case StartKind.CONTINUED:
+            return f"continued from {result.start.start_name}"
+    if path := result.model.get("checkpoint_path"):
+        return f"continued from {path}"
+    name = str(result.model.get("name", ""))
+    is_known = name.removeprefix(ATTENTION_PREFIX) in PRESETS or name.startswith(TIMM_PREFIX)
+    return "from scratch" if is_known and result.start.start_kind is StartKind.SCRATCH else None
+
+
+def _budget(result: RunResult) -> str:
+    budget = result.parsed_budget
+    if budget is not None and budget.unit == "epochs":
+        return f"{budget.amounts[0]:g} epochs"
+    if budget is not None and budget.unit == "flops":
+        return f"{budget.amounts[0]:.3g} training FLOPs"
+    return f"{result.cost.planned_steps or result.cost.steps:,} steps"
+
+
+def macs_ratio(models: Collection[ModelSummary]) -> tuple[ModelSummary, ModelSummary, float] | None:
+    """The largest and the smallest of some models by multiply-accumulates, and their ratio; None where unknown."""
+    known = sorted((model for model in models if model.macs), key=lambda model: model.macs)
+    return (known[-1], known[0], known[-1].macs / known[0].macs) if len(known) > 1 else None
+
+
+def millions(count: int) -> str:
+    """``0.08M``, ``12.2M``."""
+    return f"{count / 1e6:.2f}M" if count < 1e7 else f"{count / 1e6:,.1f}M"

@@ -1,0 +1,277 @@
+"""The analysis plan: what is fixed before results exist, so that results cannot influence how they are analysed."""
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from vit_vs_cnn.config.experiment import Experiment
+from vit_vs_cnn.dataclass_io import from_plain
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.files import write_text
+from vit_vs_cnn.runs.cell import Cell
+from vit_vs_cnn.runs.grid import finished_cells
+from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION, ComparisonRules, Obstacle, ObstacleKind
+from vit_vs_cnn.statistics.significance import INTERIM_ERROR_RATES
+
+FILE_NAME = "design.json"
+#: Networks whose multiply-accumulates differ by no more count as equally large.
+MAX_EQUAL_MACS_RATIO = 1.25
+
+
+class DeviationKind(StrEnum):
+    """A part of the plan that was changed after results existed: the field of ``AnalysisPlan``."""
+
+    SEEDS = "seeds"
+    SIZE = "size"
+    PAIR = "pair"
+    MARGIN = "equivalence_points"
+    BUDGET = "budget"
+    PAIRS = "pairs"
+
+
+DEVIATIONS = {
+    DeviationKind.SEEDS: "the planned seeds",
+    DeviationKind.SIZE: "the training-set size of the primary comparison",
+    DeviationKind.PAIR: "the models of the primary comparison",
+    DeviationKind.MARGIN: "the margin of equivalence",
+    DeviationKind.BUDGET: "the longest budget",
+    DeviationKind.PAIRS: "the pairs that are compared",
+}
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """A change of the plan after the first results existed, so that they may have influenced it."""
+
+    kind: DeviationKind
+    before: str
+    after: str
+
+    @property
+    def text(self) -> str:
+        """A clause for a reader."""
+        return f"{DEVIATIONS[self.kind]} changed from {self.before} to {self.after} after results existed"
+
+
+@dataclass(frozen=True)
+class PlannedAnalysis:
+    """The seeds of one comparison and the rules that apply to them."""
+
+    seeds: tuple[int, ...]
+    rules: ComparisonRules
+
+
+@dataclass(frozen=True)
+class AnalysisPlan:
+    """What is fixed before the first analysis, which is possible once three seeds of a model are finished.
+
+    Arguments:
+        seeds: of the first analysis.
+        contenders: models of the experiment.
+        train_sizes: training-set sizes of the experiment.
+        size: training-set size of the primary comparison; None if there is only one model.
+        pair: models of the primary comparison; None if there is only one model.
+        equivalence_points: models that differ by less, in percentage points, are equivalent.
+        budget: the longest one, by which models are compared; empty where older versions did not record it.
+        pairs: pairs of models that are compared; None for all.
+        added_seeds: seeds that were added after the first analysis was possible, one entry for each addition.
+        deviations: changes after the first analysis was possible. They are reported, and the plan stays as it was.
+    """
+
+    seeds: tuple[int, ...]
+    contenders: tuple[str, ...]
+    train_sizes: tuple[int, ...]
+    size: int | None
+    pair: tuple[str, str] | None
+    equivalence_points: float
+    budget: str = ""
+    pairs: tuple[tuple[str, str], ...] | None = None
+    added_seeds: tuple[tuple[int, ...], ...] = ()
+    deviations: tuple[Deviation, ...] = ()
+
+    @property
+    def analysed_seeds(self) -> tuple[int, ...]:
+        """Seeds that conclusions are drawn from: those of the first analysis, and those that were added once."""
+        return (*self.seeds, *itertools.chain(*self.added_seeds[: len(INTERIM_ERROR_RATES) - 1]))
+
+    @property
+    def changed_budget(self) -> Deviation | None:
+        """A change of the longest budget, after which there are no conclusions; None if there was none."""
+        return next((one for one in self.deviations if one.kind is DeviationKind.BUDGET), None)
+
+    @property
+    def deviation_texts(self) -> list[str]:
+        """One sentence for each deviation, and one for seeds that were added."""
+        texts = []
+        for one in self.deviations:
+            rest = "There are no conclusions." if one == self.changed_budget else "Conclusions follow the first plan."
+            texts.append(f"Exploratory: {one.text}. {rest}")
+        if self.added_seeds:
+            texts.append(
+                f"{_seeds_were(len(self.added_seeds[0]))} added after the first analysis. The second analysis is made "
+                "at 1 %, with 99 % intervals, so that false claims of both stay below 6 %."
+            )
+        if unused := list(itertools.chain(*self.added_seeds[len(INTERIM_ERROR_RATES) - 1 :])):
+            named = ", ".join(map(str, unused))
+            count = _seeds_were(len(unused))
+            texts.append(f"Exploratory: {count} added after the second analysis and not analysed ({named}).")
+        return texts
+
+    def compares(self, first: str, second: str) -> bool:
+        """Whether two models are compared."""
+        return self.pairs is None or {first, second} in [{*pair} for pair in self.pairs]
+
+    def is_primary(self, first: str, second: str, size: int) -> bool:
+        return self.pair is not None and {first, second} == {*self.pair} and size == self.size
+
+    @property
+    def secondary_count(self) -> int:
+        """Number of comparisons that the plan contains besides the primary one."""
+        pairs = [pair for pair in itertools.combinations(sorted({*self.contenders}), 2) if self.compares(*pair)]
+        return sum(not self.is_primary(*pair, size) for pair in pairs for size in {*self.train_sizes})
+
+    def analysis_of(self, seeds: Collection[int], *, is_primary: bool, obstacle: Obstacle | None) -> PlannedAnalysis:
+        """The latest analysis all of whose seeds are finished; without a conclusion where the first is incomplete.
+
+        Arguments:
+            seeds: that both models of a comparison have.
+            obstacle: another reason for no conclusion.
+        """
+        if self.changed_budget is not None:
+            obstacle = Obstacle(ObstacleKind.OTHER_BUDGET, self.changed_budget.text)
+        chosen, error_rate = self.seeds, INTERIM_ERROR_RATES[0]
+        if self.added_seeds and {*self.analysed_seeds} <= {*seeds}:
+            chosen, error_rate = self.analysed_seeds, INTERIM_ERROR_RATES[1]
+        finished = tuple(seed for seed in chosen if seed in seeds)
+        if not finished:
+            unplanned = Obstacle(ObstacleKind.UNPLANNED_SEEDS, "none of their seeds was planned")
+            finished, obstacle = tuple(sorted(seeds)), obstacle or unplanned
+        elif MIN_SEEDS_FOR_CONCLUSION <= len(finished) < len(chosen) and obstacle is None:
+            missing = f"{len(finished)} of the {len(chosen)} planned seeds are finished"
+            obstacle = Obstacle(ObstacleKind.UNFINISHED, missing)
+        return PlannedAnalysis(
+            finished, ComparisonRules(self.equivalence_points / 100, error_rate, obstacle, is_primary)
+        )
+
+
+def make_analysis_plan(experiment: Experiment, sizes: Mapping[int | str, int]) -> AnalysisPlan:
+    """The plan of a config.
+
+    Arguments:
+        sizes: number of images of each entry of ``protocol.train_sizes``.
+
+    Raises:
+        InputError: the primary comparison is not part of the experiment.
+    """
+    protocol, primary = experiment.protocol, experiment.protocol.primary
+    size = max(sizes.values())
+    if primary.train_size is not None:
+        size = sizes.get(primary.train_size, primary.train_size)
+        if size not in sizes.values():
+            named = ", ".join(map(str, sizes))
+            raise InputError(f"protocol.primary.train_size: {size} is none of protocol.train_sizes ({named})")
+    pairs = protocol.pairs
+    names = primary.contenders or (pairs[0] if pairs else list(experiment.contenders)[:2])
+    return AnalysisPlan(
+        seeds=tuple(protocol.seeds),
+        contenders=tuple(experiment.contenders),
+        train_sizes=tuple(sorted({*sizes.values()})),
+        size=int(size) if len(names) > 1 else None,
+        pair=(names[0], names[1]) if len(names) > 1 else None,
+        equivalence_points=protocol.equivalence_points,
+        budget=protocol.budget.largest.text,
+        pairs=None if pairs is None else tuple((pair[0], pair[1]) for pair in pairs),
+    )
+
+
+def register_plan(new: AnalysisPlan, cells: Sequence[Cell]) -> AnalysisPlan:
+    """Record the plan of an experiment, or keep the recorded one, with the changes, if results could be analysed.
+
+    Raises:
+        InputError: the recorded plan cannot be read.
+    """
+    if (old := find_binding_plan(cells)) is not None:
+        new = _with_changes(old, new)
+    write_text(cells[0].experiment.folder / FILE_NAME, json.dumps(dataclasses.asdict(new), indent=1) + "\n")
+    return new
+
+
+def find_binding_plan(cells: Sequence[Cell]) -> AnalysisPlan | None:
+    """The recorded plan of an experiment whose results could already be analysed; None if there is none.
+
+    Raises:
+        InputError: the recorded plan cannot be read.
+    """
+    old = read_plan(cells[0].experiment.folder)
+    return old if old is not None and _is_analysable(old, cells) else None
+
+
+def _is_analysable(plan: AnalysisPlan, cells: Sequence[Cell]) -> bool:
+    """Whether three planned seeds of a model, size and budget are finished.
+
+    Looked for are runs with the current recipes and budgets. If the planned budget is no longer among these, finished
+    runs of other budgets count too.
+    """
+    places = {(cell.contender, cell.train_size, cell.budget.text): cell for cell in cells}
+    if plan.budget not in ("", *(cell.budget.text for cell in cells)):
+        finished = finished_cells(cells[0].experiment.folder, some=False).values()
+        for budget in {one.short: one for result in finished if (one := result.parsed_budget) is not None}.values():
+            for cell in cells:
+                places[cell.contender, cell.train_size, budget.text] = dataclasses.replace(cell, budget=budget)
+    return any(
+        sum(dataclasses.replace(cell, seed=seed).has_result for seed in plan.seeds) >= MIN_SEEDS_FOR_CONCLUSION
+        for cell in places.values()
+    )
+
+
+def _with_changes(old: AnalysisPlan, new: AnalysisPlan) -> AnalysisPlan:
+    known = {*old.seeds, *itertools.chain(*old.added_seeds)}
+    added = tuple(seed for seed in new.seeds if seed not in known)
+    kinds = [kind for kind in DeviationKind if kind is not DeviationKind.SEEDS or not {*old.seeds} <= {*new.seeds}]
+    changes = [
+        Deviation(kind, _text(getattr(old, kind)), _text(getattr(new, kind)))
+        for kind in kinds
+        if getattr(old, kind) not in ("", getattr(new, kind))
+    ]
+    return dataclasses.replace(
+        old,
+        contenders=new.contenders,
+        train_sizes=new.train_sizes,
+        budget=new.budget,
+        added_seeds=(*old.added_seeds, *([added] if added else [])),
+        deviations=tuple(dict.fromkeys([*old.deviations, *changes])),
+    )
+
+
+def _seeds_were(count: int) -> str:
+    return "1 seed was" if count == 1 else f"{count} seeds were"
+
+
+def _text(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def read_plan(folder: Path) -> AnalysisPlan | None:
+    """The plan of the experiment in a folder; None for experiments of versions that recorded none.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    path = folder / FILE_NAME
+    if not path.exists():
+        return None
+    try:
+        return _checked(from_plain(AnalysisPlan, json.loads(path.read_text(encoding="utf-8"))))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not the analysis plan of an experiment: {error}") from error
+
+
+def _checked(plan: AnalysisPlan) -> AnalysisPlan:
+    if not plan.seeds or not plan.equivalence_points > 0:
+        raise ValueError("it must have some seeds, and equivalence_points above 0")
+    return plan

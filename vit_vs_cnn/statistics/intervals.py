@@ -1,0 +1,92 @@
+"""Values with confidence intervals, and how intervals and p-values are printed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
+
+from vit_vs_cnn.seeds import derive_seed
+
+BOOTSTRAP_SAMPLES = 2000
+#: Samples that are held in memory at a time.
+_CHUNK = 100
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with a confidence interval, 95 % unless stated otherwise."""
+
+    value: float
+    low: float
+    high: float
+
+    def __neg__(self) -> "Estimate":
+        """The difference in the opposite order."""
+        return Estimate(-self.value, -self.high, -self.low)
+
+    @property
+    def excludes_zero(self) -> bool:
+        return self.low > 0 or self.high < 0
+
+
+def wilson_interval(correct: int, count: int, confidence: float = 0.95) -> Estimate:
+    """Wilson's score interval of a proportion, such as the accuracy of one network on ``count`` images.
+
+    Its ends p solve (x - p)^2 = z^2 p (1 - p) / count, where x is the observed proportion.
+
+    Reference: Wilson, "Probable inference, the law of succession, and statistical inference", JASA 1927.
+    """
+    interval = stats.binomtest(correct, count).proportion_ci(confidence, method="wilson")
+    return Estimate(correct / count, float(interval.low), float(interval.high))
+
+
+def bootstrap_interval(
+    values: Float[np.ndarray, "images quantities"],
+    statistic: Callable[[Float[np.ndarray, "samples quantities"]], Float[np.ndarray, "samples"]],
+    *,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Estimate:
+    """A function of means over images with its percentile bootstrap interval.
+
+    Images are sampled with replacement. All quantities of an image stay together, so that noise which they share
+    cancels in differences.
+
+    Reference: Efron & Tibshirani, "An introduction to the bootstrap", 1993, section 13.3.
+    """
+    count = len(values)
+    generator = np.random.default_rng(derive_seed(seed, "bootstrap"))
+    means = []
+    for _ in range(BOOTSTRAP_SAMPLES // _CHUNK):
+        weights = generator.multinomial(count, np.full(count, 1 / count), size=_CHUNK)
+        means.append(weights @ values / count)
+    sampled = statistic(np.concatenate(means))
+    low, high = np.quantile(sampled, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Estimate(float(statistic(values.mean(axis=0, keepdims=True))[0]), float(low), float(high))
+
+
+def format_interval(difference: Estimate, *, sign: bool = False) -> str:
+    """The interval of a difference of accuracies in percentage points: ``-2.8 to 45.0``.
+
+    An end of -1 or 1 is not determined by the data (``MeanDistribution.interval``), and is left out.
+    """
+    low, high = (f"{100 * end:{'+' if sign else ''}.1f}" for end in (difference.low, difference.high))
+    match difference.low > -1, difference.high < 1:
+        case True, True:
+            return f"{low} to {high}"
+        case True, False:
+            return f"{low} or more"
+        case False, True:
+            return f"{high} or less"
+    return "too few seeds and test images for an interval"
+
+
+def format_p_value(p: float | None) -> str:
+    """A p-value with two digits, or with more where rounding would move it across 0.05; "-" for None."""
+    if p is None:
+        return "-"
+    if p < 1e-4:
+        return "< 0.0001"
+    return next(text for digits in range(2, 18) if (float(text := f"{p:.{digits}g}") < 0.05) == (p < 0.05))

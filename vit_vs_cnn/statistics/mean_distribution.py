@@ -1,0 +1,297 @@
+"""Distributions of mean accuracies and their differences, which give intervals, p-values and power."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from jaxtyping import Float, Shaped
+from scipy import optimize, special, stats
+
+from vit_vs_cnn.statistics.intervals import Estimate, wilson_interval
+from vit_vs_cnn.statistics.variance import SeedVariance, binomial_variance, image_variance
+
+#: Nodes of the quadrature over the chi distribution of a standard deviation.
+QUADRATURE_NODES = 200
+#: 97.5 % quantile of the normal distribution.
+Z_975 = float(special.ndtri(0.975))
+#: Degrees of freedom from which on Student's distribution counts as normal.
+MAX_DEGREES_OF_FREEDOM = 1e5
+#: Largest numbers of seeds and of test images that are proposed.
+MAX_SEEDS, MAX_IMAGES = 100, 1_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class SeedScores:
+    """Test results of one model, one row for each seed.
+
+    Arguments:
+        accuracies: of each seed, in [0, 1].
+        images: number of test images of each seed.
+        correct: for each seed its score on each image, from 0 (wrong) to 1 (right); None where unknown.
+    """
+
+    accuracies: Float[np.ndarray, "seeds"]
+    images: Shaped[np.ndarray, "seeds"]
+    correct: Sequence[np.ndarray] | None = None
+
+    @classmethod
+    def of(cls, correct: Shaped[np.ndarray, "seeds images"]) -> "SeedScores":
+        """From the scores on single images."""
+        rows = np.asarray(correct, dtype=np.float64)
+        return cls(rows.mean(1), np.full(len(rows), rows.shape[1]), [*rows])
+
+    def __len__(self) -> int:
+        return len(self.accuracies)
+
+    def __sub__(self, other: "SeedScores") -> "SeedScores":
+        """Differences of paired rows."""
+        correct = None
+        if self.correct is not None and other.correct is not None:
+            correct = [one - two for one, two in zip(self.correct, other.correct, strict=True)]
+        return SeedScores(self.accuracies - other.accuracies, np.minimum(self.images, other.images), correct)
+
+    @property
+    def accuracy(self) -> float:
+        return float(self.accuracies.mean())
+
+    @property
+    def image_count(self) -> int:
+        """Number of test images; the smallest, where seeds have different numbers."""
+        return int(self.images.min())
+
+
+@dataclass(frozen=True)
+class MeanDistribution:
+    """Distribution of a mean over new seeds and new test images: ``mean + sum_j a_j T_j + sigma Z``.
+
+    T_j is Student's with df_j degrees of freedom (seeds) and Z is normal (test images), all independent. Given the
+    chi-distributed r_j of each T_j the sum is normal, so that
+
+        ``P[|x - mean| > h] = E_r[2 Phi(-h / sqrt(sigma^2 + sum_j a_j^2 df_j / r_j^2))]``.
+
+    The expectation is a sum over Gauss-Legendre nodes: no random numbers are used. The interval excludes zero exactly
+    where the p-value is below the error rate.
+
+    Arguments:
+        seed_parts: (a_j, df_j) of each source of seeds; none for a single network, whose interval then covers test
+            images only.
+        image_error: sigma, the standard error over test images.
+        accuracies: the two whose difference the mean is; None for other means.
+    """
+
+    mean: float
+    seed_parts: tuple[tuple[float, float], ...]
+    image_error: float
+    accuracies: tuple[float, float] | None = None
+
+    def tail_probability(self, distance: float) -> float:
+        """``P[|x - mean| > distance]``."""
+        if distance <= 0:
+            return 1.0
+        variance, weight = np.array([self.image_error**2]), np.ones(1)
+        for scale, freedom in self.seed_parts:
+            inverse, probability = _inverse_chi_square(freedom)
+            variance = (variance[:, None] + scale**2 * inverse).ravel()
+            weight = (weight[:, None] * probability).ravel()
+        with np.errstate(divide="ignore"):
+            return float(weight @ (2 * special.ndtr(-distance / np.sqrt(variance))))
+
+    def interval(self, confidence: float = 0.95, *, bounds: tuple[float, float] = (-1.0, 1.0)) -> Estimate:
+        """The central interval, clipped to ``bounds``.
+
+        An end of a difference is set to -1 or 1 where it is impossible while either accuracy stays as measured: the
+        data do not determine this end.
+        """
+        half = self._half_width(1 - confidence)
+        low, high = self.mean - half, self.mean + half
+        if self.accuracies is not None:
+            first, second = self.accuracies
+            low = -1.0 if low < -max(second, 1 - first) else low
+            high = 1.0 if high > max(first, 1 - second) else high
+        return Estimate(self.mean, max(bounds[0], low), min(bounds[1], high))
+
+    def _half_width(self, error_rate: float) -> float:
+        """The distance from the mean that is exceeded with this probability."""
+        upper = 1e-9
+        while self.tail_probability(upper) > error_rate:
+            upper *= 4
+        return float(
+            optimize.root_scalar(lambda h: self.tail_probability(h) - error_rate, bracket=(0.0, upper), xtol=1e-13).root
+        )
+
+    @property
+    def p_value(self) -> float:
+        """Two-sided p-value of a mean of zero."""
+        return self.tail_probability(abs(self.mean))
+
+    def minimum_detectable(self, level: float = 0.05, power: float = 0.8) -> float:
+        """The smallest true mean that a two-sided test finds with this power, if the variances are the true ones.
+
+        With s the standard error and h half the interval at ``level`` it is the d with ``P[|T| > h / s] = power``,
+        where T has the noncentral t distribution around d / s with Satterthwaite's degrees of freedom.
+
+        Reference: Cohen, "Statistical power analysis for the behavioral sciences", 1988, section 2.5.
+        """
+        parts = [scale**2 for scale, _ in self.seed_parts]
+        variance = sum(parts) + self.image_error**2
+        spread = sum(part**2 / freedom for part, (_, freedom) in zip(parts, self.seed_parts, strict=True))
+        inverse, weight = _inverse_chi_square(variance**2 / spread if spread else MAX_DEGREES_OF_FREEDOM)
+        half_width, error = self._half_width(level), math.sqrt(variance)
+        threshold = half_width / np.sqrt(variance * inverse)
+
+        def missing_power(d: float) -> float:
+            return power - float(weight @ (special.ndtr(d - threshold) + special.ndtr(-d - threshold)))
+
+        return error * optimize.root_scalar(missing_power, bracket=(0.0, 4 * half_width / error + 10)).root
+
+
+@lru_cache(maxsize=256)
+def _inverse_chi_square(df: int | float) -> tuple[Float[np.ndarray, "nodes"], Float[np.ndarray, "nodes"]]:
+    """df / r^2 for chi-distributed r, and the probability of each node."""
+    nodes, weights = np.polynomial.legendre.leggauss(QUADRATURE_NODES)
+    df = min(df, MAX_DEGREES_OF_FREEDOM)
+    low, high = (max(0.0, math.sqrt(df) - 9), math.sqrt(df) + 9)
+    r = low + (high - low) * (nodes + 1) / 2
+    probability = weights * stats.chi.pdf(r, df)
+    return df / r**2, probability / probability.sum()
+
+
+def seeds_needed(distribution: MeanDistribution, seeds: int, difference: float, *, level: float) -> int | None:
+    """Number of seeds with which ``difference`` would be found with a power of 80 %; None if no number is enough.
+
+    Arguments:
+        seeds: of ``distribution``.
+    """
+
+    def with_seeds(count: int) -> MeanDistribution:
+        parts = tuple(
+            (scale * math.sqrt(seeds / count), max(1.0, freedom * (count - 1) / max(1, seeds - 1)))
+            for scale, freedom in distribution.seed_parts
+        )
+        return replace(distribution, seed_parts=parts)
+
+    return _smallest(lambda count: with_seeds(count).minimum_detectable(level), difference, seeds, MAX_SEEDS)
+
+
+def images_needed(distribution: MeanDistribution, images: int, difference: float, *, level: float) -> int | None:
+    """Number of test images with which ``difference`` would be found with a power of 80 %; None if none is enough.
+
+    Arguments:
+        images: test images of ``distribution``.
+    """
+
+    def with_images(count: int) -> MeanDistribution:
+        return replace(distribution, image_error=distribution.image_error * math.sqrt(images / count))
+
+    return _smallest(lambda count: with_images(count).minimum_detectable(level), difference, images, MAX_IMAGES)
+
+
+def _smallest(detectable: Callable[[int], float], difference: float, low: int, high: int) -> int | None:
+    """The smallest number from ``low`` to ``high`` with which ``difference`` is detectable."""
+    if detectable(high) > abs(difference):
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if detectable(middle) <= abs(difference) else (middle + 1, high)
+    return low
+
+
+def mean_over_seeds(scores: SeedScores, *, test_train_ratio: float | None = None) -> MeanDistribution:
+    """Distribution of the mean accuracy over new seeds and new test images.
+
+    The seed part is s / sqrt k with k - 1 degrees of freedom, s the standard deviation of the seeds' accuracies. The
+    image part is v / N + 1 / N^2, with v the variance over images that seeds share (``image_variance``): the noise of a
+    single network on single images is part of s already. 1 / N^2 is added so that a perfect score has a standard error
+    above zero.
+
+    Where seeds hold out different folds, all image noise is part of s, v is 0, and N counts the images of all folds.
+    Training sets of two folds overlap, so that the variance of the mean is s^2 / k + (n_test / n_train) t^2, with t^2
+    the variance s^2 without the image noise.
+
+    References: Owen, "The pigeonhole bootstrap", Annals of Applied Statistics 2007 (seeds and images are crossed);
+    Nadeau & Bengio, "Inference for the generalization error", Machine Learning 2003, equation 8 (folds).
+    Differs: Nadeau & Bengio have s^2 in place of t^2. Image noise of different folds is independent.
+
+    Arguments:
+        test_train_ratio: test images for each training image where seeds hold out different folds; None where all seeds
+            have the same test images.
+    """
+    mean, parts = scores.accuracy, _seed_parts(scores, None, test_train_ratio)
+    if test_train_ratio is not None and parts:
+        return MeanDistribution(mean, parts, 1 / float(scores.images.sum()))
+    if scores.correct is None:
+        return MeanDistribution(mean, parts, math.sqrt(binomial_variance(mean, scores.image_count)))
+    images = scores.image_count
+    variance = image_variance(np.stack(scores.correct)) / images + 1 / images**2
+    wilson = (1 - 4 * mean * (1 - mean)) * (Z_975 / images) ** 2  # with all or none right its half width is z^2 / N
+    return MeanDistribution(mean, parts, math.sqrt(max(variance, wilson)))
+
+
+def difference_over_seeds(
+    first: SeedScores,
+    second: SeedScores,
+    *,
+    paired: bool = True,
+    seed_variance: SeedVariance | None = None,
+    test_train_ratio: float | None = None,
+) -> MeanDistribution:
+    """Distribution of the accuracy of ``first`` minus that of ``second``, over new seeds and new test images.
+
+    Paired (row i of both has the same seed, training subset and test images), it is that of the mean of the differences
+    (``mean_over_seeds``), so that what is hard for both models cancels. Otherwise each side has a seed part of its own
+    (Behrens and Fisher's problem), and the image variance is v_first + v_second - 2 cov of the two means over seeds.
+
+    Arguments:
+        seed_variance: of a single seed's difference, such as one pooled over training-set sizes; None for that of these
+            seeds alone.
+        test_train_ratio: as of ``mean_over_seeds``.
+
+    Raises:
+        ValueError: paired seeds of different number.
+    """
+    if paired and len(first) != len(second):
+        raise ValueError(f"paired seeds: expected equal numbers, got {len(first)} and {len(second)}")
+    accuracies = (first.accuracy, second.accuracy)
+    mean, images = accuracies[0] - accuracies[1], min(first.image_count, second.image_count)
+    differences = first - second if paired else None
+    if differences is not None:
+        parts = _seed_parts(differences, seed_variance, test_train_ratio)
+    else:
+        parts = tuple(part for side in (first, second) for part in _seed_parts(side, None, test_train_ratio))
+    if test_train_ratio is not None and parts:
+        return MeanDistribution(mean, parts, 1 / float(min(first.images.sum(), second.images.sum())), accuracies)
+    if first.correct is None or second.correct is None:
+        variance = sum(binomial_variance(side.accuracy, side.image_count) for side in (first, second))
+        return MeanDistribution(mean, parts, math.sqrt(variance), accuracies)
+    if differences is not None and differences.correct is not None:
+        variance = image_variance(np.stack(differences.correct))
+    else:
+        one, two = np.stack(first.correct), np.stack(second.correct)
+        covariance = float(np.cov(one.mean(0), two.mean(0), ddof=0)[0, 1])
+        variance = max(0.0, image_variance(one) + image_variance(two) - 2 * covariance)
+    return MeanDistribution(mean, parts, math.sqrt(variance / images + 1 / images**2), accuracies)
+
+
+def _seed_parts(
+    scores: SeedScores, seed_variance: SeedVariance | None, test_train_ratio: float | None
+) -> tuple[tuple[float, float], ...]:
+    """Standard error over seeds and its degrees of freedom; none for a single seed."""
+    seeds = len(scores)
+    if seeds < 2:
+        return ()
+    variance, freedom = seed_variance or SeedVariance(float(scores.accuracies.var(ddof=1)), seeds - 1)
+    of_mean = variance / seeds
+    if test_train_ratio is not None:
+        noise = [row.var() / len(row) for row in scores.correct or ()]
+        of_mean += test_train_ratio * max(0.0, variance - (float(np.mean(noise)) if noise else 0.0))
+    return ((math.sqrt(of_mean), float(freedom)),)
+
+
+def accuracy_interval(scores: SeedScores, *, test_train_ratio: float | None = None) -> Estimate:
+    """Accuracy of one model: Wilson's interval for a single network, otherwise that of ``mean_over_seeds``."""
+    if len(scores) == 1:
+        wilson = wilson_interval(round(scores.accuracy * scores.image_count), scores.image_count)
+        return replace(wilson, value=scores.accuracy)
+    return mean_over_seeds(scores, test_train_ratio=test_train_ratio).interval(bounds=(0.0, 1.0))

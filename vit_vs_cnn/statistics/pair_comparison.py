@@ -1,0 +1,303 @@
+"""Comparison of two models: the difference of their accuracies, its p-value, and the conclusion."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from vit_vs_cnn.statistics.intervals import Estimate
+from vit_vs_cnn.statistics.mean_distribution import MeanDistribution, SeedScores, difference_over_seeds
+from vit_vs_cnn.statistics.significance import ERROR_RATE, fisher_exact, holm, mcnemar_exact
+from vit_vs_cnn.statistics.variance import SeedVariance
+
+#: Fewer paired seeds allow no conclusion.
+MIN_SEEDS_FOR_CONCLUSION = 3
+#: If one network were right on all of n images and the other on none, McNemar's exact test would give p = 2^(1 - n),
+#: which is below 5 % from six images on.
+MIN_TEST_IMAGES_FOR_CONCLUSION = 6
+#: Models whose accuracies differ by less are equivalent, unless the plan names another margin.
+EQUIVALENCE_MARGIN = 0.01
+
+
+class Conclusion(StrEnum):
+    """Conclusion of a comparison."""
+
+    SIGNIFICANTLY_BETTER = "significantly better"
+    EQUIVALENT = "equivalent"
+    NOT_ENOUGH_EVIDENCE = "not enough evidence"
+    NO_CONCLUSION = "no conclusion"
+
+
+#: Conclusions that decide between two models.
+CONCLUSIVE = (Conclusion.SIGNIFICANTLY_BETTER, Conclusion.EQUIVALENT)
+
+
+class ComparisonTest(StrEnum):
+    """How the p-value of a comparison was computed."""
+
+    STUDENT_AND_NORMAL = "Student over seeds, normal over images"
+    MCNEMAR = "exact McNemar"
+    FISHER = "Fisher's exact test of failed runs"
+
+
+class ObstacleKind(StrEnum):
+    """Why a comparison allows no conclusion."""
+
+    FEW_IMAGES = "too few test images"
+    FEW_SEEDS = "too few seeds"
+    UNPAIRED = "different seeds or subsets"
+    UNFINISHED = "planned seeds are missing"
+    UNPLANNED_SEEDS = "no planned seed"
+    OTHER_BUDGET = "another budget than planned"
+    TEST_SET_LOG = "test-set log"
+    TUNING = "unequal tuning"
+    ENDED_EARLY = "ended before the budget"
+    VALIDATION_IMAGES = "scored on validation images"
+    OTHER_IMAGES = "different images"
+    OTHER_SUBSETS = "different subsets"
+    UNSTABLE_TRAINING = "unstable training"
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """Why a comparison allows no conclusion, whatever the numbers.
+
+    Arguments:
+        text: clause for a reader.
+    """
+
+    kind: ObstacleKind
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class ComparisonRules:
+    """What was fixed before two models are compared.
+
+    Arguments:
+        margin: difference of accuracies below which two models are equivalent.
+        error_rate: of this analysis: 5 % for the first, 1 % after seeds were added.
+        obstacle: why no conclusion is allowed; None if one is.
+        is_primary: whether this comparison was named in advance as the one that decides.
+    """
+
+    margin: float = EQUIVALENCE_MARGIN
+    error_rate: float = ERROR_RATE
+    obstacle: Obstacle | None = None
+    is_primary: bool = False
+
+
+@dataclass(frozen=True)
+class PairComparison:
+    """Two models compared on the same test images.
+
+    Arguments:
+        difference: accuracy of ``first`` minus that of ``second``, with the interval at confidence ``1 - error_rate``,
+            not adjusted for multiple comparisons.
+        distribution: from which the interval and the p-value are computed.
+        seeds: number of seeds of each model; the smaller one, if they differ.
+        images: number of test images of a seed; the smaller one, if they differ.
+        p_value: two-sided, of equal accuracy, not adjusted.
+        adjusted_p_value: adjusted for multiple comparisons (Holm); equal to ``p_value`` for the primary comparison.
+        adjusted_for: number of comparisons it was adjusted for.
+        level: significance level of the unadjusted p-value after Holm's adjustment.
+        obstacle: why there is no conclusion; None if there is one.
+        train_size: number of training images; None where models of different sizes are compared.
+    """
+
+    first: str
+    second: str
+    difference: Estimate
+    distribution: MeanDistribution
+    seeds: int
+    images: int
+    test: ComparisonTest
+    p_value: float
+    adjusted_p_value: float
+    adjusted_for: int
+    level: float
+    margin: float
+    error_rate: float
+    is_primary: bool
+    conclusion: Conclusion
+    obstacle: Obstacle | None
+    train_size: int | None = None
+
+    @property
+    def leader(self) -> str:
+        """The model of higher accuracy."""
+        return self.first if self.difference.value >= 0 else self.second
+
+    @property
+    def follower(self) -> str:
+        """The model of lower accuracy."""
+        return self.second if self.difference.value >= 0 else self.first
+
+    @property
+    def lead(self) -> Estimate:
+        """Accuracy of the leader minus that of the follower."""
+        return self.difference if self.difference.value >= 0 else -self.difference
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset((self.first, self.second))
+
+    @property
+    def minimum_detectable(self) -> float | None:
+        """The smallest difference that would be significant in 80 % of such experiments; None if no possible one is."""
+        difference = self.distribution.minimum_detectable(self.level)
+        return difference if difference <= 1 - min(self.distribution.accuracies or (0.0,)) else None
+
+
+def compare_models(
+    names: tuple[str, str],
+    first: SeedScores,
+    second: SeedScores,
+    *,
+    paired: bool = True,
+    seed_variance: SeedVariance | None = None,
+    test_train_ratio: float | None = None,
+    failed_runs: tuple[int, int] = (0, 0),
+    train_size: int | None = None,
+    rules: ComparisonRules | None = None,
+) -> PairComparison:
+    """Compare two models, before any adjustment for other comparisons.
+
+    Interval and p-value are those of ``difference_over_seeds``. Two single networks are compared by McNemar's exact
+    test. Where some runs of a model failed and others worked, numbers of failed runs are compared by Fisher's exact
+    test, and there is no conclusion on accuracy: a mean over such runs says little about any of them.
+
+    Arguments:
+        paired: whether row i of both has the same seed and training subset. Two single networks need not be.
+        seed_variance: pooled over training-set sizes or models; None for that of these seeds alone.
+        test_train_ratio: as of ``mean_over_seeds``.
+        failed_runs: of both models, the number of runs that learned nothing.
+    """
+    rules = rules or ComparisonRules()
+    seeds, images = min(len(first), len(second)), min(first.image_count, second.image_count)
+    single = len(first) == len(second) == 1
+    distribution = difference_over_seeds(
+        first,
+        second,
+        paired=paired or single,
+        seed_variance=seed_variance,
+        test_train_ratio=test_train_ratio,
+    )
+    test, p_value = ComparisonTest.STUDENT_AND_NORMAL, distribution.p_value
+    if single and first.correct is not None and second.correct is not None:
+        test, p_value = ComparisonTest.MCNEMAR, mcnemar_exact(first.correct[0] > 0.5, second.correct[0] > 0.5)
+    unstable = None
+    if any(0 < failed < len(side) for failed, side in zip(failed_runs, (first, second), strict=True)):
+        test, p_value = ComparisonTest.FISHER, fisher_exact(failed_runs[0], len(first), failed_runs[1], len(second))
+        unstable = _unstable(names, failed_runs, (len(first), len(second)))
+    comparison = PairComparison(
+        first=names[0],
+        second=names[1],
+        difference=distribution.interval(1 - rules.error_rate),
+        distribution=distribution,
+        seeds=seeds,
+        images=images,
+        test=test,
+        p_value=p_value,
+        adjusted_p_value=p_value,
+        adjusted_for=1,
+        level=rules.error_rate,
+        margin=rules.margin,
+        error_rate=rules.error_rate,
+        is_primary=rules.is_primary,
+        conclusion=Conclusion.NO_CONCLUSION,
+        obstacle=_few(seeds, images) or rules.obstacle or (None if paired else _UNPAIRED) or unstable,
+        train_size=train_size,
+    )
+    return adjust_comparisons([comparison])[0]
+
+
+_UNPAIRED = Obstacle(ObstacleKind.UNPAIRED, "their seeds or training subsets differ")
+
+
+def _few(seeds: int, images: int) -> Obstacle | None:
+    if (obstacle := too_few_images(images)) is not None:
+        return obstacle
+    if seeds >= MIN_SEEDS_FOR_CONCLUSION:
+        return None
+    shared = "1 seed was run" if seeds == 1 else f"{seeds} seeds were run"
+    return Obstacle(ObstacleKind.FEW_SEEDS, f"{shared}, and a conclusion needs at least {MIN_SEEDS_FOR_CONCLUSION}")
+
+
+def too_few_images(images: int) -> Obstacle | None:
+    """The obstacle of a test set on which no difference can be significant; None if it is large enough."""
+    if images >= MIN_TEST_IMAGES_FOR_CONCLUSION:
+        return None
+    count = "1 test image" if images == 1 else f"{images} test images"
+    return Obstacle(
+        ObstacleKind.FEW_IMAGES,
+        f"{count} cannot show any difference; at least {MIN_TEST_IMAGES_FOR_CONCLUSION} are needed",
+    )
+
+
+def _unstable(names: tuple[str, str], failed: tuple[int, int], runs: tuple[int, int]) -> Obstacle:
+    counts = " and ".join(f"{f} of {k} runs of {name}" for name, f, k in zip(names, failed, runs, strict=True))
+    text = f"training is unstable: {counts} learned nothing, so that means are not compared"
+    return Obstacle(ObstacleKind.UNSTABLE_TRAINING, text)
+
+
+def adjust_comparisons(comparisons: Sequence[PairComparison], *, planned: int | None = None) -> list[PairComparison]:
+    """Adjust the p-values of an experiment's comparisons for each other, and draw the conclusions.
+
+    The primary comparison is tested by itself. All others are adjusted among themselves (Holm). A model is
+    significantly better where the adjusted p-value is below the error rate of its analysis. Otherwise the two are
+    equivalent where two one-sided tests, each at half the error rate and adjusted alike, reject that they differ by the
+    margin or more (Schuirmann, J. Pharmacokinetics and Biopharmaceutics 1987).
+
+    Arguments:
+        planned: number of secondary comparisons of the plan; those that are missing count as not significant.
+    """
+    secondary = [one for one in comparisons if not one.is_primary]
+    missing = max(0, (planned or 0) - len(secondary))
+    differ = _adjusted([one.p_value for one in secondary], secondary, missing)
+    equal = _adjusted([_equivalence_p_value(one) for one in secondary], secondary, missing)
+    found, count = iter(zip(differ, equal, strict=True)), len(secondary) + missing
+    open_count = sum(p >= one.error_rate or one.obstacle is not None for p, one in zip(differ, secondary, strict=True))
+    result = []
+    for one in comparisons:
+        p, p_equal = (one.p_value, _equivalence_p_value(one)) if one.is_primary else next(found)
+        adjusted_for = 1 if one.is_primary else count
+        share = 1 if one.is_primary or p < one.error_rate else max(1, open_count + missing)
+        result.append(
+            replace(
+                one,
+                adjusted_p_value=p,
+                adjusted_for=adjusted_for,
+                level=one.error_rate / share,
+                conclusion=_conclusion(one, p, p_equal),
+            )
+        )
+    return result
+
+
+def _adjusted(p_values: Sequence[float], comparisons: Sequence[PairComparison], missing: int) -> list[float]:
+    """Holm's adjustment over analyses with different error rates; comparisons without a conclusion count as 1."""
+    factors = [ERROR_RATE / one.error_rate for one in comparisons]
+    largest = max(factors, default=1.0)  # p-values are compared at one error rate, the smallest
+    blocked = [one.obstacle is not None for one in comparisons]
+    nominal = [1.0 if b else p * f / largest for p, f, b in zip(p_values, factors, blocked, strict=True)]
+    adjusted = holm(nominal + [1.0] * missing)[: len(comparisons)]
+    return [
+        p if b else min(1.0, a * largest / f) for p, a, f, b in zip(p_values, adjusted, factors, blocked, strict=True)
+    ]
+
+
+def _equivalence_p_value(one: PairComparison) -> float:
+    """Of two one-sided tests: twice the larger p-value."""
+    inside = one.margin - abs(one.distribution.mean)
+    return one.distribution.tail_probability(inside) if inside > 0 else 1.0
+
+
+def _conclusion(one: PairComparison, p_value: float, equivalence_p_value: float) -> Conclusion:
+    if one.obstacle is not None:
+        return Conclusion.NO_CONCLUSION
+    if p_value < one.error_rate:
+        return Conclusion.SIGNIFICANTLY_BETTER
+    return Conclusion.EQUIVALENT if equivalence_p_value < one.error_rate else Conclusion.NOT_ENOUGH_EVIDENCE

@@ -1,0 +1,96 @@
+"""Variance of accuracies: over test images, over seeds, over test folds, and over models and seeds."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
+
+#: Share of the other sizes' degrees of freedom that is added where one training-set size varies more than they do. It
+#: limits false claims where this size truly varies more: ``python -m benchmarks.calibration`` prints them for several
+#: shares.
+POOLED_FREEDOM_SHARE = 0.15
+
+
+class SeedVariance(NamedTuple):
+    """Variance over seeds of the difference of two accuracies, for a single seed."""
+
+    variance: float
+    degrees_of_freedom: float
+
+
+def image_variance(scores: Float[np.ndarray, "seeds images"]) -> float:
+    """Covariance over images of the scores of different seeds, averaged over all pairs of seeds.
+
+    (k^2 var(mean over seeds) - sum_s var(scores of s)) / (k (k - 1)), at least 0. For one network: its variance.
+    """
+    seeds = len(scores)
+    if seeds == 1:
+        return float(scores[0].var())
+    return max(0.0, float(seeds**2 * scores.mean(0).var() - scores.var(1).sum()) / (seeds * (seeds - 1)))
+
+
+def binomial_variance(accuracy: float, images: int) -> float:
+    """p (1 - p) / N with two right and two wrong answers added, so that a perfect score does not look certain.
+
+    Reference: Agresti & Coull, "Approximate is better than exact for interval estimation", American Statistician 1998.
+    """
+    p = (accuracy * images + 2) / (images + 4)
+    return p * (1 - p) / (images + 4)
+
+
+def pool_seed_variance(
+    differences: Mapping[int, Float[np.ndarray, "seeds"]], size: int, *, freedom_share: float = POOLED_FREEDOM_SHARE
+) -> SeedVariance | None:
+    """Seed variance of a difference at one training-set size, pooled with that at the other sizes.
+
+    If the variance at ``size`` is at most the pooled one, that is used, with all degrees of freedom. Otherwise the
+    variance at ``size`` is used alone, with its own degrees of freedom and a small share of the others.
+
+    Arguments:
+        differences: by training-set size, the paired difference of each seed.
+        freedom_share: share of the degrees of freedom of other sizes where ``size`` varies more than they do.
+
+    Returns:
+        None where ``size`` has fewer than two seeds.
+    """
+    own, own_freedom = _sum_of_squares(differences.get(size, np.empty(0)))
+    if not own_freedom:
+        return None
+    others = [_sum_of_squares(values) for n, values in differences.items() if n != size]
+    freedom = sum(one[1] for one in others)
+    pooled = (own + sum(one[0] for one in others)) / (own_freedom + freedom)
+    if own / own_freedom <= pooled:
+        return SeedVariance(pooled, own_freedom + freedom)
+    return SeedVariance(own / own_freedom, own_freedom + freedom_share * freedom)
+
+
+def _sum_of_squares(values: Float[np.ndarray, "seeds"]) -> tuple[float, int]:
+    """Sum of squared deviations from the mean, and its degrees of freedom."""
+    if len(values) < 2:
+        return 0.0, 0
+    return float(((values - values.mean()) ** 2).sum()), len(values) - 1
+
+
+def two_way_anova(accuracies: Float[np.ndarray, "models seeds"]) -> tuple[SeedVariance, float]:
+    """Seed variance of the difference of two models, pooled over all models by a two-way analysis of variance.
+
+    The model is accuracy = model + seed + residual, without interaction.
+
+    Reference: Montgomery, "Design and analysis of experiments", randomized complete block design.
+
+    Returns:
+        the variance, and the p-value of Bartlett's test that the residuals of all models have equal variance.
+
+    Raises:
+        ValueError: fewer than two models or two seeds.
+    """
+    models, seeds = accuracies.shape
+    if models < 2 or seeds < 2:
+        raise ValueError(f"accuracies: expected at least two models and two seeds, got {models} and {seeds}")
+    residuals = accuracies - accuracies.mean(0) - accuracies.mean(1, keepdims=True) + accuracies.mean()
+    freedom = (models - 1) * (seeds - 1)
+    spread = np.ptp(residuals, axis=1)
+    p_equal = float(stats.bartlett(*residuals).pvalue) if (spread > 0).all() else float((spread == 0).all())
+    return SeedVariance(2 * float((residuals**2).sum()) / freedom, freedom), p_equal
