@@ -200,20 +200,20 @@ for row in found.frame().itertuples():
         axis.legend()
 
 # %% [markdown]
-# ## What one seed may say
+# ## One seed
 #
-# The answer comes with its own doubts:
+# The answer states what it does not know:
 
 # %%
 print(found.answer)
 
 # %% [markdown]
-# The interval is of these two networks on these test images. Train both again from another seed and each moves by itself, often
-# by more than that interval. So the package gives no verdict on one seed; three seeds on the same subsets allow one
-# (`"protocol.seeds": [0, 1, 2]`), and notebook 7 is about how far even these may lie.
+# The interval covers other test images for these two networks. Another seed changes both accuracies, often by more than that
+# interval. So one seed allows no conclusion. Three seeds on the same subsets do (`"protocol.seeds": [0, 1, 2]`), and
+# notebook 7 shows how often even these mislead.
 #
-# And the sentence is about *this budget*. A ViT of this size starts slowly: in the quickstart, with 400 steps of 128 images, the
-# two end close to one another (the table in the README).
+# The answer is about *this budget*. A ViT of this size learns slowly at first: in the quickstart, with 400 steps of 128 images, both
+# models have similar accuracies (the table in the README).
 #
 # ## What did it look at?
 #

@@ -106,12 +106,10 @@ found.frame().groupby(["contender", "train_size"])["accuracy"].agg(["mean", "min
 
 # %%
 print(found.answer)
-print()
-print(found.recommendation)
 
 # %% [markdown]
-# Read it as it is meant: *these* networks, *so many* steps, *these* images. Where it says "no recommendation" or "no difference is
-# shown", more seeds or more steps are the cure, and not another look. `found.page` is the report to open in a browser.
+# It is about *these* networks, *this* number of steps and *these* images. If it concludes "not enough evidence", it names the number of
+# seeds or test images that would be enough. `found.page` is the report to open in a browser.
 #
 # ## Begin with trained weights
 #

@@ -11,7 +11,13 @@ from vit_vs_cnn.regimes.model_summaries import ModelSummary, macs_ratio
 from vit_vs_cnn.regimes.recommendation import RecommendationKind
 from vit_vs_cnn.runs.analysis_plan import MAX_EQUAL_MACS_RATIO
 from vit_vs_cnn.statistics.intervals import Estimate, format_interval, format_p_value
-from vit_vs_cnn.statistics.pair_comparison import ComparisonTest, Conclusion, ObstacleKind, PairComparison
+from vit_vs_cnn.statistics.pair_comparison import (
+    MIN_SEEDS_FOR_CONCLUSION,
+    ComparisonTest,
+    Conclusion,
+    ObstacleKind,
+    PairComparison,
+)
 from vit_vs_cnn.told import counted
 
 #: Names of data sets in sentences, by ``data.source``.
@@ -270,7 +276,7 @@ def _more_training(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
     sentences = [
         f"with {gains[0].factor:.2g} times the steps ({shorter} to {analysis.budgets[-1]}), {' and '.join(texts)}."
     ]
-    for one in analysis.interactions:
+    for one in analysis.interactions if analysis.seeds >= MIN_SEEDS_FOR_CONCLUSION else ():
         if {one.first, one.second} == {*keys} and one.train_size == size and one.adjusted_p_value < 0.05:
             change = one.change if one.first == keys[0] else -one.change
             sentences.append(
