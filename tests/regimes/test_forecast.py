@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.regimes.tables import law_table
-from vit_vs_cnn.regimes.forecast import MIN_SIZES_FOR_FORECAST, extrapolate, fit_power_law, forecast_accuracy
+from vit_vs_cnn.regimes.forecast import MIN_SIZES_FOR_FORECAST, extrapolate, forecast_accuracy
 from vit_vs_cnn.regimes.measurements import AccuracyPoint, measure
 from vit_vs_cnn.statistics.intervals import Estimate
 
@@ -24,11 +24,10 @@ def points(accuracies: dict[int, float], error: float = 0.001, rng=None) -> list
 def test_exact_law_is_recovered(law):
     table = law_table((*SIZES, 16_000), a=law)["a"]
     true = {n: table.pop(n) for n in (16_000,)}
-    fitted = fit_power_law(np.array(SIZES, float), np.array([1 - v for v in table.values()]), np.full(5, 0.001))
-    assert fitted.exponent == pytest.approx(law[1], abs=0.02)
-    assert fitted.floor == pytest.approx(law[2], abs=0.03)
     found = forecast_accuracy(points(table), 16_000)
     assert found is not None
+    assert found.law.exponent == pytest.approx(law[1], abs=0.02)
+    assert found.law.floor == pytest.approx(law[2], abs=0.03)
     assert found.accuracy.value == pytest.approx(true[16_000], abs=0.001)
 
 

@@ -12,13 +12,11 @@ from torch import Tensor
 from vit_vs_cnn.comparison.by_class import ClassAccuracy, by_class, confusion
 from vit_vs_cnn.comparison.entries import Tested, grouped, names_of_test_sets, on_one_fold, paired_rows
 from vit_vs_cnn.comparison.experiment_comparisons import ExperimentComparisons, find_experiment_comparisons
+from vit_vs_cnn.regimes.caveats import shared_obstacle
 from vit_vs_cnn.runs.answers import Answers
-from vit_vs_cnn.runs.tuning_record import tuning_obstacle
 from vit_vs_cnn.statistics.intervals import Estimate
 from vit_vs_cnn.statistics.mean_distribution import SeedScores, accuracy_interval
 from vit_vs_cnn.statistics.pair_comparison import (
-    Obstacle,
-    ObstacleKind,
     PairComparison,
     adjust_comparisons,
     compare_models,
@@ -132,7 +130,13 @@ def _pair(first: Sequence[Tested], second: Sequence[Tested], experiment: Experim
     ours, theirs = [first[i] for i in rows[0]], [second[i] for i in rows[1]]
     if fmean(t.predictions.accuracy for t in ours) < fmean(t.predictions.accuracy for t in theirs):
         return _pair(second, first, experiment)
-    analysis = experiment.analysis_of([t.seed for t in ours] if paired else [None], _obstacle(first, second))
+    both = [*first, *second]
+    obstacle = shared_obstacle(
+        (t.reservation for t in both),
+        {members[0].group: [t.tuning for t in members] for members in (first, second)},
+        (t.result and t.result.cost.ended_early for t in both),
+    )
+    analysis = experiment.analysis_of([t.seed for t in ours] if paired else [None], obstacle)
     chosen = [i for i, t in enumerate(ours) if not paired or not analysis.seeds or t.seed in analysis.seeds]
     sides = ([ours[i] for i in chosen], [theirs[i] for i in chosen]) if paired else (ours, theirs)
     together = zip(ours, theirs, strict=True) if paired else itertools.product(ours, theirs)
@@ -148,18 +152,6 @@ def _pair(first: Sequence[Tested], second: Sequence[Tested], experiment: Experim
         only_first=fmean(int((one & ~two).sum()) for one, two in answers),
         only_second=fmean(int((two & ~one).sum()) for one, two in answers),
     )
-
-
-def _obstacle(first: Sequence[Tested], second: Sequence[Tested]) -> Obstacle | None:
-    """Why two groups of networks allow no conclusion; None if they do."""
-    both = [*first, *second]
-    if texts := sorted({t.reservation.text for t in both if t.reservation is not None}):
-        return Obstacle(ObstacleKind.TEST_SET_LOG, "; ".join(texts))
-    if unequal := tuning_obstacle({members[0].group: [t.tuning for t in members] for members in (first, second)}):
-        return unequal.obstacle
-    if any(t.result is not None and t.result.cost.ended_early for t in both):
-        return Obstacle(ObstacleKind.ENDED_EARLY, "some of their runs stopped before their budget ended")
-    return None
 
 
 def _disagreement(tested: Sequence[Tested]) -> list[list[float]]:

@@ -88,10 +88,6 @@ class Analysis:
         """Comparisons of two models, in either order, by ascending size."""
         return [one for one in self.comparisons if one.names == {first, second}]
 
-    def at_largest_size(self) -> list[PairComparison]:
-        """Comparisons with all training images."""
-        return [one for one in self.comparisons if one.train_size == self.sizes[-1]]
-
     def with_caveat(self, caveat: Caveat) -> "Analysis":
         """The analysis with one more caveat, the worst first."""
         caveats = sorted((caveat, *self.caveats), key=lambda one: -one.severity)

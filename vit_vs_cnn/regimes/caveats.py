@@ -72,13 +72,11 @@ def blocking_obstacle(
 ) -> Obstacle | None:
     """Why the runs of two models at one training-set size allow no conclusion; None if they do."""
     both = [*first, *second]
-    if texts := sorted({log_objections[r.contender].text for r in both if r.contender in log_objections}):
-        return Obstacle(ObstacleKind.TEST_SET_LOG, "; ".join(texts))
-    if (unequal := tuning_obstacle(_tunings(both))) is not None:
-        return unequal.obstacle
+    objections = (log_objections.get(r.contender) for r in both)
+    if (obstacle := shared_obstacle(objections, _tunings(both), (r.cost.ended_early for r in both))) is not None:
+        return obstacle
     subsets = {r.seed: r.data.subset for r in second}
     checks = {
-        ObstacleKind.ENDED_EARLY: any(r.cost.ended_early for r in both),
         ObstacleKind.VALIDATION_IMAGES: any(r.scores.scored_on is not ScoredOn.TEST for r in both),
         ObstacleKind.OTHER_IMAGES: len({r.data.fingerprint for r in both}) > 1,
         ObstacleKind.OTHER_SUBSETS: any(subsets.get(r.seed, r.data.subset) != r.data.subset for r in first),
@@ -88,11 +86,31 @@ def blocking_obstacle(
 
 
 _OBSTACLE_TEXTS = {
-    ObstacleKind.ENDED_EARLY: "some of their runs stopped before their budget ended",
     ObstacleKind.VALIDATION_IMAGES: "they were scored on validation images",
     ObstacleKind.OTHER_IMAGES: "they were trained or tested on different images",
     ObstacleKind.OTHER_SUBSETS: "they were trained on different subsets",
 }
+
+
+def shared_obstacle(
+    log_objections: Iterable[Obstacle | None],
+    tunings: Mapping[str, Iterable[TuningProvenance | None]],
+    ended_early: Iterable[bool | None],
+) -> Obstacle | None:
+    """Why two models allow no conclusion, whether an experiment or ``compare`` compares them; None if they do.
+
+    Arguments:
+        log_objections: of the test-set log, one for each run.
+        tunings: searches of the recipes of each model's runs.
+        ended_early: for each run whether it stopped before its budget ended; None where unknown.
+    """
+    if texts := sorted({one.text for one in log_objections if one is not None}):
+        return Obstacle(ObstacleKind.TEST_SET_LOG, "; ".join(texts))
+    if (unequal := tuning_obstacle(tunings)) is not None:
+        return unequal.obstacle
+    if any(ended_early):
+        return Obstacle(ObstacleKind.ENDED_EARLY, "some of their runs stopped before their budget ended")
+    return None
 
 
 def budget_obstacle(plan: AnalysisPlan | None, results: Iterable[RunResult]) -> Obstacle | None:

@@ -89,24 +89,15 @@ def extrapolate(points: Sequence[AccuracyPoint], train_size: int) -> Forecast:
     return Forecast(points[0].model, train_size, accuracy, law)
 
 
-def fit_power_law(
-    sizes: Float[np.ndarray, "sizes"], errors: Float[np.ndarray, "sizes"], deviations: Float[np.ndarray, "sizes"]
-) -> PowerLaw:
-    """The law of least squares ``sum ((error - law) / deviation)^2`` with ``0 <= floor <= min(errors)``.
-
-    Arguments:
-        errors: shares of test images that are classified wrongly.
-        deviations: standard errors of ``errors``.
-    """
-    return PowerLaw(*(float(values[0]) for values in _fit(sizes, errors[None], deviations)))
-
-
 def _fit(
     sizes: Float[np.ndarray, "sizes"],
     errors: Float[np.ndarray, "samples sizes"],
     deviations: Float[np.ndarray, "sizes"],
 ) -> tuple[Float[np.ndarray, "samples"], Float[np.ndarray, "samples"], Float[np.ndarray, "samples"]]:
-    """Scale, exponent and floor for each sample. For a given exponent the others are a linear least-squares fit."""
+    """Scale, exponent and floor by weighted least squares, 0 <= floor <= min(errors), for each sample.
+
+    For a given exponent the others are a linear fit.
+    """
     exponents = np.tile(_EXPONENTS, (len(errors), 1))
     rows = np.arange(len(errors))
     for step in range(_REFINEMENTS + 1):
