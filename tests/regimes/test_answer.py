@@ -170,7 +170,7 @@ def test_lead_at_equal_compute_is_in_the_row():
     found = answer(budget_grid(FOUR_TIMES | {("resnet", 100): 0.68}, macs={"resnet": 400, "vit": 100}))
     assert found.rows[0][-1].startswith("significant, also at equal compute: +8.0 (")
     lost = answer(budget_grid(FOUR_TIMES, macs={"resnet": 400, "vit": 100}))
-    assert lost.rows[0][-1].startswith("significant, not at equal compute: -10.0 (")
+    assert lost.rows[0][-1].startswith("significant, reversed at equal compute: -10.0 (")
 
 
 def test_worst_caveats_are_warnings():

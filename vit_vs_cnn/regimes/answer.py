@@ -161,8 +161,8 @@ def _conclusion(analysis: Analysis, comparison: PairComparison) -> str:
 def _at_equal_compute(analysis: Analysis, comparison: PairComparison) -> str:
     if (lead := _lead_at_equal_compute(analysis, comparison)) is None:
         return ""
-    verb = "also" if lead.low > 0 else "not"
-    return f", {verb} at equal compute: {100 * lead.value:+.1f} ({format_interval(lead)})"
+    found = "also" if lead.low > 0 else "reversed" if lead.high < 0 else "not significant"
+    return f", {found} at equal compute: {100 * lead.value:+.1f} ({format_interval(lead)})"
 
 
 def _lead_at_equal_compute(analysis: Analysis, comparison: PairComparison) -> Estimate | None:

@@ -144,7 +144,8 @@ class Budgets:
         """Compare two models at equal steps and at equal training FLOPs, at every training-set size.
 
         Between two budgets with costs C_b < C_c the score of each seed on each image is interpolated linearly in the
-        logarithm of the cost. As learning slows down, this underestimates the model whose training is cut short.
+        logarithm of the cost. Where each doubling of the cost gains less than the one before, this underestimates the
+        accuracy in between.
         """
         found = []
         for cost, size in itertools.product(CostKind, self.longest.sizes):

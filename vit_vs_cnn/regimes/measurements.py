@@ -122,9 +122,9 @@ class Measurements:
 def failed_to_learn(accuracies: Float[np.ndarray, "seeds"], chance: float, images: int) -> Bool[np.ndarray, "seeds"]:
     """Mask of runs that learned nothing: within two standard errors of always predicting the most frequent class.
 
-    With few images two standard errors may cover all that is above chance; the limit is then half way to 100 %. Where
-    other runs of the same model learned a little, so that no gap of five standard errors separates them from these, the
-    task is hard rather than training unstable: then no run counts as failed.
+    A run failed if its accuracy is at most chance + min(2 standard errors, half the distance from chance to 100 %). If
+    the next better run of the model is at most 5 standard errors above the failed ones, the task is hard rather than
+    training unstable, and no run counts as failed.
     """
     error = float(np.sqrt(chance * (1 - chance) / images))
     failed = ~(accuracies > chance + min(2 * error, (1 - chance) / 2))

@@ -68,7 +68,9 @@ class PlannedAnalysis:
 
 @dataclass(frozen=True)
 class AnalysisPlan:
-    """What is fixed before the first analysis, which is possible once three seeds of a model are finished.
+    """The plan, fixed before results can be analysed, and the changes that were made later.
+
+    Results can be analysed once three seeds of any model are finished.
 
     Arguments:
         seeds: of the first analysis.
@@ -80,7 +82,7 @@ class AnalysisPlan:
         budget: the longest one, by which models are compared; empty where older versions did not record it.
         pairs: pairs of models that are compared; None for all.
         added_seeds: seeds that were added after the first analysis was possible, one entry for each addition.
-        deviations: changes after the first analysis was possible. They are reported, and the plan stays as it was.
+        deviations: other changes that were made later. They are reported, and conclusions follow the first plan.
     """
 
     seeds: tuple[int, ...]
@@ -114,7 +116,7 @@ class AnalysisPlan:
         if self.added_seeds:
             texts.append(
                 f"{_seeds_were(len(self.added_seeds[0]))} added after the first analysis. The second analysis is made "
-                "at 1 %, with 99 % intervals, so that false claims of both stay below 6 %."
+                "at 1 %, with 99 % intervals. The probability of a false claim in either is at most 6 %."
             )
         if unused := list(itertools.chain(*self.added_seeds[len(INTERIM_ERROR_RATES) - 1 :])):
             named = ", ".join(map(str, unused))

@@ -201,10 +201,10 @@ def _smallest(detectable: Callable[[int], float], difference: float, low: int, h
 def mean_over_seeds(scores: SeedScores, *, test_train_ratio: float | None = None) -> MeanDistribution:
     """Distribution of the mean accuracy over new seeds and new test images.
 
-    The seed part is s / sqrt k with k - 1 degrees of freedom, s the standard deviation of the seeds' accuracies. The
-    image part is v / N + 1 / N^2, with v the variance over images that seeds share (``image_variance``): the noise of a
-    single network on single images is part of s already. 1 / N^2 is added so that a perfect score has a standard error
-    above zero.
+    The variance of the mean over k seeds and N images is s^2 / k + v / N + 1 / N^2. s is the standard deviation of the
+    seeds' accuracies, with k - 1 degrees of freedom, and includes the noise of a single network on single images. v is
+    the variance over images that all seeds have in common (``image_variance``). 1 / N^2 is added so that a perfect
+    score has a standard error above zero.
 
     Where seeds hold out different folds, all image noise is part of s, v is 0, and N counts the images of all folds.
     Training sets of two folds overlap, so that the variance of the mean is s^2 / k + (n_test / n_train) t^2, with t^2

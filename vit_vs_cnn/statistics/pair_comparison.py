@@ -239,7 +239,7 @@ def too_few_images(images: int) -> Obstacle | None:
 
 def _unstable(names: tuple[str, str], failed: tuple[int, int], runs: tuple[int, int]) -> Obstacle:
     counts = " and ".join(f"{f} of {k} runs of {name}" for name, f, k in zip(names, failed, runs, strict=True))
-    text = f"training is unstable: {counts} learned nothing, so that means are not compared"
+    text = f"training is unstable: {counts} learned nothing. Mean accuracies are therefore not compared"
     return Obstacle(ObstacleKind.UNSTABLE_TRAINING, text)
 
 

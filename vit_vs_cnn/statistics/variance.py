@@ -45,8 +45,8 @@ def pool_seed_variance(
 ) -> SeedVariance | None:
     """Seed variance of a difference at one training-set size, pooled with that at the other sizes.
 
-    If the variance at ``size`` is at most the pooled one, that is used, with all degrees of freedom. Otherwise the
-    variance at ``size`` is used alone, with its own degrees of freedom and a small share of the others.
+    It is the larger of the variance at ``size`` and the variance pooled over all sizes, ``size`` included. The pooled
+    one has the degrees of freedom of all sizes. That of ``size`` has its own, plus ``freedom_share`` of the others.
 
     Arguments:
         differences: by training-set size, the paired difference of each seed.
